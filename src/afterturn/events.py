@@ -31,7 +31,7 @@ EVENTS = {
     "epoch_started": "New input arrived during a turn: its `cause`, and the number of the `epoch`.",
     "cue_refused": "The host gave more cues in one turn than `cues_max` allows.",
     "exclusions_exhausted": "Everything relevant was shown already, so it is offered again (hidden history only).",
-    "compacted": "The messages were compacted. `how`: the host reported it (`told`), or the messages show it (`seen`).",
+    "compacted": "The messages were compacted. `how`: `reported` by the host, or `seen` in the messages.",
     "blocks_put_back": "The host rebuilt its prompt without the `blocks`. They were put back in their places.",
     "conversation_reset": "The conversation was reset: nothing counts as shown, and nothing is carried.",
     "window_share": "The visible blocks take more than `window_share_max` of `window_tokens`.",

@@ -71,10 +71,10 @@ def terms(text: str) -> tuple[str, ...]:
     return _terms(words(text))
 
 
-def _terms(said: Sequence[str]) -> tuple[str, ...]:
+def _terms(text_words: Sequence[str]) -> tuple[str, ...]:
     found: list[str] = []
     plain: list[str] = []
-    for word in said:
+    for word in text_words:
         if word in STOP_WORDS:
             continue
         if word.isascii():
@@ -95,15 +95,15 @@ def is_acknowledgement(text: str) -> bool:
 
 def read_words(text: str) -> tuple[list[str], tuple[str, ...]]:
     """Returns the words of a question and its terms. An acknowledgement has no terms."""
-    said = words(text)
-    is_asked = len(text) > _ACKNOWLEDGEMENT_CHARS_MAX or not _acknowledges(said)
-    return said, _terms(said) if is_asked else ()
+    text_words = words(text)
+    is_asked = len(text) > _ACKNOWLEDGEMENT_CHARS_MAX or not _acknowledges(text_words)
+    return text_words, _terms(text_words) if is_asked else ()
 
 
-def _acknowledges(said: Sequence[str]) -> bool:
-    if len(said) > _ACKNOWLEDGEMENT_WORDS_MAX:
+def _acknowledges(text_words: Sequence[str]) -> bool:
+    if len(text_words) > _ACKNOWLEDGEMENT_WORDS_MAX:
         return False
-    plain, pleasantries = _PLEASANTRY.subn(" ", " ".join(said))
+    plain, pleasantries = _PLEASANTRY.subn(" ", " ".join(text_words))
     rest = plain.split()
     return all(word in _ACKNOWLEDGEMENTS or word in STOP_WORDS or word == "lot" for word in rest) and (
         pleasantries > 0 or any(word in _ACKNOWLEDGEMENTS for word in rest)

@@ -174,7 +174,7 @@ class ConversationEngine:
         """The host's context was compacted; `messages` are what is left of it, if the host shows them."""
         self._prefetcher.withhold()
         left = None if messages is None else self._compacted_messages(messages, None)
-        self._post(self._note_compaction, scope, left, "told")
+        self._post(self._note_compaction, scope, left, "reported")
 
     def review_compaction(
         self, scope: ConversationScope, messages: Sequence[object], dialect: Dialect | None = None
@@ -597,7 +597,7 @@ class ConversationEngine:
         )
         if done.changed:
             self.review_compaction(scope, messages, dialect)
-            self._note_compaction(scope, self._compacted_messages(done.messages, dialect), "told")
+            self._note_compaction(scope, self._compacted_messages(done.messages, dialect), "reported")
         return done
 
     def _review_compaction(self, scope: ConversationScope, messages: list[object], dialect: Dialect | None) -> None:

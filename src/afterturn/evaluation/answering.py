@@ -142,8 +142,8 @@ class Answering:
             "prompt_tokens": float(sum(estimate_tokens(message["content"]) for message in prompt)),
         }
         if self._asking.judge:
-            said = _JUDGE.format(question=question.text, expected=question.answer, reply=reply)
-            figures["judged"] = float(says_yes(await self._reply([{"role": "user", "content": said}])))
+            prompt_text = _JUDGE.format(question=question.text, expected=question.answer, reply=reply)
+            figures["judged"] = float(says_yes(await self._reply([{"role": "user", "content": prompt_text}])))
         return reply, figures
 
     async def _reply(self, messages: Sequence[Mapping[str, str]]) -> str:

@@ -173,9 +173,9 @@ def _silence(subject: Subject, dataset: Dataset, utterances: Sequence[Utterances
     """The share of small talk without a block, and why; then the same for each set."""
     by_set: dict[str, dict[str, Any]] = {}
     total = SilenceCounts()
-    for said in (BUILT_IN, *utterances):
-        spoken = count_silence(subject, spaces_of(dataset), said, asked)
-        by_set[said.name] = {"n": spoken.count, **spoken.shares(), "heard": spoken.heard}
+    for remarks in (BUILT_IN, *utterances):
+        spoken = count_silence(subject, spaces_of(dataset), remarks, asked)
+        by_set[remarks.name] = {"n": spoken.count, **spoken.shares(), "heard": spoken.heard}
         total.add(spoken)
     return {**total.shares(), "silence_by_set": by_set}
 

@@ -63,8 +63,8 @@ def check_change(current: Entry, trust: int) -> None:
         )
 
 
-def _origin_of(said: Draft | Entry) -> str:
-    return said.origin.replace("_", " ")
+def _origin_of(entry: Draft | Entry) -> str:
+    return entry.origin.replace("_", " ")
 
 
 def _find(unit: Unit, scope: Scope, entry_id: str) -> Entry | None:

@@ -195,11 +195,11 @@ class LexicalScorer:
         return counted
 
     def _count_terms(self, terms: tuple[str, ...]) -> Sequence[tuple[str, float]]:
-        held = self._query.term_set.intersection(terms)
-        if len(held) > _COUNTED_ALONE_MAX:
-            counted = Counter(filter(held.__contains__, terms))
-            return [(term, counted[term]) for term in self._query.terms if term in held]
-        return [(term, terms.count(term)) for term in self._query.terms if term in held] if held else ()
+        present = self._query.term_set.intersection(terms)
+        if len(present) > _COUNTED_ALONE_MAX:
+            counted = Counter(filter(present.__contains__, terms))
+            return [(term, counted[term]) for term in self._query.terms if term in present]
+        return [(term, terms.count(term)) for term in self._query.terms if term in present] if present else ()
 
     def _in_context(self, own: _TermCounts, around: NeighbourText) -> tuple[Collection[tuple[str, float]], float]:
         """Its counts and its length, both with its context."""
@@ -235,7 +235,7 @@ class NeighbourText(NamedTuple):
 class Neighbours:
     """Which of the records in `entries` are next to each other in their conversations.
 
-    Other entries have no neighbours, and a tool's output is nobody's context.
+    Other entries have no neighbours, and a tool's output is not a context.
     """
 
     def __init__(self, entries: Iterable[IndexedEntry] = ()) -> None:
@@ -246,7 +246,7 @@ class Neighbours:
             if talk is not None and entry.position is not None:
                 self._talks.setdefault(talk, {})[entry.position] = entry
         self._positions = {talk: sorted(records) for talk, records in self._talks.items()}
-        self._beside: dict[int, tuple[IndexedEntry | None, IndexedEntry | None]] = {}
+        self._adjacent: dict[int, tuple[IndexedEntry | None, IndexedEntry | None]] = {}
 
     def __iter__(self) -> Iterator[IndexedEntry]:
         return chain.from_iterable(records.values() for records in self._talks.values())
@@ -255,16 +255,16 @@ class Neighbours:
         return bool(self._talks)
 
     def around(self, entry: IndexedEntry) -> NeighbourText:
-        before, after = beside = self.beside(entry)
-        beyond = (before and self.beside(before)[0], after and self.beside(after)[1])
-        return NeighbourText(tuple(filter(None, beside)), tuple(filter(None, beyond)))
+        before, after = adjacent = self.adjacent(entry)
+        beyond = (before and self.adjacent(before)[0], after and self.adjacent(after)[1])
+        return NeighbourText(tuple(filter(None, adjacent)), tuple(filter(None, beyond)))
 
-    def beside(self, entry: IndexedEntry) -> tuple[IndexedEntry | None, IndexedEntry | None]:
+    def adjacent(self, entry: IndexedEntry) -> tuple[IndexedEntry | None, IndexedEntry | None]:
         """The record before it and the record after it."""
-        beside = self._beside.get(entry.key)
-        if beside is None:
-            beside = self._beside[entry.key] = self._find(entry)
-        return beside
+        adjacent = self._adjacent.get(entry.key)
+        if adjacent is None:
+            adjacent = self._adjacent[entry.key] = self._find(entry)
+        return adjacent
 
     def _find(self, entry: IndexedEntry) -> tuple[IndexedEntry | None, IndexedEntry | None]:
         talk, position = _talk(entry), entry.position

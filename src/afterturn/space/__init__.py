@@ -1,1 +1,1 @@
-"""The direct verbs on one space, without a turn: add, recall, update, undo, forget, export, import."""
+"""The direct verbs on one space, without a turn: add, search, update, undo, forget, export, import."""

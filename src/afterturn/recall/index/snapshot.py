@@ -418,7 +418,7 @@ def among(codes: NDArray[np.int32], wanted: Collection[int]) -> NDArray[np.bool_
 
 
 def _position(entry: IndexedEntry) -> int:
-    # A tool's output is nobody's context.
+    # A tool's output is not a context.
     return NO_POSITION if entry.position is None or entry.origin is Origin.TOOL else entry.position
 
 

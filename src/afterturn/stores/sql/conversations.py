@@ -599,7 +599,7 @@ def _turn(row: Row) -> TurnRow:
     return TurnRow(turn_id, TurnStatus(status), started_at, user_hash, ended_at, recorded_at)
 
 
-# What recalls came to, kept to a bounded number in each space.
+# The results of recalls, a limited number in each space.
 
 _PUT_RECALL = (
     "INSERT INTO recall "

@@ -194,7 +194,7 @@ _WRITING = (
     "EXISTS (SELECT 1 FROM review AS r JOIN space AS s ON s.key = r.space_key "
     "WHERE r.space_key = review_message.space_key AND r.id = review_message.review AND s.tenant = ? AND r.writes = ?"
 )
-"""A message of a review that writes to this space, whoever owns the conversation; binds tenant and space."""
+"""A message of a review that writes to this space, for any owner of the conversation; binds tenant and space."""
 # The tenant is checked for each message: a tenant has more spaces than a record has messages.
 BY_SOURCE = (
     "DELETE FROM review_message WHERE {condition} "

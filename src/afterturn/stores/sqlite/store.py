@@ -232,7 +232,7 @@ class SqliteStore:
         while group := self._taken(GROUP_WRITES_MAX):
             try:
                 outcomes = self.engine.writer.commit([item.write for item in group])
-            except Exception as error:  # the boundary of the writing thread: nobody may be left waiting
+            except Exception as error:  # the boundary of the writing thread: no caller may wait for ever
                 logger.exception("a commit of %d writes failed", len(group))
                 outcomes = [WriteOutcome(error=error) for _ in group]
             self._pending.extendleft(reversed(group[len(outcomes) :]))

@@ -1,4 +1,4 @@
-"""`eval`: what recall finds and hands over, on conversations with questions about them."""
+"""`eval`: measures what recall finds and delivers, on conversations with questions about them."""
 
 from __future__ import annotations
 
