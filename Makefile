@@ -77,7 +77,7 @@ simulation: $(READY) ## Order all events at random, by seed, and check every pro
 stress: $(READY) ## Let several processes chat, review, edit, undo and forget at once, by seed; SEEDS=1-20
 	@$(BIN)/python -m lab.stress --seeds $(if $(filter file,$(origin SEEDS)),1-20,$(SEEDS)) $(ARGS)
 
-mutations: $(READY) ## Put deliberate faults into a copy of the source: a test must fail for each; ARGS="--only 3"; 6 minutes
+mutations: $(READY) ## Put deliberate faults into a copy of the source: a test must fail for each; ARGS="--only 3"; 5 minutes
 	@$(BIN)/python -m lab.mutations $(ARGS)
 
 small-model: $(READY) ## Let a very small real model review conversations on this machine; downloads 200 MB
