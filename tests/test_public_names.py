@@ -188,3 +188,10 @@ def docstrings() -> Iterator[tuple[str, str]]:
     for kind in OBJECTS:
         for name, verb in public_verbs(kind):
             yield f"{kind.__name__}.{name}", inspect.getdoc(verb) or ""
+
+
+@pytest.mark.parametrize("opener", [afterturn.open, afterturn.blocking.open])
+def test_the_signature_of_open_names_every_option(opener):
+    """`help(afterturn.open)` and tools that read signatures see what type checkers see."""
+    named = set(inspect.signature(opener).parameters)
+    assert named == {"target", "config", *afterturn.OpenOptions.__annotations__}

@@ -22,6 +22,7 @@ from afterturn.memory import (
     merge_settings,
     read_options,
     resolve_target,
+    show_options,
 )
 from afterturn.runtime.bridge import BlockingFacade
 from afterturn.services import rescue as rescue_store
@@ -88,6 +89,7 @@ class Space(BlockingFacade, SpaceFacade):
     """One space of a memory: its statements, records, proposals and reviews."""
 
 
+@show_options
 def open(
     target: StoreTarget = DEFAULT_STORE,
     config: Config | Settings | Mapping[str, Any] | None = None,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, NoReturn, TypeAlias, TypedDict, TypeVar, Unpack
 
 from afterturn.config import KEYS, Config, Settings, default_store, find_store, load_config, unknown_variables
 from afterturn.conversation.conversation import Conversation
@@ -38,6 +39,7 @@ class _DefaultStore:
 
 DEFAULT_STORE: Final = _DefaultStore()
 StoreTarget: TypeAlias = str | os.PathLike[str] | _DefaultStore | None
+F = TypeVar("F", bound=Callable[..., Any])
 EventHandler: TypeAlias = Callable[[Event], None]
 
 
@@ -51,6 +53,16 @@ class OpenOptions(TypedDict, total=False):
     review_model: ChatModel | None
     provider: RecordingProvider | None
     components: Components | None
+
+
+def show_options(function: F) -> F:
+    """Shows the options by name in `help()` and `inspect.signature`, as type checkers and editors do."""
+    signature = inspect.signature(function)
+    shown = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    for name, annotation in OpenOptions.__annotations__.items():
+        shown.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+    function.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    return function
 
 
 def read_options(
@@ -319,6 +331,7 @@ class Space(AsyncFacade, SpaceFacade):
     """One space of the store: its statements, records, proposals and reviews."""
 
 
+@show_options
 def open(
     target: StoreTarget = DEFAULT_STORE,
     config: Config | Settings | Mapping[str, Any] | None = None,
