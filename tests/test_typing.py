@@ -34,6 +34,7 @@ async def with_a_loop() -> None:
         space = memory.space("user:ada")
         assert_type(await space.add("The cat is called Miso.", target="user", pinned=True), Added)
         assert_type(await space.search("cat", lanes=[Lane.LONG_TERM]), SearchResults)
+        assert_type(await space.search("cat", lanes=["episodic"]), SearchResults)
         found = await space.search("cat", limit=3, filter=Filter(kind="statement"), exclude=["a"])
         assert_type(found, SearchResults)
         assert_type(found.hits[0], Hit)
@@ -93,6 +94,7 @@ async def with_a_loop(memory: afterturn.Memory) -> None:
     space = memory.space("user:ada")
     await space.search("cat", limt=3)  # wrong
     await space.search(3)  # wrong
+    await space.search("cat", lanes=["words"])  # wrong
     await space.add("The cat is called Miso.", targt="user")  # wrong
     await space.recall("cat")  # wrong
     await memory.conversation("monday", usr="ada").compact([])  # wrong

@@ -13,7 +13,7 @@ logger = logging.getLogger("afterturn")
 
 EVENTS = {
     "memory_opened": "The store is open and can be searched by words.",
-    "memory_off": "Memory is off (`open(None)`): all calls work, and nothing is recalled or stored. Sent once.",
+    "memory_off": "Memory is off (`open(None)`): turns work, and nothing is recalled or recorded. Sent once.",
     "memory_forked": "Memory was used in a forked child process, where its calls do nothing. Sent once.",
     "memory_closed": "A turn was used after its memory was closed, where its calls do nothing. Sent once.",
     "vectors_ready": "The embedder is loaded. From now on recall uses vectors too.",

@@ -339,9 +339,10 @@ def open(
 ) -> Memory:
     """Opens the store at `target`. Use it as a context manager: `async with afterturn.open("memory.db") as memory`.
 
-    `target` is a path or a `sqlite:///` URL. Omit it for the configured store. `None` turns memory off: all calls
-    work, and nothing is recalled or stored. `config` is a dictionary of settings, which is merged with the environment
-    and the settings file, or a Config, which is used as it is.
+    `target` is a path or a `sqlite:///` URL. Omit it for the configured store. `None` turns memory off: conversations
+    and turns work, but nothing is recalled or recorded, and verbs that need a store raise StoreUnavailable. `config` is
+    a dictionary of settings, which is merged with the environment and the settings file, or a Config, which is used as
+    it is.
 
     `tenant` overrides the setting of that name. `on_event` is called with every event, on memory's own thread.
     `background=False` leaves background jobs to other processes. `model` is used for refined recall, summaries and

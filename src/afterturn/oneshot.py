@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from afterturn.config import Config, Settings, default_store, find_store, load_config
 from afterturn.conversation.ledger import Ledger
@@ -32,12 +32,12 @@ def recall_once(
     space: str | None = None,
     store: str | os.PathLike[str] | None = None,
     limit: int = 10,
-    lanes: Sequence[Lane] | None = None,
+    lanes: Sequence[Lane | Literal["short_term", "long_term", "episodic"]] | None = None,
     filter: Filter = ANYTHING,
     exclude: Iterable[str] = (),
     config: Config | Settings | Mapping[str, Any] | None = None,
 ) -> SearchResults:
-    """Searches one space as `Space.search` does before vectors are loaded: `missing` always holds "vectors".
+    """Searches one space as `Space.search` does before vectors are loaded. `missing` holds "vectors" then.
 
     Name `user="ada"` or `space="project:api"`. `store` is a path; omit it for the configured store. Never writes or
     creates a store: raises StoreUnavailable if there is none, or if it has an older schema.

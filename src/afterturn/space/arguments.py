@@ -54,7 +54,7 @@ def search_request(
     config: Config,
     *,
     limit: int,
-    lanes: Sequence[Lane] | None,
+    lanes: Iterable[str] | None,
     filter: Filter,
     exclude: Iterable[str],
     now: float,

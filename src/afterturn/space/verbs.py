@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from afterturn.errors import InvalidInput
 from afterturn.guard.statement_writer import embed_later
@@ -96,7 +96,7 @@ class SpaceCore:
         query: str,
         *,
         limit: int = 10,
-        lanes: Sequence[Lane] | None = None,
+        lanes: Sequence[Lane | Literal["short_term", "long_term", "episodic"]] | None = None,
         conversation: str | None = None,
         as_of: float | datetime | str | None = None,
         filter: Filter = ANYTHING,
