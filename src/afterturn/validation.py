@@ -41,9 +41,8 @@ def check_space(value: object) -> str:
 def check_id(value: object, what: str = "memory id") -> str:
     """An id as `add`, `list` and `search` print it."""
     if not isinstance(value, str) or not re.fullmatch(_ID, value):
-        raise InvalidName(
-            f"{str(value)[:60]!r} is not a valid {what}. Copy one from `afterturn list` or `afterturn search`."
-        )
+        source = "`afterturn review log`" if what == "review id" else "`afterturn list` or `afterturn search`"
+        raise InvalidName(f"{str(value)[:60]!r} is not a valid {what}. Copy one from {source}.")
     return value
 
 

@@ -403,3 +403,9 @@ def test_where_no_model_was_asked_usage_says_so(cli: CommandLine) -> None:
     """V12: it is no error."""
     cli.add("The user drinks green tea")
     assert (cli("usage").code, cli("usage").out) == (0, "No model was called in the last 7 days.\n")
+
+
+def test_an_invalid_review_id_is_called_one_and_the_message_names_its_list(cli: CommandLine) -> None:
+    talk(cli, SAID)
+    expected = "'zzz' is not a valid review id. Copy one from `afterturn review log`."
+    assert all(expected in cli("review", command, "zzz").err for command in ("show", "undo"))

@@ -45,7 +45,7 @@ _DECISIONS = {Verb.APPROVE: "approved", Verb.DELETE: "rejected"}
 async def list_reviews(
     services: Services, space: str, *, conversation: str | None, limit: int, before: str | None
 ) -> list[ReviewRow]:
-    count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before)
+    count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before, "review id")
     named = None if conversation is None else check_name(conversation, "conversation")
 
     def work(unit: Unit) -> list[ReviewRow]:
@@ -56,7 +56,7 @@ async def list_reviews(
 
 
 async def get_review(services: Services, space: str, review_id: str) -> Review:
-    check_id(review_id)
+    check_id(review_id, "review id")
 
     def work(unit: Unit) -> Review:
         return _review(unit, _with_job_error(unit, _row(unit, services.tenant, space, review_id)), space)
@@ -75,7 +75,7 @@ async def undo_review(services: Services, space: str, review_id: str) -> list[Un
 
     In every space if the conversation belongs to `space`, else only in `space`.
     """
-    check_id(review_id)
+    check_id(review_id, "review id")
     at = services.clock.now()
 
     def undo(unit: Unit, one: str, target: str) -> Undone:

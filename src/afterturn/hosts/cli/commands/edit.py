@@ -111,7 +111,7 @@ def _edited(invocation: Invocation, text: str) -> _Draft:
             raise
         message = error.format_message() if isinstance(error, click.ClickException) else str(error)
         raise InvalidFile(
-            f"{message} Nothing was changed. Set VISUAL or EDITOR to your editor.{draft.kept()}"
+            f"{message.rstrip('.')}. Nothing was changed. Set VISUAL or EDITOR to your editor.{draft.kept()}"
         ) from error
     return draft
 

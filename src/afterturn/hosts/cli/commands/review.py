@@ -130,7 +130,9 @@ def log(invocation: Invocation, conversation: str | None, limit: int, before: st
     """
 
     with invocation.in_space() as space:
-        rows = space.reviews(conversation=conversation, limit=limit, before=check_id(before) if before else None)
+        rows = space.reviews(
+            conversation=conversation, limit=limit, before=check_id(before, "review id") if before else None
+        )
     if invocation.json:
         for row in rows:
             print_line(row)
@@ -158,7 +160,7 @@ def show(invocation: Invocation, id: str) -> None:
     `+` was added, `-` was removed.
     """
     with invocation.memory() as memory:
-        _print_review(invocation, memory, memory.space(invocation.space_name()).review(check_id(id)))
+        _print_review(invocation, memory, memory.space(invocation.space_name()).review(check_id(id, "review id")))
 
 
 @command("undo", examples="$ afterturn review undo 0k3v8r2c4d5e6f7g")
@@ -169,7 +171,7 @@ def undo(invocation: Invocation, id: str) -> None:
     All or nothing: if one of its memories has changed since, nothing is undone, and the message names it.
     """
     with invocation.in_space() as space:
-        undone = space.undo_review(check_id(id))
+        undone = space.undo_review(check_id(id, "review id"))
     if invocation.json:
         print_document(undone)
     else:
