@@ -235,7 +235,7 @@ def test_an_edit_as_json_is_one_document(cli: CommandLine, kept: Path) -> None:
     assert answer.code == 1
     assert [one["entry"]["text"] for one in answer.json["changed"]] == ["New"]
     assert [one["current"]["text"] for one in answer.json["skipped"]] == ["Ada drinks green tea"]
-    assert answer.json["kept"] == str(file)
+    assert answer.json["saved_as"] == str(file)
     assert cli("edit", "--file", "-", "--yes", "--json", stdin=b"").json["changed"] == []
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from afterturn.guard.secrets import tells_secret
+from afterturn.guard.secrets import mentions_secret
 from afterturn.learning import prompts
 from afterturn.testing.entries import entry
 from afterturn.types import Origin, ReviewMessage
@@ -98,4 +98,4 @@ def test_pieces_of_the_prompt_are_known_as_ours() -> None:
 )
 def test_a_secret_is_recognised_by_its_wording(text: str, told: bool) -> None:
     """V6, G1: no review saves a password, whatever it looks like."""
-    assert tells_secret(text) is told
+    assert mentions_secret(text) is told

@@ -197,96 +197,10 @@ class TouchedFiles:
                     return shown
 
 
-# Context for hosts that write their prompts themselves. Only reads.
-
 logger = logging.getLogger("afterturn")
 R = TypeVar("R")
 
 LIMIT_MAX = 100
-
-
-class PromptContexts:
-    """Contexts for one conversation and the folders that its host trusts. Used on memory's loop."""
-
-    def __init__(self, services: Services, scope: ConversationScope, folders: ContextFolders) -> None:
-        self._services = services
-        self._scope = scope
-        self._folders = folders
-
-    async def relevant(self, text: str) -> str:
-        """A block for `text`, as a turn would recall it for a model that sees nothing else. "" if nothing is found.
-
-        Nothing counts as shown by it, and no epoch begins. If the store fails, logs a warning and returns "".
-        """
-        scope, services = self._scope, self._services
-        question = make_question(text, scope, Ledger(), services.config)
-        if not services.has_store or question is None:
-            return ""
-        asked = question.asked(now=services.clock.now(), correlation=services.ids.new())
-        try:
-            answer, block = await services.recall_client.recall(asked)
-        except (AfterturnError, TimeoutError) as error:
-            logger.warning("no relevant context for %r: %s", scope.id, error)
-            return ""
-        for ref, reason in answer.withheld.items():
-            services.events.emit(
-                "withheld", space=scope.owner, conversation=scope.id, turn="", memory=ref, reason=reason
-            )
-        return block.text if block else ""
-
-    async def search(self, query: str, *, limit: int) -> SearchResults:
-        """The best matches in the spaces that this conversation may read. Raises AfterturnError."""
-        scope, services, config = self._scope, self._services, self._services.config
-        count, asked = check_limit(limit, LIMIT_MAX), check_text(query, "query")
-        text = redact_within(asked, QUESTION_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text
-        if not services.has_store:
-            return SearchResults(text, (), missing=("store",))
-        request = RecallRequest(
-            text=text,
-            admitted=LaneQuery(scope.readable, services.clock.now(), conversation=scope.id, owner=scope.owner),
-            limit=count,
-            score_min=config.recall_score_min,
-            correlation=services.ids.new(),
-        )
-        return await services.recall_client.ask(request, search)
-
-    async def project(self) -> str:
-        """The context files of the trusted roots and the project's conventions, as they are now."""
-        files = await self._environment()
-        reader = _reader(self._scope, now=self._services.clock.now())
-        memories = await self._read(lambda unit: find_standing_memories(unit, reader), StandingMemories())
-        return self._rendered(files, memories.conventions, ())
-
-    async def task(self, agent_name: str) -> str:
-        """The context for a sub-agent of that name: that of the project, and the statements about its work."""
-        agent = check_name(agent_name, "agent")
-        files = await self._environment()
-        reader = _reader(self._scope, now=self._services.clock.now())
-
-        def work(unit: Unit) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-            return find_standing_memories(unit, reader).conventions, find_agent_memories(unit, reader, agent)
-
-        nothing: tuple[tuple[Entry, ...], tuple[Entry, ...]] = ((), ())
-        conventions, own = await self._read(work, nothing)
-        return self._rendered(files, conventions, tuple(entry for entry in own if entry not in conventions))
-
-    def _rendered(self, files: tuple[ContextFile, ...], conventions: tuple[Entry, ...], own: tuple[Entry, ...]) -> str:
-        content = StandingContent(files, (), StandingMemories(conventions=conventions), own)
-        return render_standing(content, _budget(self._services.config)).text
-
-    async def _environment(self) -> tuple[ContextFile, ...]:
-        found = await self._services.file_reads.run(functools.partial(read_standing, self._folders))
-        return tuple(file for file in found.files if file.tier is Tier.ENVIRONMENT) if found is not None else ()
-
-    async def _read(self, work: Callable[[Unit], R], nothing: R) -> R:
-        if not self._services.has_store:
-            return nothing
-        try:
-            return await self._services.store.read(work)
-        except AfterturnError as error:
-            logger.warning("the context for %r has no memories: %s", self._scope.id, error)
-            return nothing
-
 
 # The standing context of one conversation: made once, stored, and extended by context files that its agent touches.
 #
@@ -327,7 +241,6 @@ class StandingCore:
         self.owner: object = None
         self._folders = _folders(services, roots)
         self._instructions = check_instructions(instructions)
-        self._contexts = PromptContexts(services, scope, self._folders)
         self._touched_files = TouchedFiles(services.config.standing_bytes_max, scanning=services.config.scanning)
         self._making = asyncio.Lock()
         self._all_read = asyncio.Event()
@@ -402,25 +315,6 @@ class StandingCore:
     async def flush(self, *, within: float = READ_WITHIN) -> bool:
         """Waits until all touched paths are read. Returns False if that takes longer than `within` seconds."""
         return await is_set(self._all_read, within=within)
-
-    async def relevant_context(self, text: str) -> str:
-        """Returns a block of memories for `text`, as a turn would recall them; an empty text if there are none.
-
-        Nothing counts as shown by it. If the store fails, it logs a warning and returns an empty text.
-        """
-        return await self._contexts.relevant(text)
-
-    async def project_context(self) -> str:
-        """Returns the context files of the roots and the project's conventions as they are now."""
-        return await self._contexts.project()
-
-    async def task_context(self, agent_name: str) -> str:
-        """Returns the context for a sub-agent: that of the project, and the statements about this agent's work."""
-        return await self._contexts.task(agent_name)
-
-    async def search(self, query: str, *, limit: int = 10) -> SearchResults:
-        """Returns the best matches in all spaces that this conversation may read. Raises AfterturnError."""
-        return await self._contexts.search(query, limit=limit)
 
     async def _find_known(self) -> _Known | None:
         """Reads the stored standing block and the files in other blocks. None if the store cannot be read."""
@@ -539,6 +433,82 @@ class StandingCore:
 
     def _is_standing(self, path: str) -> bool:
         return path in self._standing_paths or shown_path(path) in self._standing_paths
+
+    # Context for hosts that write their prompts themselves. Only reads.
+
+    async def relevant_context(self, text: str) -> str:
+        """Returns a block of memories for `text`, as a turn would recall them; an empty text if there are none.
+
+        Nothing counts as shown by it. If the store fails, it logs a warning and returns an empty text.
+        """
+        scope, services = self.scope, self._services
+        question = make_question(text, scope, Ledger(), services.config)
+        if not services.has_store or question is None:
+            return ""
+        asked = question.asked(now=services.clock.now(), correlation=services.ids.new())
+        try:
+            answer, block = await services.recall_client.recall(asked)
+        except (AfterturnError, TimeoutError) as error:
+            logger.warning("no relevant context for %r: %s", scope.id, error)
+            return ""
+        for ref, reason in answer.withheld.items():
+            self._emit("withheld", memory=ref, reason=reason)
+        return block.text if block else ""
+
+    async def project_context(self) -> str:
+        """Returns the context files of the roots and the project's conventions as they are now."""
+        files = await self._read_environment()
+        reader = _reader(self.scope, now=self._services.clock.now())
+        memories = await self._read_memories(lambda unit: find_standing_memories(unit, reader), StandingMemories())
+        return self._render_context(files, memories.conventions, ())
+
+    async def task_context(self, agent_name: str) -> str:
+        """Returns the context for a sub-agent: that of the project, and the statements about this agent's work."""
+        agent = check_name(agent_name, "agent")
+        files = await self._read_environment()
+        reader = _reader(self.scope, now=self._services.clock.now())
+
+        def work(unit: Unit) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+            return find_standing_memories(unit, reader).conventions, find_agent_memories(unit, reader, agent)
+
+        nothing: tuple[tuple[Entry, ...], tuple[Entry, ...]] = ((), ())
+        conventions, own = await self._read_memories(work, nothing)
+        return self._render_context(files, conventions, tuple(entry for entry in own if entry not in conventions))
+
+    async def search(self, query: str, *, limit: int = 10) -> SearchResults:
+        """Returns the best matches in all spaces that this conversation may read. Raises AfterturnError."""
+        scope, services, config = self.scope, self._services, self._services.config
+        count, asked = check_limit(limit, LIMIT_MAX), check_text(query, "query")
+        text = redact_within(asked, QUESTION_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text
+        if not services.has_store:
+            return SearchResults(text, (), missing=("store",))
+        request = RecallRequest(
+            text=text,
+            admitted=LaneQuery(scope.readable, services.clock.now(), conversation=scope.id, owner=scope.owner),
+            limit=count,
+            score_min=config.recall_score_min,
+            correlation=services.ids.new(),
+        )
+        return await services.recall_client.ask(request, search)
+
+    def _render_context(
+        self, files: tuple[ContextFile, ...], conventions: tuple[Entry, ...], own: tuple[Entry, ...]
+    ) -> str:
+        content = StandingContent(files, (), StandingMemories(conventions=conventions), own)
+        return render_standing(content, _budget(self._services.config)).text
+
+    async def _read_environment(self) -> tuple[ContextFile, ...]:
+        found = await self._services.file_reads.run(functools.partial(read_standing, self._folders))
+        return tuple(file for file in found.files if file.tier is Tier.ENVIRONMENT) if found is not None else ()
+
+    async def _read_memories(self, work: Callable[[Unit], R], nothing: R) -> R:
+        if not self._services.has_store:
+            return nothing
+        try:
+            return await self._services.store.read(work)
+        except AfterturnError as error:
+            logger.warning("the context for %r has no memories: %s", self.scope.id, error)
+            return nothing
 
     # Touched paths.
 

@@ -549,7 +549,7 @@ _STATES = frozenset(
 )
 
 
-def tells_secret(text: str) -> bool:
+def mentions_secret(text: str) -> bool:
     """Whether a statement reveals a password, PIN or key: a value that ends the sentence, is quoted, or has digits.
 
     Where a key is stored, or how often it changes, reveals nothing.

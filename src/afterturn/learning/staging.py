@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound, OverBudget
 from afterturn.guard.quotas import Quota
-from afterturn.guard.secrets import tells_secret
+from afterturn.guard.secrets import mentions_secret
 from afterturn.guard.trust import waits
 from afterturn.learning import evidence
 from afterturn.learning.changes import Action, Change
@@ -262,7 +262,7 @@ class Staging:
         """Whether it is an inference that a person should approve. Raises Refused if the messages do not support it."""
         if is_prompt_text(change.text):
             raise Refused("prompt", "That is part of your instructions, not of the conversation.")
-        if tells_secret(change.text):
+        if mentions_secret(change.text):
             raise Refused("secret", "Passwords, PINs and keys are never saved. Leave it.")
         said = [self.messages[at].text for at in cited]
         found = evidence.measure_support(change.text, [*said, *also])

@@ -36,7 +36,7 @@ class _Draft:
     text: str
     path: Path | None = None
 
-    def kept(self) -> str:
+    def saved_hint(self) -> str:
         return f" Your text is saved. To apply it: afterturn edit --file {self.path}" if self.path is not None else ""
 
     def discard(self) -> None:
@@ -107,11 +107,11 @@ def _edited(invocation: Invocation, text: str) -> _Draft:
         if _bytes_of(path) == text.encode():
             draft.discard()
         if isinstance(error, KeyboardInterrupt):
-            _tell(invocation, draft.kept())
+            _print_hint(invocation, draft.saved_hint())
             raise
         message = error.format_message() if isinstance(error, click.ClickException) else str(error)
         raise InvalidFile(
-            f"{message.rstrip('.')}. Nothing was changed. Set VISUAL or EDITOR to your editor.{draft.kept()}"
+            f"{message.rstrip('.')}. Nothing was changed. Set VISUAL or EDITOR to your editor.{draft.saved_hint()}"
         ) from error
     return draft
 
@@ -140,10 +140,10 @@ def _apply(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) -
         edited = _agreed(invocation, draft, dry_run=dry_run, yes=yes)
     except AfterturnError as error:
         # Every message says where the text is saved.
-        error.args = (f"{error}{draft.kept()}", *error.args[1:])
+        error.args = (f"{error}{draft.saved_hint()}", *error.args[1:])
         raise
     except (click.exceptions.Exit, click.Abort, KeyboardInterrupt):
-        _tell(invocation, draft.kept())
+        _print_hint(invocation, draft.saved_hint())
         raise
     if edited is not None and edited.skipped:
         raise click.exceptions.Exit(EXIT_NOT_ALL)
@@ -192,21 +192,21 @@ def _print_nothing(invocation: Invocation, draft: _Draft) -> None:
 
 def _print_dry(invocation: Invocation, edits: Edits, draft: _Draft) -> None:
     if invocation.json:
-        print_document({**_form(edits), "kept": None if draft.path is None else str(draft.path)})
+        print_document({**_form(edits), "saved_as": None if draft.path is None else str(draft.path)})
         return
     click.echo()
     print_skipped(edits.skipped)
-    click.echo(f"Nothing was changed.{draft.kept()}")
+    click.echo(f"Nothing was changed.{draft.saved_hint()}")
 
 
-def _print_done(invocation: Invocation, edited: Edited, kept: Path | None) -> None:
+def _print_done(invocation: Invocation, edited: Edited, saved_as: Path | None) -> None:
     if invocation.json:
-        print_document({**_form(edited), "kept": None if kept is None else str(kept)})
+        print_document({**_form(edited), "saved_as": None if saved_as is None else str(saved_as)})
         return
     click.echo()
     print_skipped(edited.skipped)
-    if kept is not None:
-        click.echo(f"Your text for these is saved. Check it, then: afterturn edit --file {kept}")
+    if saved_as is not None:
+        click.echo(f"Your text for these is saved. Check it, then: afterturn edit --file {saved_as}")
     click.echo(summary(edited))
 
 
@@ -216,7 +216,7 @@ def _form(value: object) -> dict[str, object]:
     return form
 
 
-def _tell(invocation: Invocation, text: str) -> None:
+def _print_hint(invocation: Invocation, text: str) -> None:
     if text and not invocation.json:
         click.echo(text.strip(), err=True)
 
