@@ -30,8 +30,18 @@ FACTS = {
     "What is the name of my boat?": "The name of Ada's boat is Kestrel.",
     "When is the rent due?": "The rent is due on the third.",
     "Which tea do I drink?": "Ada drinks green tea.",
+    "What colour is my bicycle?": "Ada's bicycle is orange in colour.",
+    "Who repairs the heating?": "Mr Okafor repairs the heating.",
+    "Which airport is nearest?": "The nearest airport is Torp.",
+    "What do I grow in the garden?": "Ada grows beans in the garden.",
+    "Which instrument do I play?": "Ada plays an instrument, the cello.",
+    "When do the trains stop?": "The trains stop at midnight.",
+    "Where are the spare keys?": "The spare keys are in the shed.",
+    "Which bank do I use?": "Ada uses the bank Nordlys.",
 }
 WARM_AFTER = 2
+# Events reach the timeline in batches, five times a second, whether or not a turn is open.
+BEHIND_THE_TURN = ("maintenance.py", "stores/sql/timeline.py")
 
 
 @dataclass
@@ -112,7 +122,7 @@ class Tracer:
             self._walk = None
 
     def _profile(self, frame: FrameType, event: str, _argument: object) -> None:
-        if event != "call" or self._walk is None or (file := _file_of(frame)) is None:
+        if event != "call" or self._walk is None or (file := _file_of(frame)) is None or file in BEHIND_THE_TURN:
             return
         with self._lock:
             if self._walk is not None:

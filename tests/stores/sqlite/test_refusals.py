@@ -4,7 +4,9 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -182,24 +184,20 @@ def test_a_new_store_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     ],
 )
 def test_missing_rights_are_refused(
-    tmp_path: Path, file_mode: int, folder_mode: int, expected: type[StoreError]
+    public_folder: Path, file_mode: int, folder_mode: int, expected: type[StoreError]
 ) -> None:
     """§13: what may not be written, read or reached has its own error each, as an ordinary user meets it."""
-    folder = _open_to_all(tmp_path)
+    folder = public_folder
     open_plain(folder / "memory.db").close()
     (folder / "memory.db").chmod(file_mode)
     folder.chmod(folder_mode)
-    said = _as_nobody(folder / "memory.db")
-    folder.chmod(0o700)
-    assert said == expected.__name__
+    assert _as_nobody(folder / "memory.db") == expected.__name__
 
 
-def test_a_new_store_in_a_read_only_folder_is_refused(tmp_path: Path) -> None:
+def test_a_new_store_in_a_read_only_folder_is_refused(public_folder: Path) -> None:
     """§13: nothing can be created there, and it says so."""
-    folder = _open_to_all(tmp_path)
-    folder.chmod(0o555)
-    assert _as_nobody(folder / "memory.db") == "StoreReadOnly"
-    folder.chmod(0o700)
+    public_folder.chmod(0o555)
+    assert _as_nobody(public_folder / "memory.db") == "StoreReadOnly"
 
 
 def test_a_file_that_may_not_grow_is_refused_and_leaves_the_store_whole(tmp_path: Path) -> None:
@@ -223,14 +221,14 @@ def _run(path: Path, *statements: str) -> None:
     connection.close()
 
 
-def _open_to_all(tmp_path: Path) -> Path:
-    """A folder that an ordinary user can reach; pytest's own are private to whoever runs it."""
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    for item in (folder, *folder.parents):
-        if item.owner() == folder.owner() and item != Path("/"):
-            item.chmod(item.stat().st_mode | 0o755)
-    return folder
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that an ordinary user can reach. Pytest's own are private, and another session makes them so again."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        folder.chmod(0o700)
 
 
 _CHILD = """
