@@ -140,7 +140,7 @@ STOP_WITHIN = 2.0
 
 
 class MemoryFacade:
-    """What both kinds of Memory share: settings, services once it is started, and the verbs on the whole store."""
+    """The base of both kinds of Memory: settings, services once it is started, and the verbs on the whole store."""
 
     def __init__(
         self, target: StoreTarget, config: Config, components: Components, on_event: EventHandler | None
@@ -283,7 +283,7 @@ class Memory(AsyncFacade, MemoryFacade):
 
 
 class SpaceFacade:
-    """What both kinds of Space share: their verbs."""
+    """The verbs of both kinds of Space."""
 
     def __init__(self, core: SpaceCore, loop: LoopThread) -> None:
         self._core = core

@@ -1,4 +1,4 @@
-"""What afterturn needs from the outside, as protocols. `services.py` chooses the implementations.
+"""The ports: protocols for stores, models, embedders, clocks and workers. `services.py` chooses the implementations.
 
 A docstring here is a contract. `afterturn.testing.conformance` tests every store against those of units of work, their
 repositories, `write`, `read`, `scrub` and `close`. Each store's own tests show its backup, restore and check.

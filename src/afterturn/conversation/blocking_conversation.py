@@ -105,7 +105,7 @@ class Conversation(ConversationVerbs):
         return self._loop.wait(self._core.compact(self._scope, list(messages), limit_tokens))
 
     def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
-        """What was recalled in the newest `limit` turns, or in one: by its id, its number from 1 on, or "last".
+        """Returns the recalls of the newest `limit` turns, or of one: by its id, its number from 1 on, or "last".
 
         Shows what was included, what was not and why, and why a turn was not recorded. Raises NotFound if there is no
         such turn.
@@ -113,7 +113,7 @@ class Conversation(ConversationVerbs):
         return self._loop.wait(self._core.trace(turn, limit=limit))
 
     def why(self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()) -> Sequence[TraceAnswer]:
-        """Why a memory was or was not included in the recalls of a turn, by default the last one.
+        """Explains why a memory was or was not included in the recalls of a turn, by default the last one.
 
         Looks for it in the spaces that the recall could read, and in `look_in`. Raises NotFound if it is in none.
         """

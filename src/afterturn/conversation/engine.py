@@ -216,7 +216,7 @@ class ConversationEngine:
         return put_back[-1] if put_back else None
 
     def take(self, turn: HostTurn) -> Injection | None:
-        """What can be handed over now, for the first caller: context files that have arrived, and a ready block."""
+        """Takes everything that is ready, for the first caller: context files that have arrived, and a block."""
         files = self._standing.take_arrived() if self._standing is not None else None
         ready = self._slot.take(turn.shared)
         return Injection(files, ready) if files or ready else None
@@ -382,7 +382,7 @@ class ConversationEngine:
         turn.shared.opened.settle(None)
 
     def _task_ended(self, prefetch: Prefetch) -> None:
-        """What has not settled by now never will."""
+        """Ends the phases that have not settled, since nothing settles them any more."""
         for run in prefetch.runs:
             if run.state is PhaseState.ASKED and prefetch.asked:
                 self._prefetcher.end(run, Outcome.CANCELLED, "shutdown")
@@ -443,7 +443,7 @@ class ConversationEngine:
             self._prefetcher.fail(turn, turn.shared.first, question, type(error).__name__)
 
     def _find_user_text(self, turn: LoopTurn) -> str | None:
-        """What the user said in a turn that could not be read, by the blocks that this process knows."""
+        """The user's text in a turn that could not be read, by the blocks that this process knows."""
         if turn.opening is None or turn.dialect is None:
             return None
         strip = functools.partial(strip_blocks, known_hashes=self._visible.blocks)
@@ -701,7 +701,7 @@ class ConversationEngine:
         turn.shared.add_prefetch(prefetch)
         for older in earlier:
             self._prefetcher.stop(older, Outcome.SUPERSEDED, "compaction")
-        # What a host has as text stays in every prompt of the turn, whatever was compacted.
+        # Blocks that a host has as text stay in every prompt of the turn, also after a compaction.
         blocks = turn.shared.blocks
         written = frozenset(ref for row in blocks if row.point == HandoverPoint.PROMPT for ref in row.refs)
         kept = self._prefetcher.taken_refs(turn) | written
@@ -725,7 +725,7 @@ class ConversationEngine:
         self._emit("conversation_reset")
 
     async def _read_hidden_ledger(self, scope: ConversationScope) -> Ledger:
-        """What the model of a host that hides its messages can see, outside of any turn."""
+        """The ledger of a host that hides its messages, outside of any turn."""
         nowhere = SharedTurn("", scope, self._new_prefetch(RecallCause.MESSAGE, "", epoch=0), 0.0)
         dialect = find_dialect([], scope.dialect)
         assert dialect is not None

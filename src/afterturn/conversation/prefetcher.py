@@ -331,7 +331,7 @@ class Prefetcher:
             ready = None
 
     def _compose(self, turn: LoopTurn, runs: Iterable[PhaseRun]) -> ReadyBlock | None:
-        """What the model chose comes before the rest of its epoch. None when nothing is left to show."""
+        """Hits that the model chose come before the others of their epoch. None if nothing is left to show."""
         ordered = sorted(runs, key=lambda run: (run.prefetch.epoch, run.phase is Phase.FAST))
         now, visible_bytes = self._clock.now(), turn.ledger.size_bytes
         hits = [(run, hit) for run in ordered for hit in run.hits]
@@ -480,7 +480,7 @@ class Prefetcher:
         return carried
 
     def adopt(self, turn: LoopTurn, row: CarriedRow, hits: tuple[Hit, ...]) -> Prefetch:
-        """What another process, or this one at an earlier time, has stored as carried."""
+        """Makes a prefetch of a stored carried recall, of this or another process."""
         prefetch = Prefetch(row.correlation, row.cause, turn=row.turn, epoch=row.epoch, phases=row.phases)
         prefetch.question = make_request(row.question, turn.scope, turn.ledger, self._config)
         prefetch.scope, prefetch.visible_bytes = turn.scope, turn.ledger.size_bytes
@@ -573,7 +573,7 @@ def _failure_reason(error: Exception) -> str:
 
 
 def _visible_refs(turn: LoopTurn, run: PhaseRun) -> frozenset[str]:
-    """What the model sees, and what the host has just taken of this recall: the ledger knows that a moment later."""
+    """The memories that the model sees, and those that the host has just taken, which the ledger does not have yet."""
     return turn.ledger.refs | run.prefetch.shown
 
 

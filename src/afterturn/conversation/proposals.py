@@ -184,7 +184,7 @@ class Proposals:
         return self._gate.admit(draft)
 
     def _metadata(self, task: str) -> Metadata:
-        """What the sub-agent was asked to do, for the person who decides."""
+        """The task of the sub-agent, for the person who decides."""
         clean = redact_within(task, 2 * TASK_CHARS_MAX, self._gate.scanner).text
         asked = " ".join(clean.split())[:TASK_CHARS_MAX]
         return {"task": asked} if asked and is_storable(asked) else {}
@@ -203,7 +203,7 @@ class Proposals:
 
 
 def statements(result: object) -> list[str]:
-    """What a result states, one more than `PROPOSALS_MAX` at the most. Of a long text its bullets, but not those in
+    """The statements of a result, at most `PROPOSALS_MAX` and one more. Of a long text its bullets, but not those in
     code; of a short one without bullets all of it."""
     if isinstance(result, str):
         text = result[:RESULT_CHARS_MAX]

@@ -1,6 +1,6 @@
-"""From a host's messages to a block, on a reader's thread: what a turn begins with, its question, answer and block.
+"""From a host's messages to a block: reads the list, makes the question, answers it and composes the block.
 
-Imports neither asyncio nor numpy, so that `recall_block_once` can use it too.
+Runs on a reader's thread. Imports neither asyncio nor numpy, so that `recall_block_once` can use it too.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ShownMessages:
 
 @dataclass(frozen=True, slots=True)
 class TurnReading:
-    """What a host's list contains at the beginning of a turn or in its middle.
+    """The result of reading a host's list, at the beginning of a turn or during it.
 
     `user` is the index and text of the latest user message, None if it has no text; `question` is None when there is
     nothing to recall for. `forgets` is the number of the newest forget. `indexes` are those of our blocks, by hash;
@@ -251,8 +251,8 @@ def candidates_max(config: Config) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ForgetEffects:
-    """What a forget, in any process, has left of a turn: its number, our blocks as the store has them now, and the
-    references of what was recalled and is gone."""
+    """The effects of a forget, in any process, on a turn: the number of the forget, our blocks as they are stored now,
+    and the references of recalled memories that are gone."""
 
     forgets: int
     blocks: tuple[BlockRow, ...]

@@ -75,7 +75,7 @@ class Spill:
         return sorted(self.folder.glob("*.bad"))
 
     def findings(self) -> list[Finding]:
-        """What `afterturn doctor` says about it."""
+        """The findings of `afterturn doctor` about this folder."""
         found = [
             Finding("error", "recordings", f"{path} could not be stored, or is damaged.", _LOOK)
             for path in self.damaged()

@@ -78,7 +78,7 @@ NEWEST_EXAMINED = 32
 
 
 class Wait(NamedTuple):
-    """What a call waits for, how long, and the format of its messages, which is detected once per call."""
+    """The recall that a call waits for, the seconds, and the format of its messages, which is detected once."""
 
     run: PhaseRun
     seconds: float
@@ -252,7 +252,7 @@ class TurnVerbs:
 
     @never_raises
     def _find_wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> Wait | None:
-        """What a hand-over may wait for, and how long: the grace once per epoch, at its first point."""
+        """The recall that a hand-over may wait for, and how long: the grace once per epoch, at its first point."""
         turn = self._turn
         if turn is None or self._left:
             return None

@@ -22,7 +22,7 @@ from afterturn.types import BlockRow, Hit
 
 @dataclass(frozen=True, slots=True)
 class OpenedTurn:
-    """What memory's loop read when the turn began. `user` is where the turn's user message is, if it has text.
+    """The result of reading the turn's messages, by memory's loop. `user` is the user message, if it has text.
 
     `forgets` is the number of the newest forget at that time: a later one applies to everything in the turn.
     """

@@ -1,1 +1,1 @@
-"""Where afterturn meets its surroundings: the command line, and later servers, hooks and frameworks."""
+"""Programs that use the library: the command line and OpenTelemetry; later servers, hooks and frameworks."""

@@ -83,8 +83,8 @@ class OpenAICompatible:
         self._check_open()
         async with self._client.bounded() as deadline:
             if schema is not None and self._takes_schema:
-                return await self._held_to(schema, messages, tools, deadline)
-            return await self._asked(self._body(messages, tools), deadline)
+                return await self._ask_with_schema(schema, messages, tools, deadline)
+            return await self._ask(self._body(messages, tools), deadline)
 
     async def aclose(self) -> None:
         """Refuses new calls. A running call closes its connection when it ends or is cancelled."""
@@ -96,7 +96,7 @@ class OpenAICompatible:
     async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
 
-    async def _held_to(
+    async def _ask_with_schema(
         self,
         schema: Mapping[str, Any],
         messages: Sequence[Mapping[str, Any]],
@@ -105,15 +105,15 @@ class OpenAICompatible:
     ) -> dict[str, Any]:
         form = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": dict(schema)}}
         try:
-            return await self._asked(self._body(messages, tools, response_format=form), deadline)
+            return await self._ask(self._body(messages, tools, response_format=form), deadline)
         except ModelRefused as error:
             if error.status not in _SCHEMA_REFUSED:
                 raise
-        answer = await self._asked(self._body(messages, tools), deadline)
+        answer = await self._ask(self._body(messages, tools), deadline)
         self._takes_schema = False
         return answer
 
-    async def _asked(self, body: bytes, deadline: asyncio.Timeout) -> dict[str, Any]:
+    async def _ask(self, body: bytes, deadline: asyncio.Timeout) -> dict[str, Any]:
         return await self._client.ask(body, functools.partial(read_reply, self._client.reader), deadline)
 
     def _body(

@@ -28,7 +28,7 @@ REPORTED_TOKENS_MAX = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """One per memory. If the store cannot be read, calls go on: the limit protects a budget, not safety."""
+    """One per memory. If the store cannot be read, calls continue: the limit protects a budget, not safety."""
 
     store: Store
     config: Config

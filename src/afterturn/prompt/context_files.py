@@ -174,7 +174,7 @@ class ContextFiles:
 
 @dataclass(frozen=True, slots=True)
 class ContextFolders:
-    """Where to look: the folder for all projects and the host's roots; and the names and maximum size of the files."""
+    """The folder for all projects and the host's roots, and the names and maximum size of the files."""
 
     folder: str | None
     roots: tuple[str, ...]

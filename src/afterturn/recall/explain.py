@@ -194,7 +194,7 @@ class Explainer:
         return [self._explain_candidate(candidate, entry) for candidate, entry in self._candidates.values()]
 
     def passed_over(self) -> list[Explained]:
-        """What would have been found without exclusions: best first, at most `REPORTED_MAX`."""
+        """Entries that would have been found without exclusions: best first, at most `REPORTED_MAX`."""
         if not self._row.candidates and self._row.outcome not in (Outcome.DELIVERED, Outcome.EMPTY):
             return []
         found: dict[str, Explained] = {}

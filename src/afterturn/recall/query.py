@@ -229,7 +229,7 @@ _ROLES = frozenset("agent ai assistant bot chatbot human model speaker system to
 
 
 class TermWeights(NamedTuple):
-    """What each of a question's terms weighs in one space, and in how many of its entries it occurs.
+    """The weight of each of a question's terms in one space, and in how many of its entries it occurs.
 
     `total` is the sum, `distinctive` the sum without common words; `midpoint` is the evidence that scores 0.5 for a
     message of the space.

@@ -92,7 +92,7 @@ def in_context(own: N, before: N, after: N) -> N:
 
 
 def worth(total: float, distinctive: float) -> float:
-    """What all of a question's words are worth compared with its similarity. `distinctive` leaves out common words."""
+    """The weight of all of a question's words compared with its similarity. `distinctive` leaves out common words."""
     return _SHARE_WORTH * distinctive / (distinctive + _DISTINCTIVE_HALF) + _WEIGHT_WORTH * total
 
 

@@ -407,7 +407,7 @@ class SpaceCore:
         return Forgotten(state, len(erased.ids) + waiting, tuple(services.unreachable_copies()))
 
     def _erase(self, unit: Unit, selector: Selector, at: float) -> tuple[Erased, int]:
-        """What was erased, and the number of this forget."""
+        """Returns the erased ids, and the number of this forget."""
         erased = unit.operations.forget(self._services.tenant, self.name, selector, at=at)
         # In the same transaction, so that another process erases the bytes if this one is killed before.
         scrub = new_job(JobKind.SCRUB, self._services.ids.new(), self._services.tenant, self.name, at)

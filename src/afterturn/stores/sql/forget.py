@@ -118,7 +118,7 @@ class Lineage:
         return {key: version for key, version in resting.items() if key not in doomed and key not in staying}
 
 
-# What conversations store of entries: block texts, standing blocks, carried recalls, recall rows
+# Entries in the tables of conversations: block texts, standing blocks, carried recalls, recall rows
 
 _UNRECORDED = (
     "conversation_key IN (SELECT key FROM conversation WHERE space_key = ?) AND NOT EXISTS "
@@ -188,7 +188,7 @@ class ConversationEraser:
         return self._session.rows(f"SELECT key, detail FROM {table} WHERE {condition}", (value,))
 
 
-# What reviews store: those of a conversation or space are erased, others lose some messages
+# Reviews: those of a conversation or space are erased, others lose some messages
 
 _WRITING = (
     "EXISTS (SELECT 1 FROM review AS r JOIN space AS s ON s.key = r.space_key "

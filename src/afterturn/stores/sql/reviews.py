@@ -178,7 +178,7 @@ class SqlReviews:
         return (0, 0) if row is None else (int(row[0]), int(row[1]))
 
     def scheduled(self, key: ConversationKey, *, position: int) -> None:
-        # What one review has read is read, though another that was scheduled with less comes late.
+        # The position only grows: a review that was scheduled earlier may end later.
         self._session.run(
             "UPDATE conversation SET unreviewed_turns = 0, unread_position = "
             f"CASE WHEN unread_position < ? THEN ? ELSE unread_position END WHERE key = ({FIND_CONVERSATION})",

@@ -1,4 +1,4 @@
-"""What the shared repositories need from a database. Values are bound as `?`, never pasted into SQL."""
+"""The database interface of the shared repositories. Values are bound as `?`, never pasted into SQL."""
 
 from __future__ import annotations
 
