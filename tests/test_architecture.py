@@ -54,7 +54,7 @@ RETIRED_CLASSES = """
     Shelves Stock Edition Facts Shelf Reading Shelved Codes Kept Asked Said Figures Following Embedding Recollection
     Matrix Cosines Extent Nearby PrivateLoop MemoryCore Threads Survey Trail Spot Desk Offer Parcel Sight Recaller
     Bookkeeping Outfit Parts Place Whereabouts Errands Lookback Slot Outbox Crossing Shore Keeper Verbatim Nobody
-    Home Allowance Screen Tally References Snapped Spent
+    Home Allowance Screen Tally References Snapped Spent Epochs ConversationCore
 """
 
 # The modules that hand entries to a store: the guard's door for statements, and those that bring records.
