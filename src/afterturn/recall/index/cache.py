@@ -30,7 +30,7 @@ logger = logging.getLogger("afterturn")
 
 _QUEUE_MAX = 256
 _BUILD_AFTER = 0.02
-# Building an index of 100,000 entries leaves 20 MB behind that nobody uses.
+# Building an index of 100,000 entries leaves 20 MB of free memory in the process.
 _LARGE_BYTES = 1 << 23
 _TOO_LARGE_MAX = 4096
 # The size of a row without its vector, and of an occurrence of a term, measured on conversations.
