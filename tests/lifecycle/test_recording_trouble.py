@@ -13,7 +13,7 @@ import afterturn
 from afterturn.conversation import recorder
 from afterturn.conversation.recording import Recording
 from afterturn.conversation.spill import Spill
-from afterturn.errors import StoreLocked
+from afterturn.errors import StoreLocked, StoreUnavailable
 from afterturn.testing import EventLog
 from afterturn.text import content_hash
 from afterturn.types import Kind, Message
@@ -51,6 +51,24 @@ async def test_a_turn_waits_while_the_store_is_locked_and_is_stored_once(
     assert modes == [0o700, 0o600]
     assert texts == ["Green tea, please", "Noted."]
     assert list(folder.iterdir()) == []
+
+
+async def test_a_turn_waits_when_the_store_was_removed_and_is_stored_in_the_next_one(
+    path: Path, event_log: EventLog
+) -> None:
+    """C4: nothing is written to a file that no process can open again."""
+    async with afterturn.open(path, TROUBLED, on_event=event_log) as memory:
+        path.unlink()
+        turn = await _say(memory, "Green tea, please")
+        assert event_log.wait("recording_waits").data["reason"] == "StoreUnavailable"
+        assert not await turn.wait_recorded(within=0)
+        with pytest.raises(StoreUnavailable, match="was removed or replaced while it was open"):
+            await memory.space("user:ada").add("Ada likes tea")
+    for item in path.parent.glob(f"{path.name}-*"):
+        item.unlink()
+    async with afterturn.open(path, TROUBLED) as memory:
+        assert await memory.drain(within=WAIT)
+        assert await _texts(memory) == ["Green tea, please", "Noted."]
 
 
 async def test_a_process_killed_while_turns_wait_loses_none(path: Path, folder: Path, start: StartChild) -> None:

@@ -126,7 +126,7 @@ class Recorder:
                 self._not_recorded(pending, "closing")
         spilled = sum(pending.spilled for pending in left)
         lost = f", {len(left) - spilled} are lost" if spilled < len(left) else ""
-        return [f"{spilled} turns wait in {self.spill.folder}{lost}"]
+        return [f"{spilled} {'turn waits' if spilled == 1 else 'turns wait'} in {self.spill.folder}{lost}"]
 
     async def forget(self, tenant: str, space: str, selector: Selector) -> int:
         """Drops waiting turns that a selector covers, in memory and in the spill folder. Returns how many."""

@@ -352,6 +352,8 @@ class Writer:
         self.lock = threading.RLock()
         self.halted = False
         self._place = place
+        self._path = place.path
+        self._file = _identity(self._path)
         self._unit = unit
         self._lock_timeout = place.config.busy_timeout
         wait_for_locks(connection, lambda: 0.0 if self.halted else self._lock_timeout)
@@ -412,6 +414,10 @@ class Writer:
                 self.connection.execute("BEGIN IMMEDIATE")
             except apsw.Error as error:
                 return [self._failure(error) for _ in writes]
+            if _identity(self._path) != self._file:
+                # SQLite would go on writing to a file that nobody can open again.
+                reason = f"The store {self._path} was removed or replaced while it was open."
+                return [WriteOutcome(error=StoreUnavailable(f"{reason} Open it again.")) for _ in writes]
             deadline = self._place.clock.monotonic() + GROUP_SECONDS_MAX
             outcomes: list[WriteOutcome] = []
             failed = False
@@ -467,6 +473,15 @@ class Writer:
         failure = translate(error, str(self._place.path))
         failure.__cause__ = error
         return WriteOutcome(error=failure)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """The device and inode of a file, None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 # Scrubbing: overwriting what SQLite leaves in the unused middle of its pages.
