@@ -77,7 +77,7 @@ def test_the_exit_is_prompt_though_the_store_is_locked(start: StartChild, path: 
     ended = child.end()
     assert monotonic() - began < PROMPTLY
     assert (ended.code, ended.err.count("\n")) == (0, 1)
-    assert "1 turns wait in" in ended.err
+    assert "1 turn waits in" in ended.err
     assert _texts(path) == ["My last words", "Noted."]
 
 
