@@ -173,7 +173,7 @@ class MemoryFacade:
         return self._services.loop
 
     def start_closing(self) -> None:
-        """Starts to close. It goes on even if the caller does not wait for it."""
+        """Starts to close, which continues in the background."""
         self._state = "closed"
         self._services.loop.end(self._services.close)
 

@@ -1,4 +1,4 @@
-"""Schedules a review of the messages that a compaction is about to remove. Nobody waits for it."""
+"""Schedules a review of the messages that a compaction is about to remove, in the background."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def review_compaction(
     dialect: Dialect | None,
     blocks: Collection[str],
 ) -> None:
-    """Schedules a review of `messages`, never for a sub-agent. A failure is logged, and the compaction goes on.
+    """Schedules a review of `messages`, never for a sub-agent. A failure is logged and does not stop the compaction.
 
     `blocks` are the hashes of our own blocks. Without `dialect` the format is detected.
     """

@@ -325,9 +325,9 @@ def find_related(
         keys = [candidate.key for candidate in unit.index.matches(query, spoken[:_TERMS], limit=_MATCHES)]
         found.update((entry.ref, entry) for entry in unit.index.resolve(query, keys).values())
     spoken_terms = frozenset(spoken)
-    held = [entry for entry in found.values() if entry.holds(now)]
-    held.sort(key=lambda entry: (len(spoken_terms.intersection(terms(entry.text))), entry.recorded_at), reverse=True)
-    return list(_fit(_screened(held, OutputFilter(scanning=scanning))))
+    valid = [entry for entry in found.values() if entry.holds(now)]
+    valid.sort(key=lambda entry: (len(spoken_terms.intersection(terms(entry.text))), entry.recorded_at), reverse=True)
+    return list(_fit(_screened(valid, OutputFilter(scanning=scanning))))
 
 
 def _terms(messages: Sequence[ReviewMessage]) -> list[str]:

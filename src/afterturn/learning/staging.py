@@ -1,4 +1,4 @@
-"""Checks the changes of a review one by one, and holds them back until all are written in one transaction."""
+"""Checks the changes of a review one by one, and writes all of them at its end in one transaction."""
 
 from __future__ import annotations
 

@@ -472,7 +472,7 @@ _END_SHARE = 0.25
 
 
 def is_block(element: Element) -> bool:
-    """Whether it holds nothing but a block of memory, ours or forged."""
+    """Whether it contains only a block of memory, ours or forged."""
     text = element.text_of("user").strip()
     return element.role == "user" and not element.answers and text.startswith(_BLOCK_START) and text.endswith(">")
 
@@ -488,8 +488,8 @@ class Transcript:
 def transcribe(dialect: Dialect, messages: Sequence[object], *, tokens_max: int) -> Transcript:
     """At most about `tokens_max`: shortens long texts in the middle, then leaves out the oldest lines."""
     lines: list[str] = []
-    for said_max, tool_max in _READ_CHARS:
-        lines = [line for message in messages for line in _lines(dialect, message, said_max, tool_max)]
+    for text_max, tool_max in _READ_CHARS:
+        lines = [line for message in messages for line in _lines(dialect, message, text_max, tool_max)]
         if sum(map(text_tokens, lines)) <= tokens_max:
             return Transcript("\n".join(lines))
     return _newest(lines, tokens_max)
@@ -517,21 +517,21 @@ def _newest(lines: Sequence[str], tokens_max: int) -> Transcript:
     return Transcript("\n".join([lines[0], missing, *reversed(kept)]), left_out)
 
 
-def _lines(dialect: Dialect, message: object, said_max: int, tool_max: int) -> Iterator[str]:
+def _lines(dialect: Dialect, message: object, text_max: int, tool_max: int) -> Iterator[str]:
     element = dialect.read(message)
     if element is None:
         return
-    held = read_contents(message)
+    contents = read_contents(message)
     if is_block(element):
-        yield _line("recalled by memory", element.text_of("user"), said_max)
+        yield _line("recalled by memory", element.text_of("user"), text_max)
         return
     for one in element.utterances:
         if one.text.strip():
             speaker = one.role if not one.name else f"{one.role} {one.name}"
-            yield _line(speaker, one.text, tool_max if one.role == "tool" else said_max)
-    if held.shown:
-        yield _line(element.role, " ".join(f"[{kind}]" for kind in held.shown), said_max)
-    for call in held.calls:
+            yield _line(speaker, one.text, tool_max if one.role == "tool" else text_max)
+    if contents.shown:
+        yield _line(element.role, " ".join(f"[{kind}]" for kind in contents.shown), text_max)
+    for call in contents.calls:
         yield _line(f"{element.role} calls {call.name}", call.arguments, tool_max)
 
 
@@ -604,9 +604,13 @@ def element_tokens(dialect: Dialect, message: object) -> int:
     element = dialect.read(message)
     if element is None:
         return _UNREAD_TOKENS
-    held = read_contents(message)
-    texts = [*(one.text for one in element.utterances), *(call.arguments for call in held.calls), held.reasoning]
-    fixed = _ELEMENT_TOKENS + _CALL_TOKENS * len(held.calls) + _SHOWN_TOKENS * len(held.shown)
+    contents = read_contents(message)
+    texts = [
+        *(one.text for one in element.utterances),
+        *(call.arguments for call in contents.calls),
+        contents.reasoning,
+    ]
+    fixed = _ELEMENT_TOKENS + _CALL_TOKENS * len(contents.calls) + _SHOWN_TOKENS * len(contents.shown)
     return fixed + (_UNREAD_TOKENS if element.leads else 0) + sum(map(text_tokens, texts))
 
 

@@ -296,9 +296,9 @@ class Explainer:
             return Decision.LATER
         if status is not Status.ACTIVE:
             return _BY_STATUS[status]
-        held = self._why_excluded(entry)
-        if held is not None:
-            return held
+        excluded = self._why_excluded(entry)
+        if excluded is not None:
+            return excluded
         if not self._row.candidates and self._row.outcome not in (Outcome.DELIVERED, Outcome.EMPTY):
             return Decision.NOT_HANDED_OVER
         if self._lane(entry) in self._row.missing:

@@ -88,7 +88,7 @@ def search(unit: Unit, request: RecallRequest, cache: IndexCache | None = None) 
 
 
 class _Tolerated:
-    """A boundary: logs what fails inside and goes on after it. The caller says in `missing` what is lost."""
+    """A boundary: logs an error inside and continues after it. The caller lists in `missing` what is lost."""
 
     def __init__(self, part: str, request: RecallRequest) -> None:
         self._part = part

@@ -118,7 +118,7 @@ class JobRunner:
     async def _run_all(self, jobs: Sequence[Job]) -> int:
         if not self._concurrent:
             return sum([await self._run_one(job) for job in jobs])
-        # Not a TaskGroup: when the end of one job cannot be written, the others go on, and its error is raised plain.
+        # Not a TaskGroup: when the end of one job cannot be written, the others continue, and its own error is raised.
         ended = await asyncio.gather(*(self._run_one(job) for job in jobs), return_exceptions=True)
         for error in ended:
             if isinstance(error, BaseException):

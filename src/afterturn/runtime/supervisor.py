@@ -14,7 +14,7 @@ FAILURES_MAX = 50
 
 
 class Supervisor:
-    """Owns tasks on memory's loop. A task that fails is logged and kept in `failures`; the others go on."""
+    """Owns tasks on memory's loop. A task that fails is logged and listed in `failures`; the others continue."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
