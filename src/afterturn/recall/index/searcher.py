@@ -65,16 +65,16 @@ ReadCosines: TypeAlias = Callable[[NDArray[np.int64]], Floats]
 
 
 class RowScores(NamedTuple):
-    """Scores of some rows, in their order. `held` has one line per term that any row contains: its counts."""
+    """Scores of some rows, in their order. `counts` has one line per term that any row contains."""
 
     scores: Floats
     shares: Floats
     cosines: Floats
-    held: Floats
+    counts: Floats
 
     def take(self, at: NDArray[Any]) -> RowScores:
         values = (self.scores.take(at), self.shares.take(at), self.cosines.take(at))
-        return RowScores(*values, self.held.take(at, axis=1))
+        return RowScores(*values, self.counts.take(at, axis=1))
 
 
 class Occurrences(NamedTuple):
@@ -131,7 +131,7 @@ class Scoring:
         weights: TermWeights,
         vector: Floats | None,
         named: frozenset[int],
-        held: TermOccurrences,
+        terms: TermOccurrences,
         read_cosines: ReadCosines,
     ) -> None:
         """`named` are the codes of the speakers that the question names."""
@@ -139,7 +139,7 @@ class Scoring:
         self._weights = weights
         self._vector = vector
         self._named = named
-        self._terms = held
+        self._terms = terms
         self._read_cosines = read_cosines
 
     @property
@@ -149,17 +149,17 @@ class Scoring:
 
     def found_terms(self, row_scores: RowScores) -> list[tuple[str, ...]]:
         """For each row the question's terms that it contains."""
-        return [tuple(compress(self._terms.names, is_held)) for is_held in (row_scores.held.T > 0).tolist()]
+        return [tuple(compress(self._terms.names, has_term)) for has_term in (row_scores.counts.T > 0).tolist()]
 
     def estimate(self) -> Floats:
         """Estimates the scores of all rows, dead ones included: by quantized vectors, and as if neighbours never
         contained the same term."""
-        snapshot, held = self._snapshot, self._terms
+        snapshot = self._snapshot
         shares = np.zeros(snapshot.count, np.float32)
-        if held.names:
-            rows, terms, counts = held.occurrences
+        if self._terms.names:
+            rows, terms, counts = self._terms.occurrences
             reached = saturated(counts, snapshot.spans.take(rows, mode="clip"))
-            reached *= held.weights.take(terms)
+            reached *= self._terms.weights.take(terms)
             np.add.at(shares, rows, reached)
             alone = shares.take(snapshot.without_content)
             snapshot.add_context(shares)
@@ -171,11 +171,11 @@ class Scoring:
         if rows is None:
             return self._score_all()
         snapshot = self._snapshot
-        around, said, near = snapshot.context(rows)
-        speaking = _Gathered(snapshot.count, rows, around)
-        counts = self._counts(speaking)
-        own = counts.take(speaking.at(rows), axis=1)
-        shares = self._shares(counts, own, speaking.at(around), said, snapshot.spans.take(rows))
+        around, weights, near = snapshot.context(rows)
+        gathered = _Gathered(snapshot.count, rows, around)
+        counts = self._counts(gathered)
+        own = counts.take(gathered.at(rows), axis=1)
+        shares = self._shares(counts, own, gathered.at(around), weights, snapshot.spans.take(rows))
         # Similarity counts only the next neighbours, words also those after them.
         alike = _Gathered(snapshot.count, rows, near)
         cosines = self._cosines(alike.rows)
@@ -185,21 +185,21 @@ class Scoring:
 
     def _score_all(self) -> RowScores:
         snapshot = self._snapshot
-        around, said, near = snapshot.all_context
-        held = self._terms.table(snapshot.count)
-        shares = self._shares(held, held, around, said, snapshot.spans)
+        around, weights, near = snapshot.all_context
+        counts = self._terms.table(snapshot.count)
+        shares = self._shares(counts, counts, around, weights, snapshot.spans)
         cosines = self._cosines(None)
         similarity = in_context(cosines, *cosines.take(near, mode="wrap"))
-        return RowScores(self._scores(shares, similarity, None), shares, cosines, held)
+        return RowScores(self._scores(shares, similarity, None), shares, cosines, counts)
 
     def _scores(self, shares: Floats, similarity: Floats, rows: Rows | None) -> Floats:
         known = evidence(shares, self._weights.worth, similarity)
         return score(known, self._priors(rows), self._midpoints(rows))
 
-    def _shares(self, counts: Floats, own: Floats, around: Rows, said: Floats, spans: Floats) -> Floats:
-        """`counts` has the rows in `around`, `own` the rows to score."""
+    def _shares(self, counts: Floats, own: Floats, around: Rows, weights: Floats, spans: Floats) -> Floats:
+        """`counts` has the rows in `around`, `weights` are theirs; `own` has the rows to score."""
         # Rows are never out of bounds. Skipping the check saves a third of the time.
-        counted = np.einsum("ijk,jk->ik", counts.take(around, axis=1, mode="wrap"), said)
+        counted = np.einsum("ijk,jk->ik", counts.take(around, axis=1, mode="wrap"), weights)
         counted += own
         shares: Floats = self._terms.weights @ saturated(counted, spans)
         return shares
@@ -330,8 +330,8 @@ class IndexSearcher:
             assert query_vector is not None
             return _read_cosines(self._index, self._space_index, keys, query_vector)
 
-        held = TermOccurrences(weights, self._find(weights.by_term))
-        scoring = Scoring(self._snapshot, weights, query_vector, named, held, read_cosines)
+        terms = TermOccurrences(weights, self._find(weights.by_term))
+        scoring = Scoring(self._snapshot, weights, query_vector, named, terms, read_cosines)
         return SearchCursor(self._space_index, self._snapshot, scoring, self._resolver, exact=self._exact)
 
     def _find(self, terms: Collection[str]) -> Mapping[str, TermPostings]:
