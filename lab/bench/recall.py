@@ -7,7 +7,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import numpy as np
 import afterturn
 from afterturn.config import Config
 from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.evaluation.examination import scratch_folder
 from afterturn.recall.index.cache import IndexCache
 from afterturn.recall.query import RecallRequest
 from afterturn.recall.search import search
@@ -308,8 +308,8 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         keep.mkdir(parents=True, exist_ok=True)
         yield keep
         return
-    with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
-        yield Path(folder)
+    with scratch_folder("afterturn-bench-") as folder:
+        yield folder
 
 
 def _resident_bytes() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import afterturn
 from afterturn.config import Config
+from afterturn.evaluation.examination import scratch_folder
 from afterturn.testing.model import call_tools
 from afterturn.types import ReviewKind, ReviewRow
 from lab.bench.host import AfterturnMode, Message, SlowModel, learn, run_turn, timer
@@ -84,8 +84,8 @@ class ReviewModel:
 def measure_review(*, quick: bool = False, progress: Progress = lambda step: None) -> Report:
     """`quick` runs too few rounds for valid figures; it only checks that the benchmark works."""
     scale = QUICK if quick else FULL
-    with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
-        figures = asyncio.run(_figures(Path(folder), scale, progress))
+    with scratch_folder("afterturn-bench-") as folder:
+        figures = asyncio.run(_figures(folder, scale, progress))
     explained = EXPLAINED.format(f"{scale.call_seconds * 1000:g}")
     return make_report("review", ["--quick"] if quick else [], explained, figures)
 

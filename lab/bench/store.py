@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import apsw
 
 import afterturn
 from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.evaluation.examination import scratch_folder
 from lab.bench.report import Figure, Goal, Progress, Report, judge, make_report, percentile
 from lab.bench.texts import sentences
 
@@ -47,8 +47,8 @@ QUICK = Scale(rounds=2, import_rounds=1, imported=200, idle_seconds=0.05)
 
 def measure_store(*, quick: bool = False, progress: Progress = lambda step: None) -> Report:
     scale = QUICK if quick else FULL
-    with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
-        figures = asyncio.run(_figures(Path(folder), scale, progress))
+    with scratch_folder("afterturn-bench-") as folder:
+        figures = asyncio.run(_figures(folder, scale, progress))
     return make_report("store", ["--quick"] if quick else [], EXPLAINED, figures)
 
 

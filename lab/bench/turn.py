@@ -7,7 +7,6 @@ import functools
 import json
 import re
 import sys
-import tempfile
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 import afterturn
 from afterturn.config import Config
 from afterturn.conversation.turn import PhaseName
+from afterturn.evaluation.examination import scratch_folder
 from afterturn.ports import Clock, Store, Unit
 from afterturn.recall.block import find_blocks
 from afterturn.stores.sqlite.store import open_store
@@ -130,8 +130,8 @@ QUICK = Scale(
 
 def measure_turn(*, quick: bool = False, progress: Progress = lambda step: None) -> Report:
     scale = QUICK if quick else FULL
-    with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
-        prompts, waits, deliveries = asyncio.run(_measure(Path(folder) / "memories.db", scale, progress))
+    with scratch_folder("afterturn-bench-") as folder:
+        prompts, waits, deliveries = asyncio.run(_measure(folder / "memories.db", scale, progress))
     figures = [*prompt_figures(prompts), *wait_figures(waits), *delivery_figures(deliveries)]
     tables = [_prompt_table(prompts), _wait_table(waits, scale), _delivery_table(deliveries, scale)]
     return make_report("turn", ["--quick"] if quick else [], EXPLAINED, figures, tables)

@@ -55,6 +55,6 @@ def test_a_terminated_run_removes_its_folders(tmp_path, command, stop, is_termin
                 continue
         (os.killpg if is_terminal else os.kill)(child.pid, stop)
         _, said = child.communicate(timeout=60)
-    assert child.returncode == 130
+    assert child.returncode == 130, said
     assert said.splitlines()[-1].endswith("Interrupted.")
     assert list(temporary.iterdir()) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+import shutil
 import tempfile
 import threading
 from collections import Counter, defaultdict
@@ -262,6 +263,23 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
+@contextmanager
+def scratch_folder(prefix: str) -> Iterator[Path]:
+    """A folder for one run, removed at its end.
+
+    An interrupted `open` creates files in the background for a moment, so removing it is tried for some seconds.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    finally:
+        for _ in range(50):
+            shutil.rmtree(folder, ignore_errors=True)
+            if not folder.exists():
+                break
+            threading.Event().wait(0.1)
+
+
 @dataclass(slots=True)
 class Subject:
     """The store under test; each conversation has its own space. `unfloored` is the same store without a minimum score,
@@ -349,7 +367,7 @@ def open_subject(embedder: str | None = None) -> Iterator[Subject]:
     cached = CachedEmbedder(inner) if inner is not None else None
     parts, faults = Components(embedder=cached, clock=clock), MissingParts()
     with ExitStack() as stack:
-        path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterturn-eval-"))) / "memory.db"
+        path = stack.enter_context(scratch_folder("afterturn-eval-")) / "memory.db"
         memory = stack.enter_context(blocking.open(path, config, components=parts, on_event=faults.hear))
         unfloored = stack.enter_context(blocking.open(path, replace(config, recall_score_min=0.0), components=parts))
         for opened in (memory, unfloored):
