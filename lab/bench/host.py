@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Protocol, TypeAlias
 
@@ -83,11 +83,12 @@ class SlowModel:
         return {**line, "tool_calls": calls}
 
 
-class SlowSelector:
-    """A selecting model that takes the given seconds (None: forever) and chooses the first three."""
+class BackgroundModel:
+    """A model for memory itself: it takes the given seconds (None: forever), then returns `answer(messages)`."""
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, seconds: float | None, answer: Callable[[Sequence[Mapping[str, Any]]], Message]) -> None:
         self._seconds = seconds
+        self._answer = answer
 
     async def complete(
         self,
@@ -97,7 +98,12 @@ class SlowSelector:
         schema: Mapping[str, Any] | None = None,
     ) -> Message:
         await timer(self._seconds)
-        return {"role": "assistant", "content": '{"ids": [1, 2, 3]}'}
+        return self._answer(messages)
+
+
+def select_first_three(messages: Sequence[Mapping[str, Any]]) -> Message:
+    """The answer of a selecting model."""
+    return {"role": "assistant", "content": '{"ids": [1, 2, 3]}'}
 
 
 async def timer(seconds: float | None) -> None:

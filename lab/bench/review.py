@@ -15,7 +15,7 @@ from afterturn.config import Config
 from afterturn.evaluation.examination import scratch_folder
 from afterturn.testing.model import call_tools
 from afterturn.types import ReviewKind, ReviewRow
-from lab.bench.host import AfterturnMode, Message, SlowModel, learn, run_turn, timer
+from lab.bench.host import AfterturnMode, BackgroundModel, Message, SlowModel, learn, run_turn
 from lab.bench.report import Figure, Goal, Progress, Report, judge, make_report
 from lab.bench.texts import SPACE, USER, memories, past, questions
 
@@ -59,26 +59,14 @@ CASES = (
 )
 
 
-class ReviewModel:
-    """A review model that saves one thing in each review: the user's last message."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._seconds = seconds
-
-    async def complete(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] = (),
-        *,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Message:
-        await timer(self._seconds)
-        if any(message["role"] == "tool" for message in messages):
-            return {"role": "assistant", "content": "Nothing to save."}
-        said = [line for line in str(messages[-1]["content"]).split('"text": "') if line.startswith("I prefer")]
-        text = said[-1].partition(".")[0]
-        call = call_tools(("add_memory", {"text": text, "target": "user", "messages": []}))["tool_calls"][0]
-        return {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", **call}]}
+def save_last_message(messages: Sequence[Mapping[str, Any]]) -> Message:
+    """The answer of a review model that saves one thing in each review: the user's last message."""
+    if any(message["role"] == "tool" for message in messages):
+        return {"role": "assistant", "content": "Nothing to save."}
+    preferences = [line for line in str(messages[-1]["content"]).split('"text": "') if line.startswith("I prefer")]
+    text = preferences[-1].partition(".")[0]
+    call = call_tools(("add_memory", {"text": text, "target": "user", "messages": []}))["tool_calls"][0]
+    return {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", **call}]}
 
 
 def measure_review(*, quick: bool = False, progress: Progress = lambda step: None) -> Report:
@@ -105,7 +93,7 @@ async def _measure(store: Path, case: Case, scale: Scale, progress: Progress) ->
         progress(f"{case.name}: round {at} of {scale.rounds}")
         for reviewed in (True, False) if at % 2 else (False, True):
             config = beside if reviewed else bare
-            async with afterturn.open(store, config, model=ReviewModel(case.seconds)) as memory:
+            async with afterturn.open(store, config, model=BackgroundModel(case.seconds, save_last_message)) as memory:
                 await memory.ready()
                 name = f"{'with' if reviewed else 'without'}-{at}"
                 took[reviewed].append(await _converse(memory, name, scale))

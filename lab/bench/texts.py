@@ -342,7 +342,7 @@ TOPICS = (
 
 
 def memories(others: int) -> list[str]:
-    """All facts, and so many statements about other things among them."""
+    """All facts, mixed with the given number of statements about other things."""
     return [*(fact for topic in TOPICS for fact in topic.facts), *sentences(others, seed=7)]
 
 
@@ -371,7 +371,7 @@ def _tool_lines() -> list[str]:
 
 
 def past(count: int) -> list[dict[str, Any]]:
-    """The system's prompt and so many messages of an earlier time, in turns of the user's and the agent's."""
+    """The system prompt and the given number of earlier messages, alternating between user and agent."""
     said = sentences(count, seed=11)
     return [
         {"role": "system", "content": SYSTEM},

@@ -28,15 +28,16 @@ from afterturn.text import estimate_tokens
 from afterturn.types import Event
 from lab.bench.host import (
     AfterturnMode,
+    BackgroundModel,
     Message,
     NoMemory,
     PerCall,
     PerTurn,
     SlowModel,
-    SlowSelector,
     learn,
     run_turn,
     script,
+    select_first_three,
     timer,
 )
 from lab.bench.report import Figure, Goal, Progress, Report, Table, judge, make_report, milliseconds
@@ -353,7 +354,10 @@ async def measure_waiting(store: Path, scale: Scale, progress: Progress) -> list
 def _open(store: Path, case: Case, scale: Scale, grace: float) -> afterturn.Memory:
     parts = afterturn.Components(store=UnreadableStore) if case.hangs else afterturn.Components()
     return afterturn.open(
-        store, replace(scale.settings, grace=grace), model=SlowSelector(case.selector), components=parts
+        store,
+        replace(scale.settings, grace=grace),
+        model=BackgroundModel(case.selector, select_first_three),
+        components=parts,
     )
 
 
@@ -512,7 +516,9 @@ async def measure_delivery(store: Path, scale: Scale, progress: Progress) -> lis
     for case, grace in ((NO_SELECTOR, 0.0), (NO_SELECTOR, default), (SLOW, default), (SILENT, default)):
         settled = RecallCounter()
         config = Config(grace=grace, refined=case.has_selector)
-        async with afterturn.open(store, config, model=SlowSelector(case.selector), on_event=settled) as memory:
+        async with afterturn.open(
+            store, config, model=BackgroundModel(case.selector, select_first_three), on_event=settled
+        ) as memory:
             await memory.ready()
             for steps, turns in scale.delivered:
                 progress(f"delivery: {case.name}, grace {grace * 1000:g} ms, {steps} steps")

@@ -278,7 +278,7 @@ async def test_without_memory_the_tools_say_so(box: Toolbox) -> None:
     services.has_store = False
     tools = MemoryTools(services, box.occasion(), remember=True)
     answers = {await search(tools, "port"), await tools.dispatch("remember_this", {"text": "x"})}
-    assert answers == {"There is no memory here. Go on without it."}
+    assert answers == {"Memory is off. Continue without it."}
     assert box.told.events == []
 
 

@@ -149,5 +149,5 @@ async def test_without_memory_there_are_tasks_but_no_tools(told: Told) -> None:
         turn.returned("Check the quota", ["The staging quota is 40"])
         told_off = await conversation.tools().dispatch("search_memory", {"query": "quota"})
     assert text == "## Task\nCheck the quota"
-    assert told_off == "There is no memory here. Go on without it."
+    assert told_off == "Memory is off. Continue without it."
     assert [event.name for event in told.events] == ["memory_off"]

@@ -126,6 +126,7 @@ def test_a_listener_hears_that_memory_is_open(told: Path) -> None:
     event_log = EventLog()
     with blocking.open(told, NO_EMBEDDER, on_event=event_log):
         event_log.wait("memory_opened")
+    assert event_log.named("memory_opened")
 
 
 def test_a_secret_in_a_question_is_not_in_its_answer(told: Path) -> None:

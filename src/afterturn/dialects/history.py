@@ -49,7 +49,7 @@ def find_latest_user(dialect: Dialect, messages: Sequence[object], strip: Strip)
 def has_open_call(dialect: Dialect, messages: Sequence[object]) -> bool:
     """Whether one of the assistant's latest calls has no response yet.
 
-    Assumes so if there are so many responses that the call is not found.
+    Assumes so if the call is not found because there are too many responses.
     """
     return _is_open(_step(dialect, messages), len(messages))
 

@@ -71,7 +71,7 @@ class TestTurns:
         assert await self._find(store) == _TURN
 
     async def test_a_turn_is_recorded_once(self, store: Store) -> None:
-        """C3: whoever records it again is told so."""
+        """C3: a second recording of it is reported as known."""
         await self._start(store)
         assert [await self._end(store, at=at, recorded=True) for at in (20.0, 30.0)] == [True, False]
         assert await self._find(store) == TurnRow("turn-1", TurnStatus.COMPLETED, 10.0, "hash of hello", 20.0, 20.0)
@@ -526,7 +526,7 @@ class TestCarriedRecalls:
         assert await _find(store) == replace(carried, candidates=carried.candidates[1:])
 
     async def test_what_was_merely_deleted_is_still_named(self, store: Store) -> None:
-        """M2: deleting hides; whoever offers it asks what is active."""
+        """M2: deleting hides; the caller that offers it checks what is active."""
         carried = await _carried(store)
         await _carry(store, carried)
         await delete(store, carried.candidates[0].ref)
@@ -535,7 +535,7 @@ class TestCarriedRecalls:
 
 class TestStandingBlocks:
     async def test_a_standing_block_comes_back_as_it_was(self, store: Store) -> None:
-        """S3: frozen for a conversation, whoever drives its next turn."""
+        """S3: frozen for a conversation, in every process."""
         standing = await _standing(store)
         await _freeze(store, standing)
         assert await _frozen(store) == standing
@@ -590,7 +590,7 @@ class TestStandingBlocks:
         assert await _frozen(store) == standing
 
     async def test_a_late_one_does_not_bring_back_what_was_forgotten(self, store: Store) -> None:
-        """M2: it is made anew instead, and the one before is gone too."""
+        """M2: it is built again instead, and the earlier one is gone too."""
         await _freeze(store, StandingRow("", (), 5.0))
         standing = await _standing(store)
         await forget_memory(store, standing.refs[0])
@@ -703,7 +703,7 @@ class TestOwners:
         assert [entry.text for entry in resolved.values()] == (["bob's bees"] if lane is Lane.EPISODIC else [])
 
     async def test_a_shared_space_forgets_a_conversation_of_every_owner(self, store: Store) -> None:
-        """M2: whoever owns it, nothing of that id stays in the space."""
+        """M2: nothing of that id stays in the space, no matter who owns it."""
         for owner in (SPACE, BOB, TEAM):
             await _said(store, f"bees of {owner}", owner)
         assert (await forget(store, Selector(conversation="talk"), space=TEAM)).versions == 3

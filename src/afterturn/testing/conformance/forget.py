@@ -157,7 +157,7 @@ class TestForgetting:
         assert (await get(store, merged.entry.id)).sources == (stays.id,)
 
     async def test_a_statement_that_was_said_again_stays_with_the_later_message(self, store: Store) -> None:
-        """M2: it rests on both, and goes with the last of them."""
+        """M2: it has both as sources, and is erased with the last of them."""
         first, second = await record(store, "I keep bees"), await record(store, "I do keep bees")
         added = await add(store, "Ada keeps bees", sources=(first.id,))
         await add(store, "Ada keeps bees", sources=(second.id,))
@@ -269,7 +269,7 @@ class TestForgetting:
         assert [(item.hash, item.refs) for item in blocks] == [("block-hash", ("m1",))]
 
     async def test_a_forgotten_statement_can_be_said_again(self, store: Store) -> None:
-        """M2: forgetting is no ban."""
+        """M2: a forgotten text may be added again."""
         added = await add(store, "Ada keeps bees")
         await forget(store, Selector(memory=added.entry.id))
         assert (await add(store, "Ada keeps bees")).created
@@ -280,7 +280,7 @@ class TestForgetting:
         assert len(await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=10))) == 1
 
     async def test_several_memories_go_together(self, store: Store) -> None:
-        """M2: what rests on two of them goes with both, though it would stay without one."""
+        """M2: an entry with two of them as sources is erased with both, though it would stay without one."""
         first, second = await add(store, "Ada keeps bees"), await add(store, "Bees sting")
         both = await add(store, "Ada gets stung", sources=(first.entry.id, second.entry.id))
         kept = await add(store, "Ada likes tea")
@@ -451,7 +451,7 @@ class TestAcrossSpaces:
         assert await texts(store, "bees wasps") == ["Ada keeps bees"]
 
     async def test_nothing_derived_of_it_stays(self, store: Store) -> None:
-        """M2: figures, vectors, jobs, timeline; and whoever holds the other space in memory is told."""
+        """M2: statistics, vectors, jobs and timeline; and indexes of the other space in memory learn of it."""
         said = await _said(store, "I keep bees")
         learned = await add(store, "Ada keeps bees", sources=(said.id,))
         key = await key_of(store, "Ada keeps bees")
@@ -486,7 +486,7 @@ class TestAcrossSpaces:
         assert await store.read(lambda unit: unit.conversations.find_standing(TALK)) is None
 
     async def test_a_record_that_another_space_holds_too_is_that_one_s(self, store: Store) -> None:
-        """L2: nobody can make another's statement go by forgetting a copy of what it rests on."""
+        """L2: forgetting a copy of a source does not erase another person's statement."""
         said = await _said(store, "I keep bees")
         copied = operation(Verb.RECORD, space="user:eve")
         await record(store, "I keep bees", id=said.id, within=copied)

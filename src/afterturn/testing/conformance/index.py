@@ -180,7 +180,7 @@ class TestChanges:
         assert (await self._changes(store, before.seq)).keys == (key,)
 
     async def test_what_rests_on_something_else_is_named(self, store: Store) -> None:
-        """M2: said again, and when one of two sources is forgotten; whoever has it in memory reads it anew."""
+        """M2: after a repetition, and after one of two sources is forgotten, an index in memory reads it again."""
         for source in ("s1", "s2"):
             await add(store, f"Something else that is called {source}", id=source)
         await add(store, "Ada keeps bees", sources=("s1",))
@@ -261,7 +261,7 @@ class TestVectors:
         assert after.keys == (key,)
 
     async def test_entries_without_a_vector_are_named_oldest_first(self, store: Store) -> None:
-        """M3: a new embedder embeds everything anew."""
+        """M3: a new embedder embeds everything again."""
         for text in ("first bees", "second bees", "third bees"):
             await add(store, text)
         await self._embedded(store, "second bees", exists=True)
@@ -438,7 +438,7 @@ BOTH = Scope(TENANT, (SPACE, "team:bees"))
 
 class TestAround:
     async def test_messages_within_reach_come_with_the_one_itself(self, store: Store) -> None:
-        """L6: so many before and after it, and no further."""
+        """L6: the given number before and after it, and no more."""
         await self._talk(store, "zero", "one", "two", "three", "four", "five", "six")
         assert await self._around(store, "three", reach=2) == ["five", "four", "one", "three", "two"]
         assert await self._around(store, "zero", reach=1) == ["one", "zero"]

@@ -50,7 +50,7 @@ class TestJobs:
         assert [job.attempts for job in await self._claim(store, "two", now=15.0)] == [2]
 
     async def test_a_lost_lease_completes_nothing(self, store: Store) -> None:
-        """C8: the writes of whoever lost the lease must not be committed."""
+        """C8: a process that lost the lease must not commit its writes."""
         await self._add(store, "j1")
         await self._claim(store, "one", now=10.0, lease=5.0)
         await self._claim(store, "two", now=20.0, lease=5.0)
@@ -91,7 +91,7 @@ class TestJobs:
         assert [job.attempts for job in await self._claim(store, "one", now=40.0)] == [1]
 
     async def test_a_released_job_is_as_if_it_had_not_been_claimed(self, store: Store) -> None:
-        """C8: whoever closes gives back what it began, and nobody waits for its lease."""
+        """C8: a process that closes gives its jobs back, and nobody waits for the lease."""
         await self._add(store, "j1")
         await self._claim(store, "one")
         assert await self._release(store, "one") == 1

@@ -60,7 +60,7 @@ class TestMemories:
         assert (again.created, again.entry, again.operation) == (False, first.entry, None)
 
     async def test_what_is_said_again_rests_on_that_too(self, store: Store) -> None:
-        """G6, M2: no new version; the message that said it again is one more that it rests on, once."""
+        """G6, M2: no new version; the message that repeats it becomes one more source, once."""
         first = await add(store, "Ada keeps bees", sources=("one",))
         again = await add(store, "Ada keeps bees", sources=("one", "two"))
         await add(store, "Ada keeps bees", sources=("two",))

@@ -72,7 +72,7 @@ class TestProposals:
         assert await frequencies(store, ["bee"]) == {}
 
     async def test_a_proposal_is_listed_by_its_status(self, store: Store) -> None:
-        """V8: people see what waits; whoever asks for what is active does not."""
+        """V8: people see what waits; a query for active entries does not."""
         added = await _propose(store)
         assert await list_with_status(store, Status.PROPOSED) == [added.entry]
         assert await list_with_status(store, Status.ACTIVE) == []
@@ -156,7 +156,7 @@ class TestProposals:
         assert await texts(store, "bees") == ["Ada keeps bees"]
 
     async def test_only_what_waits_is_approved(self, store: Store) -> None:
-        """V8: an approval is no way to bring back what was deleted."""
+        """V8: an approval does not bring back a deleted entry."""
         active, gone = await add(store, "Ada keeps bees"), await add(store, "Ada keeps wasps")
         await delete(store, gone.entry.id)
         for entry_id in (active.entry.id, gone.entry.id):
@@ -262,7 +262,7 @@ class TestProposedChanges:
         assert await store.read(lambda unit: unit.memories.history(ADA, base.id)) == [base, change]
 
     async def test_the_inbox_lists_changes_of_all_three_kinds(self, store: Store) -> None:
-        """V8: and whoever lists what is active sees it as it was."""
+        """V8: and a list of active entries shows it unchanged."""
         first, second = (await add(store, "Ada keeps bees")).entry, (await add(store, "Ada likes tea")).entry
         new = (await add(store, "Ada sleeps late", proposed=True)).entry
         change, withdrawal = await propose_change(store, first.id), await withdraw(store, second.id)
@@ -283,7 +283,7 @@ class TestProposedChanges:
         assert await frequencies(store, ["bee", "wasp"]) == {SPACE: {"wasp": 1}}
 
     async def test_a_change_of_letters_or_of_what_is_around_the_words_can_be_approved(self, store: Store) -> None:
-        """G6: a version is no duplicate of the one it replaces."""
+        """G6: a version is not a duplicate of the one it replaces."""
         base = (await add(store, "ada keeps bees")).entry
         await propose_change(store, base.id, "Ada keeps bees", pinned=True)
         await approve(store, base.id)
@@ -313,7 +313,7 @@ class TestProposedChanges:
 
     @pytest.mark.parametrize("waiting", ["change", "withdrawal"])
     async def test_one_change_of_a_memory_waits_at_a_time(self, store: Store, waiting: str) -> None:
-        """V8: whoever decides decides about one."""
+        """V8: one decision is about one proposal."""
         base = (await add(store, "Ada keeps bees")).entry
         first = await (propose_change(store, base.id) if waiting == "change" else withdraw(store, base.id))
         with pytest.raises(Conflict):
@@ -362,7 +362,7 @@ class TestProposedChanges:
         assert await get(store, base.id) == base
 
     async def test_a_refused_change_has_written_nothing(self, store: Store) -> None:
-        """V4: whoever proposes several may go on with the next in the same unit."""
+        """V4: after a refusal, the same unit may propose the next one."""
         base, other = (await add(store, "Ada keeps bees")).entry, (await add(store, "Ada likes tea")).entry
         stale = await propose_change(store, base.id, expires_at=200.0)
         waiting = await propose_change(store, other.id, "Ada keeps ants")
@@ -414,7 +414,7 @@ class TestProposedChanges:
         assert (await approve(store, base.id)).version == 3
 
     async def test_a_memory_that_is_gone_is_not_brought_back_by_an_approval(self, store: Store) -> None:
-        """V8: nor is it changed, whoever took it away."""
+        """V8: nor is it changed, no matter what removed it."""
         added = await add(store, "Ada keeps bees")
         change = await propose_change(store, added.entry.id)
         await undo(store, str(added.operation))

@@ -38,7 +38,7 @@ _FULL = replace(
 
 class TestRecalls:
     async def test_a_row_comes_back_as_it_was(self, store: Store) -> None:
-        """R5: with every field, for whoever asks why."""
+        """R5: with every field, so that a person can ask why."""
         entry = (await add(store, "Ada keeps bees")).entry
         newer = await update(store, entry.id, "Ada keeps many bees")
         candidates = (
@@ -113,7 +113,7 @@ class TestRecalls:
 
     @pytest.mark.parametrize("entries_max", [0, 1])
     async def test_a_bound_of_a_few_holds(self, store: Store, entries_max: int) -> None:
-        """R5: whoever wants none keeps none."""
+        """R5: a limit of zero keeps none."""
         for number in range(3):
             await _add(store, replace(_ROW, correlation=f"c{number}"), entries_max=entries_max)
         assert [row.correlation for row in await _page(store)] == ["c2"][:entries_max]

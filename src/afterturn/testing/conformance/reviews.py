@@ -96,7 +96,7 @@ class TestReviews:
         assert await store.read(lambda unit: unit.reviews.messages(TENANT, "r1")) == told
 
     async def test_whatever_a_host_has_said_can_be_kept(self, store: Store) -> None:
-        """V2: half a surrogate pair is no reason to lose a review."""
+        """V2: half a surrogate pair does not lose the review."""
         await schedule(store, review(), said("bees \ud83d!"), said("蜂\0🐝"))
         assert await messages_of(store) == ["bees ?!", "蜂\0🐝"]
 
@@ -202,7 +202,7 @@ class TestReviews:
         assert await self._get(store, "r1") == first
 
     async def test_of_two_that_end_it_at_once_one_does(self, store: Store) -> None:
-        """V4: whoever comes second is told, and writes nothing."""
+        """V4: the second one gets False, and writes nothing."""
         await schedule(store, review())
         states = (ReviewState.SAVED, ReviewState.TIMED_OUT, ReviewState.FAILED)
         ended = await asyncio.gather(*(end(store, review(state=state)) for state in states))
@@ -240,7 +240,7 @@ class TestReviews:
         assert await store.read(lambda unit: unit.reviews.page("acme", SPACE, limit=9)) == []
 
     async def test_a_message_whose_record_was_forgotten_meanwhile_is_not_kept(self, store: Store) -> None:
-        """M2: what was read before can not bring it back."""
+        """M2: an earlier read cannot bring it back."""
         gone, kept = [await record(store, text, conversation="talk") for text in ("I keep bees", "Hello")]
         told = (said(source=gone.id), said("Hello", source=kept.id), said("not recorded"))
         await forget(store, Selector(memory=gone.id))
@@ -379,7 +379,7 @@ class TestFinishedReviews:
 
 
 async def _fill(store: Store, first: int, count: int) -> None:
-    """Ends so many reviews, whose ids sort after `a…` and `old`."""
+    """Ends this number of reviews, whose ids sort after `a…` and `old`."""
 
     def work(unit: Unit) -> None:
         for number in range(first, first + count):

@@ -46,7 +46,7 @@ class TestStore:
             await get(store, gone.entry.id)
 
     async def test_scrubbing_with_nothing_to_scrub_is_done(self, store: Store) -> None:
-        """M2: whoever finds the job of another process finds it done."""
+        """M2: a process that claims the job later finds it done."""
         assert [await store.scrub(), await store.scrub()] == [True, True]
 
     async def test_closing_twice_is_harmless(self, store: Store) -> None:
