@@ -31,8 +31,8 @@ $(READY): pyproject.toml requirements-dev.lock tools/setup
 demo: $(READY) ## Play example conversations over several days
 	@$(BIN)/python -m lab.demo $(ARGS)
 
-test: $(READY) ## Run the tests except the slow ones, in two processes; ARGS="-k ledger" narrows them
-	@$(PYTEST) -m "not slow" $(ARGS)
+test: $(READY) ## Run the tests, in two processes; ARGS="-k ledger" narrows them
+	@$(PYTEST) $(ARGS)
 
 test-slow: $(READY) ## Run only the tests that are marked slow
 	@$(PYTEST) -m slow $(ARGS)
