@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from afterturn.config import Config, Settings, default_store, find_store, load_config
 from afterturn.conversation.ledger import Ledger
-from afterturn.conversation.read_turn import answer_question, compose, make_question
+from afterturn.conversation.read_turn import answer_question, make_question
 from afterturn.conversation.scope import make_scope
 from afterturn.errors import InvalidInput
 from afterturn.ports import Unit
@@ -76,8 +76,7 @@ def recall_block_once(
     if question is None:
         return ""
     asked = question.asked(now=now, correlation=ids.new())
-    answer = _read(store, settings, lambda unit: answer_question(unit, asked, None, settings))
-    block = compose(answer.hits, settings, visible_bytes=0, now=now)
+    _, block = _read(store, settings, lambda unit: answer_question(unit, asked, None, config=settings))
     return block.text if block else ""
 
 

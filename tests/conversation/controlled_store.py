@@ -22,7 +22,7 @@ from afterturn.testing.clock import ManualClock
 R = TypeVar("R")
 HELD_MAX = 60.0
 # The one read that searches lanes; the others look at conversations, jobs and entries.
-SEARCH = "RecallClient.recall"
+SEARCH = "answer_question"
 LETTERS = "ABCDEFGH"
 HERBS = ("Anise", "Basil", "Clove", "Dill", "Endive", "Fennel", "Garlic", "Hyssop")
 _NAMED = re.compile(r"^- \[([^\]]+)\]", re.MULTILINE)

@@ -470,7 +470,9 @@ class ConversationEngine:
         )
         try:
             async with asyncio.timeout(config.recall_timeout):
-                return await self._services.store.read(lambda unit: read_turn(unit, shown, scope, config))
+                return await self._services.store.read(
+                    functools.partial(read_turn, shown=shown, scope=scope, config=config)
+                )
         except TimeoutError as error:
             raise DeadlineExceeded(
                 f"The store did not answer within {config.recall_timeout:g} seconds. The turn continues without it."

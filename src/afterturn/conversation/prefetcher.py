@@ -18,6 +18,7 @@ from afterturn.conversation.conversation_log import ConversationLog, Delivered
 from afterturn.conversation.delivery import DeliverySlot, PhaseRun, PhaseState, Prefetch, ReadyBlock
 from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.read_turn import (
+    EarlierRecalls,
     ForgetEffects,
     RecallAnswer,
     all_valid,
@@ -25,7 +26,6 @@ from afterturn.conversation.read_turn import (
     any_learned_from_visible,
     compose,
     exclude_visible,
-    find_forget_effects,
     make_question,
     make_request,
 )
@@ -104,20 +104,11 @@ class RecallClient:
 
         For a `turn`, also what was forgotten since it was read. Raises TimeoutError after `recall_timeout`.
         """
-        config, since, recalled = self.config, 0, tuple(waiting)
-        if turn is not None:
-            since, recalled = turn.forgets, (*waiting, *turn.recalled)
-
-        def work(unit: Unit, request: RecallRequest, cache: IndexCache | None) -> tuple[RecallAnswer, Block | None]:
-            answer = answer_question(unit, request, cache, config)
-            if turn is not None:
-                answer = replace(answer, forgotten=find_forget_effects(unit, turn.scope, since, recalled))
-            screen = OutputFilter(scanning=config.scanning)
-            hits = [*waiting, *answer.hits]
-            block = compose(hits, config, visible_bytes=visible_bytes, now=request.now, screen=screen)
-            return replace(answer, withheld=screen.withheld), block
-
-        async with asyncio.timeout(config.recall_timeout):
+        earlier = None if turn is None else EarlierRecalls(turn.scope, turn.forgets, turn.recalled)
+        work = functools.partial(
+            answer_question, config=self.config, waiting=waiting, visible_bytes=visible_bytes, earlier=earlier
+        )
+        async with asyncio.timeout(self.config.recall_timeout):
             return await self.ask(request, work)
 
     async def refine(self, question: RecallRequest, scope: ConversationScope, hits: Sequence[Hit]) -> list[Hit]:

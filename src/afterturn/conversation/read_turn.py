@@ -275,14 +275,42 @@ class RecallAnswer:
     withheld: Mapping[str, str] = field(default_factory=dict)
 
 
-def answer_question(unit: Unit, request: RecallRequest, index: IndexCache | None, config: Config) -> RecallAnswer:
-    """Recalls what is relevant and new to the model. Exclusions apply inside the query, before any limit."""
-    answer = _select(search(unit, request, index), config)
-    if answer.hits or set(answer.found.missing) & set(Lane) or not request.repeatable_refs:
-        return answer
-    excluded = request.admitted.excluded_refs - request.repeatable_refs
-    again = request._replace(admitted=request.admitted._replace(excluded_refs=excluded))
-    return replace(_select(search(unit, again, index), config), exhausted=True)
+@dataclass(frozen=True, slots=True)
+class EarlierRecalls:
+    """What a turn has recalled before, and the number of the newest forget that it knows of."""
+
+    scope: ConversationScope
+    forgets: int
+    hits: tuple[Hit, ...]
+
+
+def answer_question(
+    unit: Unit,
+    request: RecallRequest,
+    cache: IndexCache | None,
+    *,
+    config: Config,
+    waiting: Sequence[Hit] = (),
+    visible_bytes: int = 0,
+    earlier: EarlierRecalls | None = None,
+) -> tuple[RecallAnswer, Block | None]:
+    """Recalls what is relevant and new to the model, and composes one block of it and the hits that are `waiting`.
+
+    Exclusions apply inside the query, before any limit. With `earlier`, also finds what was forgotten since.
+    """
+    answer = _select(search(unit, request, cache), config)
+    if not answer.hits and not set(answer.found.missing) & set(Lane) and request.repeatable_refs:
+        excluded = request.admitted.excluded_refs - request.repeatable_refs
+        again = request._replace(admitted=request.admitted._replace(excluded_refs=excluded))
+        answer = replace(_select(search(unit, again, cache), config), exhausted=True)
+    forgotten = None
+    if earlier is not None:
+        recalled = (*waiting, *earlier.hits)
+        forgotten = find_forget_effects(unit, earlier.scope, earlier.forgets, recalled)
+    screen = OutputFilter(scanning=config.scanning)
+    hits = (*waiting, *answer.hits)
+    block = compose(hits, config, visible_bytes=visible_bytes, now=request.now, screen=screen)
+    return replace(answer, forgotten=forgotten, withheld=screen.withheld), block
 
 
 def _select(found: SearchResults, config: Config) -> RecallAnswer:

@@ -87,18 +87,12 @@ def has_chat_calls(message: object) -> bool:
 
 
 def _assistant(message: object, text: str, parts: Sequence[object]) -> Element:
-    calls = _calls(message)
+    calls = tuple(text_field(call, "id") or "" for call in list_field(message, "tool_calls"))
+    if not calls and (older := field(message, "function_call")) is not None:
+        calls = (text_field(older, "name") or "",)
     holds_more = bool(calls) or any(text_field(part, "type") not in ("text", "refusal", None) for part in parts)
     is_silent = not text and (holds_more or field(message, "audio") is not None)
     return Element(() if is_silent else (Utterance("assistant", text),), calls=calls)
-
-
-def _calls(message: object) -> tuple[str, ...]:
-    calls = list_field(message, "tool_calls")
-    if calls:
-        return tuple(text_field(call, "id") or "" for call in calls)
-    older = field(message, "function_call")
-    return () if older is None else (text_field(older, "name") or "",)
 
 
 def _text(message: object) -> str:

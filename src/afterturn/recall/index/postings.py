@@ -121,7 +121,10 @@ class Postings:
 
     @property
     def size_bytes(self) -> int:
-        return sum(part.size_bytes for part in self._parts)
+        size_bytes = 0
+        for part in self._parts:
+            size_bytes += part.size_bytes
+        return size_bytes
 
     def find(self, terms: Sequence[str]) -> list[list[PostingList]]:
         """The posting lists of each term. Rows are ascending and distinct."""

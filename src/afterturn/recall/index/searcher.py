@@ -166,10 +166,8 @@ class Scoring:
             shares[snapshot.without_content] = alone
         return self._scores(shares, self._estimate_similarity(), None)
 
-    def score_rows(self, rows: Rows | None) -> RowScores:
-        """Scores these rows exactly; None is all of them."""
-        if rows is None:
-            return self._score_all()
+    def score_rows(self, rows: Rows) -> RowScores:
+        """Scores these rows exactly."""
         snapshot = self._snapshot
         around, weights, near = snapshot.context(rows)
         gathered = _Gathered(snapshot.count, rows, around)
@@ -183,7 +181,8 @@ class Scoring:
         similarity = in_context(compared, *cosines.take(alike.at(near)))
         return RowScores(self._scores(shares, similarity, rows), shares, compared, own)
 
-    def _score_all(self) -> RowScores:
+    def score_all(self) -> RowScores:
+        """Scores all rows exactly."""
         snapshot = self._snapshot
         around, weights, near = snapshot.all_context
         counts = self._terms.table(snapshot.count)
@@ -282,8 +281,6 @@ _BLOCK = 64
 _COLUMNS = 4
 _NOBODY: frozenset[int] = frozenset()
 
-Choose: TypeAlias = Callable[[Floats, int], Rows]
-
 
 class IndexSearcher:
     """One space as of the unit that found it. Valid only inside that unit."""
@@ -366,7 +363,7 @@ class SearchCursor:
         self._scoring = scoring
         self._given: defaultdict[tuple[Lane | None, Conversation], list[ScoredRow]] = defaultdict(list)
         self._exhausted: set[tuple[Lane | None, Conversation]] = set()
-        self._all_scores = scoring.score_rows(None) if exact else None
+        self._all_scores = scoring.score_all() if exact else None
         self._values = scoring.estimate() if self._all_scores is None else self._all_scores.scores
 
     def best(self, lane: Lane | None, conversation: Conversation, count: int) -> list[ScoredRow]:
@@ -390,26 +387,24 @@ class SearchCursor:
         return _NOBODY if conversation is None else frozenset(self._dictionary.find_conversations(*conversation))
 
     def _rank(self, lane: Lane | None, codes: frozenset[int], count: int) -> Iterable[ScoredRow]:
+        snapshot = self._snapshot
+        choose, wanted = (_top, count + _SPARE) if self._all_scores is None else (_likely, count)
+        if lane is None and snapshot.alive_count == snapshot.count:
+            rows = choose(self._values, wanted)
+        else:
+            rows = _rows(snapshot, lane, codes)
+            rows = rows.take(choose(self._values.take(rows), wanted))
         if self._all_scores is not None:
-            rows = self._choose(_likely, lane, codes, count)
             rows = rows.take(self._order(rows, self._values.take(rows), count))
             row_scores = self._all_scores.take(rows)
         else:
-            rows = self._choose(_top, lane, codes, count + _SPARE)
             row_scores = self._scoring.score_rows(rows)
             order = self._order(rows, row_scores.scores, count)
             rows, row_scores = rows.take(order), row_scores.take(order)
-        keys = self._snapshot.columns.keys.take(rows).tolist()
+        keys = snapshot.columns.keys.take(rows).tolist()
         lanes = self._lanes(rows, codes) if lane is None else [lane] * len(keys)
         values = (row_scores.scores.tolist(), row_scores.shares.tolist(), self._similarities(rows, row_scores))
         return map(ScoredRow, keys, lanes, *values, self._scoring.found_terms(row_scores))
-
-    def _choose(self, choose: Choose, lane: Lane | None, codes: frozenset[int], count: int) -> Rows:
-        snapshot = self._snapshot
-        if lane is None and snapshot.alive_count == snapshot.count:
-            return choose(self._values, count)
-        rows = _rows(snapshot, lane, codes)
-        return rows.take(choose(self._values.take(rows), count))
 
     def _order(self, rows: Rows, scores: Floats, count: int) -> Rows:
         """The positions of the best, best first; for equal scores the newer."""
