@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Self, TypeAlias
 
 from afterturn.errors import InvalidName
+
+if TYPE_CHECKING:
+    from afterturn.recall.features import EntryFeatures
 
 Scalar: TypeAlias = str | int | float | bool | None
 Metadata: TypeAlias = Mapping[str, Scalar]
@@ -103,8 +106,15 @@ class Scope:
             raise InvalidName('No space was named. Name at least one, such as "user:ada".')
 
 
+class _HasFeatures:
+    """A slot that is not a field: what recall computes from an entry is neither compared, copied nor exported."""
+
+    __slots__ = ("features",)
+    features: EntryFeatures
+
+
 @dataclass(frozen=True, slots=True)
-class EntryFields:
+class EntryFields(_HasFeatures):
     """The fields that a draft and a stored entry share.
 
     `owner` is the space that owns the conversation it was said in, None if that is the space it is stored in. `sources`

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.recall.index.vectors import Vectors, product, read_vectors, vector_bytes, widened
+from afterturn.recall.index.snapshot import Vectors, product, read_vectors, vector_bytes, widened
 
 
 def unit_vectors(count: int, dimensions: int, seed: int = 0) -> np.ndarray:

@@ -20,6 +20,7 @@ from typing import Self
 from afterturn.config import Config
 from afterturn.guard.output_filter import TAG, OutputFilter, neutralise, neutralise_quote
 from afterturn.guard.trust import TRUST_MIN
+from afterturn.recall.features import features_of
 from afterturn.text import estimate_tokens, joins, terms
 from afterturn.types import Entry, Excerpt, Hit, Lane, Origin
 
@@ -31,6 +32,7 @@ _LANE_ORDER = tuple(Lane)
 
 # The block without bullets; a budget starts from its size.
 FRAME = f"{_OPEN}\n{_HEADING}\n{NOTICE}\n{_CLOSE}"
+_FRAME_TOKENS = estimate_tokens(FRAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +62,15 @@ def render(excerpts: Sequence[Excerpt], *, now: float, dated: Collection[str] = 
     give the same bytes. Nothing is dropped here: `choose` does that.
     """
     ordered = sorted(excerpts, key=lambda excerpt: _LANE_ORDER.index(excerpt.hit.lane))
-    lines = [_OPEN, _HEADING, NOTICE, *(bullet(excerpt, now=now, dated=dated) for excerpt in ordered), _CLOSE]
-    text = "\n".join(lines)
+    bullets = [bullet(excerpt, now=now, dated=dated) for excerpt in ordered]
+    text = "\n".join([_OPEN, _HEADING, NOTICE, *bullets, _CLOSE])
+    lines_tokens = sum(_line_tokens(excerpt.hit.entry, line) for excerpt, line in zip(ordered, bullets, strict=True))
     return Block(
         text=text,
         hash=block_hash(text),
         refs=tuple(excerpt.hit.entry.ref for excerpt in ordered),
         size_bytes=len(text.encode()),
-        tokens=estimate_tokens(text),
+        tokens=_FRAME_TOKENS + lines_tokens,
     )
 
 
@@ -79,6 +82,17 @@ def bullet(excerpt: Excerpt, *, now: float, dated: Collection[str] = ()) -> str:
     if entry.trust < TRUST_MIN:
         return f'{start}according to {describe_author(entry)}: "{neutralise_quote(excerpt.text) or "…"}"'
     return f"{start}{describe_author(entry)}: {neutralise(excerpt.text) or '…'}"
+
+
+def _line_tokens(entry: Entry, line: str) -> int:
+    """The estimate for a line and its newline. That of a text that was neither cut nor redacted is cached."""
+    if len(entry.text) <= len(line):
+        features = features_of(entry)
+        start = line.removesuffix(features.line)
+        # A space ends the estimate's last piece before the text, so both parts can be estimated apart.
+        if start != line and start.endswith(": "):
+            return estimate_tokens(start) + features.line_tokens
+    return estimate_tokens(line + "\n")
 
 
 def block_hash(text: str) -> str:
@@ -203,8 +217,8 @@ class _RemainingBudget:
         if self._entries <= 0 or (shown := self._screen.shown(hit.entry)) is None:
             return False
         excerpt = Excerpt(hit, best_window(shown, hit.terms, entry_bytes))
-        text = self._line(excerpt) + "\n"
-        size, tokens = len(text.encode()), estimate_tokens(text)
+        line = self._line(excerpt)
+        size, tokens = len(line.encode()) + 1, _line_tokens(excerpt.hit.entry, line)
         if size > self._bytes or tokens > self._tokens:
             return False
         self.taken.append(excerpt)

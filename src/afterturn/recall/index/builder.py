@@ -14,13 +14,15 @@ from afterturn.recall.index.snapshot import (
     Columns,
     Dictionary,
     IndexSnapshot,
+    Vectors,
     grown,
+    is_quantized,
     join_columns,
     link,
     read_columns,
+    read_vectors,
     set_priors,
 )
-from afterturn.recall.index.vectors import Vectors, is_quantized, read_vectors
 from afterturn.types import EmbedderIdentity, Scope, SpaceStats
 
 PAGE_ROWS = 256

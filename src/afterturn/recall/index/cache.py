@@ -22,8 +22,8 @@ from afterturn.recall.index.builder import (
     room_for,
 )
 from afterturn.recall.index.searcher import EntryResolver, IndexSearcher
+from afterturn.recall.index.snapshot import vector_bytes
 from afterturn.recall.index.space_index import CHANGES_MAX, SpaceIndex
-from afterturn.recall.index.vectors import vector_bytes
 from afterturn.types import Changes, EmbedderIdentity, SpaceStats
 
 logger = logging.getLogger("afterturn")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.ports import Index, Unit
+from afterturn.recall.features import STATEMENT_CHARS_MAX
 from afterturn.recall.index.builder import MEAN_ROWS, IndexBuilder, room_for
 from afterturn.recall.index.postings import hashed
 from afterturn.recall.index.snapshot import (
@@ -21,16 +22,20 @@ from afterturn.recall.index.snapshot import (
     grown,
     link,
     read_columns,
+    read_vectors,
     set_appended_priors,
     set_priors,
 )
-from afterturn.recall.index.vectors import read_vectors
 from afterturn.types import Changes, Entry, IndexedEntry
 
-CACHE_BYTES_MIN = 65_536
-"""A small space may cache entries that take more memory than its index."""
+CACHE_BYTES_MIN = 131_072
+"""A small space may cache entries that take more memory than this many times its index."""
+CACHE_SHARE = 2
 # Measured: an entry with the strings that each has, and its slot in the dictionary.
 _ENTRY_BYTES = 1200
+# Measured: what recall computes from an entry (recall/features.py), and from one that may be a statement, by character.
+_FEATURES_BYTES = 600
+_FORM_BYTES, _FORM_BYTES_PER_CHAR = 1100, 7
 # A larger share of the room would evict too much that is asked for more often.
 _SHARE = 16
 
@@ -74,7 +79,11 @@ class EntryCache:
 
 def _size(entry: Entry) -> int:
     details = (*entry.metadata, *entry.metadata.values(), *entry.sources)
-    return _ENTRY_BYTES + sys.getsizeof(entry.text) + sum(map(sys.getsizeof, details))
+    text_bytes = sys.getsizeof(entry.text)
+    has_form = len(entry.text) <= STATEMENT_CHARS_MAX
+    form_bytes = _FORM_BYTES + _FORM_BYTES_PER_CHAR * len(entry.text) if has_form else 0
+    # Twice the text: as it is stored, and as a line of a block.
+    return _ENTRY_BYTES + _FEATURES_BYTES + form_bytes + 2 * text_bytes + sum(map(sys.getsizeof, details))
 
 
 CHANGES_MAX = 1024
@@ -157,10 +166,10 @@ class SpaceIndex:
             return self._entries.find(keys) if seq == self.seq else {}
 
     def cache_entries(self, entries: Mapping[int, Entry], *, seq: int | None) -> None:
-        """Caches entries that were read in such a snapshot. The cache grows no larger than the index, or 64 KiB."""
+        """Caches entries that were read in such a snapshot, up to twice the size of the index, or 128 KiB."""
         with self._lock:
             if seq == self.seq:
-                self._entries.put(entries, bytes_max=max(CACHE_BYTES_MIN, self.index_bytes))
+                self._entries.put(entries, bytes_max=max(CACHE_BYTES_MIN, CACHE_SHARE * self.index_bytes))
 
     def drop_cached_entries(self) -> None:
         with self._lock:
