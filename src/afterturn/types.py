@@ -183,7 +183,8 @@ def reference(entry_id: str, version: int) -> str:
 class Filter:
     """Limits `search` and `list` to some entries. All fields that are set must match.
 
-    A `metadata` value must be equal to the given one, or to one of a tuple; 1 equals 1.0, but not True. `since`
+    `project` is a name, or a tuple of names in which None stands for entries without a project. A `metadata` value must
+    be equal to the given one, or to one of a tuple; 1 equals 1.0, but not True. `since`
     (inclusive) and `until` (exclusive) limit `occurred_at`: Unix seconds, a datetime with a time zone, or an ISO-8601
     text with an offset.
     """
@@ -191,7 +192,7 @@ class Filter:
     kind: Kind | Literal["statement", "record"] | None = None
     target: Target | Literal["user", "environment"] | None = None
     agent: str | None = None
-    project: str | None = None
+    project: str | tuple[str | None, ...] | None = None
     conversation: str | None = None
     pinned: bool | None = None
     metadata: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict, hash=False)

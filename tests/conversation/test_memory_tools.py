@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from toolbox import Toolbox
 
+import afterturn
 from afterturn.conversation.tools import ENTRIES_MAX, MemoryTools, _parsed
 from afterturn.dialects.detection import DIALECTS
 from afterturn.errors import InvalidInput, StoreLocked
@@ -93,19 +94,44 @@ async def test_finding_nothing_is_an_answer(box: Toolbox) -> None:
     )
 
 
-async def test_project_means_the_conversations_own_space_and_project(box: Toolbox) -> None:
-    """A2, L2: what belongs to another project or to a shared space is found with scope global only."""
+async def test_project_leaves_out_what_belongs_to_other_projects(box: Toolbox) -> None:
+    """A2, L2: what belongs to no project is found, and what a shared space holds."""
     await box.add("The port of the api is 1111", project="api")
     await box.add("The port of the shop is 2222", project="shop")
     await box.add("The port of the proxy is 3333", "team:ops")
+    await box.add("The port of the printer is 4444")
     tools = box.tools({"user": "ada", "reads": ["team:ops"], "project": "api"})
 
     def found(answer: str) -> set[str]:
         return set(re.findall(r"\d{4}", " ".join(line.split(": ")[-1] for line in lines_of(answer))))
 
-    assert found(await search(tools, "port")) == {"1111"}
-    assert found(await search(tools, "port", scope="project")) == {"1111"}
-    assert found(await search(tools, "port", scope="global")) == {"1111", "2222", "3333"}
+    assert found(await search(tools, "port", scope="project")) == {"1111", "3333", "4444"}
+    assert found(await search(tools, "port", scope="global")) == {"1111", "2222", "3333", "4444"}
+    assert found(await search(tools, "port")) == {"1111", "2222", "3333", "4444"}
+
+
+async def test_a_search_finds_what_a_turn_finds(tmp_path: Path) -> None:
+    """A2: of the same spaces, by any agent, for any project or none, from any conversation."""
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as memory:
+        ada, team = memory.space("user:ada"), memory.space("team:ops")
+        await ada.add("The port of the api is 1111", project="api", agent="coder")
+        await ada.add("The port of the shop is 2222", project="shop", metadata={"kind": "fact"})
+        await team.add("The port of the proxy is 3333", agent="other")
+        earlier = memory.conversation("c0", user="ada", reads=["team:ops"])
+        said: list[object] = [{"role": "user", "content": "The port of the printer is 4444"}]
+        async with earlier.turn(said) as turn:
+            said.append({"role": "assistant", "content": "Noted."})
+        assert await turn.wait_recorded()
+
+        here = memory.conversation("c1", user="ada", reads=["team:ops"], project="api", agent="coder")
+        messages: list[object] = [{"role": "user", "content": "Which port is it?"}]
+        async with here.turn(messages) as turn:
+            block = await turn.block(within=10)
+        answer = await here.tools().dispatch("search_memory", {"query": "Which port is it?"})
+
+    shown = [re.findall(r"^- \[(.+?)\]", text, re.MULTILINE) for text in (block, answer)]
+    assert all(port in block for port in ("1111", "2222", "3333", "4444"))
+    assert sorted(shown[1]) == sorted(shown[0])
 
 
 @pytest.mark.parametrize("scope", ["project", "global"])
@@ -116,13 +142,6 @@ async def test_no_argument_reaches_a_space_that_the_host_did_not_grant(box: Tool
     tools = box.tools({"user": "ada", "writes": "team:payroll"})
     asked = {"spaces": ["user:grace"], "reads": ["team:payroll"], "owner": "user:grace", "tenant": "default"}
     assert (await search(tools, "port", scope=scope, **asked)).startswith("Nothing relevant")
-
-
-async def test_a_space_that_is_written_and_read_belongs_to_the_project(box: Toolbox) -> None:
-    """A2: what the team has written down about the work at hand."""
-    await box.add("The port of the api is 1111", "project:api")
-    tools = box.tools({"user": "ada", "reads": ["project:api"], "writes": "project:api"})
-    assert len(lines_of(await search(tools, "port"))) == 1
 
 
 async def test_a_search_writes_nothing_and_counts_as_no_injection(box: Toolbox) -> None:

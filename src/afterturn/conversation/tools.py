@@ -13,18 +13,18 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.proposals import ProposalContext, ProposalFailures
-from afterturn.conversation.scope import ConversationScope
+from afterturn.conversation.read_turn import answer_question, make_request
 from afterturn.dialects.dialect import Dialect, ToolDefinition
 from afterturn.errors import InvalidInput, OverBudget
 from afterturn.guard.output_filter import OutputFilter, neutralise
 from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.ports import Unit
 from afterturn.recall.block import Budget, bullet, choose
-from afterturn.recall.duplicates import collapse
+from afterturn.recall.duplicates import contradicting
 from afterturn.recall.query import RecallRequest
-from afterturn.recall.search import search
-from afterturn.types import ANYTHING, Added, Filter, Lane, LaneQuery, Scalar, Scope, SearchResults, Status, Target
+from afterturn.types import Added, Filter, Lane, Scalar, SearchResults, Status, Target
 from afterturn.validation import check_text
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ SEARCH_MEMORY = _definition(
         "scope": {
             "type": "string",
             "enum": [_PROJECT, _GLOBAL],
-            "description": "project: what belongs to the work at hand (the default). global: everything you may see.",
+            "description": "global: everything you may see (the default). project: nothing of other projects.",
         },
     },
     "query",
@@ -163,7 +163,7 @@ class MemoryTools:
 
     async def _search(self, arguments: Mapping[str, object]) -> str:
         query = redact_within(_text(arguments, "query"), QUERY_CHARS_MAX, self._scanner, mark=unnamed).text
-        reach = _choice(arguments, "scope", {_PROJECT: _PROJECT, _GLOBAL: _GLOBAL}, _PROJECT)
+        reach = _choice(arguments, "scope", {_PROJECT: _PROJECT, _GLOBAL: _GLOBAL}, _GLOBAL)
         services = self._services
         screen = OutputFilter(scanning=services.config.scanning)
         async with asyncio.timeout(services.config.recall_timeout):
@@ -175,32 +175,26 @@ class MemoryTools:
         return _answer(found, lines)
 
     def _request(self, query: str, reach: str) -> RecallRequest:
-        scope, is_narrow = self._context.scope, reach == _PROJECT
-        return RecallRequest(
-            text=query,
-            admitted=LaneQuery(
-                Scope(scope.tenant, _own_spaces(scope) if is_narrow else scope.reads),
-                self._services.clock.now(),
-                conversation=scope.id,
-                owner=scope.owner,
-                filter=Filter(project=scope.project) if is_narrow else ANYTHING,
-            ),
-            limit=2 * ENTRIES_MAX,
-            score_min=self._services.config.recall_score_min,
-            correlation=self._services.ids.new(),
-        )
+        """The question that a turn would ask, without its exclusions."""
+        scope, services = self._context.scope, self._services
+        asked = make_request(query, scope, Ledger(), services.config)
+        request = asked.asked(now=services.clock.now(), correlation=services.ids.new())
+        if reach == _GLOBAL or scope.project is None:
+            return request
+        return request._replace(admitted=request.admitted._replace(filter=Filter(project=(scope.project, None))))
 
     def _find_lines(
         self, unit: Unit, request: RecallRequest, cache: IndexCache | None, *, screen: OutputFilter
     ) -> tuple[SearchResults, list[str]]:
         """Runs on a reader's thread."""
         config = self._services.config
-        found = search(unit, request, cache)
-        budget = Budget(ENTRIES_MAX, config.entry_bytes_max, config.block_bytes_max, config.block_tokens_max)
-        line = functools.partial(bullet, now=request.now)
+        answer = answer_question(unit, request, cache, config)
+        entries_max = max(ENTRIES_MAX, config.recall_entries_max)
+        budget = Budget(entries_max, config.entry_bytes_max, config.block_bytes_max, config.block_tokens_max)
+        line = functools.partial(bullet, now=request.now, dated=contradicting(answer.hits))
         frame = f"{_NOTICE}\n{_PARTLY}"
-        excerpts = choose(collapse(found.hits)[0], budget, frame=frame, line=line, screen=screen)
-        return found, [line(excerpt) for excerpt in excerpts]
+        excerpts = choose(answer.hits, budget, frame=frame, line=line, screen=screen)
+        return answer.found, [line(excerpt) for excerpt in excerpts]
 
     async def _remember(self, arguments: Mapping[str, object]) -> str:
         text, target = _text(arguments, "text"), _choice(arguments, "target", _TARGETS, Target.ENVIRONMENT)
@@ -229,11 +223,6 @@ def failure(name: str, error: Exception) -> str:
     if name == REMEMBER:
         return f"This could not be proposed ({type(error).__name__}). {_GOES_ON}"
     return f"Memory cannot be searched now ({type(error).__name__}). {_GOES_ON}"
-
-
-def _own_spaces(scope: ConversationScope) -> tuple[str, ...]:
-    """The owner's space, and the written one if it may be read too."""
-    return (scope.owner, *((scope.writes,) if scope.writes in scope.reads and scope.writes != scope.owner else ()))
 
 
 def _answer(found: SearchResults, lines: Sequence[str]) -> str:

@@ -109,9 +109,10 @@ def check_filter(wanted: object) -> Filter:
         return ANYTHING
     if not isinstance(wanted, Filter):
         raise InvalidInput(f"The filter is a {type(wanted).__name__}. Pass afterturn.Filter(...).")
+    projects = wanted.project if isinstance(wanted.project, tuple) else (wanted.project,)
     for value, what in (
         (wanted.agent, "agent"),
-        (wanted.project, "project"),
+        *((project, "project") for project in projects),
         (wanted.conversation, "conversation"),
     ):
         if value is not None:

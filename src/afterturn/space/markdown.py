@@ -437,15 +437,12 @@ class _Prepared:
 async def as_markdown(services: Services, space: str, *, target: str | None, project: str | None) -> str:
     """The active statements. Raises InvalidInput if there are more than `ENTRIES_MAX`."""
     chosen = None if target is None else parse_target(target)
-    narrowed = Filter(
-        kind=Kind.STATEMENT,
-        target=chosen,
-        project=None if project is None else check_name(project, "project"),
-    )
+    named = None if project is None else check_name(project, "project")
+    narrowed = Filter(kind=Kind.STATEMENT, target=chosen, project=named)
     scope = Scope(services.tenant, (space,))
     entries = await services.store.read(lambda unit: _statements(unit, scope, narrowed))
     targets = tuple(Target) if chosen is None else (chosen,)
-    sections: list[Section] = [(one, narrowed.project) for one in targets]
+    sections: list[Section] = [(one, named) for one in targets]
     return render(space, entries, sections)
 
 

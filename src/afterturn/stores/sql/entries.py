@@ -513,10 +513,14 @@ class Conditions:
 
     def filter(self, wanted: Filter) -> None:
         """Adds everything except the statuses, which each query interprets in its own way."""
-        for column in ("kind", "target", "agent", "project", "conversation"):
+        for column in ("kind", "target", "agent", "conversation"):
             value = getattr(wanted, column)
             if value is not None:
                 self.add(f"e.{column} = ?", str(value))
+        if isinstance(wanted.project, tuple):
+            self.among("coalesce(e.project, '')", [name or "" for name in wanted.project])
+        elif wanted.project is not None:
+            self.add("e.project = ?", wanted.project)
         if wanted.pinned is not None:
             self.add("e.pinned = ?", int(wanted.pinned))
         if wanted.since is not None:

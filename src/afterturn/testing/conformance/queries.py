@@ -117,12 +117,22 @@ class TestScopes:
 
 
 class TestFilters:
+    async def test_a_filter_admits_what_has_no_project(self, store: Store) -> None:
+        """L2: None among several projects stands for none."""
+        for name in ("garden", "shed", None):
+            await add(store, f"bees of {name}", project=name)
+        wanted = Filter(project=("garden", None))
+        listed = await store.read(lambda unit: unit.memories.page(ADA, wanted, limit=10))
+        assert {entry.project for entry in listed} == {"garden", None}
+        assert await texts(store, "bees", LaneQuery(ADA, NOW, filter=wanted)) == ["bees of None", "bees of garden"]
+
     @pytest.mark.parametrize(
         "draft, wanted",
         [
             ({"target": Target.ENVIRONMENT}, Filter(target=Target.ENVIRONMENT)),
             ({"agent": "helper"}, Filter(agent="helper")),
             ({"project": "garden"}, Filter(project="garden")),
+            ({"project": "garden"}, Filter(project=("garden", "shed"))),
             ({"conversation": "talk"}, Filter(conversation="talk")),
             ({"pinned": True}, Filter(pinned=True)),
             ({"metadata": {"hive": 2}}, Filter(metadata={"hive": 2})),
