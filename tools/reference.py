@@ -90,8 +90,32 @@ def events_page() -> str:
     return f"""# Events
 
 This page is generated from `events.py` by `make docs`. Each event is passed to `on_event` when it happens, on
-memory's own thread. The events of a space are also kept in its timeline; `afterturn trace` shows it. An event
-contains ids, counts and reasons, and never the text of a memory.
+memory's own thread. The events of a space are also kept in its timeline; `afterturn trace` shows it. Events about
+changes of memories are only passed on, because `afterturn history` shows the changes themselves.
+They report what this process changed, through any verb or review; import is one event, `memories_imported`. An
+event contains ids, counts and reasons, and never the text of a memory.
+
+```python
+import afterturn
+
+
+def show(event):
+    if event.name in ("memory_added", "memory_updated", "memory_deleted"):
+        print(event.name, event.space, event.data["verb"], event.data["version"])
+
+
+with afterturn.blocking.open("watched.db", on_event=show) as memory:
+    ada = memory.space("user:ada")
+    tea = ada.add("Ada drinks tea")
+    ada.update(tea.entry.id, "Ada drinks oolong")
+    ada.delete(tea.entry.id)
+```
+
+```text
+memory_added user:ada add 1
+memory_updated user:ada update 2
+memory_deleted user:ada delete 2
+```
 
 | event | meaning |
 |---|---|

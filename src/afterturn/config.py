@@ -123,7 +123,7 @@ class Config:
     )
     review_entries_max: int = _key(5, "changes", "How many changes one review may make.", least=1)
     review_verbose: bool = _key(
-        False, "", "Sends the event `memories_saved` after a review that saved something, to show to the user."
+        False, "", "Sends the event `memories_saved` after a review that changed memories, to show to the user."
     )
     review_compaction: bool = _key(
         False, "", "Reviews the messages that a compaction is about to remove (`conversation.compacting`)."

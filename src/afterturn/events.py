@@ -1,13 +1,17 @@
-"""Events: reports of what memory does, passed to the host and kept in the timeline."""
+"""Events: reports of what memory does, passed to the host and kept in the timeline.
+
+Changes of memories are passed to the host only, because the store has their operations.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from afterturn.ports import Clock
-from afterturn.types import Event, Scalar
+from afterturn.types import Event, Operation, Scalar, Status, Step, Undone
 
 logger = logging.getLogger("afterturn")
 
@@ -39,7 +43,15 @@ EVENTS = {
     "context_file_skipped": "A context file was not read (`path`, `reason`).",
     "history_compacted": "`conversation.compact` ended: messages and tokens before and after, `reason`.",
     "delegated": "A task for a sub-agent was written: how many `memories` and `bytes` it contains.",
-    "proposed": "A memory was proposed. It waits for approval.",
+    "memory_added": "A memory can be recalled now: `memory`, `version`, `verb`, `operation`, `group`.",
+    "memory_updated": "A memory has a new version. It has the same fields as `memory_added`, like the next four.",
+    "memory_deleted": "A memory is not recalled any more. It still exists: `undo` brings it back.",
+    "memory_quarantined": "A memory was stored, but no model sees it, because it seems to contain a secret.",
+    "proposed": "A memory, a change or a deletion was proposed. It waits for approval.",
+    "proposal_rejected": "A proposal was removed without being applied.",
+    "undone": "An operation or a group of them (`undone`) was taken back: the new `operation`, how many `memories`.",
+    "memories_imported": "`add_many` ended: the `group`, how many were `created`, and how many were there already.",
+    "store_restored": "The content of the store was replaced with a backup.",
     "proposal_refused": "A finding of a sub-agent was not proposed (`reason`), for example because it is too long.",
     "tool_called": "A model called a memory tool: the `tool`, and how many `memories` it was shown or proposed.",
     "tool_failed": "A memory tool failed (`tool`, `reason`). The model got an answer that says so.",
@@ -51,19 +63,57 @@ EVENTS = {
     "recording_recovered": "A turn that had to wait is recorded now.",
     "review_scheduled": "A review was scheduled: its id (`review`), its `kind`, and how many `messages` it will read.",
     "review_ended": "A review ended: `review`, `kind`, `state`, `reason`; the counts `written`, `proposed`, `refused`.",
-    "memories_saved": "With `review_verbose`: a review saved `memories`. `text` is a sentence to show to the user.",
+    "memories_saved": "With `review_verbose`: how many memories a review `saved`, `changed` and `removed`; `text`.",
     "secrets_redacted": "Secrets were removed from a turn before it was recorded: how many (`secrets`), `kinds`.",
     "withheld": "A memory was not shown to a model, because the guard would quarantine it today (`memory`, `reason`).",
     "model_paused": "`tokens_per_day_max` is used up. Refined recall and reviews pause (`purpose`).",
     "unknown_dialect": "The format of the messages is unknown. The turn continues without memory.",
     "job_failed": "A background job failed and will be tried again (`kind`, `error`).",
     "job_dead": "A background job failed too often and was set aside. `afterturn doctor` shows it.",
+    "memory_forgotten": "An entry was erased for good (`memory`).",
     "forgotten": "Entries were erased: how many (`erased`), and the `state`, `pending` while a reader holds old pages.",
     "turns_abandoned": "Open turns that were not continued for `turn_idle_timeout` were closed.",
     "retention_ended": "`records` past `records_retention_days` were erased, with `statements` learned only from them.",
 }
 
 BUFFER_MAX = 1000
+_WAITING = frozenset([Status.PROPOSED, Status.WITHDRAWAL])
+
+
+class MemoryChange(NamedTuple):
+    """The effect of one operation on one memory: the name of its event, and the version that it left."""
+
+    event: str
+    memory: str
+    version: int
+    operation: Operation
+
+
+def changes_in(steps: Iterable[Step]) -> list[MemoryChange]:
+    """What the steps of some operations changed for models and people. `steps` are in the order of the store."""
+    by_memory: dict[tuple[str, str], dict[int, list[Step]]] = {}
+    for step in steps:
+        by_memory.setdefault((step.operation.id, step.entry_id), {}).setdefault(step.version, []).append(step)
+    changes = []
+    for versions in by_memory.values():
+        before, after = {taken[0].before for taken in versions.values()}, [taken[-1] for taken in versions.values()]
+        event = _effect(before, {step.after for step in after})
+        if event is not None:
+            left = next((step for step in after if step.after is Status.ACTIVE), after[-1])
+            changes.append(MemoryChange(event, left.entry_id, left.version, left.operation))
+    return changes
+
+
+def _effect(before: set[Status | None], after: set[Status]) -> str | None:
+    if Status.ACTIVE in after:
+        return "memory_updated" if Status.ACTIVE in before else "memory_added"
+    if Status.ACTIVE in before:
+        return "memory_deleted"
+    if after & _WAITING:
+        return "proposed"
+    if before & _WAITING:
+        return "proposal_rejected"
+    return "memory_quarantined" if Status.QUARANTINED in after else None
 
 
 class Events:
@@ -103,6 +153,35 @@ class Events:
             self._buffer.append(event)
             if self._wake:
                 self._wake()
+
+    @property
+    def has_handler(self) -> bool:
+        return self._on_event is not None
+
+    def pass_on(self, name: str, *, space: str = "", **data: Scalar) -> None:
+        """Passes an event to the host and does not keep it."""
+        assert name in EVENTS, f"{name} is not in EVENTS"
+        self._pass_on(Event(name, self._clock.now(), self._tenant, space, data=data))
+
+    def report_changes(self, steps: Sequence[Step]) -> None:
+        """Passes on one event for each memory that the steps of committed operations changed."""
+        for change in changes_in(steps) if self.has_handler else ():
+            made = change.operation
+            self.pass_on(
+                change.event,
+                space=made.space,
+                memory=change.memory,
+                version=change.version,
+                verb=made.verb.value,
+                operation=made.id,
+                group=made.group or "",
+            )
+
+    def report_undone(self, space: str, target: str, undone: Undone) -> None:
+        """Passes on one event for the undo of `target`, and one for each memory that it changed."""
+        changed = len({step.entry_id for step in undone.steps})
+        self.pass_on("undone", space=space, undone=target, operation=undone.operation, memories=changed)
+        self.report_changes(undone.steps)
 
     def emit_once(self, name: str, *, conversation: str = "", **data: Scalar) -> bool:
         """Passes an event to the host on the calling thread, the first time only. Works after memory has closed."""

@@ -208,6 +208,7 @@ class Maintenance:
         if self._embedding is not None:
             await self._embedding.join_again()
             self._services.wake_jobs()
+        self._services.events.pass_on("store_restored")
 
     async def spaces(self) -> list[SpaceSummary]:
         """Lists the tenant's spaces by name, with the number of statements and records and the newest time."""

@@ -13,10 +13,10 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from afterturn.config import Config, config_folder, models_folder
 from afterturn.conversation.engine import ConversationEngine
@@ -40,7 +40,7 @@ from afterturn.learning.scheduling import ReviewSchedule
 from afterturn.maintenance import Housekeeping, Maintenance, TimelineWriter, no_progress
 from afterturn.models.chat import OpenAICompatible
 from afterturn.models.meter import Meter
-from afterturn.ports import ChatModel, Clock, Embedder, Ids, RecordingProvider, Store, Worker
+from afterturn.ports import ChatModel, Clock, Embedder, Ids, RecordingProvider, Store, Unit, Worker
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.runtime.file_reads import FileReads
 from afterturn.runtime.jobs import Commit, Handler, JobRunner
@@ -56,11 +56,15 @@ from afterturn.types import (
     Event,
     Job,
     JobKind,
+    Operation,
+    Scope,
     Selector,
+    Step,
     new_job,
 )
 
 logger = logging.getLogger("afterturn")
+R = TypeVar("R")
 
 # The pause before a write that the store refused, or bytes that a reader still held, are tried again.
 RETRY_AFTER = 2.0
@@ -278,6 +282,18 @@ class Services:
         """There may be new jobs in the store."""
         self.jobs.wake()
         self.reviews.runner.wake()
+
+    async def write_change(self, operation: Operation, work: Callable[[Unit], R]) -> R:
+        """Runs a unit of work that does one operation, and reports what it changed to the host."""
+
+        def run(unit: Unit) -> tuple[R, Sequence[Step]]:
+            result, scope = work(unit), Scope(operation.tenant, (operation.space,))
+            return result, unit.operations.steps(scope, operation_id=operation.id) if self.events.has_handler else ()
+
+        result, steps = await self.store.write(run)
+        self.wake_jobs()
+        self.events.report_changes(steps)
+        return result
 
     async def run_due_jobs(self) -> None:
         await self.jobs.run_due()

@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -16,7 +16,7 @@ from afterturn.conversation.turn import Turn
 from afterturn.errors import MemoryClosed
 from afterturn.learning.review_jobs import ReviewJobs
 from afterturn.stores.sql.conversations import Tombstones
-from afterturn.types import ReviewRow
+from afterturn.types import ReviewRow, Step
 from lab.simulation.run import Result, make_template, run_seed
 from lab.simulation.transcript import Kind, ListCheck, Message, PromiseBroken, check_pairs, check_references
 from lab.simulation.world import SimLoop, SimWorker, Stuck, VirtualLoop, World
@@ -98,9 +98,9 @@ async def _dawdle(self: Turn, *values: object) -> None:
 _report_once = ReviewJobs._report
 
 
-def _report_twice(self: ReviewJobs, review: ReviewRow) -> None:
-    _report_once(self, review)
-    _report_once(self, review)
+def _report_twice(self: ReviewJobs, review: ReviewRow, steps: Sequence[Step]) -> None:
+    _report_once(self, review, steps)
+    _report_once(self, review, steps)
 
 
 def _forget_nothing(self: Tombstones, *values: object, **named: object) -> bool:

@@ -9,6 +9,7 @@ from simple_host import CONFIG, open_memory, say, statements, texts
 
 import afterturn
 from afterturn.errors import Conflict, ModelRefused, ModelUnavailable
+from afterturn.learning.review_jobs import describe_changes
 from afterturn.testing import EventLog
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.model import Held, ScriptedModel, call_tools
@@ -348,6 +349,51 @@ async def test_verbose_tells_the_user_once_per_review_that_saved(tmp_path: Path)
     assert [event.data["text"] for event in events_seen.named("memories_saved")] == [
         "Saved 1 memory from your last conversation."
     ]
+
+
+async def test_verbose_counts_what_was_saved_changed_and_removed(tmp_path: Path) -> None:
+    """V7: apart, in the event and in its sentence."""
+    events_seen = EventLog()
+    async with open_memory(tmp_path) as memory:
+        space = memory.space("user:ada")
+        car = (await space.add("Ada drives a car", origin="background_review")).entry
+        bike = (await space.add("Ada rides a red bike", origin="background_review")).entry
+    changes = (
+        TEA,
+        ("update_memory", {"id": bike.id, "text": "Ada rides a blue bike", "messages": [1]}),
+        ("delete_memory", {"id": car.id, "messages": [1]}),
+    )
+    model = ScriptedModel(call_tools(*changes), NOTHING)
+    async with open_memory(tmp_path, model, events_seen, review_interval=1, review_verbose=True) as memory:
+        await say(memory.conversation("c", user="ada"), "I prefer oolong tea, the bike is blue, I sold the car")
+        assert await memory.drain(within=20)
+
+    (event,) = events_seen.named("memories_saved")
+    assert {name: event.data[name] for name in ("saved", "changed", "removed")} == {
+        "saved": 1,
+        "changed": 1,
+        "removed": 1,
+    }
+    assert event.data["text"] == "Saved 1 memory from your last conversation, changed 1 and removed 1."
+    changed = [event for event in events_seen.events if event.name.startswith("memory_") and "memory" in event.data]
+    assert [(event.name, event.data["group"]) for event in changed] == [
+        (name, event.data["review"]) for name in ("memory_added", "memory_updated", "memory_deleted")
+    ]
+
+
+@pytest.mark.parametrize(
+    "counts, text",
+    [
+        ((2, 0, 0), "Saved 2 memories from your last conversation."),
+        ((1, 2, 0), "Saved 1 memory from your last conversation and changed 2."),
+        ((0, 1, 0), "Changed 1 memory after your last conversation."),
+        ((0, 2, 1), "Changed 2 memories after your last conversation and removed 1."),
+        ((0, 0, 3), "Removed 3 memories after your last conversation."),
+    ],
+)
+def test_the_sentence_for_the_user_names_what_happened(counts: tuple[int, int, int], text: str) -> None:
+    """V7: and nothing else."""
+    assert describe_changes(*counts) == text
 
 
 async def test_with_approval_what_is_learned_waits(tmp_path: Path) -> None:

@@ -144,7 +144,15 @@ class Proposals:
             if one.entry.status is Status.QUARANTINED:
                 self._refuse(context, Status.QUARANTINED)
             elif one.created:
-                self._emit("proposed", context, memory=one.entry.id, operation=one.operation)
+                self._emit(
+                    "proposed",
+                    context,
+                    memory=one.entry.id,
+                    version=one.entry.version,
+                    verb=Verb.ADD.value,
+                    operation=one.operation,
+                    group=group,
+                )
         return filed
 
     def _add(self, unit: Unit, context: ProposalContext, work: Sequence[tuple[Operation, Admitted]]) -> _Filed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from afterturn.errors import (
     NotFound,
     StoreError,
 )
+from afterturn.events import changes_in
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.learning.reviewer import ModelReviewer, find_rule_changes
 from afterturn.learning.scheduling import schedule
@@ -44,6 +46,7 @@ from afterturn.types import (
     ReviewRow,
     ReviewState,
     Scope,
+    Step,
 )
 
 if TYPE_CHECKING:
@@ -185,27 +188,46 @@ class ReviewJobs:
             forgets = unit.conversations.forgets(ended.tenant, ended.space)
             at = ended.ended_at or ended.created_at
             schedule(unit, replace(review_input.review, id=follow_up, created_at=at, forgets=forgets), unread_messages)
-        return lambda: self._report(ended)
+        steps = steps_of_review(unit, ended)
+        return lambda: self._report(ended, steps)
 
-    def _report(self, review: ReviewRow) -> None:
-        report_review_ended(self._services, review)
-        if review.written and self._services.config.review_verbose:
-            memories = "memory" if review.written == 1 else "memories"
-            text = f"Saved {review.written} {memories} from your last conversation."
+    def _report(self, review: ReviewRow, steps: Sequence[Step]) -> None:
+        report_review_ended(self._services, review, steps)
+        counts = Counter(change.event for change in changes_in(steps))
+        saved, changed, removed = counts["memory_added"], counts["memory_updated"], counts["memory_deleted"]
+        if saved + changed + removed and self._services.config.review_verbose:
             self._services.events.of(review.tenant).emit(
                 "memories_saved",
                 space=review.space,
                 conversation=review.conversation,
                 turn=review.turn,
                 review=review.id,
-                text=text,
-                memories=review.written,
+                text=describe_changes(saved, changed, removed),
+                saved=saved,
+                changed=changed,
+                removed=removed,
             )
 
 
-def report_review_ended(services: Services, review: ReviewRow) -> None:
-    """Wakes the jobs that follow its writes and emits its event."""
+def describe_changes(saved: int, changed: int, removed: int) -> str:
+    """One sentence for the user, such as "Saved 2 memories from your last conversation and changed 1."."""
+    counts = {"saved": saved, "changed": changed, "removed": removed}
+    (first, count), *others = [(verb, count) for verb, count in counts.items() if count]
+    noun = "memory" if count == 1 else "memories"
+    parts = [f"{first.capitalize()} {count} {noun} {'from' if saved else 'after'} your last conversation"]
+    parts += [f"{verb} {count}" for verb, count in others]
+    return f"{' and '.join(part for part in (', '.join(parts[:-1]), parts[-1]) if part)}."
+
+
+def steps_of_review(unit: Unit, review: ReviewRow) -> list[Step]:
+    """The steps of everything that it wrote, in all spaces."""
+    return unit.operations.steps(Scope(review.tenant, review.spaces), group=review.id) if review.spaces else []
+
+
+def report_review_ended(services: Services, review: ReviewRow, steps: Sequence[Step]) -> None:
+    """Wakes the jobs that follow its writes and emits its events."""
     services.wake_jobs()
+    services.events.of(review.tenant).report_changes(steps)
     services.events.of(review.tenant).emit(
         "review_ended",
         space=review.space,

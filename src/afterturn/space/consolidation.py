@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.trust import check_change, lineage_of, waits
-from afterturn.learning.review_jobs import report_review_ended
+from afterturn.learning.review_jobs import report_review_ended, steps_of_review
 from afterturn.learning.single_value import contradict, single_value
 from afterturn.ports import Unit
 from afterturn.recall.duplicates import collapse
@@ -37,6 +37,7 @@ from afterturn.types import (
     ReviewRow,
     ReviewState,
     Scope,
+    Step,
     Verb,
     Verdict,
 )
@@ -297,8 +298,9 @@ async def consolidate(services: Services, space: str, *, dry_run: bool) -> Revie
     prepared = await _prepare(services, services.tenant, space)
     if dry_run:
         return prepared.preview
-    row = await services.store.write(prepared.commit)
+    row, steps = await services.store.write(lambda unit: _commit(unit, prepared))
     services.wake_jobs()
+    services.events.report_changes(steps)
     return await get_review(services, space, row.id)
 
 
@@ -307,7 +309,12 @@ async def consolidate_job(services: Services, job: Job) -> Commit:
     if services.has_open_turn:
         return lambda unit: None
     prepared = await _prepare(services, job.tenant, job.space)
-    return lambda unit: functools.partial(report_review_ended, services, prepared.commit(unit))
+    return lambda unit: functools.partial(report_review_ended, services, *_commit(unit, prepared))
+
+
+def _commit(unit: Unit, prepared: Consolidation) -> tuple[ReviewRow, list[Step]]:
+    row = prepared.commit(unit)
+    return row, steps_of_review(unit, row)
 
 
 async def _prepare(services: Services, tenant: str, space: str) -> Consolidation:

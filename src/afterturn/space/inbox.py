@@ -84,8 +84,9 @@ def _obstacle(base: Entry | None, current: Entry | None) -> str:
 async def approve(services: Services, space: str, entry_id: str) -> Changed:
     check_id(entry_id)
     operation = _operation(services, space, Verb.APPROVE)
-    approved = await services.store.write(lambda unit: services.statement_writer.approve(unit, operation, entry_id))
-    services.wake_jobs()
+    approved = await services.write_change(
+        operation, lambda unit: services.statement_writer.approve(unit, operation, entry_id)
+    )
     return Changed(approved, operation.id)
 
 
@@ -100,7 +101,7 @@ async def reject(services: Services, space: str, entry_id: str) -> Changed:
             raise Conflict(f"{entry_id} is {status}; only a proposal can be rejected. Delete it instead.")
         return unit.memories.delete(unit.operations.start(operation), entry_id)
 
-    return Changed(await services.store.write(work), operation.id)
+    return Changed(await services.write_change(operation, work), operation.id)
 
 
 def _operation(services: Services, space: str, verb: Verb) -> Operation:

@@ -24,6 +24,7 @@ from afterturn.types import (
     Origin,
     Scope,
     Status,
+    Step,
     Target,
     Verb,
     reference,
@@ -469,8 +470,15 @@ async def apply_edits(services: Services, space: str, edits: Edits) -> Edited:
             skipped.append(SkippedEdit(edit, str(error), edit.before))
         else:
             prepared.append(_Prepared(edit, operation, admitted))
-    edited = await services.store.write(lambda unit: _apply(unit, services.statement_writer, prepared, group))
+    scope = Scope(services.tenant, (space,))
+
+    def work(unit: Unit) -> tuple[Edited, list[Step]]:
+        edited = _apply(unit, services.statement_writer, prepared, group)
+        return edited, unit.operations.steps(scope, group=group)
+
+    edited, steps = await services.store.write(work)
     services.wake_jobs()
+    services.events.report_changes(steps)
     return replace(edited, skipped=(*skipped, *edited.skipped))
 
 

@@ -96,6 +96,9 @@ async def undo_review(services: Services, space: str, review_id: str) -> list[Un
 
     undone = await services.store.write(work)
     services.wake_jobs()
+    for one in undone:
+        changed_space = one.steps[0].operation.space if one.steps else space
+        services.events.report_undone(changed_space, review_id, one)
     return undone
 
 

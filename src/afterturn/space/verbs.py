@@ -137,11 +137,9 @@ class SpaceCore:
         """
         admitted = self._services.gate.admit(make_draft(text, fields))
         operation = self._operation(Verb.ADD, admitted.draft.origin)
-        added = await self._services.store.write(
-            lambda unit: self._services.statement_writer.add(unit, operation, admitted)
+        return await self._services.write_change(
+            operation, lambda unit: self._services.statement_writer.add(unit, operation, admitted)
         )
-        self._services.wake_jobs()
-        return added
 
     async def add_many(
         self, drafts: Iterable[Draft], *, group: str | None = None, progress: Callable[[int], None] | None = None
@@ -154,6 +152,13 @@ class SpaceCore:
         named = self._services.ids.new() if group is None else check_name(group, "group")
         imported = await import_drafts(self._services, self.name, drafts, group=named, progress=progress)
         self._services.wake_jobs()
+        self._services.events.pass_on(
+            "memories_imported",
+            space=self.name,
+            group=imported.group,
+            created=imported.created,
+            existing=imported.existing,
+        )
         return imported
 
     async def update(
@@ -173,12 +178,12 @@ class SpaceCore:
             raise InvalidInput(f"{entry_id} is a recorded message, which cannot be changed. Add a statement instead.")
         admitted = self._services.gate.admit(replace(Draft.successor(current, text), origin=parse_origin(origin)))
         operation = self._operation(Verb.UPDATE, admitted.draft.origin)
-        entry = await self._services.store.write(
+        entry = await self._services.write_change(
+            operation,
             lambda unit: self._services.statement_writer.update(
                 unit, operation, entry_id, admitted, expected_version=expected_version
-            )
+            ),
         )
-        self._services.wake_jobs()
         return Changed(entry, operation.id)
 
     async def delete(self, entry_id: str) -> Changed:
@@ -192,7 +197,7 @@ class SpaceCore:
         def work(unit: Unit) -> Entry:
             return self._services.statement_writer.delete(unit, operation, entry_id, trust=Origin.USER.trust)
 
-        return Changed(await self._services.store.write(work), operation.id)
+        return Changed(await self._services.write_change(operation, work), operation.id)
 
     async def history(self, entry_id: str) -> History:
         """Returns all versions of an entry and the steps of the operations that changed it, oldest first.
@@ -228,6 +233,7 @@ class SpaceCore:
 
         undone = await self._services.store.write(work)
         self._services.wake_jobs()
+        self._services.events.report_undone(self.name, target, undone)
         return undone
 
     async def forget(
@@ -403,6 +409,8 @@ class SpaceCore:
         scrubbed = await services.store.scrub()
         services.wake_jobs()
         state = "erased" if scrubbed else "pending"
+        for entry_id in erased.ids if services.events.has_handler else ():
+            services.events.pass_on("memory_forgotten", space=self.name, memory=entry_id)
         services.events.emit("forgotten", space=self.name, erased=len(erased.ids) + waiting, state=state)
         return Forgotten(state, len(erased.ids) + waiting, tuple(services.unreachable_copies()))
 

@@ -1,0 +1,157 @@
+"""What a host learns about changes of memories through `on_event`."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import afterturn
+from afterturn.testing import EventLog
+from afterturn.types import Draft, Event
+
+SECRET = "sk-" + "proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+
+
+@pytest.fixture
+def heard() -> EventLog:
+    return EventLog()
+
+
+@pytest.fixture
+async def memory(tmp_path: Path, heard: EventLog) -> AsyncIterator[afterturn.Memory]:
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}, on_event=heard) as opened:
+        yield opened
+
+
+def changes(heard: EventLog) -> list[tuple[str, object, object, object]]:
+    return [
+        (event.name, event.data["memory"], event.data["version"], event.data["verb"])
+        for event in heard.events
+        if "version" in event.data
+    ]
+
+
+async def test_adding_updating_and_deleting_are_reported_with_their_ids(
+    memory: afterturn.Memory, heard: EventLog
+) -> None:
+    """M1: each by one event, with the operation that `undo` takes."""
+    ada = memory.space("user:ada")
+    added = await ada.add("Ada drinks tea")
+    updated = await ada.update(added.entry.id, "Ada drinks oolong")
+    deleted = await ada.delete(added.entry.id)
+
+    one = added.entry.id
+    assert changes(heard) == [
+        ("memory_added", one, 1, "add"),
+        ("memory_updated", one, 2, "update"),
+        ("memory_deleted", one, 2, "delete"),
+    ]
+    reported = [event for event in heard.events if "version" in event.data]
+    assert [event.data["operation"] for event in reported] == [added.operation, updated.operation, deleted.operation]
+    assert {(event.tenant, event.space) for event in reported} == {("default", "user:ada")}
+
+
+async def test_adding_what_is_there_already_changes_nothing(memory: afterturn.Memory, heard: EventLog) -> None:
+    """G6: so nothing is reported."""
+    ada = memory.space("user:ada")
+    await ada.add("Ada drinks tea")
+    await ada.add("Ada drinks tea")
+    assert len(changes(heard)) == 1
+
+
+async def test_an_undo_is_reported_with_what_it_changed(memory: afterturn.Memory, heard: EventLog) -> None:
+    """M1: the undo itself, and what it did to each memory."""
+    ada = memory.space("user:ada")
+    added = await ada.add("Ada drinks tea")
+    updated = await ada.update(added.entry.id, "Ada drinks oolong")
+    heard.events.clear()
+    undone = await ada.undo(updated.operation)
+    await ada.undo(str(added.operation))
+
+    one = added.entry.id
+    assert changes(heard) == [("memory_updated", one, 1, "undo"), ("memory_deleted", one, 1, "undo")]
+    first = heard.named("undone")[0]
+    assert dict(first.data) == {"undone": updated.operation, "operation": undone.operation, "memories": 1}
+
+
+async def test_forgetting_is_reported_for_each_entry(memory: afterturn.Memory, heard: EventLog) -> None:
+    """M2: by id, and once with the count."""
+    ada = memory.space("user:ada")
+    ids = [(await ada.add(text)).entry.id for text in ("Ada drinks tea", "Ada rides a bike")]
+    await ada.forget(everything=True)
+
+    assert {event.data["memory"] for event in heard.named("memory_forgotten")} == set(ids)
+    assert [event.data["erased"] for event in heard.named("forgotten")] == [2]
+
+
+async def test_decisions_on_proposals_are_reported(tmp_path: Path, heard: EventLog) -> None:
+    """V8: a proposal changes nothing for models until it is approved."""
+    settings = {"embedder": "none", "approval": "all"}
+    async with afterturn.open(tmp_path / "memory.db", settings, on_event=heard) as memory:
+        ada = memory.space("user:ada")
+        wanted = (await ada.add("Ada drinks tea", origin="agent")).entry.id
+        unwanted = (await ada.add("Ada drinks rum", origin="agent")).entry.id
+        await ada.approve(wanted)
+        await ada.reject(unwanted)
+
+    assert changes(heard) == [
+        ("proposed", wanted, 1, "add"),
+        ("proposed", unwanted, 1, "add"),
+        ("memory_added", wanted, 1, "approve"),
+        ("proposal_rejected", unwanted, 1, "delete"),
+    ]
+
+
+async def test_an_import_is_one_event(memory: afterturn.Memory, heard: EventLog) -> None:
+    """M4: with the group that `undo` takes."""
+    ada = memory.space("user:ada")
+    imported = await ada.add_many([Draft("Ada drinks tea"), Draft("Ada rides a bike"), Draft("Ada drinks tea")])
+    (event,) = heard.named("memories_imported")
+    assert dict(event.data) == {"group": imported.group, "created": 2, "existing": 1}
+    await ada.undo(imported.group)
+    assert [name for name, *_ in changes(heard)] == ["memory_deleted", "memory_deleted"]
+
+
+async def test_edits_and_consolidation_are_reported(memory: afterturn.Memory, heard: EventLog) -> None:
+    """M1, V10: whatever changes a memory."""
+    ada = memory.space("user:ada")
+    await ada.add("Ada drinks oolong tea", origin="agent")
+    edited = await ada.apply_edits(await ada.compare_markdown(await ada.as_markdown() + "\n- Ada rides a bike\n"))
+    assert [event.data["group"] for event in heard.named("memory_added")] == ["", edited.group]
+    await ada.add("Ada drinks oolong tea.", origin="agent")
+    heard.events.clear()
+    review = await ada.consolidate()
+
+    assert [(name, verb) for name, _, _, verb in changes(heard)] == [("memory_deleted", "delete")]
+    await ada.undo_review(review.row.id)
+    assert [(name, verb) for name, _, _, verb in changes(heard)][1:] == [("memory_added", "undo")]
+
+
+async def test_restoring_a_backup_is_reported(memory: afterturn.Memory, heard: EventLog, tmp_path: Path) -> None:
+    """M4: every memory may have changed."""
+    await memory.backup(tmp_path / "copy.db")
+    await memory.restore(tmp_path / "copy.db")
+    assert len(heard.named("store_restored")) == 1
+
+
+async def test_no_event_contains_a_text(memory: afterturn.Memory, heard: EventLog) -> None:
+    """G1: neither a memory's words nor a secret in them."""
+    ada = memory.space("user:ada")
+    added = await ada.add(f"The key is {SECRET}")
+    await ada.update(added.entry.id, f"The other key is {SECRET}")
+    await ada.add(f"Their key is {SECRET}", origin="web")
+
+    def shows(event: Event) -> bool:
+        return any("key" in str(value) or SECRET in str(value) for value in event.data.values())
+
+    assert [name for name, *_ in changes(heard)] == ["memory_added", "memory_updated", "memory_quarantined"]
+    assert not any(map(shows, heard.events))
+
+
+async def test_changes_are_not_in_the_timeline(memory: afterturn.Memory, heard: EventLog) -> None:
+    """M1: the operations are, and a timeline has room for so many."""
+    ada = memory.space("user:ada")
+    await ada.add("Ada drinks tea")
+    await memory.drain(within=20)
+    assert "memory_added" not in [event.name for event in await ada.trace()]
+    assert len(heard.named("memory_added")) == 1
