@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import functools
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.proposals import ProposalContext, ProposalFailures
-from afterturn.conversation.read_turn import answer_question, make_request
+from afterturn.conversation.read_turn import RecallAnswer, answer_question, make_request
 from afterturn.dialects.dialect import Dialect, ToolDefinition
 from afterturn.errors import InvalidInput, OverBudget
-from afterturn.guard.output_filter import OutputFilter, neutralise
+from afterturn.guard.output_filter import neutralise
 from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.ports import Unit
-from afterturn.recall.block import Budget, bullet, choose
-from afterturn.recall.duplicates import contradicting
 from afterturn.recall.query import RecallRequest
 from afterturn.types import Added, Filter, Lane, Scalar, SearchResults, Status, Target
 from afterturn.validation import check_text
@@ -104,7 +102,14 @@ class MemoryTools:
         self._services = services
         self._context = context
         self._tools = {SEARCH: self._search, **({REMEMBER: self._remember} if remember else {})}
-        self._scanner = scanner(scanning=services.config.scanning)
+        config = services.config
+        # Searching works with recall switched off, and whatever blocks the model sees already.
+        self._config = replace(
+            config,
+            recall_entries_max=max(ENTRIES_MAX, config.recall_entries_max),
+            visible_bytes_max=config.block_bytes_max,
+        )
+        self._scanner = scanner(scanning=config.scanning)
         self._turn = turn or (lambda: context.turn)
         self.offered = offered(remember=remember)
 
@@ -165,36 +170,29 @@ class MemoryTools:
         query = redact_within(_text(arguments, "query"), QUERY_CHARS_MAX, self._scanner, mark=unnamed).text
         reach = _choice(arguments, "scope", {_PROJECT: _PROJECT, _GLOBAL: _GLOBAL}, _GLOBAL)
         services = self._services
-        screen = OutputFilter(scanning=services.config.scanning)
         async with asyncio.timeout(services.config.recall_timeout):
-            work = functools.partial(self._find_lines, screen=screen)
-            found, lines = await services.recall_client.ask(self._request(query, reach), work)
-        self._emit("tool_called", tool=SEARCH, memories=len(lines), missing=",".join(found.missing))
-        for ref, reason in screen.withheld.items():
+            answer, lines = await services.recall_client.ask(self._request(query, reach), self._find_lines)
+        self._emit("tool_called", tool=SEARCH, memories=len(lines), missing=",".join(answer.found.missing))
+        for ref, reason in answer.withheld.items():
             self._emit("withheld", memory=ref, reason=reason)
-        return _answer(found, lines)
+        return _answer(answer.found, lines)
 
     def _request(self, query: str, reach: str) -> RecallRequest:
         """The question that a turn would ask, without its exclusions."""
         scope, services = self._context.scope, self._services
-        asked = make_request(query, scope, Ledger(), services.config)
+        asked = make_request(query, scope, Ledger(), self._config)
         request = asked.asked(now=services.clock.now(), correlation=services.ids.new())
         if reach == _GLOBAL or scope.project is None:
             return request
         return request._replace(admitted=request.admitted._replace(filter=Filter(project=(scope.project, None))))
 
     def _find_lines(
-        self, unit: Unit, request: RecallRequest, cache: IndexCache | None, *, screen: OutputFilter
-    ) -> tuple[SearchResults, list[str]]:
-        """Runs on a reader's thread."""
-        config = self._services.config
-        answer = answer_question(unit, request, cache, config)
-        entries_max = max(ENTRIES_MAX, config.recall_entries_max)
-        budget = Budget(entries_max, config.entry_bytes_max, config.block_bytes_max, config.block_tokens_max)
-        line = functools.partial(bullet, now=request.now, dated=contradicting(answer.hits))
-        frame = f"{_NOTICE}\n{_PARTLY}"
-        excerpts = choose(answer.hits, budget, frame=frame, line=line, screen=screen)
-        return answer.found, [line(excerpt) for excerpt in excerpts]
+        self, unit: Unit, request: RecallRequest, cache: IndexCache | None
+    ) -> tuple[RecallAnswer, list[str]]:
+        """The lines of the block that a turn would get. Runs on a reader's thread."""
+        answer, block = answer_question(unit, request, cache, config=self._config)
+        lines = block.text.split("\n") if block is not None else []
+        return answer, [line for line in lines if line.startswith("- [")]
 
     async def _remember(self, arguments: Mapping[str, object]) -> str:
         text, target = _text(arguments, "text"), _choice(arguments, "target", _TARGETS, Target.ENVIRONMENT)
