@@ -189,7 +189,7 @@ COMPONENTS = {
 
 
 def test_no_class_only_carries_components():
-    """Pass `Services`, or the components themselves. `Components` are the host's arguments to `open`."""
+    """Pass `Services`, or the components themselves. `Components` and `OpenOptions` are arguments of `open`."""
     carriers = {
         node.name
         for path in MODULES
@@ -202,7 +202,7 @@ def test_no_class_only_carries_components():
         )
         >= 3
     }
-    assert carriers == {"Components"}
+    assert carriers == {"Components", "OpenOptions"}
 
 
 def test_only_one_module_chooses_components():

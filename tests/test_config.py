@@ -52,6 +52,8 @@ def test_switches_in_the_environment_are_read_as_people_write_them(file: Path, w
         ({"grace": -1}, "at least 0"),
         ({"grace": float("nan")}, "at least 0"),
         ({"grace": True}, "must be a number"),
+        ({"compaction_keep_share": 1.5}, "at most 1"),
+        ({"compaction_threshold_share": 30}, "at most 1"),
         ({"synchronous": "off"}, "full, normal"),
         ({"recall_entries_max": 2.5}, "must be an integer"),
     ],
@@ -92,6 +94,7 @@ def test_every_setting_has_a_unit_a_default_and_a_reason() -> None:
         assert item.metadata["reason"].endswith("."), name
     assert set(config_schema()["properties"]) == set(KEYS) | set(ALIASES)
     json.dumps(config_schema())
+    assert config_schema()["properties"]["compaction_keep_share"]["maximum"] == 1
 
 
 def test_the_defaults_are_valid_settings(file: Path) -> None:
@@ -164,7 +167,7 @@ def test_a_setting_whose_name_is_not_text_is_unknown() -> None:
         afterturn.open("memory.db", {None: 1})  # type: ignore[dict-item]
 
 
-@pytest.mark.parametrize("name", ["model", "review_model", "provider", "on_event", "components"])
+@pytest.mark.parametrize("name", ["model", "review_model", "compaction_model", "provider", "on_event", "components"])
 def test_open_refuses_a_component_of_the_wrong_type(name: str) -> None:
     """`open(path, model="gpt-5")` would otherwise fail in the background, after the first turns."""
     with pytest.raises(afterturn.InvalidInput, match=f"`{name}` is a str. Pass "):

@@ -16,8 +16,16 @@ ENVIRONMENT_PREFIX = "AFTERTURN_"
 SECRET = "secret"
 
 
-def _key(default: Any, unit: str, reason: str, *, choices: tuple[str, ...] = (), least: float | None = None) -> Any:
-    metadata = {"unit": unit, "reason": reason, "choices": choices, "least": least}
+def _key(
+    default: Any,
+    unit: str,
+    reason: str,
+    *,
+    choices: tuple[str, ...] = (),
+    least: float | None = None,
+    most: float | None = None,
+) -> Any:
+    metadata = {"unit": unit, "reason": reason, "choices": choices, "least": least, "most": most}
     return field(default=default, repr=unit != SECRET, metadata=metadata)
 
 
@@ -95,6 +103,23 @@ class Config:
         "share 0 to 1",
         "The event `window_share` is sent if blocks take more than this share of the window.",
         least=0,
+    )
+    compaction_model: str | None = _key(
+        None, "name", "Another model at `model_url` for the summaries of `compact`, for example a cheaper one."
+    )
+    compaction_threshold_share: float = _key(
+        0.5,
+        "share 0 to 1",
+        "`compact` summarizes a history only if it takes more than this share of the model's limit.",
+        least=0,
+        most=1,
+    )
+    compaction_keep_share: float = _key(
+        0.3,
+        "share 0 to 1",
+        "How much of a history `compact` keeps word for word, counted from its end in tokens, at most.",
+        least=0,
+        most=1,
     )
     tokens_per_day_max: int | None = _key(
         None,
@@ -239,6 +264,9 @@ class Settings(TypedDict, total=False):
     model_timeout: float
     window_tokens: int | None
     window_share_max: float
+    compaction_model: str | None
+    compaction_threshold_share: float
+    compaction_keep_share: float
     tokens_per_day_max: int | None
     recorder: str
     review_interval: int
@@ -414,6 +442,8 @@ def _schema(name: str) -> dict[str, Any]:
         schema["enum"] = list(item.metadata["choices"])
     if item.metadata["least"] is not None:
         schema["minimum"] = item.metadata["least"]
+    if item.metadata["most"] is not None:
+        schema["maximum"] = item.metadata["most"]
     return schema
 
 
@@ -512,8 +542,11 @@ def _check_range(name: str, value: Any, place: str) -> None:
     choices, least = KEYS[name].metadata["choices"], KEYS[name].metadata["least"]
     if choices and value not in choices:
         raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be one of: {', '.join(choices)}.")
+    most = KEYS[name].metadata["most"]
     if least is not None and isinstance(value, int | float) and not least <= value < float("inf"):
         raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be a number of at least {least:g}.")
+    if most is not None and isinstance(value, int | float) and value > most:
+        raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be a number of at most {most:g}.")
 
 
 def find_store(target: object) -> Path:

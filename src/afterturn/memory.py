@@ -51,6 +51,7 @@ class OpenOptions(TypedDict, total=False):
     background: bool | None
     model: ChatModel | None
     review_model: ChatModel | None
+    compaction_model: ChatModel | None
     provider: RecordingProvider | None
     components: Components | None
 
@@ -81,6 +82,8 @@ def read_options(
         components = replace(components, model=model)
     if (reviewer := options.get("review_model")) is not None:
         components = replace(components, review_model=reviewer)
+    if (summarizer := options.get("compaction_model")) is not None:
+        components = replace(components, compaction_model=summarizer)
     if (provider := options.get("provider")) is not None:
         components = replace(components, provider=provider)
     merged = merge_settings(config, options.get("tenant"), background=options.get("background"))
@@ -97,6 +100,7 @@ def _check_types(options: OpenOptions) -> None:
     for name, value, method in (
         ("model", options.get("model"), "complete"),
         ("review_model", options.get("review_model"), "complete"),
+        ("compaction_model", options.get("compaction_model"), "complete"),
         ("provider", options.get("provider"), "record"),
     ):
         if value is not None and not callable(getattr(value, method, None)):
@@ -346,7 +350,8 @@ def open(
 
     `tenant` overrides the setting of that name. `on_event` is called with every event, on memory's own thread.
     `background=False` leaves background jobs to other processes. `model` is used for refined recall, summaries and
-    reviews; `review_model` replaces it for reviews. `provider` stores finished turns instead of the store. `components`
-    replaces other parts, such as the embedder. Raises ConfigError for an invalid setting.
+    reviews; `review_model` replaces it for reviews, and `compaction_model` for summaries. `provider` stores finished
+    turns instead of the store. `components` replaces other parts, such as the embedder. Raises ConfigError for an
+    invalid setting.
     """
     return Memory(target, *read_options(config, options))

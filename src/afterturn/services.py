@@ -83,6 +83,7 @@ class Components:
     embedder: Embedder | None = None
     model: ChatModel | None = None
     review_model: ChatModel | None = None
+    compaction_model: ChatModel | None = None
     provider: RecordingProvider | None = None
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=TimeOrderedIds)
@@ -114,6 +115,7 @@ class Services:
     maintenance: Maintenance
     meter: Meter
     model: ChatModel | None
+    compaction_model: ChatModel | None
     proposals: Proposals
     recall_client: RecallClient
     recorder: Recorder
@@ -196,6 +198,7 @@ class Services:
                 embedder, self._embed_worker, self._backlog_worker, self.store, events, ids, clock
             )
         self.model = components.model or default_model(config)
+        self.compaction_model = compaction_model(config, components)
         self.meter = Meter(self.store, config, clock, events)
         self.file_reads = FileReads(self._file_reader, clock)
         self._build_jobs()
@@ -424,6 +427,13 @@ def review_model(config: Config, components: Components) -> ChatModel | None:
     if components.review_model is not None or (components.model is not None and config.review_model is None):
         return components.review_model or components.model
     return _model(config, config.review_model or config.model, config.review_timeout) or components.model
+
+
+def compaction_model(config: Config, components: Components) -> ChatModel | None:
+    """The model for summaries: `compaction_model` of the host, then of the settings, then the model for everything."""
+    if components.compaction_model is not None or (components.model is not None and config.compaction_model is None):
+        return components.compaction_model or components.model
+    return _model(config, config.compaction_model or config.model, config.model_timeout) or components.model
 
 
 def _model(config: Config, name: str | None, timeout: float) -> ChatModel | None:

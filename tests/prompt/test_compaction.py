@@ -36,7 +36,15 @@ async def at_once(work):
 
 async def compact(model, dialect, messages, *, limit_tokens, facts=lambda part: (), within=30.0, on_thread=at_once):
     return await compaction.compact(
-        model, dialect, messages, limit_tokens=limit_tokens, facts=facts, within=within, on_thread=on_thread
+        model,
+        dialect,
+        messages,
+        limit_tokens=limit_tokens,
+        threshold_share=0.5,
+        keep_share=0.3,
+        facts=facts,
+        within=within,
+        on_thread=on_thread,
     )
 
 

@@ -1,27 +1,28 @@
 """Where a history is cut, and what becomes of it, in every dialect (K1)."""
 
 import copy
+import functools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from long_histories import NAMES, HistoryTurn, Step, Writer, calls_and_answers, memory_block, stories, written
 
+from afterturn.prompt import compaction
 from afterturn.prompt.compaction import (
     ACKNOWLEDGEMENT,
-    COMPACT_ABOVE,
-    KEEP_SHARE,
     Compacted,
     CompactionPlan,
     StateSnapshot,
     element_tokens,
     is_block,
-    plan,
     rebuild,
 )
 
 SHORT = StateSnapshot("Ship the api.", "- The port is 5432.", "None.", "- Read the log.", "[TODO] Ship it.")
 TINY = 1
+THRESHOLD_SHARE, KEEP_SHARE = 0.5, 0.3
+plan = functools.partial(compaction.plan, threshold_share=THRESHOLD_SHARE, keep_share=KEEP_SHARE)
 
 
 def tokens_of(dialect, messages):
@@ -104,7 +105,7 @@ def test_what_is_reported_about_tokens_is_true(story):
 def test_a_history_up_to_half_of_the_limit_is_left_alone(story, spare):
     """K1: over 50 %, and not before."""
     dialect, messages = written(story)
-    limit = int(tokens_of(dialect, messages) / COMPACT_ABOVE) + spare
+    limit = int(tokens_of(dialect, messages) / THRESHOLD_SHARE) + spare
     found = plan(dialect, messages, limit_tokens=limit)
     assert isinstance(found, Compacted)
     assert (found.messages, found.reason) == (messages, "below_threshold")

@@ -63,6 +63,7 @@ from afterturn.types import (
     ConversationKey,
     HandoverPoint,
     Outcome,
+    Purpose,
     RecallCause,
     Scalar,
     TurnRow,
@@ -570,12 +571,13 @@ class ConversationEngine:
 
     async def compact(self, scope: ConversationScope, messages: list[object], limit_tokens: int | None) -> Compacted:
         """Summarises the older part of a history that has grown too long. ConfigError without a model or a limit."""
-        model, limit = self._services.recall_client.summariser(scope), limit_tokens or self.config.window_tokens
-        if model is None or limit is None:
+        services, limit = self._services, limit_tokens or self.config.window_tokens
+        if services.compaction_model is None or limit is None:
             raise ConfigError(
                 "Compaction needs a model and its limit. Pass `model=` to `open`, or set model_url; and pass "
                 "`limit_tokens=`, or set window_tokens."
             )
+        model = services.meter.of(services.compaction_model, Purpose.COMPACTION, scope.tenant, scope.owner)
         dialect = find_dialect(messages, scope.dialect)
         if dialect is None:
             raise InvalidInput(f"The message format is not known. Use one of: {', '.join(DIALECTS)}.")
@@ -585,6 +587,8 @@ class ConversationEngine:
             dialect,
             messages,
             limit_tokens=limit,
+            threshold_share=self.config.compaction_threshold_share,
+            keep_share=self.config.compaction_keep_share,
             facts=lambda part: block_facts(dialect, part, known),
             within=self.config.model_timeout,
             on_thread=self._services.file_reads.run,

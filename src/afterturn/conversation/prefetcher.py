@@ -138,10 +138,6 @@ class RecallClient:
             await asyncio.sleep(0)
         return offered
 
-    def summariser(self, scope: ConversationScope) -> ChatModel | None:
-        """The model that summarises a conversation's history, if there is one."""
-        return self.model and self.meter.of(self.model, Purpose.COMPACTION, scope.tenant, scope.owner)
-
     def begin_turn(self, turn: object) -> None:
         """Background work of the embedder pauses until `end_turn`."""
         if self.embedding is not None:

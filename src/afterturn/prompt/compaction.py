@@ -26,8 +26,6 @@ from afterturn.text import estimate_tokens, terms, words
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
-COMPACT_ABOVE = 0.5
-KEEP_SHARE = 0.3
 ACKNOWLEDGEMENT = "Understood. I will continue from this state."
 
 # The share of the model's limit that a request may take: the answer needs room, and token counts are estimates.
@@ -96,16 +94,30 @@ async def compact(
     messages: Sequence[object],
     *,
     limit_tokens: int,
+    threshold_share: float,
+    keep_share: float,
     facts: FactsOf,
     within: float,
     on_thread: OnThread,
 ) -> Compacted:
-    """If the history exceeds half of `limit_tokens`, keeps its last 30 % and summarises the rest with its `facts`.
+    """If the history exceeds `threshold_share` of `limit_tokens`, keeps the last `keep_share` of it and summarises the
+    rest with its `facts`.
 
     Calls the model at most twice, within `within` seconds in all. If anything fails, the history stays as it is. A long
     history is read and rebuilt `on_thread`: for a thousand messages that takes longer than a turn waits for its block.
     """
-    asked = await on_thread(lambda: _prepare_summary(dialect, messages, limit_tokens, facts))
+
+    def prepare() -> SummaryRequest | Compacted:
+        planned = plan(
+            dialect, messages, limit_tokens=limit_tokens, threshold_share=threshold_share, keep_share=keep_share
+        )
+        return (
+            planned
+            if isinstance(planned, Compacted)
+            else _summary_request(dialect, messages, planned, limit_tokens, facts)
+        )
+
+    asked = await on_thread(prepare)
     if asked is None or isinstance(asked, Compacted):
         return asked or _unchanged(messages, CompactionReason.TIMEOUT)
     written = await _summarise(model, asked.request, within=within)
@@ -125,22 +137,21 @@ class SummaryRequest:
     facts: Sequence[str]
 
 
-def _prepare_summary(
-    dialect: Dialect, messages: Sequence[object], limit_tokens: int, facts: FactsOf
-) -> SummaryRequest | Compacted:
-    planned = plan(dialect, messages, limit_tokens=limit_tokens)
-    if isinstance(planned, Compacted):
-        return planned
+def _summary_request(
+    dialect: Dialect, messages: Sequence[object], planned: CompactionPlan, limit_tokens: int, facts: FactsOf
+) -> SummaryRequest:
     known = facts(messages[planned.start : planned.cut])
     request = write_request(dialect, messages, planned, limit_tokens=limit_tokens, facts=known)
     return SummaryRequest(planned, request, known)
 
 
-def plan(dialect: Dialect, messages: Sequence[object], *, limit_tokens: int) -> CompactionPlan | Compacted:
-    """Returns the unchanged history if it takes at most half of the limit, or cannot be cut anywhere."""
+def plan(
+    dialect: Dialect, messages: Sequence[object], *, limit_tokens: int, threshold_share: float, keep_share: float
+) -> CompactionPlan | Compacted:
+    """Returns the unchanged history if it is not above its share of the limit, or cannot be cut anywhere."""
     weights = [element_tokens(dialect, message) for message in messages]
     tokens = sum(weights)
-    if tokens <= COMPACT_ABOVE * limit_tokens:
+    if tokens <= threshold_share * limit_tokens:
         return _unchanged(messages, CompactionReason.BELOW_THRESHOLD, tokens)
     elements = [dialect.read(message) for message in messages]
     leading = next((at for at, element in enumerate(elements) if not _is_system(element)), len(elements))
@@ -149,7 +160,7 @@ def plan(dialect: Dialect, messages: Sequence[object], *, limit_tokens: int) -> 
     allowed = [cut for cut in find_safe_cuts(dialect, messages) if cut > start and _may_begin_at(elements, cut)]
     if not allowed:
         return _unchanged(messages, CompactionReason.NOTHING_TO_CUT, tokens)
-    cut = _choose_cut(elements, allowed, weights, leading)
+    cut = _choose_cut(elements, allowed, weights, leading, keep_share)
     kept = _running_turn(elements, start, cut)
     staying = {*kept, *(at for at in range(cut) if _is_system(elements[at]))}
     summarised = sum(weights[at] for at in range(leading, cut) if at not in staying)
@@ -231,10 +242,12 @@ def block_facts(dialect: Dialect, messages: Sequence[object], known_hashes: Coll
     return list(dict.fromkeys(bullet.partition("] ")[2].partition(", ")[2] for bullet in bullets))
 
 
-def _choose_cut(elements: _Elements, allowed: Sequence[int], weights: Sequence[int], leading: int) -> int:
+def _choose_cut(
+    elements: _Elements, allowed: Sequence[int], weights: Sequence[int], leading: int, keep_share: float
+) -> int:
     """The earliest cut that keeps at most its share, preferably at a user message; else the one that keeps least."""
     tails = list(accumulate(reversed(weights), initial=0))[::-1]
-    fitting = [cut for cut in allowed if tails[cut] <= KEEP_SHARE * tails[leading]]
+    fitting = [cut for cut in allowed if tails[cut] <= keep_share * tails[leading]]
     if not fitting:
         return allowed[-1]
     users = (cut for cut in fitting if _role_of(elements[cut]) == "user")
