@@ -1,0 +1,609 @@
+"""Phrases for times in a text: tokens, the trie of all phrases of `time_words.txt`, and the tense of a sentence.
+
+What a phrase means in a calendar is in `times.py`. The trie is built when a time is first read. A text is walked
+through once, and every walk in the trie ends after a few tokens.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+# A message without a verb is a search: "notes from last week".
+_SEARCH_TOKENS_MAX = 6
+
+# Meanings, by their names in the table.
+
+FLAGS = frozenset(("when", "when_first", "past", "order"))
+TIMES = frozenset(
+    "day period weekday weekday_of_week month day_month day_of_month year iso slash ago few_ago ahead rolling "
+    "few_rolling week weekend month_unit year_unit".split()
+)
+_LIMITS = frozenset("in since before after until between from early mid late weekend_of".split())
+_PAIRS = frozenset(("between", "from", "since"))
+_UNITS = "minute hour day week month year weekend quarter".split()
+_PERIODS = "week month year weekend quarter spring summer autumn winter christmas".split()
+_NUMBERS = (*range(1, 13), 20, 30)
+NEXT = 99
+"""The offset of "next", which may be the coming one or the one after it."""
+UNSPACED = ("ja", "zh")
+_ROWS = (
+    "months months_short weekdays units periods numbers both past_tense present_tense future_tense evidence told date "
+    "month_date asking after_numbers fillers".split()
+)
+
+
+class PhraseMeaning(NamedTuple):
+    name: str
+    offset: int | None
+    language: str
+    needs_evidence: bool
+    needs_tense: bool
+
+
+class TimePhrase(NamedTuple):
+    """A time or a flag at tokens `start` to `end`. A word such as "since" has the times that it limits in `times`."""
+
+    start: int
+    end: int
+    meaning: PhraseMeaning
+    values: tuple[tuple[str, Any], ...] = ()
+    times: tuple[TimePhrase, ...] = ()
+
+    def value(self, name: str) -> Any:
+        return next((value for key, value in self.values if key == name), None)
+
+
+# The table.
+
+Words: TypeAlias = dict[str, str]
+"""The lines of one language by their names, without the phrases."""
+
+
+@cache
+def _table() -> tuple[dict[str, Words], list[tuple[str, str]]]:
+    """The words of every language, and the lines of their phrases."""
+    words: dict[str, Words] = {}
+    phrases: list[tuple[str, str]] = []
+    language = ""
+    for line in Path(__file__).with_name("time_words.txt").read_text(encoding="utf-8").splitlines():
+        name, _, rest = line.partition(": ")
+        if name in _ROWS:
+            known = words[language].get(name)
+            words[language][name] = f"{known} {rest}" if known else rest
+        elif rest and line[0] != "#":
+            phrases.append((language, line))
+        elif line.startswith("["):
+            language = line.strip("[]")
+            words[language] = {}
+    return words, phrases
+
+
+@cache
+def language_words(language: str) -> Words:
+    return _table()[0][language]
+
+
+@cache
+def _word_set(language: str, name: str) -> frozenset[str]:
+    return frozenset(_fold(word) for word in language_words(language).get(name, "").replace("/", " ").split())
+
+
+def fillers() -> frozenset[str]:
+    """Words between two times that belong together."""
+    return _word_set("all", "fillers")
+
+
+# The trie.
+
+_Node: TypeAlias = "dict[str, Any]"
+_ANYWHERE, _ALONE, _LIMITED, _AFTER = range(4)
+# Which tries a phrase is looked up in.
+_STANDALONE, BARE, _FOLLOWING = (_ANYWHERE, _ALONE), (_ANYWHERE, _LIMITED), (_AFTER,)
+
+
+class _Grammar(NamedTuple):
+    """`roots` are the tries of phrases that stand anywhere, alone, after a word such as "in", or after a time."""
+
+    roots: tuple[_Node, ...]
+    classes: dict[str, tuple[tuple[str, Any], ...]]
+    pattern: re.Pattern[str]
+
+
+@cache
+def _grammar() -> _Grammar:
+    roots: tuple[_Node, ...] = ({}, {}, {}, {})
+    classes: dict[str, dict[tuple[str, Any], None]] = {}
+    words, phrases = _table()
+    for language, rows in words.items():
+        for word, kind, value in _vocabulary(rows) if "months" in rows else ():
+            classes.setdefault(_fold(word), {})[f"{{{language}.{kind}}}", value] = None
+    for language, line in phrases:
+        _add_line(roots, language, line)
+    for line in ("iso: {iso}", "slash: {day} / {day} / {year}; {day} . {mm} . {year}", "month: {mm} / {year}"):
+        _add_line(roots, "", line)
+    for number, character in enumerate("一二三四五六日"):
+        classes.setdefault(character, {})["{zh.zhday}", number] = None
+    classes.setdefault("天", {})["{zh.zhday}", 6] = None
+    literals = {key for root in roots for key in _keys(root)} | classes.keys() | _word_set("all", "asking") | _told()
+    unspaced = sorted(key for key in literals if len(key) > 1 and key[0] >= "\u3041")
+    pattern = re.compile("|".join((*_by_first(unspaced), _PIECES)))
+    return _Grammar(roots, {word: tuple(kinds) for word, kinds in classes.items()}, pattern)
+
+
+def _by_first(words: Sequence[str]) -> Iterator[str]:
+    """Patterns of the words that start with the same character, longest first."""
+    for first, group in groupby(words, key=lambda word: word[0]):
+        rest = sorted((word[1:] for word in group), key=len, reverse=True)
+        yield f"{first}(?:{'|'.join(map(re.escape, rest))})"
+
+
+def _vocabulary(words: Words) -> Iterator[tuple[str, str, Any]]:
+    """The words of a language that have a value, their class, and the value."""
+    seasons = " ".join(words["periods"].split()[5:])
+    rows: tuple[tuple[str, str, Sequence[Any]], ...] = (
+        ("month", words["months"], range(1, 13)),
+        ("mon", words["months"], range(1, 13)),
+        ("mon", words["months_short"], range(1, 13)),
+        ("weekday", words["weekdays"], range(7)),
+        ("unit", words["units"], _UNITS),
+        ("period", words["periods"], _PERIODS),
+        ("season", seasons, _PERIODS[5:]),
+        ("n", words["numbers"], _NUMBERS),
+    )
+    for kind, row, values in rows:
+        for forms, value in zip(row.split(), values, strict=True):
+            yield from ((word, kind, value) for word in forms.split("/") if word != ".")
+    for row, value in zip(words["units"].split(), _UNITS, strict=True):
+        singular, *plurals = row.split("/")
+        yield from ((word, "units", value) for word in plurals or [singular])
+
+
+def _add_line(roots: tuple[_Node, ...], language: str, line: str) -> None:
+    head, _, templates = line.partition(":")
+    name, _, offset = head.strip("=~?").partition(" ")
+    meaning = PhraseMeaning(
+        name.removeprefix("after_"),
+        None if not offset else NEXT if offset == "next" else int(offset),
+        language,
+        needs_evidence=head.endswith("?"),
+        needs_tense=head.startswith("~"),
+    )
+    if name.startswith("after_"):
+        root = roots[_AFTER]
+    elif head.startswith("="):
+        root = roots[_LIMITED]
+    elif head.startswith("~") or name in ("in", *FLAGS):
+        root = roots[_ALONE]
+    else:
+        root = roots[_ANYWHERE]
+    for template in templates.split(";"):
+        _add(root, [_item_keys(item, language) for item in template.split()], meaning)
+
+
+_DIGIT_CLASSES = ("n", "day", "mm", "year", "iso")
+
+
+def _item_keys(item: str, language: str) -> tuple[bool, list[str]]:
+    """Whether the item of a template is optional, and its keys in the trie."""
+    is_optional = item.startswith("[")
+    words = item.strip("[]").split("|") if len(item) > 1 else [item]
+    keys = []
+    for word in words:
+        kind = word[1:-1]
+        if not word.startswith("{"):
+            keys.append(_fold(word))
+        elif kind in _DIGIT_CLASSES:
+            keys.append(word)
+        if word.startswith("{") and kind not in _DIGIT_CLASSES[1:]:
+            keys.append(f"{{{language}.{kind}}}")
+    return is_optional, keys
+
+
+def _add(node: _Node, items: Sequence[tuple[bool, list[str]]], meaning: PhraseMeaning) -> None:
+    if not items:
+        node.setdefault("", []).append(meaning)
+        return
+    (is_optional, keys), rest = items[0], items[1:]
+    if is_optional:
+        _add(node, rest, meaning)
+    for key in keys:
+        _add(node.setdefault(key, {}), rest, meaning)
+
+
+def _keys(node: _Node) -> Iterator[str]:
+    for key, child in node.items():
+        if key:
+            yield key
+            yield from _keys(child)
+
+
+# Tokens.
+
+# Traditional and Japanese forms of characters in the table, and the wide forms of punctuation.
+_SAME = str.maketrans(
+    "週間時後個這兩從過來為號禮聖誕節計劃準備將會開幾麼鐘點頭終們總結訴顯示？！。，（）：～’ʼ",
+    "周间时后个这两从过来为号礼圣诞节计划准备将会开几么钟点头终们总结诉显示?!.,():~''",
+)
+_NUMERALS = "〇零一二三四五六七八九十两"
+_DIGITS = {character: number for number, character in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
+_PIECES = (
+    rf"[{_NUMERALS}]+|[\u3041-\u30ff\u3400-\u9fff]"
+    r"|\d{4}-\d\d(?:-\d\d)?(?![\w-])|\d{1,9}"
+    r"|[^\W\d_]{1,8}'(?=[^\W\d_]{3})|(?:[^\W\d_\u3041-\u30ff\u3400-\u9fff]|[\u0300-\u036f])+(?:'[^\W\d_]{1,2}(?!\w))?"
+    r"|\n|\S"
+)
+_SPACED_PIECES = re.compile(_PIECES)
+_CHINESE = re.compile("[\u3041-\u30ff\u3400-\u9fff]")
+# The same for ASCII, in half the time.
+_PLAIN_PIECES = re.compile(
+    r"[A-Za-z]{1,8}'(?=[A-Za-z]{3})|[A-Za-z]+(?:'[A-Za-z]{1,2}(?![A-Za-z]))?|\d{4}-\d\d(?:-\d\d)?(?![\w-])|\d{1,9}|\n|[^\sA-Za-z]"
+)
+_STOPS = frozenset(("?", "!", "\n", "."))
+_END = "<end>"
+
+
+def _fold(word: str) -> str:
+    """Without case and accents."""
+    if word.isascii():
+        return word.lower()
+    plain = unicodedata.normalize("NFKD", word.translate(_SAME).lower())
+    return "".join(character for character in plain if not "\u0300" <= character <= "\u036f")
+
+
+class TokenizedText:
+    """The tokens of a text, and what is known about its sentences. The last token is the end of the text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        pieces, same = _PLAIN_PIECES, text
+        if not text.isascii():
+            same = text.translate(_SAME)
+            pieces = _grammar().pattern if _CHINESE.search(same) else _SPACED_PIECES
+        self.keys: list[str] = []
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        for piece in pieces.finditer(same):
+            self.keys.append(_fold(piece[0]))
+            self.starts.append(piece.start())
+            self.ends.append(piece.end())
+        self.keys.append(_END)
+        self.starts.append(len(text))
+        self.ends.append(len(text))
+        self._split()
+
+    def _split(self) -> None:
+        """Finds where sentences end. A dot after a digit does not end one: "am 5. November"."""
+        self.sentences: list[tuple[int, int]] = []
+        self.sentence_of: list[int] = []
+        start = 0
+        for at, key in enumerate(self.keys):
+            self.sentence_of.append(len(self.sentences))
+            is_dot = key == "." and (at == 0 or self.keys[at - 1].isdigit() or self._is_inside_word(at))
+            if key == _END or (key in _STOPS and not is_dot):
+                self.sentences.append((start, at))
+                start = at + 1
+                if key != "?":
+                    self.keys[at] = _END
+
+    def _is_inside_word(self, at: int) -> bool:
+        """The dot in "example.com" or "Sept. 5"."""
+        after = self.text[self.ends[at] : self.ends[at] + 2]
+        return not after[:1].isspace() and after != "" if after[:1] != " " else after[1:].isdigit()
+
+    def original(self, at: int) -> str:
+        return self.text[self.starts[at] : self.ends[at]]
+
+    def in_sentence(self, at: int) -> list[str]:
+        start, end = self.sentences[self.sentence_of[at]]
+        return self.keys[start:end]
+
+    def evidence(self, at: int, language: str) -> int:
+        """How many words of the sentence are common in the language."""
+        return sum(key in _word_set(language, "evidence") for key in self.in_sentence(at)) if language else 0
+
+    def is_question(self, at: int) -> bool:
+        """Whether the sentence ends with a question mark."""
+        end = self.sentences[self.sentence_of[at]][1]
+        return self.keys[end] == "?"
+
+    def is_asked(self, at: int) -> bool:
+        """Whether the sentence asks or orders: by its mark, its words, or as a search without a verb.
+
+        If the text has question marks, only what ends with one asks.
+        """
+        if "?" in self.keys:
+            return self.is_question(at)
+        keys = self.in_sentence(at)
+        if not _word_set("all", "asking").isdisjoint(keys) or keys[-1:] in (["か"], ["吗"], ["呢"]):
+            return True
+        return len(keys) <= _SEARCH_TOKENS_MAX and _told().isdisjoint(keys)
+
+
+@cache
+def _told() -> frozenset[str]:
+    return frozenset().union(*(_word_set(language, "told") for language in _table()[0]))
+
+
+# Reading.
+
+
+class PhraseReader:
+    """Finds the times and flags of a text, from left to right. `steps` counts the visited nodes of the trie."""
+
+    def __init__(self, tokens: TokenizedText) -> None:
+        self._tokens = tokens
+        self._grammar = _grammar()
+        self._classes = [self._classes_of(key) for key in tokens.keys]
+        self.steps = 0
+
+    def _classes_of(self, key: str) -> tuple[tuple[str, Any], ...]:
+        known = self._grammar.classes.get(key, ())
+        first = key[0]
+        if first.isdigit():
+            return _number_classes(key)
+        if first in _NUMERALS:
+            return (*known, *_small_classes(_numeral(key)))
+        return known
+
+    def read_all(self) -> list[TimePhrase]:
+        found: list[TimePhrase] = []
+        at, last = 0, len(self._tokens.keys) - 1
+        while at < last:
+            one = self.read(at, _STANDALONE)
+            if one is None:
+                at += 1
+                continue
+            at = one.end
+            if one.meaning.name != "skip":
+                found.append(one)
+        return found
+
+    def read(
+        self, at: int, tries: Sequence[int], languages: frozenset[str] = frozenset(), depth: int = 0
+    ) -> TimePhrase | None:
+        """The longest phrase that starts at `at`. In `languages`, if there are any."""
+        best: TimePhrase | None = None
+        best_rank = (0, 0)
+        for end, meanings, values in self._walk(at, tries):
+            limits: dict[str, set[str]] = {}
+            for meaning in meanings:
+                if languages and meaning.language not in languages and meaning.language:
+                    continue
+                if meaning.name in _LIMITS:
+                    limits.setdefault(meaning.name, set()).add(meaning.language)
+                    continue
+                one = TimePhrase(at, end, meaning, values)
+                rank = self._rank(one)
+                if rank > best_rank and self._counts(one):
+                    best, best_rank = one, rank
+            for name, known in limits.items() if depth < 3 else ():
+                limited = self._limited(at, end, name, frozenset(known), depth)
+                if limited is not None and self._rank(limited) > best_rank:
+                    best, best_rank = limited, self._rank(limited)
+        return self._followed(best) if best is not None and best.meaning.name not in FLAGS else best
+
+    def _rank(self, found: TimePhrase) -> tuple[int, int]:
+        """The longest wins; of the same words in two languages, the language with more words in the sentence."""
+        return found.end, 1 + self._tokens.evidence(found.start, found.meaning.language)
+
+    def _walk(
+        self, at: int, tries: Sequence[int]
+    ) -> list[tuple[int, list[PhraseMeaning], tuple[tuple[str, Any], ...]]]:
+        """All phrases that start at `at`: where they end, what they mean, and the values of their classes."""
+        found = []
+        stack: list[tuple[_Node, int, tuple[tuple[str, Any], ...]]] = [
+            (self._grammar.roots[root], at, ()) for root in tries
+        ]
+        keys, classes = self._tokens.keys, self._classes
+        while stack:
+            node, here, values = stack.pop()
+            self.steps += 1
+            if "" in node:
+                found.append((here, node[""], values))
+            if here == len(keys):
+                continue
+            child = node.get(keys[here])
+            if child is not None:
+                stack.append((child, here + 1, values))
+            for kind, value in classes[here]:
+                child = node.get(kind)
+                if child is not None:
+                    stack.append((child, here + 1, (*values, (kind.strip("{}").rpartition(".")[2], value))))
+        return found
+
+    def _limited(self, start: int, at: int, name: str, languages: frozenset[str], depth: int) -> TimePhrase | None:
+        """A word such as "since" and the time after it, or "between" and both times."""
+        time = self.read(at, BARE, languages, depth + 1)
+        if time is None or time.meaning.name in FLAGS or time.meaning.name == "skip":
+            return None
+        meaning = PhraseMeaning(name, None, time.meaning.language, needs_evidence=False, needs_tense=False)
+        both = _word_set(time.meaning.language, "both") if time.meaning.language else frozenset()
+        if name in _PAIRS and self._tokens.keys[time.end] in both:
+            other = self.read(time.end + 1, BARE, languages, depth + 1)
+            if other is not None and other.meaning.name not in FLAGS:
+                return TimePhrase(start, other.end, meaning._replace(name="between"), (), (time, other))
+        if name == "between":
+            return None
+        return TimePhrase(start, time.end, meaning, (), (time,))
+
+    def _followed(self, time: TimePhrase) -> TimePhrase:
+        """With what follows a time in Japanese and Chinese: 10月から, 9月から10月まで, 10月初め."""
+        if time.meaning.language not in UNSPACED or time.meaning.name == "skip":
+            return time
+        keys = self._tokens.keys
+        if keys[time.end] in _word_set(time.meaning.language, "both"):
+            other = self.read(time.end + 1, BARE, frozenset(UNSPACED), 3)
+            if other is not None and other.meaning.name in TIMES:
+                return TimePhrase(time.start, other.end, time.meaning._replace(name="between"), (), (time, other))
+        for end, meanings, _ in sorted(self._walk(time.end, _FOLLOWING), key=lambda one: one[0], reverse=True):
+            for meaning in meanings:
+                if meaning.language == time.meaning.language:
+                    return TimePhrase(time.start, end, meaning, (), (time,))
+        return time
+
+    def _counts(self, found: TimePhrase) -> bool:
+        """Whether it is really a time, by what stands around it."""
+        meaning, keys, tokens = found.meaning, self._tokens.keys, self._tokens
+        if meaning.name == "skip":
+            return True
+        if meaning.needs_evidence and _word_set(meaning.language, "evidence").isdisjoint(
+            tokens.in_sentence(found.start)
+        ):
+            return False
+        if meaning.needs_tense and read_tense(tokens, found.start, found.end, meaning.language) == 0:
+            return False
+        if meaning.name == "when_first":
+            start, end = tokens.sentences[tokens.sentence_of[found.start]]
+            is_first = all(key in ("¿", "e", "et", "y", "en", "und") for key in keys[start : found.start])
+            return is_first and keys[end] == "?" and "," not in keys[start:end]
+        if meaning.name == "month" and self._is_verb(found):
+            return False
+        if meaning.name == "ahead" and read_tense(tokens, found.start, found.end, meaning.language) < 0:
+            return False
+        if self._ends_in_number(found):
+            return self._is_free(found.end)
+        return True
+
+    def _is_verb(self, found: TimePhrase) -> bool:
+        """ "may 5" and "march 3" need a capital letter, unless a preposition or "5th of" is there."""
+        keys = self._tokens.keys[found.start : found.end]
+        verbs = [found.start + at for at, key in enumerate(keys) if key in ("may", "march", "mar")]
+        is_certain = any(key in ("of", "th", "st", "nd", "rd") for key in keys) or found.value("year")
+        is_certain = is_certain or (found.value("day") is None and found.meaning.offset is None)
+        return bool(verbs) and not is_certain and not self._tokens.original(verbs[0])[0].isupper()
+
+    def _ends_in_number(self, found: TimePhrase) -> bool:
+        last = self._tokens.keys[found.end - 1]
+        if found.meaning.name == "weekday" and found.meaning.language == "pt":
+            return last != "feira"
+        is_numeric = last.isdigit() or last in ("th", "st", "nd", "rd", ".", "er", "e", "ste", "de")
+        return is_numeric and found.meaning.name in ("year", "day_of_month", "month", "day_month")
+
+    def _is_free(self, at: int) -> bool:
+        """Whether no noun follows: not "in 2000 words", not "on the 24th floor"."""
+        key = self._tokens.keys[at]
+        if key in ("%", "$", "€", "-", "/", ":") and at and self._tokens.starts[at] == self._tokens.ends[at - 1]:
+            return False
+        return (
+            not key[0].isalpha()
+            or key in fillers()
+            or key in _word_set("all", "after_numbers")
+            or key in self._grammar.roots[_ANYWHERE]
+        )
+
+
+def _number_classes(key: str) -> tuple[tuple[str, Any], ...]:
+    if "-" in key:
+        parts = tuple(int(part) for part in key.split("-"))
+        return (("{iso}", parts),) if 1 <= parts[1] <= 12 and all(part > 0 for part in parts) else ()
+    number = int(key)
+    if len(key) == 4:
+        return (("{year}", number),) if 1900 <= number <= 2100 else ()
+    return _small_classes(number)
+
+
+def _small_classes(number: int) -> tuple[tuple[str, Any], ...]:
+    if not 1 <= number <= 999:
+        return ()
+    kinds = [("{n}", number)]
+    if number <= 31:
+        kinds.append(("{day}", number))
+    if number <= 12:
+        kinds.append(("{mm}", number))
+    return tuple(kinds)
+
+
+def _numeral(key: str) -> int:
+    """三 is 3, 十二 is 12, 二十 is 20; 0 for others."""
+    if len(key) > 3:
+        return 0
+    tens, ten, ones = key.rpartition("十")
+    if not ten:
+        return _DIGITS[key] if len(key) == 1 else 0
+    if len(tens) > 1 or len(ones) > 1 or "十" in tens:
+        return 0
+    return (_DIGITS[tens] if tens else 1) * 10 + (_DIGITS[ones] if ones else 0)
+
+
+# Tense.
+
+
+class _Verbs(NamedTuple):
+    """The words that show the tense in one language."""
+
+    past: frozenset[str]
+    endings: tuple[str, ...]
+    circumfixes: tuple[tuple[str, str], ...]
+    present: frozenset[str]
+    future: frozenset[str]
+
+
+# English nouns and verbs in "-ed", the same of other endings.
+_NOT_PAST = frozenset(
+    "need speed feed seed indeed proceed exceed succeed bed red shed med wed sabado sabato mercado minuto gehen geben "
+    "gegen gelten gewinnen gern geschenk gesetzt geht gibt gehört café marché".split()
+)
+
+
+@cache
+def _verbs(language: str) -> _Verbs:
+    words = language_words(language)
+    past = words["past_tense"].split()
+    circumfixes = (word.partition("-") for word in past if "-" in word[1:])
+    return _Verbs(
+        frozenset(word for word in past if "-" not in word),
+        tuple(word[1:] for word in past if word.startswith("-")),
+        tuple((start, end) for start, _, end in circumfixes),
+        frozenset(words["present_tense"].split()),
+        frozenset(words["future_tense"].split()),
+    )
+
+
+def read_tense(tokens: TokenizedText, start: int, end: int, language: str, *, certain: bool = False) -> int:
+    """-1 past, 1 present or future, 0 not known. `certain`: the present, or a mixture, is not known either.
+
+    Only the sentence around the time at tokens `start` to `end` counts, without the time itself.
+    """
+    if not language:
+        return 0
+    first, last = tokens.sentences[tokens.sentence_of[start]]
+    verbs = _verbs(language)
+    if language in UNSPACED:
+        sentence = tokens.text[tokens.starts[first] : tokens.starts[last]]
+        is_past = _ends_in_past(sentence, language)
+        is_future = any(word in sentence for word in verbs.future)
+        is_present = False
+    else:
+        words = [tokens.original(at).lower() for at in range(first, last) if not start <= at < end]
+        is_past = any(_is_past(word, verbs) for word in words)
+        is_future = not verbs.future.isdisjoint(words)
+        is_present = not verbs.present.isdisjoint(words)
+    if certain:
+        return 0 if is_past == is_future else -1 if is_past and not is_present else 1 if is_future else 0
+    return -1 if is_past else 1 if is_future or is_present else 0
+
+
+def _is_past(word: str, verbs: _Verbs) -> bool:
+    if word in verbs.past:
+        return True
+    # Accents show more than letters do: "pasó", but not "red".
+    if word in _NOT_PAST or len(word) < (5 if word.isascii() else 4):
+        return False
+    return word.endswith(verbs.endings) or any(
+        word.startswith(start) and word.endswith(end) for start, end in verbs.circumfixes
+    )
+
+
+_JAPANESE_PAST = re.compile(r"[ただ](?:$|[\s。？?！!、,]|っけ|の|か|ん|よ|ね|こと|時|とき|人|店|本)")
+
+
+def _ends_in_past(sentence: str, language: str) -> bool:
+    if language == "ja":
+        return _JAPANESE_PAST.search(sentence) is not None
+    return any(word in sentence for word in _verbs(language).past)
