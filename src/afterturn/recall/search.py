@@ -54,6 +54,8 @@ def search(unit: Unit, request: RecallRequest, cache: IndexCache | None = None) 
         return SearchResults(request.text, (), correlation=request.correlation)
     tenant, lanes, missing = request.scope.tenant, request.searched_lanes, []
     searchers: dict[str, IndexSearcher] = {}
+    # Indexes in memory do not return tool outputs.
+    cache = None if request.admitted.evidence else cache
     for space in dict.fromkeys(request.scope.spaces) if cache is not None else ():
         with _Tolerated(VECTORS, request):
             searcher = cache.find(unit, tenant, space) if cache is not None else None
