@@ -555,11 +555,11 @@ class ConversationEngine:
         for row in rows:
             task = self._log.add_block(row)
             if task is not None:
-                task.add_done_callback(functools.partial(self._block_stored, row.hash))
+                task.add_done_callback(functools.partial(self._block_stored, row))
         self._warn_of_share(turn)
 
-    def _block_stored(self, hash: str, task: asyncio.Task[None]) -> None:
-        self._visible.mark_stored(hash)
+    def _block_stored(self, row: BlockRow, task: asyncio.Task[None]) -> None:
+        self._visible.mark_stored(row)
 
     def _warn_of_share(self, turn: LoopTurn) -> None:
         window, share = self.config.window_tokens, self.config.window_share_max
