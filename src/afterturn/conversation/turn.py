@@ -18,7 +18,7 @@ from afterturn.conversation.engine import ConversationEngine
 from afterturn.conversation.ledger import BlockPosition, end_anchor
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.subagents import assemble
-from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages
+from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages, find_index
 from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import find_point
@@ -126,7 +126,7 @@ class TurnVerbs:
         if self._core.has_nothing_for(turn, messages):
             return None
         dialect = dialect or _detect(turn, messages)
-        point = find_point(dialect, messages) if dialect is not None else None
+        point = _find_point(turn, dialect, messages) if dialect is not None else None
         if dialect is None or point is None:
             return None
         put_back = self._core.restore_blocks(turn, dialect, messages)
@@ -264,7 +264,7 @@ class TurnVerbs:
         if by_grace and (self._core.config.grace == 0 or prefetch.epoch in turn.waited_epochs):
             return None
         dialect = _detect(turn, messages) if messages is not None else None
-        if messages is not None and (dialect is None or find_point(dialect, messages) is None):
+        if messages is not None and (dialect is None or _find_point(turn, dialect, messages) is None):
             return None
         if within is not None:
             return Wait(run, _bounded(within), dialect)
@@ -358,3 +358,23 @@ def _detect(turn: HostTurn, messages: Sequence[object]) -> Dialect | None:
     newest = list(islice(reversed(messages), NEWEST_EXAMINED))[::-1]
     opened = turn.shared.opened.peek()
     return find_dialect(newest) if opened is None else follow_dialect(opened.dialect, newest)
+
+
+def _find_point(turn: HostTurn, dialect: Dialect, messages: Sequence[object]) -> HandoverPoint | None:
+    """Where a block may be added. A call that an earlier turn left without a response does not stop it."""
+    point = find_point(dialect, messages)
+    if point is not None or turn.began_at is None:
+        return point
+    index = find_index(messages, turn.began_at)
+    if index is None and turn.began_at.index < len(messages):
+        # A host that rebuilds its list has another object there, which says the same.
+        index = turn.began_at.index
+        if dialect.read(messages[index]) != dialect.read(turn.began_at.element):
+            return None
+    while index is not None and index >= 0:
+        element = dialect.read(messages[index])
+        if element is None or element.role != "system":
+            is_user = element is not None and element.role == "user"
+            return find_point(dialect, messages, turn_start=index) if is_user else None
+        index -= 1
+    return None
