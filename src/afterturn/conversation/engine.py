@@ -72,6 +72,7 @@ from afterturn.types import (
 from afterturn.validation import check_limit, check_name, check_space
 
 if TYPE_CHECKING:
+    from afterturn.runtime.loop_thread import LoopThread
     from afterturn.services import Services
 
 logger = logging.getLogger("afterturn")
@@ -126,6 +127,10 @@ class ConversationEngine:
     @property
     def clock(self) -> Clock:
         return self._services.clock
+
+    @property
+    def loop(self) -> LoopThread:
+        return self._services.loop
 
     @property
     def subagents(self) -> Subagents:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Coroutine, MutableSequence, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from afterturn.conversation.delivery import BETWEEN, Injection, PhaseRun, insert_block
 from afterturn.conversation.engine import ConversationEngine
@@ -22,9 +22,9 @@ from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messa
 from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import find_point
-from afterturn.errors import ForkedProcess, InvalidInput, MemoryClosed
+from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput, MemoryClosed
 from afterturn.guard.secrets import redact_within, scanner
-from afterturn.types import HandoverPoint, Phase, RecallCause
+from afterturn.types import HandoverPoint, Hit, Phase, RecallCause
 
 logger = logging.getLogger("afterturn")
 
@@ -188,16 +188,30 @@ class TurnVerbs:
     def delegate(self, task: str, *, remember: bool = False) -> str:
         """The prompt for a sub-agent: the task, what this turn has recalled about it, and its memory tools.
 
-        With `remember` the sub-agent may propose memories. Never waits.
+        Leaves out what has nothing to do with the task, and what is not trusted. With `remember` the sub-agent may
+        propose memories. Never waits; `delegate_with_recall` does.
         """
-        return self._delegate(task, remember=remember) or assemble(task if isinstance(task, str) else "", ())
+        return self._delegate_with(task, None, remember=remember)
+
+    def _delegate_with(self, task: str, answer: Sequence[Hit] | None, *, remember: bool) -> str:
+        written = self._delegate(task, answer, remember=remember)
+        return written or assemble(task if isinstance(task, str) else "", ())
 
     @never_raises
-    def _delegate(self, task: str, *, remember: bool) -> str | None:
+    def _delegate(self, task: str, answer: Sequence[Hit] | None, *, remember: bool) -> str | None:
         turn = self._turn
         if turn is None:
             return None
-        return self._core.subagents.delegate(proposal_context(turn), turn.loop.recalled, task, remember=remember)
+        context = proposal_context(turn)
+        return self._core.subagents.delegate(context, turn.loop.recalled, task, remember=remember, answer=answer)
+
+    @never_raises
+    def _recall_for(self, task: str, within: float | None) -> Coroutine[Any, Any, list[Hit] | None] | None:
+        """The recall that `delegate_with_recall` waits for, to be run on memory's loop."""
+        if self._turn is None or not isinstance(task, str) or self._core.is_on_loop:
+            return None
+        seconds = None if within is None else _bounded(within)
+        return self._core.subagents.recall_for(self._turn.scope, task, within=seconds)
 
     @never_raises
     def returned(self, task: str, result: object) -> None:
@@ -309,6 +323,20 @@ class Turn(TurnVerbs):
         """`block_now`, waiting as `inject` does."""
         await self._wait(None, within, phase)
         return self.block_now()
+
+    async def delegate_with_recall(self, task: str, *, remember: bool = False, within: float | None = None) -> str:
+        """As `delegate`, with what memory knows about the task, whether this turn has recalled it or not.
+
+        Waits for that up to `within` seconds (default: `recall_timeout`), then uses what the turn has recalled. Never
+        raises.
+        """
+        asked, answer = self._recall_for(task, within), None
+        if asked is not None:
+            try:
+                answer = await self._core.loop.run(asked)
+            except AfterturnError:
+                logger.warning("a task was delegated without a recall, because memory is closing")
+        return self._delegate_with(task, answer, remember=remember)
 
     async def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> Dialect | None:
         wait = self._find_wait(messages, within, phase)
