@@ -48,6 +48,7 @@ def days() -> dict[str, Any]:
             asked("ines-q1", "plain", "What is my parrot Kiwi allergic to?", right=("avocado",)),
             asked("ines-q2", "update", "Where do I live, Porto or Ghent?", right=("Ghent",), stale="Porto"),
             asked("ines-q3", "silence", "Thanks!"),
+            asked("ines-q4", "paraphrase", "Which fruit must stay away from the bird?", right=("avocado",)),
         ],
     }
     olaf = {
@@ -210,8 +211,8 @@ def test_figures_are_counts_and_means_over_questions_with_an_answer(ines: Person
 
 def test_facts_that_were_said_in_earlier_sessions_are_handed_over(evaluation: Evaluation):
     found = evaluation.results["days"]["afterturn"]
-    assert (found["n"], found["categories"]["plain"]["right"], found["categories"]["follow_up"]["right"]) == (5, 2, 1)
-    assert {name: part["n"] for name, part in found["languages"].items()} == {"de": 2, "en": 3}
+    assert (found["n"], found["categories"]["plain"]["right"], found["categories"]["follow_up"]["right"]) == (6, 2, 1)
+    assert {name: part["n"] for name, part in found["languages"].items()} == {"de": 2, "en": 4}
 
 
 def test_both_baselines_hand_over_at_most_ten_lines(evaluation: Evaluation):
@@ -219,7 +220,7 @@ def test_both_baselines_hand_over_at_most_ten_lines(evaluation: Evaluation):
     assert set(found) == {"afterturn", "bm25", "random"}
     assert found["bm25"]["categories"]["plain"]["right"] == 2
     # Ines has six messages, Olaf two: random lines are all of them.
-    assert found["random"]["block_lines"] == (6 + 6 + 2 + 2) / 4
+    assert found["random"]["block_lines"] == (6 + 6 + 6 + 2 + 2) / 5
 
 
 @pytest.mark.parametrize("form", [as_text, as_markdown])
@@ -233,9 +234,9 @@ def test_lived_asks_and_records_every_question_twice_before(file: Path):
     told: list[tuple[int, int]] = []
     wanted = EvalOptions(alone=True, lived=True, user="ines")
     found = evaluate([file], wanted, lambda done, total: told.append((done, total))).results["days"]
-    assert found["afterturn"]["n"] == 3
-    # Three exchanges, and three rounds of three questions.
-    assert told[-1] == (12, 12)
+    assert found["afterturn"]["n"] == 4
+    # Three exchanges, and three rounds of four questions.
+    assert told[-1] == (15, 15)
 
 
 def test_lived_needs_an_everyday_file(tmp_path: Path, file: Path):
@@ -246,6 +247,38 @@ def test_lived_needs_an_everyday_file(tmp_path: Path, file: Path):
     other.write_text(json.dumps([{"conv_id": "a", "items": [item], "questions": []}]), encoding="utf-8")
     with pytest.raises(InvalidInput, match="need an everyday file"):
         evaluate([other], EvalOptions(lived=True))
+
+
+def test_a_perfect_selector_picks_what_is_right_first_and_nothing_outdated(ines: Person):
+    lines = [
+        "episodic, 1 month ago, user: I live in Porto.",
+        "episodic, 1 day ago, user: Where do I live, Porto or Ghent?",
+        "episodic, 3 days ago, user: I moved from Porto to Ghent.",
+        "episodic, today, user: It rains.",
+    ]
+    judge = EverydayJudge(ines)
+    assert judge.choose(question(ines, "ines-q2"), lines) == [2]
+    assert judge.choose(question(ines, "ines-q3"), lines) == []
+
+
+def test_with_a_perfect_selector_the_right_line_comes_first(file: Path):
+    """R7: a model selects among the candidates, also among those below the minimum score."""
+    plain = evaluate([file], EvalOptions(alone=True, user="ines")).results["days"]["afterturn"]
+    found = evaluate([file], EvalOptions(alone=True, user="ines", selector="perfect")).results["days"]["afterturn"]
+    assert plain["categories"]["paraphrase"]["first"] == 0
+    assert (found["categories"]["paraphrase"]["first"], found["outdated_leads"]) == (1, 0)
+
+
+def test_a_miss_shows_the_line_that_should_have_come_and_why_it_did_not(file: Path, capsys: pytest.CaptureFixture[str]):
+    wanted = ["eval", str(file), "--alone", "--misses", "9"]
+    assert run(wanted) == 0
+    shown = capsys.readouterr().out
+    assert "not right, paraphrase, ines: Which fruit must stay away from the bird?" in shown
+    assert re.search(r"should have come, place \d of \d, score 0\.\d\d is below .*: user: My parrot Kiwi", shown)
+    assert run([*wanted, "--json"]) == 0
+    missed = json.loads(capsys.readouterr().out)["days"]["afterturn"]["missed"]
+    by_id = {one["id"]: one for one in missed}
+    assert [line["text"] for line in by_id["ines-q4"]["wanted"]["avocado"]][-1].endswith("allergic to avocado.")
 
 
 def test_the_command_prints_the_figures_of_one_person_as_json(file: Path, capsys: pytest.CaptureFixture[str]):

@@ -51,7 +51,7 @@ def as_text(evaluation: Evaluation) -> str:
     """A table for each data set, at most 100 columns wide."""
     parts = []
     for name, systems in evaluation.results.items():
-        title = f"{name}, embedder {evaluation.embedder}"
+        title = ", ".join([name, f"embedder {evaluation.embedder}", *systems.get(OURS, {}).get("conditions", ())])
         parts.append("\n".join([title, *_aligned(_table(systems)), *remarks(systems), *_missed(systems)]))
     return "\n\n".join(parts)
 

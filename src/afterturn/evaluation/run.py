@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
@@ -81,7 +81,7 @@ class EvalOptions:
     """`limit` is the most questions per conversation; `alone` skips the baselines; `misses` is the number of reported
     questions whose evidence was not delivered.
 
-    `lived` and `user` apply to everyday files: every question was asked twice before, and only this person is examined.
+    `lived`, `user` and `selector` apply to everyday files: see EverydayOptions.
     """
 
     embedder: str | None = None
@@ -90,10 +90,11 @@ class EvalOptions:
     misses: int = 0
     lived: bool = False
     user: str | None = None
+    selector: str | None = None
 
     @property
     def everyday(self) -> EverydayOptions:
-        return EverydayOptions(self.embedder, self.lived, self.user, self.limit, self.alone)
+        return EverydayOptions(**asdict(self))
 
 
 def evaluate(paths: Sequence[Path], wanted: EvalOptions, progress: Progress = lambda done, total: None) -> Evaluation:
@@ -115,8 +116,8 @@ def evaluate(paths: Sequence[Path], wanted: EvalOptions, progress: Progress = la
 
 def _people(sources: Sources, wanted: EvalOptions) -> dict[str, list[Person]]:
     """The people to examine, by the name of their file."""
-    if (wanted.lived or wanted.user) and not sources.everyday:
-        raise InvalidInput("--lived and --user need an everyday file, and there is none. See docs/evaluation.md.")
+    if (wanted.lived or wanted.user or wanted.selector) and not sources.everyday:
+        raise InvalidInput("--lived, --user and --selector need an everyday file. See docs/evaluation.md.")
     chosen = {everyday.name: chosen_people(everyday, wanted.everyday) for everyday in sources.everyday}
     found = {name: people for name, people in chosen.items() if any(person.questions for person in people)}
     if sources.everyday and not found:

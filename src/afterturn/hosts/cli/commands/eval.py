@@ -39,10 +39,15 @@ _NAMED_MAX = 10
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Show N questions whose evidence was not delivered.",
+    help="Show N questions whose evidence was not delivered, or N faults of everyday files, and the reasons.",
 )
 @click.option("--lived", is_flag=True, help="Everyday files: ask and record every question twice before.")
 @click.option("--user", metavar="NAME", help="Everyday files: examine only this person.")
+@click.option(
+    "--selector",
+    type=click.Choice(["perfect"]),
+    help="Everyday files: refine with a model that knows the answers. An upper bound.",
+)
 @click.option("--markdown", is_flag=True, help="Print Markdown tables.")
 @click.option("--answer", is_flag=True, help="Let a model answer the questions, and compare its replies.")
 @click.option("--model", metavar="URL", help="An OpenAI-compatible server. Default: the setting `model_url`.")
@@ -72,7 +77,7 @@ def evaluate(
     from afterturn.evaluation.report import as_markdown, as_text
     from afterturn.evaluation.run import end_on_sigterm
 
-    names = ("embedder", "limit", "alone", "misses", "lived", "user")
+    names = ("embedder", "limit", "alone", "misses", "lived", "user", "selector")
     wanted = run.EvalOptions(**{name: options[name] for name in names})
     with end_on_sigterm(), progress("Asking") as report:
         if answer:
