@@ -14,8 +14,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-# A message without a verb is a search: "notes from last week".
-_SEARCH_TOKENS_MAX = 6
+# A longer sentence is read in pieces, so that looking around a time does not take longer in a longer text.
+_SENTENCE_TOKENS_MAX = 120
+# A question starts with a word such as "what", or one or two words before it: "until when", "on which day".
+_ASKING_TOKENS = 2
 
 # Meanings, by their names in the table.
 
@@ -33,8 +35,8 @@ NEXT = 99
 """The offset of "next", which may be the coming one or the one after it."""
 UNSPACED = ("ja", "zh")
 _ROWS = (
-    "months months_short weekdays units periods numbers both past_tense present_tense future_tense evidence told date "
-    "month_date asking after_numbers fillers".split()
+    "months months_short weekdays units periods numbers both past_tense present_tense future_tense evidence date "
+    "month_date asking asking_anywhere lead after_numbers fillers".split()
 )
 
 
@@ -56,7 +58,10 @@ class TimePhrase(NamedTuple):
     times: tuple[TimePhrase, ...] = ()
 
     def value(self, name: str) -> Any:
-        return next((value for key, value in self.values if key == name), None)
+        for key, value in self.values:
+            if key == name:
+                return value
+        return None
 
 
 # The table.
@@ -130,7 +135,7 @@ def _grammar() -> _Grammar:
     for number, character in enumerate("一二三四五六日"):
         classes.setdefault(character, {})["{zh.zhday}", number] = None
     classes.setdefault("天", {})["{zh.zhday}", 6] = None
-    literals = {key for root in roots for key in _keys(root)} | classes.keys() | _word_set("all", "asking") | _told()
+    literals = {key for root in roots for key in _keys(root)} | classes.keys() | _word_set("all", "asking_anywhere")
     unspaced = sorted(key for key in literals if len(key) > 1 and key[0] >= "\u3041")
     pattern = re.compile("|".join((*_by_first(unspaced), _PIECES)))
     return _Grammar(roots, {word: tuple(kinds) for word, kinds in classes.items()}, pattern)
@@ -252,8 +257,11 @@ def _fold(word: str) -> str:
     """Without case and accents."""
     if word.isascii():
         return word.lower()
-    plain = unicodedata.normalize("NFKD", word.translate(_SAME).lower())
-    return "".join(character for character in plain if not "\u0300" <= character <= "\u036f")
+    word = word.translate(_SAME)
+    if word[0] >= "\u3041":
+        return word
+    plain = unicodedata.normalize("NFKD", word.lower())
+    return "".join(character for character in plain if not "\u0300" <= character <= "\u036f") or word
 
 
 class TokenizedText:
@@ -261,6 +269,7 @@ class TokenizedText:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self._evidence: dict[tuple[int, str], int] = {}
         pieces, same = _PLAIN_PIECES, text
         if not text.isascii():
             same = text.translate(_SAME)
@@ -283,6 +292,9 @@ class TokenizedText:
         self.sentence_of: list[int] = []
         start = 0
         for at, key in enumerate(self.keys):
+            if at - start == _SENTENCE_TOKENS_MAX:
+                self.sentences.append((start, at))
+                start = at
             self.sentence_of.append(len(self.sentences))
             is_dot = key == "." and (at == 0 or self.keys[at - 1].isdigit() or self._is_inside_word(at))
             if key == _END or (key in _STOPS and not is_dot):
@@ -304,30 +316,34 @@ class TokenizedText:
         return self.keys[start:end]
 
     def evidence(self, at: int, language: str) -> int:
-        """How many words of the sentence are common in the language."""
-        return sum(key in _word_set(language, "evidence") for key in self.in_sentence(at)) if language else 0
+        """How many different words of the sentence are common in the language."""
+        place = self.sentence_of[at], language
+        if place not in self._evidence:
+            known = _word_set(language, "evidence") if language else frozenset()
+            self._evidence[place] = len(known.intersection(self.in_sentence(at)))
+        return self._evidence[place]
 
     def is_question(self, at: int) -> bool:
         """Whether the sentence ends with a question mark."""
         end = self.sentences[self.sentence_of[at]][1]
         return self.keys[end] == "?"
 
-    def is_asked(self, at: int) -> bool:
-        """Whether the sentence asks or orders: by its mark, its words, or as a search without a verb.
+    def is_asked(self, phrase: TimePhrase) -> bool:
+        """Whether the sentence asks or orders: by its mark, by its words, or because it is nothing but the time.
 
         If the text has question marks, only what ends with one asks.
         """
         if "?" in self.keys:
-            return self.is_question(at)
-        keys = self.in_sentence(at)
-        if not _word_set("all", "asking").isdisjoint(keys) or keys[-1:] in (["か"], ["吗"], ["呢"]):
+            return self.is_question(phrase.start)
+        keys = self.in_sentence(phrase.start)
+        if len(keys) == phrase.end - phrase.start or not _word_set("all", "asking_anywhere").isdisjoint(keys):
             return True
-        return len(keys) <= _SEARCH_TOKENS_MAX and _told().isdisjoint(keys)
-
-
-@cache
-def _told() -> frozenset[str]:
-    return frozenset().union(*(_word_set(language, "told") for language in _table()[0]))
+        if keys[-1] in ("か", "吗", "呢"):
+            return True
+        content = [key for key in keys if key not in _word_set("all", "lead")]
+        # German "was" is "what"; in English "it was" tells something.
+        starts = [key for at, key in enumerate(content[:_ASKING_TOKENS]) if at == 0 or key != "was"]
+        return not _word_set("all", "asking").isdisjoint(starts)
 
 
 # Reading.
@@ -390,6 +406,8 @@ class PhraseReader:
 
     def _rank(self, found: TimePhrase) -> tuple[int, int]:
         """The longest wins; of the same words in two languages, the language with more words in the sentence."""
+        if found.meaning.name == "skip":
+            return found.end, len(self._tokens.keys)
         return found.end, 1 + self._tokens.evidence(found.start, found.meaning.language)
 
     def _walk(
@@ -439,8 +457,9 @@ class PhraseReader:
         keys = self._tokens.keys
         if keys[time.end] in _word_set(time.meaning.language, "both"):
             other = self.read(time.end + 1, BARE, frozenset(UNSPACED), 3)
-            if other is not None and other.meaning.name in TIMES:
-                return TimePhrase(time.start, other.end, time.meaning._replace(name="between"), (), (time, other))
+            last = other.times[0] if other is not None and other.meaning.name == "until" else other
+            if other is not None and last is not None and last.meaning.name in TIMES:
+                return TimePhrase(time.start, other.end, time.meaning._replace(name="between"), (), (time, last))
         for end, meanings, _ in sorted(self._walk(time.end, _FOLLOWING), key=lambda one: one[0], reverse=True):
             for meaning in meanings:
                 if meaning.language == time.meaning.language:
@@ -456,7 +475,7 @@ class PhraseReader:
             tokens.in_sentence(found.start)
         ):
             return False
-        if meaning.needs_tense and read_tense(tokens, found.start, found.end, meaning.language) == 0:
+        if meaning.needs_tense and not self._is_adverb(found):
             return False
         if meaning.name == "when_first":
             start, end = tokens.sentences[tokens.sentence_of[found.start]]
@@ -464,11 +483,32 @@ class PhraseReader:
             return is_first and keys[end] == "?" and "," not in keys[start:end]
         if meaning.name == "month" and self._is_verb(found):
             return False
+        if meaning.name == "ahead" and found.value("unit") in ("minute", "hour"):
+            return False
         if meaning.name == "ahead" and read_tense(tokens, found.start, found.end, meaning.language) < 0:
             return False
-        if self._ends_in_number(found):
-            return self._is_free(found.end)
-        return True
+        return not self._ends_in_number(found) or self._is_free(found.end, meaning.language)
+
+    def _is_adverb(self, found: TimePhrase) -> bool:
+        """Of a weekday without a preposition: "what did I do Saturday", not "it's Saturday"."""
+        tokens = self._tokens
+        before = tokens.keys[found.start - 1] if found.start else ""
+        is_named = before in (
+            "it's",
+            "its",
+            "is",
+            "a",
+            "the",
+            "every",
+            "c'est",
+            "est",
+            "es",
+            "e",
+            "ist",
+            "like",
+            "called",
+        )
+        return not is_named and read_tense(tokens, found.start, found.end, found.meaning.language) != 0
 
     def _is_verb(self, found: TimePhrase) -> bool:
         """ "may 5" and "march 3" need a capital letter, unless a preposition or "5th of" is there."""
@@ -485,17 +525,15 @@ class PhraseReader:
         is_numeric = last.isdigit() or last in ("th", "st", "nd", "rd", ".", "er", "e", "ste", "de")
         return is_numeric and found.meaning.name in ("year", "day_of_month", "month", "day_month")
 
-    def _is_free(self, at: int) -> bool:
+    def _is_free(self, at: int, language: str) -> bool:
         """Whether no noun follows: not "in 2000 words", not "on the 24th floor"."""
         key = self._tokens.keys[at]
-        if key in ("%", "$", "€", "-", "/", ":") and at and self._tokens.starts[at] == self._tokens.ends[at - 1]:
+        if key in ("%", "$", "€", "-", "/", ":") and self._tokens.starts[at] == self._tokens.ends[at - 1]:
             return False
-        return (
-            not key[0].isalpha()
-            or key in fillers()
-            or key in _word_set("all", "after_numbers")
-            or key in self._grammar.roots[_ANYWHERE]
-        )
+        if not key[0].isalpha() or key in fillers() or key in _word_set("all", "after_numbers"):
+            return True
+        is_verb = bool(language) and _is_past(self._tokens.original(at).lower(), _verbs(language))
+        return is_verb or key in self._grammar.roots[_ANYWHERE]
 
 
 def _number_classes(key: str) -> tuple[tuple[str, Any], ...]:

@@ -65,8 +65,9 @@ class AskedTime(NamedTuple):
         return self.since is not None or self.until is not None
 
 
-def time_asked(text: str, now: float, *, zone: tzinfo = UTC) -> AskedTime | None:
-    """Returns what a question asks about time, or None. Sentences that only tell something are not read.
+def time_asked(text: str, now: float, *, zone: tzinfo = UTC, is_query: bool = False) -> AskedTime | None:
+    """Returns what a question asks about time, or None. Sentences that only tell something are not read, except in a
+    query: the words that somebody searches for.
 
     A month or a weekday is the last one, or the next one if the question is in the present or the future. Several times
     give the range from the first to the last. Days begin at midnight in `zone`.
@@ -75,7 +76,7 @@ def time_asked(text: str, now: float, *, zone: tzinfo = UTC) -> AskedTime | None
     if today is None:
         return None
     tokens = TokenizedText(text[:_READ_CHARS_MAX])
-    found = [one for one in PhraseReader(tokens).read_all() if tokens.is_asked(one.start)]
+    found = [one for one in PhraseReader(tokens).read_all() if is_query or tokens.is_asked(one)]
     if not found:
         return None
     ranges: list[Range] = []
@@ -185,10 +186,15 @@ def _belong(one: TimePhrase, other: TimePhrase) -> bool:
 
 
 class _Calendar(NamedTuple):
+    """`is_past`: whatever the tense, nothing is in the future."""
+
     today: date
     tokens: TokenizedText
+    is_past: bool = False
 
     def tense(self, found: TimePhrase, *, certain: bool = False) -> int:
+        if self.is_past:
+            return -1
         return read_tense(self.tokens, found.start, found.end, found.meaning.language, certain=certain)
 
 
@@ -253,6 +259,8 @@ def _evaluate(found: TimePhrase, calendar: _Calendar, base: Range | None = None)
 
 
 def _limited_range(found: TimePhrase, calendar: _Calendar, base: Range | None) -> Range | None:
+    if found.meaning.name == "since":
+        calendar = calendar._replace(is_past=True)
     time = _evaluate(found.times[0], calendar, base)
     if time is None:
         return None
@@ -268,10 +276,13 @@ def _limited_range(found: TimePhrase, calendar: _Calendar, base: Range | None) -
             return until, None
         case "between":
             return _between(found, calendar, time)
-    if since is None or until is None:
-        return time
+    return time if since is None or until is None else _part(found.meaning.name, since, until)
+
+
+def _part(name: str, since: date, until: date) -> Days:
+    """The beginning, the middle or the end of a range, or the weekend of a day."""
     days = (until - since).days
-    match found.meaning.name:
+    match name:
         case "early":
             return since, since + timedelta(days=round(days * 0.4))
         case "mid":
@@ -358,6 +369,8 @@ def _number(found: TimePhrase) -> int:
 
 def _add_months(day: date, months: int) -> date:
     year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+    if day.day == 1:
+        return date(year, month + 1, 1)
     return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
 
 
@@ -410,7 +423,10 @@ def _one_of(found: TimePhrase, calendar: _Calendar, base: Range | None) -> Days 
     if base:
         inside = (one for one in candidates if one[0] >= near and (base[1] is None or one[0] < base[1]))
         return next(inside, None)
-    chosen = _choose(candidates, calendar.today, found.meaning.offset, calendar.tense(found))
+    tense = calendar.tense(found)
+    if tense == 0 and found.meaning.name in ("month", "day_month") and found.value("day"):
+        return min(candidates, key=lambda one: abs(one[0] - calendar.today))
+    chosen = _choose(candidates, calendar.today, found.meaning.offset, tense)
     week = _unit_range("week", calendar.today, 0)
     if chosen and _is_ambiguous(found) and week[0] <= chosen[0] < week[1]:
         # Both: the one of this week, and the one of the week before or after it.
@@ -461,7 +477,7 @@ def _occurrences(found: TimePhrase, near: date) -> Iterator[Days]:
         days = (_on_day(_add_months(month, offset), found.value("day")) for offset in range(-14, 15))
         yield from (one for one in days if one is not None)
     elif name in ("month", "day_month"):
-        dates = (_dates(found, near.year + offset) for offset in range(-8, 9))
+        dates = (_dates(found, near.year + offset) for offset in range(-4, 5))
         yield from (one for one in dates if one is not None)
     elif season in _SEASONS:
         yield from (_season(season, near.year + offset) for offset in range(-3, 4))
@@ -509,7 +525,8 @@ def _is_certain(found: TimePhrase, calendar: _Calendar) -> bool:
     if name in ("month", "day_month", "day_of_month"):
         return offset is not None
     if name in ("weekday", "weekend", "period") and offset is None:
-        return name == "weekday" and calendar.tense(found, certain=True) != 0
+        is_plain = name == "weekday" and found.meaning.language not in UNSPACED
+        return is_plain and calendar.tense(found, certain=True) != 0
     if _is_ambiguous(found):
         # On Tuesday, "next Friday" is in three days for some and in ten for others, and "last Monday" likewise.
         days = _evaluate(found, calendar)
