@@ -1,7 +1,8 @@
 """`make eval-rules`: measures the rule-based reviewer on labelled messages and on dialogue. Stores nothing.
 
 Labelled messages give precision and recall, separately for the half that the rules were written for and the held-out
-half. Conversations and utterances show how often the reviewer would write.
+half. Conversations and utterances show how often the reviewer would write. A file of users with sessions and questions
+(`{"users": ...}`) also shows from how many of the messages that answer a question something is learned.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -97,15 +99,22 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """The lessons that the rules find in a dialogue, each with its message."""
+    """The lessons that the rules find in a dialogue, each with its message.
+
+    `answering` counts the messages that a question's pattern matches, `taught` those of them that teach something.
+    """
 
     turns: int
     found: tuple[tuple[str, Lesson], ...]
+    answering: int = 0
+    taught: int = 0
 
     def figures(self) -> dict[str, Any]:
         kinds = Counter(lesson.kind for _, lesson in self.found)
         rate = TURNS_UNIT * len(self.found) / self.turns
+        answers = {"answering": self.answering, "taught": self.taught} if self.answering else {}
         return {
+            **answers,
             "user_turns": self.turns,
             "writes": len(self.found),
             f"writes_per_{TURNS_UNIT}_turns": rate,
@@ -135,6 +144,8 @@ def measure(paths: Sequence[Path]) -> Measured:
         cases = read_cases(path) if path.suffix == ".jsonl" else []
         if cases:
             scores[stem(path)] = _scores(cases)
+        elif users := read_users(path):
+            writes[stem(path)] = count_answers(users)
         else:
             dialogue = read_dialogue(path)
             writes[dialogue.name] = count_writes(dialogue)
@@ -161,6 +172,37 @@ def count_writes(dialogue: Dialogue) -> Writes:
         for lesson in find_lessons([(_ASSISTANT, before), (_USER, said)])
     ]
     return Writes(len(dialogue.turns), tuple(found))
+
+
+def count_answers(users: Sequence[Mapping[str, Any]]) -> Writes:
+    """A message answers if a pattern in `right` of one of its user's questions matches it."""
+    turns = answering = taught = 0
+    found: list[tuple[str, Lesson]] = []
+    for user in users:
+        wanted = [re.compile(shape, re.IGNORECASE) for question in user["questions"] for shape in question["right"]]
+        before = ""
+        for exchange in (exchange for session in user["sessions"] for exchange in session["exchanges"]):
+            said = exchange["user"]
+            lessons = find_lessons([(_ASSISTANT, before), (_USER, said)])
+            before = exchange["assistant"]
+            turns += 1
+            found += [(said, lesson) for lesson in lessons]
+            if any(shape.search(said) for shape in wanted):
+                answering += 1
+                taught += bool(lessons)
+    return Writes(turns, tuple(found), answering, taught)
+
+
+def read_users(path: Path) -> list[dict[str, Any]]:
+    """The users of a file of everyday conversations. Empty if the file has another format."""
+    if path.suffix != ".json":
+        return []
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidFile(f"{path} cannot be read: {error!r}. See docs/rules.md for the format.") from error
+    users = content.get("users", []) if isinstance(content, dict) else []
+    return [user for user in users if "questions" in user and "sessions" in user]
 
 
 def read_cases(path: Path) -> list[Case]:
@@ -270,6 +312,9 @@ def _labelled(name: str, part: str, score: Score, shown: int) -> Iterator[str]:
 def _dialogue(name: str, writes: Writes, shown: int) -> Iterator[str]:
     rate = writes.figures()[f"writes_per_{TURNS_UNIT}_turns"]
     yield f"{name}: {writes.turns} user turns, {len(writes.found)} writes, {rate:.2f} per {TURNS_UNIT} turns"
+    if writes.answering:
+        share = _number(writes.taught / writes.answering)
+        yield f"  {writes.taught} of {writes.answering} messages that answer a question teach something, {share}"
     lines = [f"{lesson.kind}, {lesson.target}: {lesson.text}" for _, lesson in writes.found]
     yield from _listed("written", lines, shown)
 

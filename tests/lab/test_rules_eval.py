@@ -94,6 +94,19 @@ def test_the_command_prints_figures_and_examples(labelled: Path, talk: Path, cap
     assert sum(part["messages"] for part in figures["labelled"].values()) == len(LABELLED)
 
 
+def test_the_share_of_answers_that_teach_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """V11: of the messages that the questions ask for, how many are the source of something learned."""
+    said = ["my vet is Dr Okafor", "the vet's nice", "hello"]
+    user = {
+        "questions": [{"right": ["vet"]}],
+        "sessions": [{"exchanges": [{"user": text, "assistant": "ok"} for text in said]}],
+    }
+    path = tmp_path / "lived.json"
+    path.write_text(json.dumps({"users": [user]}), encoding="utf-8")
+    assert main([str(path)]) == 0
+    assert "1 of 2 messages that answer a question teach something, 0.500" in capsys.readouterr().out
+
+
 def test_held_out_messages_are_never_shown(tmp_path: Path):
     """V11: or the next rule would be written for it."""
     rows = [{"text": f"I live in Oslo {number}.", "language": "en", "lessons": []} for number in range(40)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -250,6 +251,20 @@ async def test_what_users_say_of_a_secret_is_learned_without_it(tmp_path: Path) 
 
     assert held
     assert not any(key in text for text in held)
+
+
+async def test_relative_times_are_resolved_to_dates(tmp_path: Path) -> None:
+    """L12, V11: "last weekend" means nothing a month later, so the date is kept with it."""
+    clock = ManualClock(start=datetime(2026, 11, 17, 12, tzinfo=UTC).timestamp())
+    config = {"embedder": "none", "grace": 0.0, "synchronous": "normal"}
+    async with afterturn.open(tmp_path / "memory.db", config, components=afterturn.Components(clock=clock)) as memory:
+        await say(memory.conversation("c", user="ada"), "We moved to a flat in Kiel last weekend. Any shops nearby?")
+        await say(memory.conversation("c", user="ada"), "I live in Kiel since yesterday.")
+        assert await memory.drain(within=20)
+        learned = await texts(memory.space("user:ada"))
+
+    assert "We moved to a flat in Kiel last weekend (14 Nov 2026)." in learned
+    assert "I live in Kiel since yesterday (16 Nov 2026)." in learned
 
 
 async def test_a_year_of_small_talk_leaves_few_memories(tmp_path: Path) -> None:

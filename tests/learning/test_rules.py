@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from afterturn.learning.rules import LANGUAGES, Lesson, find_lessons, may_teach
+from afterturn.learning.rules import Lesson, find_lessons, may_teach
 from afterturn.types import Target
 from lab.rules_eval import read_cases, score
 
@@ -302,13 +302,6 @@ def test_a_name_that_is_given_with_an_order_is_for_the_order():
     """V11: the name to call out when it is ready."""
     assert learned("I'd like a latte, my name is Steve.") == []
     assert texts("Hi, my name is Steve.") == ["The user's name is Steve"]
-
-
-def test_languages_that_the_rules_do_not_know_teach_nothing():
-    """V11: honest about languages: silence where the words are not understood."""
-    assert LANGUAGES == ("en", "de", "fr", "es")
-    assert learned("Chiamami Gigi. Preferisco il tè al caffè.") == []
-    assert learned("私の名前は太郎です。覚えておいてください。") == []
 
 
 @pytest.mark.parametrize(

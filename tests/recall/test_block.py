@@ -219,6 +219,15 @@ def test_an_impossible_time_is_unknown(then):
     assert describe_age(then, 1_800_000_000.0) == "at an unknown time"
 
 
+def test_a_learned_quotation_is_the_users_line():
+    """V11, H4: "I" in a statement that was taken from a user's message is that user."""
+    quotes = {"quotes": "user"}
+    learned = show("I live in Oslo", origin=Origin.BACKGROUND_REVIEW, metadata=quotes)
+    claimed = show("I live in Oslo", origin=Origin.WEB, metadata=quotes)
+    assert ", user: I live in Oslo" in render([learned], now=NOW).text
+    assert ", user: " not in render([claimed], now=NOW).text
+
+
 @pytest.mark.parametrize(
     "origin, speaker, shown",
     [

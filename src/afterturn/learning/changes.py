@@ -31,7 +31,10 @@ _TARGETS = {"user": Target.USER, "environment": Target.ENVIRONMENT, "memory": Ta
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that a reviewer asks for. `messages` are indexes into the snapshot, not yet checked."""
+    """A change that a reviewer asks for. `messages` are indexes into the snapshot, not yet checked.
+
+    `is_quote`: the text is in the user's own words, so "I" is the user.
+    """
 
     action: Action
     text: str = ""
@@ -39,6 +42,7 @@ class Change:
     kind: str = ""
     entry_id: str = ""
     messages: tuple[int, ...] = ()
+    is_quote: bool = False
 
 
 _TEXT = {"type": "string", "description": "One short, self-contained statement."}

@@ -162,9 +162,9 @@ def find_rule_changes(
         outdated = _find_outdated(lesson, _changeable(review, lesson, [messages[at] for at in cited], related))
         gone = list(outdated.entries)
         if gone and not outdated.is_stated:
-            yield Change(Action.UPDATE, lesson.text, None, kind, gone.pop(0).id, cited)
+            yield Change(Action.UPDATE, lesson.text, None, kind, gone.pop(0).id, cited, lesson.is_quote)
         else:
-            yield Change(Action.ADD, lesson.text, lesson.target, kind, messages=cited)
+            yield Change(Action.ADD, lesson.text, lesson.target, kind, messages=cited, is_quote=lesson.is_quote)
         for entry in gone:
             yield Change(Action.DELETE, entry_id=entry.id, messages=cited)
 

@@ -16,6 +16,8 @@ from afterturn.learning.changes import Action, Change
 from afterturn.learning.prompts import is_prompt_text
 from afterturn.learning.snapshot import with_sources
 from afterturn.ports import Unit
+from afterturn.recall.block import QUOTES
+from afterturn.recall.times import resolve_times
 from afterturn.types import (
     Admitted,
     ConversationKey,
@@ -233,7 +235,7 @@ class Staging:
             raise Refused("speaker", "Statements of this speaker cannot be remembered here. Leave it.")
         inferred = self._is_inference(change, cited, ())
         target_space = replace(target_space, needs_approval=target_space.needs_approval or inferred)
-        admitted = self._admit(self._draft(change, target_space, cited), cited)
+        admitted = self._admit(change, self._draft(change, target_space, cited), cited)
         self._check_quota(unit, target_space, admitted)
         return StagedChange(change, target_space, admitted, None, cited)
 
@@ -243,7 +245,7 @@ class Staging:
         inferred = self._is_inference(change, cited, (base.text,))
         target_space = replace(target_space, needs_approval=target_space.needs_approval or inferred)
         draft = self._successor(change, base, target_space, cited)
-        return StagedChange(change, target_space, self._admit(draft, cited, base.trust), base, cited)
+        return StagedChange(change, target_space, self._admit(change, draft, cited, base.trust), base, cited)
 
     def _stage_delete(
         self, change: Change, base: Entry, target_space: TargetSpace, cited: tuple[int, ...]
@@ -284,8 +286,9 @@ class Staging:
     def _draft(self, change: Change, target_space: TargetSpace, cited: Sequence[int]) -> Draft:
         review = self.review
         assert change.target is not None
+        occurred_at = max(self.messages[at].occurred_at for at in cited)
         return Draft(
-            text=change.text.strip(),
+            text=resolve_times(change.text.strip(), occurred_at),
             origin=Origin.BACKGROUND_REVIEW,
             target=change.target,
             agent=review.agent,
@@ -294,31 +297,34 @@ class Staging:
             owner=None if target_space.space == review.space else review.space,
             turn=review.turn or None,
             speaker=target_space.speaker,
-            occurred_at=max(self.messages[at].occurred_at for at in cited),
+            occurred_at=occurred_at,
             metadata=self._metadata(change),
             proposed=target_space.needs_approval or waits(self.services.config, Origin.BACKGROUND_REVIEW),
         )
 
     def _successor(self, change: Change, base: Entry, target_space: TargetSpace, cited: Sequence[int]) -> Draft:
+        occurred_at = max(self.messages[at].occurred_at for at in cited)
+        inherited = {name: value for name, value in base.metadata.items() if name != QUOTES}
         return replace(
-            Draft.successor(base, change.text.strip()),
+            Draft.successor(base, resolve_times(change.text.strip(), occurred_at)),
             origin=Origin.BACKGROUND_REVIEW,
             conversation=self.review.conversation or None,
             owner=None if target_space.space == self.review.space else self.review.space,
             turn=self.review.turn or None,
-            occurred_at=max(self.messages[at].occurred_at for at in cited),
-            metadata={**base.metadata, **self._metadata(change)},
+            occurred_at=occurred_at,
+            metadata={**inherited, **self._metadata(change)},
             proposed=target_space.needs_approval or waits(self.services.config, Origin.BACKGROUND_REVIEW),
         )
 
     def _metadata(self, change: Change) -> Metadata:
         named = {"kind": change.kind} if change.kind else {}
-        return {**named, "review": self.review.id}
+        quotes = {QUOTES: "user"} if change.is_quote else {}
+        return {**named, **quotes, "review": self.review.id}
 
-    def _admit(self, draft: Draft, cited: Sequence[int], *also: int) -> Admitted:
-        """`also` is the trust of further texts that its words come from."""
+    def _admit(self, change: Change, draft: Draft, cited: Sequence[int], *also: int) -> Admitted:
+        """`also` is the trust of further texts that its words come from. Dates in the draft are ours."""
         try:
-            trusts = evidence.lineage_trusts(draft.text, cited, self.messages, self.related)
+            trusts = evidence.lineage_trusts(change.text, cited, self.messages, self.related)
             return self.services.gate.admit(draft, lineage=[*trusts, *also])
         except InvalidInput as error:
             raise Refused("guard", str(error)) from error

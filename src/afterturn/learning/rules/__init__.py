@@ -1,11 +1,13 @@
-"""The rule-based reviewer: finds what users state explicitly, without a model. Pure functions; nothing is written here.
+"""The rule-based reviewer: finds what users state, without a model. Pure functions; nothing is written here.
 
-`sentences` splits a message, `clauses` has the shape of a rule, `english` and `languages` the rules, `extraction`
-applies them. The patterns are compiled when the modules are imported, so that no review has to wait for that.
+`sentences` splits a message, `clauses` has the shape of a rule, `english` and `languages` the rules for explicit
+cases, `statements` finds other statements by the word lists in `vocabulary`, and `extraction` applies all of them.
+Patterns are compiled when the modules are imported, so that no review has to wait for that; those of `vocabulary` in
+languages other than English when the first message in that language comes.
 """
 
 from afterturn.learning.rules.clauses import Lesson
-from afterturn.learning.rules.extraction import find_lessons
-from afterturn.learning.rules.sentences import LANGUAGES, may_teach
+from afterturn.learning.rules.extraction import find_lessons, may_teach
+from afterturn.learning.rules.vocabulary import LANGUAGE_CODES as LANGUAGES
 
 __all__ = ["LANGUAGES", "Lesson", "find_lessons", "may_teach"]

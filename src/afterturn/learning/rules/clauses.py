@@ -20,7 +20,8 @@ CORRECTION = "correction"
 class Lesson:
     """One statement that a message teaches. `message` is the index of that message.
 
-    `replaces` is the value that a correction says is wrong; empty if there is none.
+    `replaces` is the value that a correction says is wrong; empty if there is none. `is_quote`: the text is in the
+    user's own words, so "I" is the user.
     """
 
     text: str
@@ -28,6 +29,7 @@ class Lesson:
     kind: str
     message: int
     replaces: str = ""
+    is_quote: bool = False
 
 
 # A statement has to make sense without its message, so the first "I" becomes "the user" and later ones "they":

@@ -32,12 +32,13 @@ from afterturn.learning.rules.clauses import (
 from afterturn.learning.rules.english import find_introduction, find_note_start, find_standing_rule
 from afterturn.learning.rules.sentences import (
     Sentence,
+    has_hint,
     may_introduce,
-    may_teach,
     plain_start,
     split_sentences,
     strip_pasted,
 )
+from afterturn.learning.rules.statements import find_statements
 from afterturn.types import Target
 
 USER = "user"
@@ -57,6 +58,16 @@ _RULES: tuple[Rule, ...] = (
 _OF_USER = re.compile(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.IGNORECASE)
 
 
+def may_teach(text: str) -> bool:
+    """False if `text` teaches nothing. True does not mean that it does: explicit rules are only looked for by hints."""
+    return has_hint(text) or any(find_statements(own_sentences(strip_pasted(text))))
+
+
+def own_sentences(text: str) -> list[Sentence]:
+    """The sentences that the user wrote and meant."""
+    return [sentence.without_smile() for sentence in keep_own_sentences(split_sentences(text))]
+
+
 def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
     """The lessons of messages given as (role, text), in the order in which they were said.
 
@@ -74,21 +85,26 @@ def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
             continue
         if begins_play(plain_start(text)):
             break
-        text = strip_pasted(text) if may_teach(text) else ""
-        for lesson in find_lessons_in(text, answer) if text else ():
+        own = strip_pasted(text)
+        for lesson in find_lessons_in(own, answer, by_rules=has_hint(text)) if own else ():
             found.pop(lesson.text.casefold(), None)
             found[lesson.text.casefold()] = replace(lesson, message=at)
     return list(found.values())
 
 
-def find_lessons_in(text: str, answer: str) -> list[Lesson]:
-    """The lessons of one user message. `answer` is the assistant's message before it."""
-    sentences = [sentence.without_smile() for sentence in keep_own_sentences(split_sentences(text))]
-    introduced = find_introduction(sentences) if may_introduce(text) else None
+def find_lessons_in(text: str, answer: str, *, by_rules: bool = True) -> list[Lesson]:
+    """The lessons of one user message. `answer` is the assistant's message before it.
+
+    Without `by_rules` only statements are looked for. A sentence in which a rule finds something has no statement.
+    """
+    sentences = own_sentences(text)
+    introduced = find_introduction(sentences) if by_rules and may_introduce(text) else None
     found = [] if introduced is None else [introduced]
+    stated = dict(find_statements(sentences))
     for at, sentence in enumerate(sentences):
         after_task = any(map(is_task, sentences[:at]))
-        found += _find_in_sentence(replace(sentence, after_task=after_task), answer)
+        explicit = list(_find_in_sentence(replace(sentence, after_task=after_task), answer)) if by_rules else []
+        found += explicit or ([stated[at]] if at in stated else [])
     found = [lesson for lesson in found if not _contains_secret(lesson)]
     if is_order(sentences):
         found = [lesson for lesson in found if lesson.kind != NAME]

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-LANGUAGES = ("en", "de", "fr", "es")
 # A longer message is most likely pasted.
 MESSAGE_CHARACTERS_MAX = 16_384
 
@@ -46,8 +45,8 @@ _HINTS = re.compile(rf"(?<!\w)(?:{_ENGLISH}|{_OTHERS})|,\snot\s|{_INTRODUCES}", 
 _INTRODUCTION = re.compile(_INTRODUCES)
 
 
-def may_teach(text: str) -> bool:
-    """False if no rule can find anything in `text`. One cheap pass over at most `MESSAGE_CHARACTERS_MAX` characters."""
+def has_hint(text: str) -> bool:
+    """False if no phrase of the rules is in `text`. One cheap pass over at most `MESSAGE_CHARACTERS_MAX` characters."""
     return bool(_HINTS.search(plain_start(text).lower()))
 
 
@@ -187,7 +186,12 @@ _QUOTED = re.compile(
       | <[^<>\n]{1,300}>""",
     re.VERBOSE,
 )
-_END = re.compile(r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bSt)(?<!\bvs)(?<!\be\.g)(?<!\bi\.e)[.!?…。？！]+(?=\s|$)")
+_END = re.compile(
+    r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bSt)(?<!\bvs)(?<!\be\.g)(?<!\bi\.e)"
+    # A German date: "am 5. November".
+    r"(?!(?<=\d)\.\s+(?:jan|feb|märz|apr|mai|juni|juli|aug|sept|okt|nov|dez|uhr))(?:[.!?…]+(?=\s|$)|[。？！]+)",
+    re.IGNORECASE,
+)
 
 _SMILE = re.compile(
     r"""(?:\s*(?:(?<!\S)(?:[:;=]['^]?[-o]?[()\[\]dp3/\\|*]|<3+|\^_*\^|\([:;=])

@@ -1,0 +1,124 @@
+"""The words by which `statements` recognizes what is stated. The lists of each language are in `vocabulary.toml`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+
+def any_of(words: str) -> re.Pattern[str]:
+    """A pattern for one of `words`, which are lower case."""
+    return re.compile(rf"(?<![\w'])(?:{alternatives(words)})(?!\w|'t)")
+
+
+def alternatives(words: str) -> str:
+    """The words as one alternation, longer ones first."""
+    return "|".join(sorted((_escape(word) for word in words.split()), key=len, reverse=True)) or "(?!)"
+
+
+def _escape(word: str) -> str:
+    return re.escape(word.replace("_", " ")).replace(r"\*", r"\w*")
+
+
+@dataclass(frozen=True)
+class Language:
+    """`words` are the lists of one language by name, `manner` patterns of instructions about answers.
+
+    `drops_i`: the verb alone may show the first person. `has_capital_nouns`: a capital does not show a name.
+    """
+
+    code: str
+    words: Mapping[str, str]
+    manner: Sequence[str]
+    drops_i: bool = False
+    has_capital_nouns: bool = False
+
+    def pattern(self, name: str) -> re.Pattern[str]:
+        return self.patterns[name]
+
+    @cached_property
+    def patterns(self) -> dict[str, re.Pattern[str]]:
+        """One for each list, and those of `_combined`."""
+        return {**{name: any_of(words) for name, words in self.words.items()}, **self._combined()}
+
+    def _combined(self) -> dict[str, re.Pattern[str]]:
+        """Patterns of several lists: a subject together with its verb."""
+        of = {name: alternatives(words) for name, words in self.words.items()}
+        i, my, people, verb = of["i"], of["my"], of["people"], of["is"]
+        does = alternatives(f"{self.words['verbs']} {self.words['changes']}")
+        adverbs = rf"(?:(?:{of['adverbs']})\s+){{0,3}}"
+        subject = rf"(?:(?:{i})\s+|j')" + ("?" if self.drops_i else "")
+        inverted = "" if self.drops_i else rf"|(?:{does})\s+(?:{i})"
+        person = rf"(?:{my}|\w+'s)\s+(?:[\w-]+\s+){{0,2}}?(?:{people})(?!\w|'t)"
+        no_name = "|".join(of[name] for name in ("is", "common", "says", "adverbs", "always", "must"))
+        return {
+            "manner": re.compile("|".join(self.manner)),
+            "being": re.compile(rf"(?:{of['am']})\s+{adverbs}"),
+            "preferring": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['prefers']}))(?!\w)"),
+            "doing": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{does}){inverted})(?!\w)"),
+            "having": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['has']}))(?!\w)"),
+            "person": re.compile(rf"(?<![\w'])(?:{person}|^(?:(?:{of['the']})\s+)?(?:{people})(?=\s+(?:{verb})\s))"),
+            "is_person": re.compile(rf"\s(?:{verb})\s+(?:{my})\s+(?:[\w-]+\s+){{0,2}}?(?:{people})(?!\w|'t)"),
+            "named": re.compile(rf"\s+(?!(?:{no_name})(?!\w))[^\W\d_]+\s+(?:{verb})(?!\w)"),
+            "first": re.compile(rf"(?:{i}|{of['am']})(?!\w)"),
+            "verb": re.compile(rf"(?:(?<=\w)'s|(?<![\w'])(?:{verb}))(?!\w|'t)"),
+        }
+
+
+@dataclass(frozen=True)
+class Japanese:
+    """Japanese has no spaces, so its lists are patterns. `topic`: a subject with its particle. `value`: numbers, days,
+    people. `traits` and `changes` need a topic or a value. `barred`: questions, requests, guesses, plans, hearsay."""
+
+    topic: re.Pattern[str] = re.compile(r"^(?:(?!これ|それ|あれ|ここ|どれ)[^、。]{1,16}?)(?:は|が|も|、)(?!が)")
+    value: re.Pattern[str] = re.compile(
+        r"\d|[月火水木金土日]曜|さん(?:$|[、。だで])|課長|部長|社長|先生|医師|[ァ-ヶー]{3,}"
+    )
+    traits: re.Pattern[str] = re.compile(
+        r"アレルギー|食べられない|食べない|飲まない|飲めない|苦手|が?嫌い|が?好き|住んで|勤めて|働いて|という(?:名前|んだけど)|っていうんだけど"
+    )
+    changes: re.Pattern[str] = re.compile(
+        r"に変わった|に変更|になった|になる|にした$|ことにした|引っ越し(?:た|ました)|異動|転職|結婚|離婚|退職|なくなった|"
+        r"引き継|買った|買いました|辞めた|やめた|始めた|決まった|のまま|予約した"
+    )
+    barred: re.Pattern[str] = re.compile(
+        r"[?？]|か$|な人だから|かな|かも|もし|だろう|でしょう|らしい|[だた]?って$|って言|と言|と思|ください|(?:書い|教え|し|見|出し|作っ|入れ|変え|とい)て(?:ね|よ)?$|"
+        r"ないで$|よう$|たい$|(?:何|なに|どこ|いつ|どっち|誰|だれ|なんで|なぜ|だっけ)|[w笑]$|(?:今日|昨日|今朝|さっき|今)(?:は|の|、)|ボケ"
+    )
+    manner: re.Pattern[str] = re.compile(r"^(?:返事|返信|回答|答え|説明)は.{2,30}(?:で|に)?(?:お願い|して|頼む).*$")
+
+
+JAPANESE = Japanese()
+KANA = re.compile(r"[\u3040-\u30ff]")
+
+
+def _read_languages() -> Iterator[Language]:
+    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    for code, table in tomllib.loads(text).items():
+        words = {name: value for name, value in table.items() if isinstance(value, str)}
+        yield Language(code, words, **{name: value for name, value in table.items() if name not in words})
+
+
+LANGUAGES = tuple(_read_languages())
+LANGUAGE_CODES = (*(language.code for language in LANGUAGES), "ja")
+_WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
+_COMMON = {
+    language.code: frozenset(" ".join(language.words[name] for name in ("common", "my", "people", "orders")).split())
+    for language in LANGUAGES
+}
+
+
+def find_language(text: str) -> Language | None:
+    """The language whose common words the text has most of; None if it has none of any."""
+    words = _WORD.findall(text.lower())
+    counts = [sum(word in _COMMON[language.code] for word in words) for language in LANGUAGES]
+    most = max(counts)
+    return LANGUAGES[counts.index(most)] if most else None
+
+
+# Compiling takes 15 ms for each language; only English, the first, is worth that at the start.
+assert LANGUAGES[0].patterns
