@@ -157,7 +157,7 @@ FAULTS = (
     Fault(
         "delivery",
         "dialects/history.py",
-        " or _is_open(step, len(messages)):",
+        " or _is_open(step[: len(messages) - turn_start], len(messages)):",
         ":",
         "A block is put between a tool call and its response, and the provider rejects the request.",
         ("tests/conversation/test_hand_over.py",),

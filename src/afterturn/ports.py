@@ -419,10 +419,13 @@ class Index(Protocol):
         """Returns the store's embedder, None before the first."""
 
     def unembedded(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> list[tuple[int, str]]:
-        """Returns (key, text) of active entries without a vector of this embedder, oldest first. Long texts are cut."""
+        """Returns (key, text) of active entries without a vector of this embedder, oldest first. Long texts are cut.
+
+        Recorded tool outputs get no vector: they are kept as evidence and not recalled.
+        """
 
     def waiting(self, tenant: str, embedder: EmbedderIdentity, *, space: str | None = None) -> int:
-        """Returns the number of active entries without a vector of this embedder, in one space or in all."""
+        """Returns the number of entries that `unembedded` would return without a limit, in one space or in all."""
 
     def has_abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity) -> bool:
         """Whether the space has vectors of embedders other than the store's, which is `embedder`."""

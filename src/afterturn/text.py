@@ -62,7 +62,7 @@ _ACKNOWLEDGEMENT_CHARS_MAX = 200
 
 def words(text: str) -> list[str]:
     """Returns the words in order, without case and accents, stop words included. A long text is cut."""
-    folded = _fold(text[:INDEXED_CHARS_MAX])
+    folded = fold(text[:INDEXED_CHARS_MAX])
     return (_PLAIN_WORD if folded.isascii() else _any_word()).findall(folded)
 
 
@@ -118,7 +118,7 @@ def content_hash(text: str) -> str:
     return blake2b(folded.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _fold(text: str) -> str:
+def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     # Twice: 𝐀 becomes a letter with a case only when decomposed, and folding gives İ a dot of its own.

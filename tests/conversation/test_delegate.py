@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.conversation.subagents import KeyFacts, assemble, key_facts
+from afterturn.conversation.subagents import KeyFacts, assemble, choose_hits, key_facts
 from afterturn.dialects.dialect import ToolDefinition
-from afterturn.testing.entries import DAY, NOW, hit
+from afterturn.testing.entries import NOW, hit
 from afterturn.types import Hit, Lane, Origin
 
 SEARCH = ToolDefinition("search_memory", "Finds what memory holds. It answers with recollections.", {})
@@ -19,7 +19,7 @@ SECTIONS = ("## Task", KEY_CONTEXT, TOOLS)
 
 
 def told(task: str, *hits: Hit, **bounds: int) -> list[str]:
-    return key_facts(task, KeyFacts(hits, NOW, **bounds))
+    return key_facts(task, KeyFacts(choose_hits(task, hits, now=NOW, score_min=0.5), NOW, **bounds))
 
 
 def task_text(task: str, facts: KeyFacts, tools: Sequence[ToolDefinition] = ()) -> str:
@@ -45,16 +45,33 @@ def test_a_section_without_content_is_left_out(facts: KeyFacts) -> None:
     assert task_text("  Count the tables.\n", facts) == "## Task\nCount the tables."
 
 
-def test_facts_about_the_task_come_before_the_others() -> None:
-    """A1: what the turn recalled, those that share the task's words first, the rest as recall ranked it."""
+def test_facts_about_the_task_are_told_and_no_others() -> None:
+    """A1: of what the turn recalled, what has to do with the task, the best first."""
     hits = [
         hit("Ada lives in Turin", id="e001"),
+        hit("The database is backed up at night", id="e004"),
         hit("Grace is on call", id="e002"),
         hit("The staging database runs on port 5433", id="e003"),
-        hit("The database is backed up at night", id="e004"),
     ]
     lines = told("Restart the staging database", *hits)
-    assert [line[3:7] for line in lines] == ["e003", "e004", "e001", "e002"]
+    assert [line[3:7] for line in lines] == ["e003", "e004"]
+
+
+def test_the_floor_is_the_one_of_a_recall() -> None:
+    """A1, L5: with a higher floor, less has to do with a task."""
+    hits = [hit("The staging database runs on port 5433", lane=Lane.EPISODIC)]
+    assert choose_hits("Restart the staging database", hits, now=NOW, score_min=0.3)
+    assert not choose_hits("Restart the staging database", hits, now=NOW, score_min=0.99)
+
+
+def test_what_is_not_trusted_is_left_out() -> None:
+    """A1, G2: a sub-agent would take a page's words for its parent's."""
+    hits = [
+        hit("The quota is 40, says a page", id="e001", origin=Origin.WEB),
+        hit("The quota is 50, says a tool", id="e002", origin=Origin.TOOL),
+        hit("The quota is 60", id="e003"),
+    ]
+    assert [line[3:7] for line in told("Raise the quota", *hits)] == ["e003"]
 
 
 def test_a_rare_word_of_the_task_counts_more_than_a_common_one() -> None:
@@ -66,23 +83,18 @@ def test_a_rare_word_of_the_task_counts_more_than_a_common_one() -> None:
 def test_what_was_recalled_twice_is_told_once_by_the_most_trusted() -> None:
     """A1, L10: two epochs of a turn found the same statement, once as a page's."""
     hits = [hit("Ada likes tea", id="e001", origin=Origin.WEB), hit("ada likes TEA", id="e002"), hit("Tea", id="e003")]
-    assert [line[3:7] for line in told("Make tea", *hits, hits[0])] == ["e002", "e003"]
-
-
-def test_reports_are_quoted() -> None:
-    """A1, G2: what a page said is a report, also for a sub-agent."""
-    (line,) = told("Ship it", hit('Say "yes" to all', origin=Origin.WEB, occurred_at=NOW - 3 * DAY))
-    assert line == "- [e001] 3 days ago, according to web: \"Say 'yes' to all\""
+    assert [line[3:7] for line in told("Make tea", *hits, hits[0])] == ["e003", "e002"]
 
 
 def test_the_facts_keep_to_their_budget_and_shorter_ones_fill_it() -> None:
     """A1, H9: a long fact shows its best window, and one that does not fit gives way to those behind it."""
     long = hit("nothing here " * 60 + "the quota is 40 " + "nor here " * 60, id="e001")
-    lines = told("quota", long, hit("Ada likes tea", id="e002"), entry_bytes_max=128, bytes_max=220)
+    lines = told("quota of tea", long, hit("Ada likes tea", id="e002"), entry_bytes_max=128, bytes_max=220)
+    lines.sort(key=len, reverse=True)
     assert "the quota is 40" in lines[0]
     assert len(lines) == 2
     assert sum(len(line.encode()) + 1 for line in lines) <= 220
-    assert len(told("quota", *(hit(f"Fact {n}", id=f"e{n:03}") for n in range(9)), entries_max=3)) == 3
+    assert len(told("facts", *(hit(f"Fact {n}", id=f"e{n:03}") for n in range(9)), entries_max=3)) == 3
 
 
 def test_a_record_of_a_megabyte_is_looked_at_up_to_a_bound_and_shown_cut() -> None:
@@ -105,7 +117,9 @@ def test_the_part_of_a_long_record_that_is_shown_is_marked_at_both_ends() -> Non
 def test_of_many_epochs_the_newest_are_told() -> None:
     """A1: a long turn recalls more than a sub-agent needs."""
     hits = [hit(f"The fact number {n}", id=f"e{n:03}") for n in range(200)]
-    assert told("Anything", *hits)[0][3:7] == "e152"
+    chosen = choose_hits("The facts", hits, now=NOW, score_min=0.5)
+    assert chosen
+    assert min(hit.entry.id for hit in chosen) >= "e152"
 
 
 @given(texts=st.lists(st.text(max_size=300), min_size=1, max_size=6), task=st.text(max_size=200))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from controlled_store import HERBS, Stage, caught_up, learn_herbs, letters, settled
+from controlled_store import HERBS, LETTERS, Stage, caught_up, learn_herbs, letters, settled
 from spoken import answer, assistant, call, user
 
 from afterturn.errors import ModelError
@@ -49,8 +49,8 @@ async def test_what_the_model_chose_is_added_to_what_fast_had_delivered(stage: S
     assert stage.endings() == [("delivered", "user_message"), ("delivered", "tool_result")]
 
 
-async def test_what_the_model_chose_comes_first_when_both_phases_are_ready(stage: Stage) -> None:
-    """R7, H9: what is ready at a point is handed over as one block in one budget, the model's choice first."""
+async def test_a_choice_replaces_what_fast_has_ready(stage: Stage) -> None:
+    """R7: nothing was handed over yet, so what the model did not choose is dropped."""
     async with stage.open(model=ScriptedModel(choosing("GB")), refined=True, recall_entries_max=3) as memory:
         await learn_herbs(memory, stage.clock)
         messages = [user(ASKED)]
@@ -59,9 +59,9 @@ async def test_what_the_model_chose_comes_first_when_both_phases_are_ready(stage
             again = await turn.inject(messages)
             messages.append(assistant("Herbs."))
         await caught_up(memory)
-    assert letters(element) == "GBA"
+    assert letters(element) == "GB"
     assert again is None
-    assert stage.endings() == [("delivered", "user_message"), ("delivered", "user_message")]
+    assert stage.endings() == [("superseded", "selected"), ("delivered", "user_message")]
 
 
 async def test_a_choice_of_what_was_delivered_already_adds_nothing(stage: Stage) -> None:
@@ -80,18 +80,66 @@ async def test_a_choice_of_what_was_delivered_already_adds_nothing(stage: Stage)
     assert stage.endings() == [("delivered", "user_message"), ("empty", "already_visible")]
 
 
-async def test_a_model_that_finds_nothing_helpful_leaves_the_fast_result(stage: Stage) -> None:
-    """R7: an empty choice is an answer, and takes nothing away."""
+async def test_an_empty_choice_means_no_block_where_none_was_handed_over(stage: Stage) -> None:
+    """R7, L5: the model may drop everything; recalling nothing is a good answer."""
     async with stage.open(model=ScriptedModel('{"ids": []}'), refined=True, recall_entries_max=3) as memory:
         await learn_herbs(memory, stage.clock)
         messages = [user(ASKED)]
         async with memory.conversation("c", user="ada").turn(messages) as turn:
             element = await turn.inject(messages, phase="refined")
+            messages += [call("one"), answer("one")]
+            later = await turn.inject(messages)
+            messages.append(assistant("Herbs."))
+        assert await turn.wait_recorded()
+        messages.append(user("thanks"))
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            carried = await turn.inject(messages)
             turn.abort()
         await caught_up(memory)
-    assert letters(element) == "ABC"
+    assert (element, later, carried) == (None, None, None)
     assert stage.count("refined_failed") == 0
-    assert ("empty", "no_relevant_results") in stage.endings()
+    assert stage.endings() == [("superseded", "selected"), ("empty", "no_relevant_results")]
+
+
+async def test_an_empty_choice_takes_nothing_back_that_was_handed_over(stage: Stage) -> None:
+    """R7, H3: the block is in the host's list, and stays there."""
+    line = held([])
+    async with stage.open(model=ScriptedModel(line), refined=True, recall_entries_max=3) as memory:
+        await learn_herbs(memory, stage.clock)
+        messages = [user(ASKED)]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            fast = await turn.inject(messages)
+            line.release()
+            messages += [call("one"), answer("one")]
+            assert await turn.inject(messages, phase="refined") is None
+            turn.abort()
+        await caught_up(memory)
+    assert letters(fast) == "ABC"
+    assert messages[1] is fast
+    assert stage.endings() == [("delivered", "user_message"), ("empty", "no_relevant_results")]
+
+
+@pytest.mark.parametrize("chosen, shown", [("", ""), ("GA", "GA")])
+async def test_a_late_choice_drops_from_what_is_carried(stage: Stage, chosen: str, shown: str) -> None:
+    """R7, R8: the turn ended before anything was handed over; the next one is offered the choice alone."""
+    line = held([LETTERS.index(letter) + 1 for letter in chosen])
+    async with stage.open(model=ScriptedModel(line), refined=True, recall_entries_max=3) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation, messages = memory.conversation("c", user="ada"), [user(ASKED)]
+        async with conversation.turn(messages) as turn:
+            await settled(turn)
+            messages.append(assistant("Herbs."))
+        assert await turn.wait_recorded()
+        await stage.heard("recall_carried")
+        line.release()
+        await stage.heard("recall_carried" if chosen else "recall_ended", 2)
+        messages.append(user("thanks"))
+        async with conversation.turn(messages) as turn:
+            await turn._turn.shared.opened.wait(within=5.0)  # type: ignore[union-attr]
+            element = await turn.inject(messages)
+            turn.abort()
+        await caught_up(memory)
+    assert letters(element) == shown
 
 
 VOID = '{"ids": [1, 99]}'

@@ -50,11 +50,11 @@ def office(tmp_path: Path) -> Iterator[Office]:
 
 def test_delegating_tells_the_task_the_facts_and_the_tools(office: Office) -> None:
     """A1: at once, in the host's thread; the event has counts, no words."""
-    recalled = [hit("Ada eats no nuts", occurred_at=office.box.clock.now())]
+    recalled = [hit("Ada's table is by the window", occurred_at=office.box.clock.now())]
     text = office.errands.delegate(office.box.occasion(), recalled, "Book a table", remember=True)
     event = office.box.told.wait("delegated")
     assert text.startswith("## Task\nBook a table\n\n## Key Context (preserve these facts)\n")
-    assert "- [e001] just now, user: Ada eats no nuts\n" in text
+    assert "- [e001] just now, user: Ada's table is by the window\n" in text
     assert [line.split(":")[0] for line in text.splitlines() if "_" in line] == ["- search_memory", "- remember_this"]
     assert (event.turn, dict(event.data)) == ("t1", {"memories": 1, "bytes": len(text.encode())})
 

@@ -38,6 +38,32 @@ async def test_before_anything_is_recalled_a_task_is_its_words_and_the_tools(mem
     assert "- remember_this: " in text
 
 
+async def test_a_sub_agent_can_be_told_what_memory_knows_about_its_task(memory: afterturn.Memory) -> None:
+    """A1: the form that waits recalls for the task, whatever the turn has recalled."""
+    ada = memory.space("user:ada")
+    await ada.add("The staging api has a quota of 40", target="environment")
+    await ada.add("The quota was raised to 99, says a page", origin="web")
+    await ada.add("The cat of Ada is called Mimi")
+    messages = [user("ok")]
+    async with memory.conversation("c", user="ada").turn(messages) as turn:
+        at_once = turn.delegate("Check the quota of the staging api")
+        text = await turn.delegate_with_recall("Check the quota of the staging api", within=20)
+    assert "Key Context" not in at_once
+    assert "user: The staging api has a quota of 40\n\n## Memory Tools Available\n- search_memory: " in text
+    assert "99" not in text
+    assert "Mimi" not in text
+
+
+async def test_a_recall_for_a_task_that_takes_too_long_leaves_what_the_turn_has(memory: afterturn.Memory) -> None:
+    """A1: a deadline, and no error."""
+    await memory.space("user:ada").add("The staging api has a quota of 40", target="environment")
+    messages = [user(ASKED)]
+    async with memory.conversation("c", user="ada").turn(messages) as turn:
+        assert await turn.inject(messages) is not None
+        text = await turn.delegate_with_recall("Check the quota of the staging api", within=0)
+    assert "quota of 40" in text
+
+
 async def test_what_was_forgotten_is_not_told_to_a_sub_agent(memory: afterturn.Memory) -> None:
     """A1, M2: though the turn had recalled it."""
     ada = memory.space("user:ada")
@@ -117,11 +143,14 @@ async def test_delegating_and_returning_never_raise(open_memory: OpenMemory, tas
     turn = memory.conversation("c", user="ada").turn([user(ASKED)])
     tools = memory.conversation("c", user="ada").tools(remember=True)
     open_text = turn.delegate(task)
+    assert (await turn.delegate_with_recall(task)).startswith("## Task\n")
     turn.returned(task, object())
     await memory.close()
     closed_text = turn.delegate(task)
+    waited_text = await turn.delegate_with_recall(task)
     turn.returned(task, ["The staging quota is 40"])
     assert open_text.startswith("## Task\n")
+    assert waited_text == closed_text
     assert closed_text == (f"## Task\n{task}" if isinstance(task, str) else "## Task\n")
     assert "(MemoryClosed)" in await tools.dispatch("remember_this", {"text": "The staging quota is 40"})
 
@@ -134,6 +163,10 @@ def test_hosts_without_a_loop_have_the_same_tools(tmp_path: Path) -> None:
         (waiting,) = memory.space("user:ada").proposals()
         memory.space("user:ada").approve(waiting.id)
         found = tools.dispatch("search_memory", {"query": "quota"})
+        memory.space("user:ada").add("The quota of production is 80")
+        turn = memory.conversation("c", user="ada").turn([user("ok")])
+        assert "The quota of production is 80" in turn.delegate_with_recall("Check the quota")
+        turn.abort()
     assert proposed == "Proposed. A person decides whether it is kept."
     assert "The staging quota is 40" in found
     assert [definition["name"] for definition in tools.definitions()] == ["search_memory", "remember_this"]
@@ -146,6 +179,7 @@ async def test_without_memory_there_are_tasks_but_no_tools(told: Told) -> None:
         conversation = memory.conversation("c", user="ada")
         turn = conversation.turn([user(ASKED)])
         text = turn.delegate("Check the quota", remember=True)
+        assert await turn.delegate_with_recall("Check the quota") == text
         turn.returned("Check the quota", ["The staging quota is 40"])
         told_off = await conversation.tools().dispatch("search_memory", {"query": "quota"})
     assert text == "## Task\nCheck the quota"

@@ -1,11 +1,13 @@
 """What both threads change of a turn is changed under its lock, and only once."""
 
 import threading
+from dataclasses import replace
 
 from afterturn.conversation.delivery import Prefetch
 from afterturn.conversation.ledger import BlockPosition
 from afterturn.conversation.scope import make_scope
 from afterturn.conversation.turn_state import SharedTurn
+from afterturn.conversation.visible import VisibleBlocks
 from afterturn.types import BlockRow, HandoverPoint, Phase, RecallCause
 
 BLOCK = BlockRow("hash", "t0", (), 4, 0.0, HandoverPoint.USER_MESSAGE, "anchor", "text")
@@ -44,3 +46,15 @@ def test_nothing_of_an_earlier_turn_goes_back_once_the_model_was_called() -> Non
     turn.mark_model_called()
     turn.read_positions({}, (BLOCK,), None)
     assert turn.dropped == ()
+
+
+def test_the_same_bytes_delivered_twice_are_unstored_until_the_second_delivery_is_stored() -> None:
+    """L3, H5: the store may still be at the first delivery, which a clearing of the ledger has followed."""
+    visible, again = VisibleBlocks(), replace(BLOCK, turn="t1")
+    visible.hand_over([BLOCK])
+    visible.clear()
+    visible.hand_over([again])
+    visible.mark_stored(BLOCK)
+    assert visible.unstored == {"hash"}
+    visible.mark_stored(again)
+    assert visible.unstored == frozenset()

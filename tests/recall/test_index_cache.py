@@ -19,7 +19,7 @@ from afterturn.recall.index.space_index import SpaceIndex
 from afterturn.recall.query import read_query
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.text import read_words
-from afterturn.types import Lane, Scope, Selector
+from afterturn.types import Lane, Origin, Scope, Selector
 
 ADA = "user:ada"
 EMBEDDER = HashingEmbedder()
@@ -442,3 +442,17 @@ def test_up_to_sixty_four_may_wait_for_their_vectors(library, cache, missing, co
     library.embed(EMBEDDER)
     library.add_all([f"blue sea {number}" for number in range(missing)])
     assert library.read(lambda unit: cache.find(unit, "default", ADA).complete) is complete
+
+
+def test_tool_outputs_take_no_place_of_others(library):
+    """C6: they match better and are many, but an index returns none of them, and is complete without their vectors."""
+    library.add_all([f"the apple pie number {number} is red" for number in range(4)])
+    for number in range(300):
+        library.add(f"red apple {number}", conversation="talk", position=number, origin=Origin.TOOL)
+    library.embed(EMBEDDER)
+    cache = IndexCache(EMBEDDER.identity, 16 * MEGABYTE)
+    shelve(library, cache)
+    for lane in (None, Lane.LONG_TERM):
+        assert len(ask(library, cache, "red apple", lane=lane)) == 4
+    assert ask(library, cache, "red apple", lane=Lane.EPISODIC) == []
+    assert library.read(lambda unit: cache.find(unit, "default", ADA)).complete

@@ -1,4 +1,4 @@
-"""The scripted model: its replies, the calls it keeps, and the end of its script."""
+"""The scripted model: its replies, the calls it keeps, and the end of its script. The selecting model: its choice."""
 
 import asyncio
 import json
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from afterturn.ports import ChatModel
-from afterturn.testing import Held, ScriptedModel, call_tools
+from afterturn.recall.rerank import Manifest, prompt
+from afterturn.testing import Held, ScriptedModel, SelectingModel, call_tools
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -92,3 +93,17 @@ async def test_the_wanted_form_of_an_answer_is_kept_with_the_call() -> None:
     model = ScriptedModel("{}")
     await model.complete(HELLO, schema={"type": "object"})
     assert model.calls[0].schema == {"type": "object"}
+
+
+def test_a_selecting_model_chooses_among_the_lines_that_it_is_shown():
+    """R7: the answer names memories by their numbers in the list."""
+    shown = Manifest("[1] episodic, today, user: It rains.\n[2] long_term, 3 days ago, user: I moved to Ghent.", ())
+    asked: list[list[str]] = []
+
+    def choose(lines: list[str]) -> list[int]:
+        asked.append([*lines])
+        return [at for at, line in enumerate(lines) if "Ghent" in line]
+
+    answer = asyncio.run(SelectingModel(choose).complete(prompt("Where do I live?", shown, entries_max=5)))
+    assert json.loads(answer["content"]) == {"ids": [2]}
+    assert asked == [["episodic, today, user: It rains.", "long_term, 3 days ago, user: I moved to Ghent."]]

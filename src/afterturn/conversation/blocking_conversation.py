@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from types import TracebackType
@@ -20,6 +21,8 @@ from afterturn.errors import AfterturnError
 from afterturn.prompt.compaction import Compacted
 from afterturn.runtime.bridge import BlockingFacade
 from afterturn.types import Scalar
+
+logger = logging.getLogger("afterturn")
 
 
 class Turn(TurnVerbs):
@@ -40,6 +43,20 @@ class Turn(TurnVerbs):
         """`block_now`, waiting as `inject` does."""
         self._wait(None, within, phase)
         return self.block_now()
+
+    def delegate_with_recall(self, task: str, *, remember: bool = False, within: float | None = None) -> str:
+        """As `delegate`, with what memory knows about the task, whether this turn has recalled it or not.
+
+        Waits for that up to `within` seconds (default: `recall_timeout`), then uses what the turn has recalled. Never
+        raises.
+        """
+        asked, answer = self._recall_for(task, within), None
+        if asked is not None:
+            try:
+                answer = self._core.loop.wait(asked)
+            except AfterturnError:
+                logger.warning("a task was delegated without a recall, because memory is closing")
+        return self._delegate_with(task, answer, remember=remember)
 
     def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> Dialect | None:
         wait = self._find_wait(messages, within, phase)

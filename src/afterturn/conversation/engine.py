@@ -72,6 +72,7 @@ from afterturn.types import (
 from afterturn.validation import check_limit, check_name, check_space
 
 if TYPE_CHECKING:
+    from afterturn.runtime.loop_thread import LoopThread
     from afterturn.services import Services
 
 logger = logging.getLogger("afterturn")
@@ -128,6 +129,10 @@ class ConversationEngine:
         return self._services.clock
 
     @property
+    def loop(self) -> LoopThread:
+        return self._services.loop
+
+    @property
     def subagents(self) -> Subagents:
         return self._services.subagents
 
@@ -148,11 +153,12 @@ class ConversationEngine:
         recall: bool = True,
     ) -> HostTurn:
         """Starts a turn and its recall. Does no I/O and parses nothing: one shallow copy, one post."""
-        turn = self._new_turn(scope, turn_id, speaker)
+        copied = list(messages)
+        turn = self._new_turn(scope, turn_id, speaker, messages=copied)
         if (carried := self._prefetcher.find_at_hand(scope)) is not None:
             # For hosts that never wait: their first step comes before anything could be read.
             self._slot.open_for(turn.shared, carried)
-        self._post(self._start, turn, list(messages), recall=recall)
+        self._post(self._start, turn, copied, recall=recall)
         return turn
 
     def start_epoch(self, turn: HostTurn, text: str, cause: RecallCause) -> None:
@@ -282,6 +288,7 @@ class ConversationEngine:
         turn_id: str | None,
         speaker: str | None,
         *,
+        messages: Sequence[object] = (),
         durable: bool = False,
         resumed: TurnRow | None = None,
     ) -> HostTurn:
@@ -296,7 +303,7 @@ class ConversationEngine:
             user_hash="" if resumed is None else resumed.user_hash,
             forgets_before=self._services.forgets.get(scope.tenant, 0),
         )
-        return HostTurn(shared, loop)
+        return HostTurn(shared, loop, BlockPosition(len(messages) - 1, messages[-1]) if messages else None)
 
     # ---------------------------------------------------------------- A turn begins.
 
@@ -310,7 +317,7 @@ class ConversationEngine:
         if turn_id is not None:
             check_name(turn_id, "turn id")
             self._check_open(turn_id, await self._log.find_turn(turn_id))
-        turn = self._new_turn(scope, turn_id, speaker, durable=True)
+        turn = self._new_turn(scope, turn_id, speaker, messages=messages, durable=True)
         self._start(turn, messages)
         if await turn.shared.opened.wait(within=self.config.recall_timeout) and self._services.has_store:
             await turn.shared.stored.wait(within=self.config.busy_timeout + 1.0)
@@ -555,11 +562,11 @@ class ConversationEngine:
         for row in rows:
             task = self._log.add_block(row)
             if task is not None:
-                task.add_done_callback(functools.partial(self._block_stored, row.hash))
+                task.add_done_callback(functools.partial(self._block_stored, row))
         self._warn_of_share(turn)
 
-    def _block_stored(self, hash: str, task: asyncio.Task[None]) -> None:
-        self._visible.mark_stored(hash)
+    def _block_stored(self, row: BlockRow, task: asyncio.Task[None]) -> None:
+        self._visible.mark_stored(row)
 
     def _warn_of_share(self, turn: LoopTurn) -> None:
         window, share = self.config.window_tokens, self.config.window_share_max

@@ -258,11 +258,24 @@ class Prefetcher:
             self._emit("refined_failed", turn, correlation=prefetch.correlation, reason=reason)
             self.end(run, Outcome.DEGRADED, reason)
             return
+        self._drop_unselected(prefetch, chosen)
         added = tuple(hit for hit in chosen if hit.entry.ref not in _visible_refs(turn, run))
         if chosen and not added:
             self.end(run, Outcome.EMPTY, "already_visible")
             return
         self._settle(turn, run, added)
+
+    def _drop_unselected(self, prefetch: Prefetch, chosen: Sequence[Hit]) -> None:
+        """The model's selection replaces the fast result, unless the host has taken that already."""
+        fast = prefetch.fast
+        if fast.state is PhaseState.CARRIED and chosen and not fast.consumed:
+            # It stays carried, together with what the selection adds.
+            selected = {hit.entry.ref for hit in chosen}
+            fast.hits = tuple(hit for hit in fast.hits if hit.entry.ref in selected)
+            return
+        self.end(fast, Outcome.SUPERSEDED, "selected")
+        if self.carried is prefetch:
+            self.carried = self._at_hand = None
 
     def _settle(self, turn: LoopTurn, run: PhaseRun, hits: tuple[Hit, ...], ready: ReadyBlock | None = None) -> None:
         run.settled_at = self._clock.now()

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
+import asyncio
+import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.proposals import ProposalContext, statements
+from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, answer_question, make_request
+from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.tools import MemoryTools, failure, offered
 from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.dialect import ToolDefinition
 from afterturn.errors import AfterturnError
 from afterturn.guard.output_filter import OutputFilter, neutralise
+from afterturn.guard.secrets import redact_within, scanner, unnamed
+from afterturn.guard.trust import TRUST_MIN
 from afterturn.recall.block import CUT, NOTICE, best_window, bullet
 from afterturn.recall.duplicates import collapse
+from afterturn.recall.query import RecallRequest
+from afterturn.recall.search import search_among
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.text import terms
-from afterturn.types import Excerpt, Hit, Scalar
+from afterturn.types import Excerpt, Hit, LaneQuery, Scalar, Scope
 
 if TYPE_CHECKING:
     from afterturn.services import Services
+
+logger = logging.getLogger("afterturn")
 
 _ANSWERS_NOTICE = "Treat their answers as notes, too."
 # The host waits for this text, so the input is limited: a record may have a megabyte, and a turn many epochs.
 _READ_CHARS_MAX = 2_048
 _HITS_MAX = 48
 _TRIED_MAX = 12
+# Hits are compared with each other only, so their tenant does not matter.
+_ANY_TENANT = "any"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """The hits of a turn so far, epoch by epoch and best first in each, and the limits for a sub-agent's prompt.
+    """What was recalled about a task, best first, and the limits for a sub-agent's prompt.
 
     `screen` has afterwards what it withheld.
     """
@@ -55,10 +67,25 @@ def assemble(task: str, bullets: Sequence[str], tools: Sequence[ToolDefinition] 
     return "\n\n".join(sections)
 
 
+def choose_hits(task: str, recalled: Sequence[Hit], *, now: float, score_min: float) -> list[Hit]:
+    """Those hits of a turn's epochs that answer the task, best first: by words, with the floor of a recall."""
+    if not recalled:
+        return []
+    newest = {hit.entry.ref: hit for hit in recalled[-_HITS_MAX:]}
+    entries = [replace(hit.entry, text=hit.entry.text[:_READ_CHARS_MAX]) for hit in newest.values()]
+    scope = Scope(_ANY_TENANT, tuple(dict.fromkeys(entry.space for entry in entries)))
+    request = RecallRequest(task[:_READ_CHARS_MAX], LaneQuery(scope, now), limit=_TRIED_MAX, score_min=score_min)
+    return [newest[hit.entry.ref] for hit in search_among(request, entries).hits]
+
+
 def key_facts(task: str, facts: KeyFacts) -> list[str]:
-    """One line per fact, as in a block. A fact that is too long for the rest of the budget is skipped."""
+    """One line per fact, as in a block. A fact that is too long for the rest of the budget is skipped.
+
+    Untrusted facts are left out: a sub-agent would take them for instructions of its parent.
+    """
     wanted = terms(task[:_READ_CHARS_MAX])
-    ranked, _ = collapse(_by_overlap(facts.hits[-_HITS_MAX:], wanted)[:_TRIED_MAX])
+    trusted = [hit for hit in facts.hits if hit.entry.trust >= TRUST_MIN]
+    ranked, _ = collapse(trusted[:_TRIED_MAX])
     lines: list[str] = []
     room = facts.bytes_max
     for hit in ranked:
@@ -80,18 +107,6 @@ def _window(text: str, wanted: Sequence[str], bytes_max: int) -> str:
     return window if window.endswith(CUT) else window + CUT
 
 
-def _by_overlap(hits: Sequence[Hit], wanted: Sequence[str]) -> list[Hit]:
-    """Sorts hits by the words that they share with the task. Words that few hits contain count more."""
-    asked = frozenset(wanted)
-    shared = [asked.intersection(terms(hit.entry.text[:_READ_CHARS_MAX])) for hit in hits]
-    frequencies = Counter(term for found in shared for term in found)
-    weights = {term: math.log1p(len(hits) / count) for term, count in frequencies.items()}
-    # fsum: a set has no order, and a sum that depends on it would differ between processes.
-    scores = [math.fsum(weights[term] for term in found) for found in shared]
-    order = sorted(range(len(hits)), key=lambda at: (-scores[at], at))
-    return [hits[at] for at in order]
-
-
 def _tool_line(tool: ToolDefinition) -> str:
     """The first sentence of the description. The model gets the rest with the tool's schema."""
     summary = neutralise(tool.description).split(". ")[0].rstrip(".")
@@ -107,20 +122,52 @@ class Subagents:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    def delegate(self, context: ProposalContext, recalled: Sequence[Hit], task: str, *, remember: bool) -> str:
-        """The prompt of the task. A sub-agent gets no block, so the prompt contains all that it needs to know."""
+    def delegate(
+        self,
+        context: ProposalContext,
+        recalled: Sequence[Hit],
+        task: str,
+        *,
+        remember: bool,
+        answer: Sequence[Hit] | None = None,
+    ) -> str:
+        """The prompt of the task. A sub-agent gets no block, so the prompt contains all that it needs to know.
+
+        The facts are the `answer` of `recall_for`, or else those of the turn's `recalled` hits that concern the task.
+        """
         if not self._services.has_store:
             return assemble(task, ())
-        config = self._services.config
+        config, now = self._services.config, self._services.clock.now()
         screen = OutputFilter(scanning=config.scanning)
-        facts = KeyFacts(recalled, self._services.clock.now(), entry_bytes_max=config.entry_bytes_max, screen=screen)
-        bullets = key_facts(task, facts)
+        if answer is None:
+            answer = choose_hits(task, recalled, now=now, score_min=config.recall_score_min)
+        bullets = key_facts(task, KeyFacts(answer, now, entry_bytes_max=config.entry_bytes_max, screen=screen))
         text = assemble(task, bullets, offered(remember=remember))
         size: dict[str, Scalar] = {"memories": len(bullets), "bytes": len(text.encode())}
         self._services.loop.post(self._emit, context, "delegated", size)
         for ref, reason in screen.withheld.items():
             self._services.loop.post(self._emit, context, "withheld", {"memory": ref, "reason": reason})
         return text
+
+    async def recall_for(self, scope: ConversationScope, task: str, *, within: float | None) -> list[Hit] | None:
+        """What a turn would recall for the task, best first. None if memory fails or takes longer than `within`.
+
+        Runs on memory's loop.
+        """
+        services, config = self._services, self._services.config
+        if not services.has_store:
+            return None
+        text = redact_within(task, QUESTION_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text
+        request = make_request(text, scope, Ledger(), config)
+        request = request.asked(now=services.clock.now(), correlation=services.ids.new())
+        try:
+            async with asyncio.timeout(config.recall_timeout if within is None else within):
+                work = functools.partial(answer_question, config=config)
+                answer, _ = await services.recall_client.ask(request, work)
+        except Exception as error:  # the boundary: the task is delegated without the facts that could not be found
+            logger.warning("nothing was recalled for a sub-agent's task", exc_info=error)
+            return None
+        return list(answer.hits)
 
     def returned(self, context: ProposalContext, task: str, result: object) -> None:
         """Proposes what the sub-agent's answer states. The answer is read now, because the host may change it later."""

@@ -8,23 +8,23 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Coroutine, MutableSequence, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from afterturn.conversation.delivery import BETWEEN, Injection, PhaseRun, insert_block
 from afterturn.conversation.engine import ConversationEngine
 from afterturn.conversation.ledger import BlockPosition, end_anchor
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.subagents import assemble
-from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages
+from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages, find_index
 from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import find_point
-from afterturn.errors import ForkedProcess, InvalidInput, MemoryClosed
+from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput, MemoryClosed
 from afterturn.guard.secrets import redact_within, scanner
-from afterturn.types import HandoverPoint, Phase, RecallCause
+from afterturn.types import HandoverPoint, Hit, Phase, RecallCause
 
 logger = logging.getLogger("afterturn")
 
@@ -126,7 +126,7 @@ class TurnVerbs:
         if self._core.has_nothing_for(turn, messages):
             return None
         dialect = dialect or _detect(turn, messages)
-        point = find_point(dialect, messages) if dialect is not None else None
+        point = _find_point(turn, dialect, messages) if dialect is not None else None
         if dialect is None or point is None:
             return None
         put_back = self._core.restore_blocks(turn, dialect, messages)
@@ -188,16 +188,30 @@ class TurnVerbs:
     def delegate(self, task: str, *, remember: bool = False) -> str:
         """The prompt for a sub-agent: the task, what this turn has recalled about it, and its memory tools.
 
-        With `remember` the sub-agent may propose memories. Never waits.
+        Leaves out what has nothing to do with the task, and what is not trusted. With `remember` the sub-agent may
+        propose memories. Never waits; `delegate_with_recall` does.
         """
-        return self._delegate(task, remember=remember) or assemble(task if isinstance(task, str) else "", ())
+        return self._delegate_with(task, None, remember=remember)
+
+    def _delegate_with(self, task: str, answer: Sequence[Hit] | None, *, remember: bool) -> str:
+        written = self._delegate(task, answer, remember=remember)
+        return written or assemble(task if isinstance(task, str) else "", ())
 
     @never_raises
-    def _delegate(self, task: str, *, remember: bool) -> str | None:
+    def _delegate(self, task: str, answer: Sequence[Hit] | None, *, remember: bool) -> str | None:
         turn = self._turn
         if turn is None:
             return None
-        return self._core.subagents.delegate(proposal_context(turn), turn.loop.recalled, task, remember=remember)
+        context = proposal_context(turn)
+        return self._core.subagents.delegate(context, turn.loop.recalled, task, remember=remember, answer=answer)
+
+    @never_raises
+    def _recall_for(self, task: str, within: float | None) -> Coroutine[Any, Any, list[Hit] | None] | None:
+        """The recall that `delegate_with_recall` waits for, to be run on memory's loop."""
+        if self._turn is None or not isinstance(task, str) or self._core.is_on_loop:
+            return None
+        seconds = None if within is None else _bounded(within)
+        return self._core.subagents.recall_for(self._turn.scope, task, within=seconds)
 
     @never_raises
     def returned(self, task: str, result: object) -> None:
@@ -264,7 +278,7 @@ class TurnVerbs:
         if by_grace and (self._core.config.grace == 0 or prefetch.epoch in turn.waited_epochs):
             return None
         dialect = _detect(turn, messages) if messages is not None else None
-        if messages is not None and (dialect is None or find_point(dialect, messages) is None):
+        if messages is not None and (dialect is None or _find_point(turn, dialect, messages) is None):
             return None
         if within is not None:
             return Wait(run, _bounded(within), dialect)
@@ -309,6 +323,20 @@ class Turn(TurnVerbs):
         """`block_now`, waiting as `inject` does."""
         await self._wait(None, within, phase)
         return self.block_now()
+
+    async def delegate_with_recall(self, task: str, *, remember: bool = False, within: float | None = None) -> str:
+        """As `delegate`, with what memory knows about the task, whether this turn has recalled it or not.
+
+        Waits for that up to `within` seconds (default: `recall_timeout`), then uses what the turn has recalled. Never
+        raises.
+        """
+        asked, answer = self._recall_for(task, within), None
+        if asked is not None:
+            try:
+                answer = await self._core.loop.run(asked)
+            except AfterturnError:
+                logger.warning("a task was delegated without a recall, because memory is closing")
+        return self._delegate_with(task, answer, remember=remember)
 
     async def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> Dialect | None:
         wait = self._find_wait(messages, within, phase)
@@ -358,3 +386,23 @@ def _detect(turn: HostTurn, messages: Sequence[object]) -> Dialect | None:
     newest = list(islice(reversed(messages), NEWEST_EXAMINED))[::-1]
     opened = turn.shared.opened.peek()
     return find_dialect(newest) if opened is None else follow_dialect(opened.dialect, newest)
+
+
+def _find_point(turn: HostTurn, dialect: Dialect, messages: Sequence[object]) -> HandoverPoint | None:
+    """Where a block may be added. A call that an earlier turn left without a response does not stop it."""
+    point = find_point(dialect, messages)
+    if point is not None or turn.began_at is None:
+        return point
+    index = find_index(messages, turn.began_at)
+    if index is None and turn.began_at.index < len(messages):
+        # A host that rebuilds its list has another object there, which says the same.
+        index = turn.began_at.index
+        if dialect.read(messages[index]) != dialect.read(turn.began_at.element):
+            return None
+    while index is not None and index >= 0:
+        element = dialect.read(messages[index])
+        if element is None or element.role != "system":
+            is_user = element is not None and element.role == "user"
+            return find_point(dialect, messages, turn_start=index) if is_user else None
+        index -= 1
+    return None

@@ -204,12 +204,13 @@ class LoopTurn:
 class HostTurn:
     """A turn as its host's calls see it. Only they write here.
 
-    `user` replaces the opened turn's position once a block was merged into the user's message. `waited_epochs` are
-    those for which the grace was spent.
+    `began_at` is the last element of the list that the turn began with. `user` replaces the opened turn's position once
+    a block was merged into the user's message. `waited_epochs` are those for which the grace was spent.
     """
 
     shared: SharedTurn
     loop: LoopTurn
+    began_at: BlockPosition | None = None
     cues: int = 0
     user: BlockPosition | None = None
     waited_epochs: set[int] = field(default_factory=set)
@@ -246,17 +247,17 @@ def copy_messages(messages: Sequence[object], turn: HostTurn) -> TurnMessages:
     From its user message on where that is still the same object; all of them when the host has rebuilt its list.
     """
     user = turn.user_position
-    found = _find_index(messages, user) if user is not None else None
+    found = find_index(messages, user) if user is not None else None
     copied = [_copied(message, COPIED_LEVELS_MAX) for message in itertools.islice(messages, found or 0, None)]
     return TurnMessages(copied, found is not None)
 
 
-def _find_index(messages: Sequence[object], user: BlockPosition) -> int | None:
+def find_index(messages: Sequence[object], position: BlockPosition) -> int | None:
     """Where the same object is now: usually where it was, else searched for from the end."""
-    if user.holds(messages):
-        return user.index
+    if position.holds(messages):
+        return position.index
     searched = range(len(messages) - 1, max(-1, len(messages) - 1 - SEARCHED_MAX), -1)
-    return next((at for at in searched if messages[at] is user.element), None)
+    return next((at for at in searched if messages[at] is position.element), None)
 
 
 def _copied(value: object, levels: int) -> object:

@@ -25,7 +25,7 @@ class VisibleBlocks:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._blocks: dict[str, BlockRow] = {}
-        self._unstored: set[str] = set()
+        self._unstored: dict[str, BlockRow] = {}
 
     @property
     def blocks(self) -> Mapping[str, BlockRow]:
@@ -54,17 +54,20 @@ class VisibleBlocks:
     def hand_over(self, rows: Sequence[BlockRow]) -> None:
         """These are being added to the host's messages."""
         with self._lock:
-            self._unstored.update(row.hash for row in rows)
-            self._blocks.update({row.hash: row for row in rows})
+            delivered = {row.hash: row for row in rows}
+            self._unstored.update(delivered)
+            self._blocks.update(delivered)
 
-    def mark_stored(self, hash: str) -> None:
+    def mark_stored(self, row: BlockRow) -> None:
+        """The same bytes may have been delivered again since: then the later delivery is still to be stored."""
         with self._lock:
-            self._unstored.discard(hash)
+            if self._unstored.get(row.hash) is row:
+                del self._unstored[row.hash]
 
     def clear(self, *, still: Collection[str] = ()) -> list[BlockRow]:
         """The model no longer sees any block except those with the hashes `still`; returns the rows of these."""
         with self._lock:
-            self._unstored.intersection_update(still)
+            self._unstored = {hash: row for hash, row in self._unstored.items() if hash in still}
             for row in list(self._blocks.values()):
                 if row.hash not in still:
                     self._blocks[row.hash] = replace(row, in_sight=False, text="", refs=())

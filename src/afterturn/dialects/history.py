@@ -83,14 +83,15 @@ def _is_waiting(calls: Sequence[str], answers: Sequence[str]) -> bool:
     return bool(Counter(calls) - Counter(answers))
 
 
-def find_point(dialect: Dialect, messages: Sequence[object]) -> HandoverPoint | None:
+def find_point(dialect: Dialect, messages: Sequence[object], *, turn_start: int = 0) -> HandoverPoint | None:
     """Where a block may be appended now: after a user's message, or after the responses to all calls.
 
-    Ignores system and developer messages at the end. None if an unknown element is there.
+    Ignores system and developer messages at the end. None if an unknown element is there. Calls before the index
+    `turn_start` belong to earlier turns: if one has no response, it was interrupted and will not get any.
     """
     step = _step(dialect, messages)
     last = next((element for element in step if element is None or element.role != "system"), None)
-    if last is None or last.role == "assistant" or _is_open(step, len(messages)):
+    if last is None or last.role == "assistant" or _is_open(step[: len(messages) - turn_start], len(messages)):
         return None
     return HandoverPoint.TOOL_RESULT if last.role == "tool" else HandoverPoint.USER_MESSAGE
 

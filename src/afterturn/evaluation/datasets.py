@@ -1,4 +1,7 @@
-"""Reads the files that can be evaluated: conversations with questions, labelled cases, utterances."""
+"""Reads the files that can be evaluated: conversations with questions, labelled cases, utterances.
+
+Everyday files are recognised here, and read by everyday_file.py.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from afterturn.errors import InvalidFile
+from afterturn.evaluation.everyday_file import Everyday, is_everyday, read_people
 
 _MONTHS = {
     name: number
@@ -126,11 +130,21 @@ class Dataset:
 
 def read_dataset(path: Path) -> Dataset:
     """Reads a JSON file, compressed or not. Raises InvalidFile if it has no conversations with questions."""
+    return _dataset(path, _document(path))
+
+
+def _document(path: Path) -> Any:
     try:
         raw = path.read_bytes()
-        content = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        return json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
+        raise InvalidFile(f"{path} cannot be read as JSON: {error!r}. See docs/evaluation.md.") from error
+
+
+def _dataset(path: Path, content: Any) -> Dataset:
+    try:
         talks = tuple(_talk(value) for value in content if value["items"])
-    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InvalidFile(f"{path} has no conversations with questions: {error!r}. See docs/evaluation.md.") from error
     if not talks:
         raise InvalidFile(f"{path} has no conversation.")
@@ -326,20 +340,21 @@ class Sources:
     """The usable files. `skipped` are those that cannot be evaluated."""
 
     datasets: list[Dataset] = field(default_factory=list)
+    everyday: list[Everyday] = field(default_factory=list)
     utterances: list[Utterances] = field(default_factory=list)
     cases: list[Collection] = field(default_factory=list)
     skipped: list[Path] = field(default_factory=list)
 
 
 def find_sources(paths: Sequence[Path]) -> Sources:
-    """Raises InvalidFile if nothing in these paths can be evaluated."""
+    """Raises InvalidFile if nothing in these paths can be evaluated, or if a named everyday file has a fault."""
     sources = Sources()
     for path in paths:
         if not path.exists():
             raise InvalidFile(f"There is no file or folder {path}. Give one with conversations and questions.")
         for found in _walk(path) if path.is_dir() else [path]:
             _take(sources, found, named=found == path)
-    if not (sources.datasets or sources.cases):
+    if not (sources.datasets or sources.everyday or sources.cases):
         raise InvalidFile(
             f"Nothing in {', '.join(str(path) for path in paths)} can be evaluated. See docs/evaluation.md."
         )
@@ -359,25 +374,39 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def _take(sources: Sources, path: Path, *, named: bool) -> None:
+    """Skips a file that cannot be used. Raises InvalidFile for an everyday file that was named and has a fault."""
+    must_be_usable = False
     try:
         if path.is_dir():
             sources.cases.append(read_cases(path))
         elif path.suffix == ".jsonl":
             sources.utterances.append(read_utterances(path, named=named))
         else:
-            sources.datasets.append(_with_unique_name(read_dataset(path), path, sources.datasets))
+            content = _document(path)
+            must_be_usable = named and is_everyday(content)
+            _take_document(sources, path, content)
     except InvalidFile:
+        if must_be_usable:
+            raise
         sources.skipped.append(path)
 
 
-def _with_unique_name(dataset: Dataset, path: Path, others: Sequence[Dataset]) -> Dataset:
-    """Adds the folder's name, or else a number, to a name that is taken."""
+def _take_document(sources: Sources, path: Path, content: Any) -> None:
+    name = _unique_name(path, [*sources.datasets, *sources.everyday])
+    if is_everyday(content):
+        sources.everyday.append(Everyday(name, read_people(content, path)))
+    else:
+        sources.datasets.append(replace(_dataset(path, content), name=name))
+
+
+def _unique_name(path: Path, others: Sequence[Dataset | Everyday]) -> str:
+    """The name of the file; if that is taken, with the folder's name, or else with a number."""
     taken = {other.name for other in others}
     spellings = chain(
-        (dataset.name, f"{path.absolute().parent.name}/{dataset.name}"),
-        (f"{dataset.name} {number}" for number in count(2)),
+        (stem(path), f"{path.absolute().parent.name}/{stem(path)}"),
+        (f"{stem(path)} {number}" for number in count(2)),
     )
-    return replace(dataset, name=next(name for name in spellings if name not in taken))
+    return next(name for name in spellings if name not in taken)
 
 
 def read_utterances(path: Path, *, named: bool = True) -> Utterances:

@@ -118,9 +118,10 @@ B = 0.75
 
 
 class Bm25:
-    """A baseline: Okapi BM25 over stems without stop words; any word may match."""
+    """A baseline: Okapi BM25; any word may match. By default over stems, without stop words."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: Callable[[str], Sequence[str]] = terms) -> None:
+        self._words = words
         self._postings: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         self._lengths: list[int] = []
         self._length_total = 0
@@ -130,7 +131,7 @@ class Bm25:
             self._add(text)
 
     def _add(self, text: str) -> None:
-        found = terms(text)
+        found = self._words(text)
         for term, count in Counter(found).items():
             self._postings[term].append((len(self._lengths), count))
         self._lengths.append(len(found))
@@ -141,7 +142,7 @@ class Bm25:
         scores: defaultdict[int, float] = defaultdict(float)
         documents = len(self._lengths)
         mean = max(1.0, self._length_total / max(1, documents))
-        for term in dict.fromkeys(terms(question)):
+        for term in dict.fromkeys(self._words(question)):
             postings = self._postings.get(term, ())
             weight = math.log1p((documents - len(postings) + 0.5) / (len(postings) + 0.5))
             for at, count in postings:
@@ -174,20 +175,23 @@ _REF = re.compile(r"^- \[([0-9a-z]+)(?:\.\d+)?\]", re.MULTILINE)
 
 
 class EvalClock:
-    """The calendar time of the conversations, and real time for deadlines."""
+    """The calendar time of the conversations, which runs on from where it was set, and real time for deadlines."""
 
     def __init__(self) -> None:
         self._real = SystemClock()
-        self._now = self._real.now()
+        self._ahead = 0.0
 
     def now(self) -> float:
-        return self._now
+        return self._real.now() + self._ahead
 
     def monotonic(self) -> float:
         return self._real.monotonic()
 
     def set(self, at: float) -> None:
-        self._now = at
+        self._ahead = at - self._real.now()
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += seconds
 
 
 class MissingParts:

@@ -28,6 +28,18 @@ _CASES = {
     "cases right": "cases_right",
     "silence": "silence",
 }
+_EVERYDAY = {
+    "right": "right",
+    "first": "first",
+    "outdated leads": "outdated_leads",
+    "useful": "useful_share",
+    "silent": "silent",
+    "lines": "block_lines",
+    "tokens": "block_tokens",
+    "standing": "standing_lines",
+}
+# These counts are shown as "3/96".
+_OUT_OF = {"outdated_leads": "outdated_asked", "silent": "silent_asked"}
 _REPLIES = {"F1": "f1", "contains": "contains", "judged": "judged", "prompt tokens": "prompt_tokens"}
 _SURE = ("delivered", "recall@5", "recall@10", "f1", "judged")
 _ABOVE = ("delivered", "recall@10")
@@ -39,7 +51,7 @@ def as_text(evaluation: Evaluation) -> str:
     """A table for each data set, at most 100 columns wide."""
     parts = []
     for name, systems in evaluation.results.items():
-        title = f"{name}, embedder {evaluation.embedder}"
+        title = ", ".join([name, f"embedder {evaluation.embedder}", *systems.get(OURS, {}).get("conditions", ())])
         parts.append("\n".join([title, *_aligned(_table(systems)), *remarks(systems), *_missed(systems)]))
     return "\n\n".join(parts)
 
@@ -75,7 +87,7 @@ def _table(systems: Systems) -> list[list[str]]:
 
 def _rows(title: str, figures: Systems, columns: Mapping[str, str]) -> list[list[str]]:
     return [
-        [title, str(found["n"]), system, *(_number(name, found.get(name)) for name in columns.values())]
+        [title, str(found["n"]), system, *(_cell(found, name) for name in columns.values())]
         for system, found in figures.items()
     ]
 
@@ -83,7 +95,8 @@ def _rows(title: str, figures: Systems, columns: Mapping[str, str]) -> list[list
 def _columns(systems: Systems) -> dict[str, str]:
     """The columns of this kind of evaluation that at least one system has a figure for."""
     known = {name for found in systems.values() for name in found}
-    kind = _CASES if "must_include" in known else _REPLIES if "f1" in known else _RANKING
+    kinds = {"must_include": _CASES, "f1": _REPLIES, "outdated_leads": _EVERYDAY}
+    kind = next((columns for name, columns in kinds.items() if name in known), _RANKING)
     return {title: name for title, name in kind.items() if name in known}
 
 
@@ -91,23 +104,28 @@ def _parts(systems: Systems) -> Iterator[tuple[str, Systems]]:
     yield "all", {name: found for name, found in systems.items() if "n" in found}
     others = {name: found["without_adversarial"] for name, found in systems.items() if "without_adversarial" in found}
     yield "not adversarial", others
-    categories = dict.fromkeys(name for found in systems.values() for name in found.get("categories", ()))
-    for category in categories if len(categories) > 1 else ():
-        yield (
-            category,
-            {
-                name: found["categories"][category]
-                for name, found in systems.items()
-                if category in found.get("categories", ())
-            },
-        )
+    yield from _divided(systems, "categories")
+    yield from _divided(systems, "languages")
 
 
-def _number(name: str, value: float | None) -> str:
-    """None if a system gave no reply."""
+def _divided(systems: Systems, by: str) -> Iterator[tuple[str, Systems]]:
+    """The figures of each part, if there are several."""
+    names = dict.fromkeys(name for found in systems.values() for name in found.get(by, ()))
+    for name in names if len(names) > 1 else ():
+        yield name, {system: found[by][name] for system, found in systems.items() if name in found.get(by, ())}
+
+
+def _cell(found: Mapping[str, Any], name: str) -> str:
+    """ "-" if there is no such figure, such as the score of a system that gave no reply."""
+    value = found.get(name)
     if value is None:
         return "-"
-    return f"{value:.0f}" if name.endswith("_tokens") else f"{value:.3f}"
+    if name in _OUT_OF:
+        return f"{value}/{found[_OUT_OF[name]]}"
+    if isinstance(value, int):
+        return str(value)
+    digits = 0 if name.endswith("_tokens") else 1 if name.endswith("_lines") else 3
+    return f"{value:.{digits}f}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -7,15 +7,17 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
 
 from afterturn.config import Config
-from afterturn.errors import InvalidFile
+from afterturn.errors import InvalidFile, InvalidInput
 from afterturn.evaluation.answering import Answering, Asking, count_questions
 from afterturn.evaluation.datasets import Dataset, Sources, Utterances, find_sources
+from afterturn.evaluation.everyday import EverydayOptions, chosen_people, count_steps, examine_everyday
+from afterturn.evaluation.everyday_file import Person
 from afterturn.evaluation.examination import (
     OURS,
     QuestionScore,
@@ -77,25 +79,51 @@ class Evaluation:
 @dataclass(frozen=True, slots=True)
 class EvalOptions:
     """`limit` is the most questions per conversation; `alone` skips the baselines; `misses` is the number of reported
-    questions whose evidence was not delivered."""
+    questions whose evidence was not delivered.
+
+    `lived`, `user` and `selector` apply to everyday files: see EverydayOptions.
+    """
 
     embedder: str | None = None
     limit: int | None = None
     alone: bool = False
     misses: int = 0
+    lived: bool = False
+    user: str | None = None
+    selector: str | None = None
+
+    @property
+    def everyday(self) -> EverydayOptions:
+        return EverydayOptions(**asdict(self))
 
 
 def evaluate(paths: Sequence[Path], wanted: EvalOptions, progress: Progress = lambda done, total: None) -> Evaluation:
-    """Raises InvalidFile if nothing in `paths` can be evaluated."""
+    """Raises InvalidFile if nothing in `paths` can be evaluated, InvalidInput if an option does not fit them."""
     sources = find_sources(paths)
+    people = _people(sources, wanted)
     results: Results = {}
     with open_subject(wanted.embedder) as subject:
-        tally = _Tally(_steps(sources, subject.config, wanted.limit), progress)
+        steps = _steps(sources, subject.config, wanted.limit)
+        tally = _Tally(steps + sum(count_steps(some, wanted.everyday) for some in people.values()), progress)
         for dataset in sources.datasets:
             results[dataset.name] = _of_dataset(subject, dataset, sources.utterances, wanted, tally)
         for collection in sources.cases:
             results[collection.name] = Precision(subject, collection).examine(tally)
+        for name, some in people.items():
+            results[name] = examine_everyday(some, wanted.everyday, subject.faults, tally)
         return _evaluation(results, sources, subject)
+
+
+def _people(sources: Sources, wanted: EvalOptions) -> dict[str, list[Person]]:
+    """The people to examine, by the name of their file."""
+    if (wanted.lived or wanted.user or wanted.selector) and not sources.everyday:
+        raise InvalidInput("--lived, --user and --selector need an everyday file. See docs/evaluation.md.")
+    chosen = {everyday.name: chosen_people(everyday, wanted.everyday) for everyday in sources.everyday}
+    found = {name: people for name, people in chosen.items() if any(person.questions for person in people)}
+    if sources.everyday and not found:
+        names = ", ".join(person.name for everyday in sources.everyday for person in everyday.people)
+        raise InvalidInput(f"Nobody called {wanted.user!r} has questions in these files. There are: {names}.")
+    return found
 
 
 def answer(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from afterturn.errors import DeadlineExceeded
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+
+def _never_stop() -> None:
+    """For callers that have no deadline."""
+
+
 VECTORS = "vectors"
 # If the query admits none of this many of the best rows, SQL finds the others faster.
 _RESOLVED_MAX = 1024
@@ -54,6 +60,8 @@ def search(unit: Unit, request: RecallRequest, cache: IndexCache | None = None) 
         return SearchResults(request.text, (), correlation=request.correlation)
     tenant, lanes, missing = request.scope.tenant, request.searched_lanes, []
     searchers: dict[str, IndexSearcher] = {}
+    # Indexes in memory do not return tool outputs.
+    cache = None if request.admitted.evidence else cache
     for space in dict.fromkeys(request.scope.spaces) if cache is not None else ():
         with _Tolerated(VECTORS, request):
             searcher = cache.find(unit, tenant, space) if cache is not None else None
@@ -194,24 +202,32 @@ def _results(request: RecallRequest, hits: Iterable[Hit], missing: Sequence[str]
 
 def search_as_of(unit: Unit, request: RecallRequest, at: float) -> SearchResults:
     """Searches what was known at `at`, with the frequencies of that time. Reads every entry, by words alone."""
-    _, asked = read_words(request.text)
-    if not asked:
-        return SearchResults(request.text, (), correlation=request.correlation)
-    missing = [VECTORS]
+    missing: list[str] = []
     lane_query = request.admitted._replace(now=at)
-    known: dict[int, Entry] = {}
-    keys = itertools.count(0, -1)
+    known: list[Entry] = []
     for lane in request.searched_lanes:
         missing.append(lane.value)
         with _Tolerated(lane.value, request):
             for entry in unit.memories.known_at(lane_query._replace(lane=lane), at):
                 unit.check()
-                known[next(keys)] = entry
+                known.append(entry)
             missing.remove(lane.value)
-    entries = [indexed_entry(key, entry, terms(entry.text)) for key, entry in known.items()]
-    scorer = LexicalScorer(lane_query, _query_as_of(asked, entries), _newer_as_of(known))
-    rows = scorer.score_all(entries, Neighbours(entries), unit.check)
-    return _results(request, [row.hit(known[row.key]) for row in rows if row.share], missing)
+    found = search_among(request._replace(admitted=lane_query), known, unit.check)
+    return replace(found, missing=(*found.missing, *missing))
+
+
+def search_among(
+    request: RecallRequest, known: Sequence[Entry], check: Callable[[], None] = _never_stop
+) -> SearchResults:
+    """Answers a question from the entries in `known`, with their frequencies, by words alone."""
+    _, asked = read_words(request.text)
+    if not asked:
+        return SearchResults(request.text, (), correlation=request.correlation)
+    by_key = dict(zip(itertools.count(0, -1), known, strict=False))
+    entries = [indexed_entry(key, entry, terms(entry.text)) for key, entry in by_key.items()]
+    scorer = LexicalScorer(request.admitted, _query_as_of(asked, entries), _newer_as_of(by_key))
+    rows = scorer.score_all(entries, Neighbours(entries), check)
+    return _results(request, [row.hit(by_key[row.key]) for row in rows if row.share], [VECTORS])
 
 
 def _newer_as_of(known: dict[int, Entry]) -> dict[int, int]:

@@ -7,4 +7,5 @@ from afterturn.testing.hashing import HashingEmbedder as HashingEmbedder
 from afterturn.testing.model import Held as Held
 from afterturn.testing.model import ModelCall as ModelCall
 from afterturn.testing.model import ScriptedModel as ScriptedModel
+from afterturn.testing.model import SelectingModel as SelectingModel
 from afterturn.testing.model import call_tools as call_tools

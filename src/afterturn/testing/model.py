@@ -1,4 +1,4 @@
-"""A chat model for tests and demonstrations: it answers from a script and records every call."""
+"""Chat models for tests and demonstrations: one answers from a script, the other selects memories by a function."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import copy
 import json
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
 Answer: TypeAlias = str | Mapping[str, Any]
 Line: TypeAlias = "Answer | BaseException | Held | Callable[[Messages], Answer]"
+_NUMBERED = re.compile(r"^\[(\d+)\] (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,28 @@ class ScriptedModel:
     def _with_id(self, call: Mapping[str, Any]) -> dict[str, Any]:
         self._tool_calls += 1
         return {"id": f"call_{self._tool_calls}", "type": "function", **call}
+
+
+class SelectingModel:
+    """A ChatModel for refined recall: `choose` selects among the memories that the model is shown.
+
+    It gets their lines, such as `episodic, 3 days ago, user: I moved to Ghent.`, and returns the positions of those
+    that help, the best first. You may replace it between two turns. It is called on memory's thread.
+    """
+
+    def __init__(self, choose: Callable[[Sequence[str]], Sequence[int]]) -> None:
+        self.choose = choose
+
+    async def complete(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        numbered = _NUMBERED.findall("\n".join(_texts(messages[-1].get("content"))))
+        chosen = self.choose([line for _, line in numbered])
+        return {"role": "assistant", "content": json.dumps({"ids": [int(numbered[at][0]) for at in chosen]})}
 
 
 def call_tools(*calls: tuple[str, Mapping[str, Any]], text: str | None = None) -> dict[str, Any]:

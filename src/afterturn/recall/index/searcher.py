@@ -388,7 +388,7 @@ class SearchCursor:
     def _rank(self, lane: Lane | None, codes: frozenset[int], count: int) -> Iterable[ScoredRow]:
         snapshot = self._snapshot
         choose, wanted = (_top, count + _SPARE) if self._all_scores is None else (_likely, count)
-        if lane is None and snapshot.alive_count == snapshot.count:
+        if lane is None and snapshot.recalled.size == snapshot.count:
             rows = choose(self._values, wanted)
         else:
             rows = _rows(snapshot, lane, codes)
@@ -440,7 +440,7 @@ def _lanes(codes: frozenset[int]) -> Sequence[Lane]:
 def _rows(snapshot: IndexSnapshot, lane: Lane | None, conversations: frozenset[int]) -> Rows:
     """The rows of one lane; `conversations` are the codes of the conversation that asks, one per owner."""
     if lane is None:
-        return np.flatnonzero(snapshot.is_alive)
+        return snapshot.recalled
     if lane is Lane.LONG_TERM:
         return snapshot.statements
     if not conversations:

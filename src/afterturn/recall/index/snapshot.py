@@ -294,6 +294,7 @@ class Columns:
     positions: NDArray[np.int64]
     speakers: NDArray[np.int32]
     is_record: NDArray[np.bool_]
+    is_output: NDArray[np.bool_]
     is_own: NDArray[np.float32]
     has_content: NDArray[np.bool_]
 
@@ -334,6 +335,7 @@ def read_columns(entries: Sequence[IndexedEntry], dictionary: Dictionary) -> Col
         positions=np.array([_position(entry) for entry in entries], np.int64),
         speakers=np.array([dictionary.speaker(entry.speaker) for entry in entries], np.int32),
         is_record=np.array([entry.kind is Kind.RECORD for entry in entries], np.bool_),
+        is_output=np.array([_is_output(entry) for entry in entries], np.bool_),
         is_own=np.array([is_own(entry.kind, entry.origin) for entry in entries], np.float32),
         has_content=np.array([has_content(entry.terms) for entry in entries], np.bool_),
     )
@@ -404,8 +406,8 @@ class IndexSnapshot:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nearly every entry has a vector."""
-        return is_nearly_all(self.vectors_count, self.alive_count)
+        """Whether nearly every entry that is recalled has a vector."""
+        return is_nearly_all(int(np.count_nonzero(self.has_vector.take(self.recalled))), self.recalled.size)
 
     @cached_property
     def without_vector(self) -> NDArray[np.intp]:
@@ -417,7 +419,14 @@ class IndexSnapshot:
 
     @cached_property
     def records(self) -> NDArray[np.intp]:
-        return np.flatnonzero(self.is_alive & self.columns.is_record[: self.count])
+        """Without tool outputs."""
+        columns = self.columns
+        return np.flatnonzero(self.is_alive & columns.is_record[: self.count] & ~columns.is_output[: self.count])
+
+    @cached_property
+    def recalled(self) -> NDArray[np.intp]:
+        """The rows that a recall may return: all that are alive, without tool outputs."""
+        return np.flatnonzero(self.is_alive & ~self.columns.is_output[: self.count])
 
     @cached_property
     def without_content(self) -> NDArray[np.intp]:
@@ -570,6 +579,11 @@ def among(codes: NDArray[np.int32], wanted: Collection[int]) -> NDArray[np.bool_
 def _position(entry: IndexedEntry) -> int:
     # A tool's output is not a context.
     return NO_POSITION if entry.position is None or entry.origin is Origin.TOOL else entry.position
+
+
+def _is_output(entry: IndexedEntry) -> bool:
+    """Whether it is a recorded tool output: its words count in the frequencies, but it is not recalled."""
+    return entry.kind is Kind.RECORD and entry.origin is Origin.TOOL
 
 
 def grown(array: NDArray[Any], size: int) -> NDArray[Any]:

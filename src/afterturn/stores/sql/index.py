@@ -63,8 +63,10 @@ class OrphanedVectors:
 _BYTES_PER_DIMENSION = 2
 # A batch of long records must fit into memory, and embedders use only the beginning of a text.
 _EMBEDDED_CHARS_MAX = 16_384
+# A recorded tool output is never recalled by its meaning.
+_NEEDS_VECTOR = "e.status = 'active' AND NOT (e.kind = 'record' AND e.origin = 'tool')"
 _UNEMBEDDED = (
-    "FROM entry AS e WHERE e.space_key = ? AND e.status = 'active' AND e.key > ? "
+    f"FROM entry AS e WHERE e.space_key = ? AND {_NEEDS_VECTOR} AND e.key > ? "
     "AND NOT EXISTS (SELECT 1 FROM embedding AS v "
     "WHERE v.embedder_key = ? AND v.space_key = e.space_key AND v.entry_key = e.key)"
 )
@@ -86,7 +88,7 @@ _SPEAKERS = (
 
 
 _WAITING = (
-    "SELECT coalesce(sum((SELECT count(*) FROM entry AS e WHERE e.space_key = s.key AND e.status = 'active' "
+    f"SELECT coalesce(sum((SELECT count(*) FROM entry AS e WHERE e.space_key = s.key AND {_NEEDS_VECTOR} "
     "AND e.key > coalesce(r.entry_key, 0) AND NOT EXISTS (SELECT 1 FROM embedding AS v "
     "WHERE v.embedder_key = ? AND v.space_key = e.space_key AND v.entry_key = e.key))), 0) "
     "FROM space AS s LEFT JOIN embedded AS r ON r.embedder_key = ? AND r.space_key = s.key WHERE s.tenant = ?"

@@ -281,6 +281,17 @@ class TestVectors:
         await undo(store, removal.id)
         assert await self._unembedded(store, SMALL) == ["away bees"]
 
+    async def test_a_recorded_tool_output_needs_no_vector(self, store: Store) -> None:
+        """C6: it is kept as evidence and not recalled. A statement of a tool is recalled."""
+        await record(store, "tool bees", conversation="talk", position=0, origin=Origin.TOOL)
+        await add(store, "stated bees", origin=Origin.TOOL)
+        await record(store, "spoken bees", conversation="talk", position=1)
+        assert await self._unembedded(store, SMALL) == ["stated bees", "spoken bees"]
+        assert await self._waiting(store, SMALL, SPACE) == 2
+        for text in ("stated bees", "spoken bees"):
+            await self._embedded(store, text, exists=True)
+        assert await self._waiting(store, SMALL, None) == 0
+
     async def test_a_changed_embedder_is_noticed_once(self, store: Store) -> None:
         """M3: changing the embedder re-embeds every space that holds something."""
         await add(store, "Ada keeps bees")

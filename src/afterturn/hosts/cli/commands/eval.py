@@ -26,6 +26,7 @@ _NAMED_MAX = 10
     examples="""
     $ afterturn eval locomo.json.gz
     $ afterturn eval data/ --limit 20 --json
+    $ afterturn eval everyday.json --lived
     $ afterturn eval locomo.json.gz --answer --model http://localhost:8080/v1 --limit 10
     """,
 )
@@ -38,7 +39,14 @@ _NAMED_MAX = 10
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Show N questions whose evidence was not delivered.",
+    help="Show N questions whose evidence was not delivered, or N faults of everyday files, and the reasons.",
+)
+@click.option("--lived", is_flag=True, help="Everyday files: ask and record every question twice before.")
+@click.option("--user", metavar="NAME", help="Everyday files: examine only this person.")
+@click.option(
+    "--selector",
+    type=click.Choice(["perfect"]),
+    help="Everyday files: refine with a model that knows the answers. An upper bound.",
 )
 @click.option("--markdown", is_flag=True, help="Print Markdown tables.")
 @click.option("--answer", is_flag=True, help="Let a model answer the questions, and compare its replies.")
@@ -69,7 +77,8 @@ def evaluate(
     from afterturn.evaluation.report import as_markdown, as_text
     from afterturn.evaluation.run import end_on_sigterm
 
-    wanted = run.EvalOptions(options["embedder"], options["limit"], options["alone"], options["misses"])
+    names = ("embedder", "limit", "alone", "misses", "lived", "user", "selector")
+    wanted = run.EvalOptions(**{name: options[name] for name in names})
     with end_on_sigterm(), progress("Asking") as report:
         if answer:
             found = run.answer(datasets, wanted, _asking(invocation, options), report)

@@ -1,0 +1,193 @@
+"""Reads everyday files: months of a person's conversations, and questions with patterns for the lines that help.
+
+The format is described in docs/evaluation.md. An error names the place in the file and what is missing there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from afterturn.errors import InvalidFile
+
+V = TypeVar("V")
+_SEE = " See docs/evaluation.md."
+_KINDS: Mapping[type, str] = {str: "a text", list: "a list", dict: "an object"}
+
+
+@dataclass(frozen=True, slots=True)
+class EverydayExchange:
+    """A user's message, the calls of tools, and the answer. A call is its name, its arguments as JSON, its result."""
+
+    user: str
+    assistant: str
+    calls: tuple[tuple[str, str, str], ...] = ()
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The exchange in OpenAI's chat format."""
+        messages: list[dict[str, Any]] = [{"role": "user", "content": self.user}]
+        for number, (name, arguments, result) in enumerate(self.calls):
+            call = {
+                "id": f"call_{number}",
+                "type": "function",
+                "function": {"name": name, "arguments": arguments},
+            }
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            messages.append({"role": "tool", "tool_call_id": f"call_{number}", "content": result})
+        return [*messages, {"role": "assistant", "content": self.assistant}]
+
+
+@dataclass(frozen=True, slots=True)
+class EverydaySession:
+    """One conversation of the past. `at` is when it began, in Unix seconds."""
+
+    id: str
+    at: float
+    exchanges: tuple[EverydayExchange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EverydayQuestion:
+    """The last of `turns` is scored. Without `right` patterns, no block is the right answer.
+
+    Each `right` pattern must match a line; `stale` matches lines that are out of date; `bears` matches useful lines.
+    """
+
+    id: str
+    kind: str
+    at: float
+    turns: tuple[str, ...]
+    right: tuple[re.Pattern[str], ...]
+    stale: re.Pattern[str] | None
+    bears: re.Pattern[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A user of an everyday file, with everything that was said before the questions."""
+
+    name: str
+    language: str
+    sessions: tuple[EverydaySession, ...]
+    questions: tuple[EverydayQuestion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Everyday:
+    """The content of an everyday file."""
+
+    name: str
+    people: tuple[Person, ...]
+
+
+def is_everyday(content: object) -> bool:
+    """Whether a JSON document has the everyday format, complete or not."""
+    return isinstance(content, dict) and "users" in content
+
+
+def read_people(content: object, path: Path) -> tuple[Person, ...]:
+    """The people of a JSON document. Raises InvalidFile with the place of the first fault."""
+    users = _get(content, "users", list, str(path))
+    people = tuple(_person(value, f"{path}: users[{at}]") for at, value in enumerate(users))
+    if not people:
+        raise InvalidFile(f'{path}: "users" is empty.{_SEE}')
+    names = [person.name for person in people]
+    twice = next((one for one in names if names.count(one) > 1), None)
+    if twice is not None:
+        raise InvalidFile(f'{path}: two users are called "{twice}".{_SEE}')
+    return people
+
+
+def _person(value: object, where: str) -> Person:
+    name = _get(value, "user", str, where)
+    where = f"{where} ({name})"
+    sessions = _get(value, "sessions", list, where)
+    questions = _get(value, "questions", list, where)
+    if not sessions:
+        raise InvalidFile(f'{where}: "sessions" is empty.{_SEE}')
+    return Person(
+        name,
+        _get(value, "language", str, where, default="unknown"),
+        tuple(_session(one, f"{where}, sessions[{at}]") for at, one in enumerate(sessions)),
+        tuple(_question(one, f"{where}, questions[{at}]") for at, one in enumerate(questions)),
+    )
+
+
+def _session(value: object, where: str) -> EverydaySession:
+    exchanges = _get(value, "exchanges", list, where)
+    return EverydaySession(
+        _get(value, "id", str, where),
+        _time(value, where),
+        tuple(_exchange(one, f"{where}, exchanges[{at}]") for at, one in enumerate(exchanges)),
+    )
+
+
+def _exchange(value: object, where: str) -> EverydayExchange:
+    calls = _get(value, "tools", list, where, default=[])
+    return EverydayExchange(
+        _get(value, "user", str, where),
+        _get(value, "assistant", str, where),
+        tuple(_call(one, f"{where}, tools[{at}]") for at, one in enumerate(calls)),
+    )
+
+
+def _call(value: object, where: str) -> tuple[str, str, str]:
+    name = _get(value, "name", str, where)
+    arguments = _get(value, "arguments", dict, where, default={})
+    result = value.get("result", "") if isinstance(value, dict) else ""
+    return name, json.dumps(arguments, ensure_ascii=False), str(result)
+
+
+def _question(value: object, where: str) -> EverydayQuestion:
+    turns = _get(value, "turns", list, where)
+    if not turns or not all(isinstance(turn, str) for turn in turns):
+        raise InvalidFile(f'{where}: "turns" must be a list of one or more texts.{_SEE}')
+    right = [_pattern(one, f'{where}, "right"') for one in _get(value, "right", list, where)]
+    if not all(right):
+        raise InvalidFile(f'{where}: a pattern of "right" is empty.{_SEE}')
+    return EverydayQuestion(
+        id=_get(value, "id", str, where),
+        kind=_get(value, "kind", str, where),
+        at=_time(value, where),
+        turns=tuple(turns),
+        right=tuple(one for one in right if one),
+        stale=_pattern(_get(value, "stale", str, where, default=""), f'{where}, "stale"'),
+        bears=_pattern(_get(value, "bears", str, where, default=""), f'{where}, "bears"'),
+    )
+
+
+def _pattern(value: object, where: str) -> re.Pattern[str] | None:
+    """None if the pattern is empty: it would match every line."""
+    if not isinstance(value, str):
+        raise InvalidFile(f"{where}: a pattern must be a text.{_SEE}")
+    try:
+        return re.compile(value, re.IGNORECASE) if value else None
+    except re.error as error:
+        raise InvalidFile(f"{where}: {value!r} is not a regular expression: {error}.{_SEE}") from error
+
+
+def _time(value: object, where: str) -> float:
+    text = _get(value, "at", str, where)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError as error:
+        raise InvalidFile(f'{where}: "at" is not a time such as 2026-08-31T18:30:00+00:00: {text!r}.{_SEE}') from error
+
+
+def _get(value: object, name: str, kind: type[V], where: str, default: V | None = None) -> V:
+    """A field of an object. With a `default`, it may be missing or null."""
+    if not isinstance(value, dict):
+        raise InvalidFile(f"{where} is not an object.{_SEE}")
+    found = value.get(name)
+    if found is None and default is not None:
+        return default
+    if name not in value:
+        raise InvalidFile(f'{where} has no "{name}".{_SEE}')
+    if not isinstance(found, kind):
+        raise InvalidFile(f'{where}: "{name}" is not {_KINDS[kind]}.{_SEE}')
+    return found

@@ -1,0 +1,342 @@
+"""Reads what kind of thing a message is: a statement, a question, an order, a courtesy or a supposition.
+
+A linear classifier over features of each sentence: which classes of words it contains and where, how it ends, how long
+it is. `utterance_words.json` has the classes: by language, the words that ask, order, thank, suppose or tell a change.
+`utterance_weights.json` has the weights; `lab/train_utterance.py` computes them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from itertools import zip_longest
+from math import exp
+from pathlib import Path
+from typing import NamedTuple, TypedDict
+
+from afterturn.text import fold
+
+# A longer text is read at its beginning and its end only.
+START_CHARS = 2_000
+END_CHARS = 500
+START_SENTENCES = 8
+END_SENTENCES = 4
+
+WEIGHTS_PATH = Path(__file__).with_name("utterance_weights.json")
+_WORDS_PATH = Path(__file__).with_name("utterance_words.json")
+
+
+class UtteranceKind(StrEnum):
+    STATEMENT = "statement"
+    QUESTION = "question"
+    ORDER = "order"
+    SOCIAL = "social"
+    SUPPOSITION = "supposition"
+
+
+@dataclass(frozen=True, slots=True)
+class UtteranceChances:
+    """Chances between 0 and 1. Several can be high: a message often states something and asks something."""
+
+    states: float
+    """It states something that may be worth knowing later. About a half for general knowledge."""
+    asks: float
+    orders: float
+    """It tells the reader to do something now."""
+    social: float
+    """It is nothing but thanks, a greeting, an acknowledgement or a reaction."""
+    supposes: float
+    """A joke, a hypothesis, a wish, a guess, an offer or a suggestion."""
+    changes: float
+    """It says that something is different from before: moved, cancelled, no longer, instead, a correction."""
+
+    @property
+    def kind(self) -> UtteranceKind:
+        chances = (self.states, self.asks, self.orders, self.social, self.supposes)
+        return tuple(UtteranceKind)[chances.index(max(chances))]
+
+
+_NOTHING = UtteranceChances(0.0, 0.0, 0.0, 1.0, 0.0, 0.0)
+
+
+def read_utterance(text: str) -> UtteranceChances:
+    """Reads every script, with or without punctuation and capitals. A text without words is social."""
+    sentences = _sentence_bits(text)
+    if not sentences:
+        return _NOTHING
+    weights = _weights()
+    # The chance that no sentence states, asks and so on. Only a message whose every sentence is social is social.
+    states = asks = orders = social = supposes = changes = 1.0
+    for bits in sentences:
+        columns = zip(*[weights[bit] for bit in _split_bits(bits)], strict=True)
+        state, ask, order, courtesy, suppose, change = [1.0 / (1.0 + exp(-sum(column))) for column in columns]
+        states *= 1.0 - state
+        asks *= 1.0 - ask
+        orders *= 1.0 - order
+        social *= courtesy
+        supposes *= 1.0 - suppose
+        changes *= 1.0 - change
+    return UtteranceChances(1.0 - states, 1.0 - asks, 1.0 - orders, social, 1.0 - supposes, 1.0 - changes)
+
+
+def sentence_features(text: str) -> list[list[str]]:
+    """Returns the names of each sentence's features, which the weights are trained on."""
+    return [[FEATURES[bit.bit_length() - 1] for bit in _split_bits(bits)] for bits in _sentence_bits(text)]
+
+
+@cache
+def _weights() -> dict[int, tuple[float, ...]]:
+    """By a feature's bit. A feature that was too rare in training has no weight."""
+    stored: dict[str, list[int]] = json.loads(WEIGHTS_PATH.read_text(encoding="utf-8"))
+    none = [0] * len(stored["bias"])
+    return {bit: tuple(hundredth / 100 for hundredth in stored.get(name, none)) for name, bit in _BITS.items()}
+
+
+# Sentences
+
+_END = re.compile(r"[.!?。؟।\n]+")
+_ABBREVIATIONS = ("dr", "mr", "mrs", "ms", "st", "vs", "e.g", "i.e", "z.b", "nr", "p.s")
+
+
+def split_sentences(text: str) -> list[tuple[str, str]]:
+    """Returns the sentences, each with its end mark, of the beginning and the end of `text`. They are folded."""
+    if len(text) > START_CHARS + END_CHARS:
+        text = f"{text[:START_CHARS]}\n{text[-END_CHARS:]}"
+    folded = fold(text)
+    found: list[tuple[str, str]] = []
+    start = 0
+    for end in _END.finditer(folded):
+        mark = end.group()
+        if mark == "." and not _ends_sentence(folded, end.start()):
+            continue
+        sentence = folded[start : end.start()].strip()
+        if sentence:
+            found.append((sentence, "?" if "?" in mark or "؟" in mark else mark[0]))
+        start = end.end()
+    rest = folded[start:].strip()
+    if rest:
+        found.append((rest, ""))
+    if len(found) > START_SENTENCES + END_SENTENCES:
+        return found[:START_SENTENCES] + found[-END_SENTENCES:]
+    return found
+
+
+def _ends_sentence(text: str, at: int) -> bool:
+    """Whether the full stop at `at` ends a sentence: not in "3.20", "pnpm.io", "24. Oktober" or "Dr. Roth"."""
+    following = text[at + 1 : at + 2]
+    if not following:
+        return True
+    if not following.isspace() or text[at - 1 : at].isdigit():
+        return False
+    return text[max(0, at - 4) : at].rpartition(" ")[2] not in _ABBREVIATIONS
+
+
+# Features. A sentence's set of features is an integer with one bit for each.
+
+_CLASSES = (
+    "common", "question", "helper", "order", "request", "please", "social", "suppose", "offer", "change", "noted", "me",
+    "you", "negation",
+)  # fmt: skip
+_LENGTHS = {2: "length 1-2", 4: "length 3-4", 7: "length 5-7", 12: "length 8-12", 25: "length 13-25"}
+_LONG = "length 26-"
+FEATURES = (
+    "bias", "end ?", "end !", "end .", "digit", "colon", "quote", "symbol", "only sentence", "first sentence",
+    "inner sentence", "last sentence", *_LENGTHS.values(), _LONG, "all social", "half social", "little social",
+    "inverted first", "inverted clause", "question inside",
+    *(f"{name}{place}" for name in _CLASSES for place in ("", " first", " clause", " last")),
+)  # fmt: skip
+_BITS = {name: 1 << at for at, name in enumerate(FEATURES)}
+# Classes that count only at the start of a clause or the end of a sentence: elsewhere "test" is a noun.
+_BY_PLACE = frozenset(("order", "helper", "request", "relative", "common"))
+
+_WORD = re.compile(r"[\w\u0900-\u0dff]+")  # Python's \w does not include the vowel signs of the scripts of India.
+_CLAUSE_END = re.compile(r"[,;:()–—،、]| - ")
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+_KANA = re.compile(r"[\u3040-\u30ff]")
+_HANGUL = re.compile(r"[\uac00-\ud7af\u3131-\u318e]")
+_DIGIT = re.compile(r"\d")
+_SYMBOL = re.compile(r"[\u2600-\u27bf\U0001f300-\U0001faff]")
+# Words before the one that tells the kind: "and when was that", "now add a test".
+_LEADING = frozenset(
+    "and but so now then also anyway btw well just oh quick again und aber also dann ach et mais alors donc y pero pues"
+    " e ma allora mas entao en maar dus och men i ale ve ama и а но ну و".split()
+)
+
+
+def _split_bits(bits: int) -> list[int]:
+    found = []
+    while bits:
+        lowest = bits & -bits
+        found.append(lowest)
+        bits ^= lowest
+    return found
+
+
+def _sentence_bits(text: str) -> list[int]:
+    sentences = split_sentences(text)
+    if not text.isascii() and (patterns := _patterns(text)) is not None:
+        found = [_match(sentence, patterns) for sentence, _ in sentences]
+    else:
+        lexicon = _lexicons()[_language(sentences)]
+        found = [_look_up(sentence, lexicon) for sentence, _ in sentences]
+    last = len(sentences) - 1
+    for at, (sentence, end) in enumerate(sentences):
+        place = "only sentence" if not last else "first sentence" if not at else "inner sentence"
+        found[at] |= _shape(sentence, end) | _BITS["last sentence" if at == last > 0 else place]
+    return found
+
+
+def _shape(sentence: str, end: str) -> int:
+    bits = _BITS["bias"]
+    if end:
+        bits |= _BITS["end ?" if end == "?" else "end !" if end == "!" else "end ."]
+    if _DIGIT.search(sentence):
+        bits |= _BITS["digit"]
+    if ":" in sentence:
+        bits |= _BITS["colon"]
+    if '"' in sentence or "`" in sentence:
+        bits |= _BITS["quote"]
+    if not sentence.isascii() and _SYMBOL.search(sentence):
+        bits |= _BITS["symbol"]
+    return bits
+
+
+def _length(words: float) -> int:
+    for most, name in _LENGTHS.items():
+        if words <= most:
+            return _BITS[name]
+    return _BITS[_LONG]
+
+
+class _Entry(NamedTuple):
+    """A word or a pair of words in one language's lexicon: the features it gives by its place."""
+
+    anywhere: int = 0
+    first: int = 0
+    clause: int = 0
+    last: int = 0
+    is_social: bool = False
+    is_helper: bool = False
+    is_pronoun: bool = False
+
+
+_UNKNOWN = _Entry()
+
+
+def _look_up(sentence: str, lexicon: dict[str, _Entry]) -> int:
+    """The features of a sentence that is written with spaces."""
+    bits = count = social = 0
+    is_first = True
+    entry = _UNKNOWN
+    for clause in _CLAUSE_END.split(sentence):
+        words = _WORD.findall(clause)
+        count += len(words)
+        # A clause opens with its first word, or after words that come before the one that tells the kind.
+        helped = False
+        opens = True
+        for word, following in zip_longest(words, words[1:], fillvalue=""):
+            entry = lexicon.get(word, _UNKNOWN)
+            pair = lexicon.get(f"{word} {following}", _UNKNOWN)
+            bits |= entry.anywhere | pair.anywhere
+            if helped and entry.is_pronoun:
+                bits |= _BITS["inverted first" if is_first else "inverted clause"]
+            if opens:
+                bits |= (entry.first | pair.first) if is_first else (entry.clause | pair.clause)
+            helped = opens and (entry.is_helper or pair.is_helper)
+            is_social = entry.is_social or pair.is_social
+            social += 2 if pair.is_social else is_social
+            opens = word in _LEADING or (opens and is_social)
+        is_first = is_first and opens
+    bits |= entry.last | _length(count)
+    if social:
+        bits |= _BITS["all social" if social >= count else "half social" if 2 * social >= count else "little social"]
+    return bits
+
+
+def _match(sentence: str, patterns: dict[str, re.Pattern[str]]) -> int:
+    """The features of a sentence in a script without spaces, or in Korean."""
+    bits = _length(len(sentence) / 2)
+    for name, pattern in patterns.items():
+        matches = [*pattern.finditer(sentence)]
+        if not matches:
+            continue
+        bits |= _BITS["question inside" if name == "question" else name]
+        if matches[0].start() == 0:
+            bits |= _BITS[f"{name} first"]
+        if matches[-1].end() == len(sentence):
+            bits |= _BITS[f"{name} last"]
+        if name == "social":
+            share = sum(len(match.group()) for match in matches) / len(sentence)
+            bits |= _BITS["all social" if share > 0.7 else "half social" if share > 0.4 else "little social"]
+    return bits
+
+
+# Languages
+
+_LANGUAGE_SENTENCES = 4
+
+
+def _language(sentences: list[tuple[str, str]]) -> str:
+    """The language whose lists contain the most words of the first sentences. English if none does."""
+    words = {word for sentence, _ in sentences[:_LANGUAGE_SENTENCES] for word in _WORD.findall(sentence)}
+    return max(_lexicons().items(), key=lambda language: len(language[1].keys() & words))[0]
+
+
+class _WordLists(TypedDict):
+    """By language and class. `words` are separated by spaces, and a pair of words is joined by "_": "no_longer".
+
+    `common` words help to recognize the language, and `relative` ones ask only at the start of a clause. Chinese and
+    Japanese, which have no spaces, have `patterns` instead, and so has Korean, whose endings carry the mood.
+    """
+
+    words: dict[str, dict[str, str]]
+    patterns: dict[str, dict[str, str]]
+
+
+@cache
+def _word_lists() -> _WordLists:
+    lists: _WordLists = json.loads(_WORDS_PATH.read_text(encoding="utf-8"))
+    return lists
+
+
+@cache
+def _lexicons() -> dict[str, dict[str, _Entry]]:
+    return {language: _lexicon(lists) for language, lists in _word_lists()["words"].items()}
+
+
+def _lexicon(lists: dict[str, str]) -> dict[str, _Entry]:
+    names: dict[str, list[str]] = {}
+    for name, listed in lists.items():
+        for entry in fold(listed).split():
+            names.setdefault(entry.replace("_", " "), []).append(name)
+    return {entry: _entry(found) for entry, found in names.items()}
+
+
+def _entry(names: list[str]) -> _Entry:
+    anywhere = first = clause = last = 0
+    for name in names:
+        if name not in _BY_PLACE:
+            anywhere |= _BITS[name]
+        if name == "relative":
+            name = "question"
+        first |= _BITS[f"{name} first"]
+        clause |= _BITS[f"{name} clause"]
+        last |= _BITS[f"{name} last"]
+    is_pronoun = not {"me", "you", "common"}.isdisjoint(names)
+    return _Entry(anywhere, first, clause, last, "social" in names, "helper" in names, is_pronoun)
+
+
+def _patterns(text: str) -> dict[str, re.Pattern[str]] | None:
+    """The patterns for Japanese, Chinese or Korean if at least a quarter of the text is written in it."""
+    unspaced, hangul = len(_UNSPACED.findall(text)), len(_HANGUL.findall(text))
+    if 4 * (unspaced + hangul) < len(text):
+        return None
+    return _compiled("ko" if hangul > unspaced else "ja" if _KANA.search(text) else "zh")
+
+
+@cache
+def _compiled(language: str) -> dict[str, re.Pattern[str]]:
+    return {name: re.compile(pattern) for name, pattern in _word_lists()["patterns"][language].items()}
