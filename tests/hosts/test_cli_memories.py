@@ -122,6 +122,40 @@ def test_list_goes_by_the_time_that_a_memory_holds(cli: CommandLine) -> None:
     assert cli("search", "today", "--exclude", now).out.startswith("Nothing found.")
 
 
+def test_times_may_be_written_in_words(cli: CommandLine) -> None:
+    """L14: for `list` and `search`, and for when something happened."""
+    cli.add("tea with Bob", "--occurred-at", "3 days ago")
+    cli.add("tea with Eve", "--occurred-at", "2025-10-07")
+    cli.add("tea with Ada")
+    listed = {
+        ("--during", "today"): ["tea with Ada"],
+        ("--during", "2025-10"): ["tea with Eve"],
+        ("--during", "the last 2 weeks"): ["tea with Ada", "tea with Bob"],
+        ("--since", "vor 4 Tagen", "--until", "yesterday"): ["tea with Bob"],
+    }
+    for bounds, texts in listed.items():
+        assert [entry["text"] for entry in cli("list", *bounds, "--json").lines] == texts
+    found = cli("search", "tea", "--floor", "0", "--during", "October 2025", "--json").json["hits"]
+    assert [hit["entry"]["text"] for hit in found] == ["tea with Eve"]
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (("--since", "soon"), "'soon' is not a time. Write it like 2026-11-15"),
+        (("--until", "tea last week"), '"last week", "3 days ago"'),
+        (("--during", "2026-11-15T09:30"), "is not a day, a month or a year. Write it like 2026-11-15, 2026-10"),
+        (("--during", "2026", "--since", "2026-11-15"), "--during cannot be used with --since or --until"),
+    ],
+)
+def test_a_time_that_cannot_be_read_is_refused_with_examples(cli: CommandLine, options: tuple[str], said: str) -> None:
+    """L14: in `list` and `search`."""
+    for command in (("list",), ("search", "tea")):
+        answer = cli(*command, *options)
+        assert answer.code != 0
+        assert said in " ".join(answer.err.split())
+
+
 def test_a_target_is_one_of_those_that_help_names(cli: CommandLine) -> None:
     answer = cli("add", "tea", "--target", "memory")
     assert (answer.code, "'user', 'environment'" in answer.err) == (2, True)

@@ -109,7 +109,7 @@ def fillers() -> frozenset[str]:
 _Node: TypeAlias = "dict[str, Any]"
 _ANYWHERE, _ALONE, _LIMITED, _AFTER = range(4)
 # Which tries a phrase is looked up in.
-_STANDALONE, BARE, _FOLLOWING = (_ANYWHERE, _ALONE), (_ANYWHERE, _LIMITED), (_AFTER,)
+_STANDALONE, _BARE, _FOLLOWING = (_ANYWHERE, _ALONE), (_ANYWHERE, _LIMITED), (_AFTER,)
 
 
 class _Grammar(NamedTuple):
@@ -243,14 +243,20 @@ _PIECES = (
     r"|[^\W\d_]{1,8}'(?=[^\W\d_]{3})|(?:[^\W\d_\u3041-\u30ff\u3400-\u9fff]|[\u0300-\u036f])+(?:'[^\W\d_]{1,2}(?!\w))?"
     r"|\n|\S"
 )
-_SPACED_PIECES = re.compile(_PIECES)
-_CHINESE = re.compile("[\u3041-\u30ff\u3400-\u9fff]")
-# The same for ASCII, in half the time.
-_PLAIN_PIECES = re.compile(
-    r"[A-Za-z]{1,8}'(?=[A-Za-z]{3})|[A-Za-z]+(?:'[A-Za-z]{1,2}(?![A-Za-z]))?|\d{4}-\d\d(?:-\d\d)?(?![\w-])|\d{1,9}|\n|[^\sA-Za-z]"
+_CHINESE = r"[\u3041-\u30ff\u3400-\u9fff]"
+# The same as `_PIECES` for ASCII, in half the time.
+_PLAIN_PIECES = (
+    r"[A-Za-z]{1,8}'(?=[A-Za-z]{3})|[A-Za-z]+(?:'[A-Za-z]{1,2}(?![A-Za-z]))?"
+    r"|\d{4}-\d\d(?:-\d\d)?(?![\w-])|\d{1,9}|\n|[^\sA-Za-z]"
 )
 _STOPS = frozenset(("?", "!", "\n", "."))
 _END = "<end>"
+
+
+@cache
+def _pattern(pattern: str) -> re.Pattern[str]:
+    """Compiled when first needed: an import compiles nothing."""
+    return re.compile(pattern)
 
 
 def _fold(word: str) -> str:
@@ -270,14 +276,17 @@ class TokenizedText:
     def __init__(self, text: str) -> None:
         self.text = text
         self._evidence: dict[tuple[int, str], int] = {}
-        pieces, same = _PLAIN_PIECES, text
-        if not text.isascii():
-            same = text.translate(_SAME)
-            pieces = _grammar().pattern if _CHINESE.search(same) else _SPACED_PIECES
+        same = text if text.isascii() else text.translate(_SAME)
+        if text.isascii():
+            pattern = _pattern(_PLAIN_PIECES)
+        elif _pattern(_CHINESE).search(same):
+            pattern = _grammar().pattern
+        else:
+            pattern = _pattern(_PIECES)
         self.keys: list[str] = []
         self.starts: list[int] = []
         self.ends: list[int] = []
-        for piece in pieces.finditer(same):
+        for piece in pattern.finditer(same):
             self.keys.append(_fold(piece[0]))
             self.starts.append(piece.start())
             self.ends.append(piece.end())
@@ -380,6 +389,21 @@ class PhraseReader:
                 found.append(one)
         return found
 
+    def read_only(self) -> list[TimePhrase]:
+        """The times of a text that has nothing but times; none if it has anything else."""
+        found: list[TimePhrase] = []
+        at, last = 0, len(self._tokens.keys) - 1
+        while at < last:
+            one = self.read(at, _BARE) or self.read(at, _STANDALONE)
+            if one is not None and one.meaning.name not in ("skip", *FLAGS):
+                found.append(one)
+                at = one.end
+            elif self._tokens.keys[at] in fillers():
+                at += 1
+            else:
+                return []
+        return found
+
     def read(
         self, at: int, tries: Sequence[int], languages: frozenset[str] = frozenset(), depth: int = 0
     ) -> TimePhrase | None:
@@ -437,13 +461,13 @@ class PhraseReader:
 
     def _limited(self, start: int, at: int, name: str, languages: frozenset[str], depth: int) -> TimePhrase | None:
         """A word such as "since" and the time after it, or "between" and both times."""
-        time = self.read(at, BARE, languages, depth + 1)
+        time = self.read(at, _BARE, languages, depth + 1)
         if time is None or time.meaning.name in FLAGS or time.meaning.name == "skip":
             return None
         meaning = PhraseMeaning(name, None, time.meaning.language, needs_evidence=False, needs_tense=False)
         both = _word_set(time.meaning.language, "both") if time.meaning.language else frozenset()
         if name in _PAIRS and self._tokens.keys[time.end] in both:
-            other = self.read(time.end + 1, BARE, languages, depth + 1)
+            other = self.read(time.end + 1, _BARE, languages, depth + 1)
             if other is not None and other.meaning.name not in FLAGS:
                 return TimePhrase(start, other.end, meaning._replace(name="between"), (), (time, other))
         if name == "between":
@@ -456,7 +480,7 @@ class PhraseReader:
             return time
         keys = self._tokens.keys
         if keys[time.end] in _word_set(time.meaning.language, "both"):
-            other = self.read(time.end + 1, BARE, frozenset(UNSPACED), 3)
+            other = self.read(time.end + 1, _BARE, frozenset(UNSPACED), 3)
             last = other.times[0] if other is not None and other.meaning.name == "until" else other
             if other is not None and last is not None and last.meaning.name in TIMES:
                 return TimePhrase(time.start, other.end, time.meaning._replace(name="between"), (), (time, last))
@@ -638,10 +662,10 @@ def _is_past(word: str, verbs: _Verbs) -> bool:
     )
 
 
-_JAPANESE_PAST = re.compile(r"[ただ](?:$|[\s。？?！!、,]|っけ|の|か|ん|よ|ね|こと|時|とき|人|店|本)")
+_JAPANESE_PAST = r"[ただ](?:$|[\s。？?！!、,]|っけ|の|か|ん|よ|ね|こと|時|とき|人|店|本)"
 
 
 def _ends_in_past(sentence: str, language: str) -> bool:
     if language == "ja":
-        return _JAPANESE_PAST.search(sentence) is not None
+        return _pattern(_JAPANESE_PAST).search(sentence) is not None
     return any(word in sentence for word in _verbs(language).past)

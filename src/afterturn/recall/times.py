@@ -9,10 +9,10 @@ import re
 from calendar import monthrange
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from afterturn.recall.time_phrases import (
-    BARE,
     FLAGS,
     NEXT,
     TIMES,
@@ -34,7 +34,7 @@ _SEASONS = {"spring": (3, 1), "summer": (6, 1), "autumn": (9, 1), "winter": (12,
 _NAMED_UNITS = {"week": "week", "weekend": "weekend", "month_unit": "month", "year_unit": "year"}
 _SECONDS = {"minute": 60, "hour": 3600}
 _ONE = timedelta(days=1)
-_DATED = re.compile(r"\s?[(（][^()（）]{0,40}\d{4}[^()（）]{0,20}[)）]")
+_DATED = r"\s?[(（][^()（）]{0,40}\d{4}[^()（）]{0,20}[)）]"
 # A pasted page names many times and asks about none of them.
 _READ_CHARS_MAX = 2_000
 # "a few days ago": from six to one of them ago.
@@ -116,7 +116,7 @@ def resolve_times(text: str, said_at: float, *, zone: tzinfo = UTC) -> str:
     for group in _groups(list(_leaves(PhraseReader(tokens).read_all())), tokens):
         label = _group_label(group, calendar)
         end = tokens.ends[group[-1].end - 1]
-        if label is None or _DATED.match(text, end):
+        if label is None or _dated().match(text, end):
             continue
         pieces += [text[done:end], f"（{label}）" if group[-1].meaning.language in UNSPACED else f" ({label})"]
         done = end
@@ -130,14 +130,13 @@ def parse_range(text: str, now: float, *, zone: tzinfo | None = None) -> tuple[f
     """
     today = _day(now, zone)
     tokens = TokenizedText(text[:_READ_CHARS_MAX])
-    size = len(tokens.keys) - 1
-    found = PhraseReader(tokens).read(0, BARE)
-    if today is None or found is None or found.end != size or found.meaning.name not in TIMES:
+    group = PhraseReader(tokens).read_only()
+    if today is None or _groups(group, tokens) != [group]:
         return None
     calendar = _Calendar(today, tokens)
-    if found.meaning.name in ("ago", "ahead", "rolling"):
-        return _exact(found, calendar, now, zone)
-    since, until = _evaluate(found, calendar) or (None, None)
+    if group[0].meaning.name in ("ago", "ahead", "rolling"):
+        return _exact(group[0], calendar, now, zone)
+    since, until = _group_range(group, calendar) or (None, None)
     start, end = _midnight(since, zone), _midnight(until, zone)
     return None if start is None or end is None else (start, end)
 
@@ -504,6 +503,11 @@ def _season(name: str, year: int) -> Days:
 
 
 # Writing dates.
+
+
+@cache
+def _dated() -> re.Pattern[str]:
+    return re.compile(_DATED)
 
 
 def _group_label(group: Sequence[TimePhrase], calendar: _Calendar) -> str | None:

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from afterturn.errors import InvalidInput, InvalidText, TooLarge
+from afterturn.recall.times import parse_range
+from afterturn.runtime.clock import SystemClock
 from afterturn.types import Filter, Kind, Scalar, Status, Target
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -128,10 +130,55 @@ def parse_time(text: str, *, zone: tzinfo | None) -> float:
         ) from error
 
 
+_TIME_FORMS = (
+    "Write it like 2026-11-15, 2026-11-15T09:30 or 2026-11-15T09:30:00Z, or in words: "
+    '"last week", "3 days ago", "October 2025".'
+)
+
+
+def parse_moment(text: str) -> float:
+    """Unix seconds of an ISO-8601 date or time, or of the beginning of a time in words. Local without an offset."""
+    try:
+        return parse_time(text, zone=None)
+    except InvalidInput:
+        found = parse_range(text, SystemClock().now())
+    if found is None:
+        raise InvalidInput(f"{text!r} is not a time. {_TIME_FORMS}")
+    return found[0]
+
+
 def time_option(flag: str, **settings: Any) -> Callable[[F], F]:
-    """An option that takes an ISO-8601 date or time, local unless it has an offset."""
+    """An option that takes a date, a time, or words for one; local unless it has an offset."""
 
     def convert(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-        return None if value is None else parse_time(value, zone=None)
+        return None if value is None else parse_moment(value)
 
     return click.option(flag, metavar="TIME", callback=convert, **settings)
+
+
+def range_options(function: F) -> F:
+    """`--since`, `--until` and `--during`; `time_range` reads them."""
+    for option in reversed(_RANGES):
+        function = option(function)
+    return function
+
+
+_RANGES = (
+    time_option("--since", help='Only from this time on, such as 2026-11-01 or "last week".'),
+    time_option("--until", help="Only before this time begins."),
+    click.option("--during", metavar="TIME", help='Only from this day, month or year, such as 2026-10 or "last week".'),
+)
+
+
+def time_range(options: dict[str, Any]) -> tuple[float | None, float | None]:
+    since, until, during = options["since"], options["until"], options["during"]
+    if during is None:
+        return since, until
+    if since is not None or until is not None:
+        raise InvalidInput("--during cannot be used with --since or --until. Leave one of them out.")
+    found = parse_range(during, SystemClock().now())
+    if found is None:
+        raise InvalidInput(
+            f'{during!r} is not a day, a month or a year. Write it like 2026-11-15, 2026-10, "last week" or October.'
+        )
+    return found

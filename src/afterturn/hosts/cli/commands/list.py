@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.options import as_filter, filter_options, time_option
+from afterturn.hosts.cli.options import as_filter, filter_options, range_options, time_range
 from afterturn.hosts.cli.output import (
     age,
     local,
@@ -61,6 +61,7 @@ def _space_row(space: SpaceSummary) -> tuple[str, ...]:
     examples="""
     $ afterturn list
     $ afterturn list --since 2026-11-01 --until 2026-12-01
+    $ afterturn list --during "last week"
     $ afterturn list --kind record --conversation support-42
     $ afterturn list --status deleted --limit 10
     $ afterturn list --json | jq -r .text
@@ -87,25 +88,27 @@ def _space_row(space: SpaceSummary) -> tuple[str, ...]:
     default=(str(Status.ACTIVE),),
     help="Only this status; repeatable. Default: active.",
 )
-@time_option("--since", help="Only from this time on.")
-@time_option("--until", help="Only before this time.")
+@range_options
 @filter_options
 def list_entries(
     invocation: Invocation, limit: int, before: str | None, kind: str, statuses: tuple[str, ...], **options: Any
 ) -> None:
     """List what a space holds, newest first.
 
-    The order, --since and --until go by the time that a memory is about (`occurred_at`), not by when it was stored.
+    The order, --since, --until and --during go by the time that a memory is about (`occurred_at`), not by when it was
+    stored. Times may be written in words, also in German, French, Spanish, Italian, Portuguese, Dutch, Japanese and
+    Chinese; --since and --until take their beginning.
     With --json, one line per entry.
     """
+    since, until = time_range(options)
     narrowed = as_filter(
         options,
         kind=None if kind == _ANY else Kind(kind),
         conversation=options["conversation"],
         pinned=options["pinned"] or None,
         statuses=tuple(Status) if _ANY in statuses else tuple(Status(name) for name in statuses),
-        since=options["since"],
-        until=options["until"],
+        since=since,
+        until=until,
     )
     with invocation.in_space() as space:
         entries = space.list(limit=limit, before=check_id(before) if before else None, filter=narrowed)

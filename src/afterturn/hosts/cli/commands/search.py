@@ -6,7 +6,14 @@ from typing import Any
 import click
 
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.options import as_filter, filter_options, read_text, time_option
+from afterturn.hosts.cli.options import (
+    as_filter,
+    filter_options,
+    range_options,
+    read_text,
+    time_option,
+    time_range,
+)
 from afterturn.hosts.cli.output import age, dim, note, one_line, print_document
 from afterturn.recall.block import describe_author
 from afterturn.recall.scoring import above_floor
@@ -22,7 +29,8 @@ _WAIT = 5.0
     $ afterturn search what does she drink
     $ afterturn search tea --limit 3 --lane long_term
     $ afterturn search "where does Ada work" --as-of 2026-06-01
-    $ afterturn search tea --since 2026-11-01 --exclude 0k3v8r2c4d5e6f7g
+    $ afterturn search tea --since "3 days ago" --exclude 0k3v8r2c4d5e6f7g
+    $ afterturn search what did we decide --during "last week"
     $ afterturn search tea --floor 0.3
     $ afterturn search tea --json | jq '.hits[] | {score, terms}'
     """,
@@ -45,8 +53,7 @@ _WAIT = 5.0
     type=click.FloatRange(0, 1),
     help="Show nothing if the best score is lower; 0 shows everything. Default: the setting `recall_score_min`.",
 )
-@time_option("--since", help="Only what is from this time on.")
-@time_option("--until", help="Only what is from before this time.")
+@range_options
 @click.option("--exclude", metavar="ID", multiple=True, help="Leave this memory out; repeatable.")
 @filter_options
 def search(
@@ -63,6 +70,7 @@ def search(
     meaning is. All are from 0 to 1.
     """
     text, name = read_text(" ".join(words)), invocation.space_name()
+    since, until = time_range(options)
     with invocation.memory(vectors=as_of is None, floor=0.0) as memory:
         # New memories have no vector yet; five seconds are enough for about ten thousand.
         if as_of is None and memory.ready(within=_WAIT):
@@ -73,7 +81,7 @@ def search(
             lanes=tuple(Lane(lane) for lane in lanes) or None,
             conversation=options["conversation"],
             as_of=as_of,
-            filter=as_filter(options, since=options["since"], until=options["until"]),
+            filter=as_filter(options, since=since, until=until),
             exclude=[check_id(id) for id in options["exclude"]],
         )
     floor = invocation.config().recall_score_min if options["floor"] is None else options["floor"]
