@@ -126,6 +126,14 @@ class Immediate(Protocol):
 
 
 @runtime_checkable
+class Gradual(Protocol):
+    """An embedder that can be loaded step by step."""
+
+    def load_gradually(self, pause: Callable[[], object]) -> None:
+        """Calls `pause` every few milliseconds. Raises EmbedderUnavailable if it cannot be loaded."""
+
+
+@runtime_checkable
 class Closable(Protocol):
     """An embedder that holds resources, such as connections."""
 

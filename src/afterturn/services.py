@@ -165,7 +165,9 @@ class Services:
     # On the loop: start and close.
 
     async def start(self) -> None:
-        """Returns when the store is migrated and recall by words is ready. The embedder loads in the background."""
+        """Returns when the store is migrated and recall by words is ready. The embedder loads in the background.
+
+        A process that works in the background is expected to live, so it imports numpy at once."""
         if self.target is None:
             logger.warning("memory is off: it was opened without a store")
             self.events.emit("memory_off")
@@ -173,6 +175,8 @@ class Services:
             return
         await run_on(self._file_writer, self._open_store)
         self._build()
+        if self.embedding is not None and self.config.background:
+            await self.embedding.import_index()
         self._is_running = True
         self.supervisor.start(self._warm_up(), "warm up")
         self.supervisor.start(self.timeline.run(), "timeline")

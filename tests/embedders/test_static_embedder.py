@@ -119,6 +119,15 @@ def test_a_damaged_wheel_says_what_to_do(tmp_path, weights, tokenizer):
     assert caught.value.__cause__ is not None
 
 
+def test_loading_pauses_often():
+    """R2: a turn that begins meanwhile gets Python's lock."""
+    pauses: list[None] = []
+    embedder = StaticEmbedder()
+    embedder.load_gradually(lambda: pauses.append(None))
+    assert len(pauses) > 10
+    assert np.array_equal(embedder.embed(["tea"]), EMBEDDER.embed(["tea"]))
+
+
 def test_a_missing_wheel_says_what_to_install(monkeypatch):
     """The message names the package."""
     monkeypatch.setattr(sys, "path", [])
@@ -129,14 +138,14 @@ def test_a_missing_wheel_says_what_to_install(monkeypatch):
 
 
 def test_constructing_loads_nothing_and_a_child_may_fork_after_use():
-    """Neither numpy nor tokenizers before the first use, no thread and no warning after it."""
+    """No numpy before the first use, no tokenizers at all, no thread and no warning after it."""
     program = """
 import os, sys, threading
 from afterturn.embedders.word_vectors import StaticEmbedder
 embedder = StaticEmbedder(); embedder.identity
 assert not {"numpy", "tokenizers", "wordllama"} & set(sys.modules), "loaded too early"
 embedder.embed(["warm"])
-assert "wordllama" not in sys.modules
+assert not {"tokenizers", "wordllama"} & set(sys.modules)
 print(len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1, threading.active_count())
 child = os.fork()
 if child == 0:

@@ -1,21 +1,72 @@
-"""Words that come again are looked up. What comes out must be what the tokenizer gives for the whole text."""
+"""Texts are split into the tokens that the `tokenizers` package makes of them with the wheel's vocabulary."""
+
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from afterturn.embedders import word_vectors
+from afterturn.embedders.word_vectors import StaticEmbedder, Vocabulary
 
-EMBEDDER = word_vectors.StaticEmbedder()
-PARTS = st.sampled_from(["tea", "Ada", " ", "  ", ".", "\n", "\t", "<s>", "</s>", "<", "▁", "\u3042", "é", "🍵", "0"])
+EMBEDDER = StaticEmbedder()
+PARTS = st.sampled_from(
+    [
+        "tea",
+        "Ada",
+        " ",
+        "  ",
+        "     ",
+        ".",
+        "\n",
+        "\t",
+        "<s>",
+        "</s>",
+        "<unk>",
+        "<",
+        "<0x41>",
+        "▁",
+        "\u3042",
+        "é",
+        "🍵",
+        "0",
+    ]
+)
+SPACELESS = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=40, max_size=80)
 
 
-@given(st.lists(st.lists(PARTS, max_size=12).map("".join) | st.text(max_size=40), max_size=4))
-def test_pieces_give_the_tokens_of_the_whole_text(texts: list[str]):
-    """One embedder, one vector for a text, alone or among others."""
-    _, tokenizer = EMBEDDER._parts()
-    plain = [text.encode("utf-8", "replace").decode() for text in texts]
-    assert word_vectors._tokenised(tokenizer, texts, {}) == [word_vectors._tokens(tokenizer, text) for text in plain]
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return EMBEDDER._parts()[1]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    found = Tokenizer.from_file(str(word_vectors._find_folder() / word_vectors._TOKENIZER))
+    found.no_truncation()
+    found.no_padding()
+    return found
+
+
+@given(st.lists(PARTS, max_size=12).map("".join) | st.text(max_size=40) | SPACELESS)
+def test_tokens_are_those_of_the_tokenizers_package(vocabulary: Vocabulary, tokenizer: Tokenizer, text: str):
+    """M3: vectors that were made with it stay comparable."""
+    plain = text.encode("utf-8", "replace").decode()
+    assert vocabulary.tokens(plain, {}) == tokenizer.encode(plain, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("joined_by", ["", " ", "\n"])
+def test_any_sequence_of_tokens_is_split_as_by_the_tokenizers_package(
+    vocabulary: Vocabulary, tokenizer: Tokenizer, joined_by: str
+):
+    """M3: also where several ways of merging lead to the same token."""
+    chance = random.Random(1)
+    tokens = sorted(tokenizer.get_vocab())
+    known: dict[str, list[int]] = {}
+    for _ in range(500):
+        text = joined_by.join(chance.choices(tokens, k=20))
+        assert vocabulary.tokens(text, known) == tokenizer.encode(text, add_special_tokens=False).ids
 
 
 @pytest.mark.parametrize("text", ["Ada likes oolong tea, she said.", "tea tea tea", " tea", "tea ", "a  b", ""])

@@ -36,6 +36,22 @@ FIRST_TURN = """
 """
 
 
+# What is imported after `open`, while a process loads its embedder.
+LOADING = """
+    import asyncio, sys
+    import afterturn
+
+    async def main():
+        async with afterturn.open(sys.argv[1]) as memory:
+            before = set(sys.modules)
+            assert await memory.ready(within=30.0)
+            packages = {name.split(".")[0] for name in set(sys.modules) - before}
+            print(sorted(packages & {"afterturn", "numpy", "tokenizers", "wordllama"}))
+
+    asyncio.run(main())
+"""
+
+
 @pytest.fixture
 def told(path: Path) -> Path:
     """A store that knows of tea."""
@@ -51,6 +67,13 @@ def _threads() -> list[str]:
 def test_a_first_turn_imports_nothing_that_open_has_not(told: Path) -> None:
     """R2: an import takes longer than the grace that a first turn has."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(FIRST_TURN), str(told)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+
+
+def test_loading_the_default_embedder_imports_nothing(told: Path) -> None:
+    """R2: a turn may begin meanwhile, and an import holds Python's lock."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(LOADING), str(told)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
 

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import logging
 import os
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from afterturn.embedders.backlog import Backlog, Finish, ImportEmbedder, Progress
 from afterturn.errors import EmbedderUnavailable
 from afterturn.events import Events
-from afterturn.ports import Batching, Clock, Closable, Embedder, Ids, Immediate, Store, Unit, Worker
+from afterturn.ports import Batching, Clock, Closable, Embedder, Gradual, Ids, Immediate, Store, Unit, Worker
 from afterturn.recall.query import SPEAKERS_MAX, Embed, QueryVector, named_in, without_names
 from afterturn.runtime.jobs import Commit
 from afterturn.runtime.loop_thread import run_on
@@ -131,9 +132,11 @@ class _Call:
 SLICE = 64
 SLICE_IN_TURN = 32
 PAUSE_IN_TURN = 0.005
-# Reading the tokenizer's file holds Python's lock for 60 ms and more, longer than the grace of a turn. So a first turn
-# that begins at once is answered by words alone, and the embedder loads while the model answers.
+# A first turn that begins at once is answered by words alone, and the embedder loads while the model answers: some
+# embedders hold Python's lock meanwhile for longer than the grace of a turn.
 WARM_UP_DELAY = 0.5
+# Between two steps of loading, so that a turn gets Python's lock.
+LOADING_PAUSE = 0.001
 # An import embeds its own entries. A job for the same space waits this long for it, then lets other jobs run.
 IMPORT_WITHIN = 1.0
 # A question whose vector takes longer is answered by words.
@@ -186,6 +189,7 @@ class EmbeddingService:
         self.failure = ""
         self.index: IndexCache | None = None
         self._is_adopted = False
+        self._is_closed = threading.Event()
         self._turns: weakref.WeakSet[object] = weakref.WeakSet()
         self._imports: weakref.WeakSet[ImportEmbedder] = weakref.WeakSet()
 
@@ -209,6 +213,11 @@ class EmbeddingService:
         self._turns.discard(turn)
         self.want()
 
+    async def import_index(self) -> None:
+        """Imports numpy and the index. To be awaited before the first turn: importing numpy holds Python's lock for
+        longer than the grace of a turn, and a process that forks meanwhile may hang in the child."""
+        await run_on(self._question_worker, _import_index)
+
     async def warm_up(self, index_bytes_max: int, *, works: bool) -> bool:
         """Loads the embedder. Returns False when it cannot be loaded now; `tried` is set either way.
 
@@ -230,9 +239,11 @@ class EmbeddingService:
         return True
 
     def _load(self, index_bytes_max: int) -> IndexCache:
-        """On a worker's thread: importing numpy and loading an embedder would block memory's loop."""
+        """On a worker's thread: loading an embedder would block memory's loop."""
         from afterturn.recall.index.cache import IndexCache
 
+        if isinstance(self._embedder, Gradual):
+            self._embedder.load_gradually(functools.partial(self._is_closed.wait, LOADING_PAUSE))
         embed_checked(self._embedder, ["warm"])
         return IndexCache(self._embedder.identity, index_bytes_max)
 
@@ -341,6 +352,7 @@ class EmbeddingService:
 
     def close(self) -> None:
         """Closes the embedder, if it can be closed."""
+        self._is_closed.set()
         if isinstance(self._embedder, Closable):
             self._embedder.close()
 
@@ -426,6 +438,10 @@ class EmbeddingService:
 
     def _packed(self, texts: Sequence[str]) -> list[bytes]:
         return [row.tobytes() for row in embed_checked(self._embedder, texts).astype("<f2")]
+
+
+def _import_index() -> None:
+    import afterturn.recall.index.cache  # noqa: F401
 
 
 def _disagreement(other: EmbedderIdentity, chosen: str) -> str:

@@ -1,15 +1,20 @@
 """Static word vectors, the default embedder: no model to run, no download, tens of thousands of texts a second.
 
-The vectors are read from the files of the `wordllama` wheel; the package itself is never imported.
+The vectors and their vocabulary are read from the files of the `wordllama` wheel; the package itself is never imported.
+Texts are split into tokens here, since reading the vocabulary with the `tokenizers` package takes Python's lock for
+longer than a turn waits for its block. The tokens are the same.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +26,6 @@ from afterturn.types import EmbedderIdentity
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from tokenizers import Tokenizer
 
 
 _HEADER_BYTES_MAX = 65536
@@ -56,6 +60,120 @@ def _tensor(data: NDArray[np.uint8], name: str, entry: Any) -> NDArray[np.generi
         raise ValueError(f"its tensor {name!r} is not as announced ({error})") from error
 
 
+_SPACE = "\u2581"
+_MARKUP = re.compile("(<unk>|<s>|</s>)")
+# No token contains a space after another character, so no token reaches over two of these.
+_PIECE = re.compile(f"{_SPACE}*[^{_SPACE}]+|{_SPACE}+")
+# Longer pieces, which only scripts without spaces have, are merged with a heap.
+_SHORT_PIECE_CHARS_MAX = 32
+_VOCABULARY = b'"vocab": {\n'
+_BYTES_AT_ONCE = 32_768
+
+
+class Vocabulary:
+    """Byte-pair encoding with the vocabulary of Llama 2: the tokens that the `tokenizers` package makes of a text.
+
+    The pair whose token comes first in the vocabulary is merged first. Tokens of spaces alone come last.
+    """
+
+    def __init__(self, ids: dict[str, int]) -> None:
+        """Raises KeyError if it has no token for one of the 256 bytes."""
+        self._ids = ids
+        self._bytes = [ids[f"<0x{byte:02X}>"] for byte in range(256)]
+        self._none = 2 * len(ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def tokens(self, text: str, known: dict[str, list[int]]) -> list[int]:
+        """The ids of a text's tokens. `known` is a cache of the tokens of words, which is filled here."""
+        found: list[int] = []
+        for part in _MARKUP.split(text) if "<" in text else (text,):
+            if part in ("<unk>", "<s>", "</s>"):
+                found.append(self._ids[part])
+            elif part:
+                for piece in _PIECE.findall(_SPACE + part.replace(" ", _SPACE)):
+                    token = self._ids.get(piece)
+                    if token is not None:
+                        found.append(token)
+                    else:
+                        if piece not in known:
+                            known[piece] = self._split(piece)
+                        found += known[piece]
+        return found
+
+    def _split(self, piece: str) -> list[int]:
+        """A character without a token is encoded by its bytes, and nothing is merged with those."""
+        if all(map(self._ids.__contains__, piece)):
+            return self._merge(list(piece))
+        found: list[int] = []
+        run: list[str] = []
+        for character in piece:
+            if character in self._ids:
+                run.append(character)
+            else:
+                found += self._merge(run)
+                run = []
+                found += [self._bytes[byte] for byte in character.encode()]
+        return found + self._merge(run)
+
+    def _merge(self, symbols: list[str]) -> list[int]:
+        ids, none = self._ids, self._none
+        if len(symbols) > _SHORT_PIECE_CHARS_MAX or symbols[:2] == [_SPACE, _SPACE]:
+            return [ids[symbol] for symbol in self._merge_any(symbols)]
+        ranks = [ids.get(left + right, none) for left, right in pairwise(symbols)]
+        while ranks:
+            first = min(ranks)
+            if first == none:
+                break
+            at = ranks.index(first)
+            if ranks.count(first) > 1:
+                at = min((ids[symbols[at]], at) for at, rank in enumerate(ranks) if rank == first)[1]
+            symbols[at] += symbols.pop(at + 1)
+            del ranks[at]
+            if at:
+                ranks[at - 1] = ids.get(symbols[at - 1] + symbols[at], none)
+            if at < len(ranks):
+                ranks[at] = ids.get(symbols[at] + symbols[at + 1], none)
+        return [ids[symbol] for symbol in symbols]
+
+    def _merge_any(self, symbols: list[str]) -> Iterator[str]:
+        """The same for pieces of any length and for several spaces. Merged symbols become blank, and the one before
+        them holds their text."""
+        count = len(symbols)
+        before, after = list(range(-1, count - 1)), list(range(1, count + 1))
+        heap = [
+            (*self._rank(symbols[at], symbols[at + 1]), at, symbols[at], symbols[at + 1]) for at in range(count - 1)
+        ]
+        heap = [pair for pair in heap if pair[0] != self._none]
+        heapify(heap)
+        while heap:
+            _, _, at, left, right = heappop(heap)
+            following = after[at]
+            if following >= count or symbols[at] != left or symbols[following] != right or not left:
+                continue
+            symbols[at], symbols[following] = left + right, ""
+            after[at] = after[following]
+            if after[at] < count:
+                before[after[at]] = at
+            for first in (before[at], at):
+                second = after[first] if first >= 0 else count
+                if second < count:
+                    rank = self._rank(symbols[first], symbols[second])
+                    if rank[0] != self._none:
+                        heappush(heap, (*rank, first, symbols[first], symbols[second]))
+        return filter(None, symbols)
+
+    def _rank(self, left: str, right: str) -> tuple[int, int]:
+        """The smallest is merged first; of pairs that make the same token, the one whose left part comes first in the
+        vocabulary."""
+        token = self._ids.get(left + right)
+        if token is None:
+            return self._none, 0
+        is_blank = left[0] == right[-1] == _SPACE
+        return token + len(self._ids) if is_blank else token, self._ids[left]
+
+
 _PACKAGE = "wordllama"
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
@@ -64,7 +182,10 @@ _DIMENSIONS = 256
 _TEXT_CHARS_MAX = 4000
 # The distinct rows of a batch stay in the processor's cache: those of 256 short texts are about 1.5 MB.
 _BATCH_TEXTS = 256
-_INDIVISIBLE = ("<", "\u2581")
+
+
+def _no_pause() -> None:
+    """For a caller that nobody waits for."""
 
 
 class StaticEmbedder:
@@ -80,7 +201,7 @@ class StaticEmbedder:
         self._words_max = words_max
         self._words: dict[str, list[int]] = {}
         self._lock = threading.Lock()
-        self._loaded: tuple[NDArray[np.float16], Tokenizer] | None = None
+        self._loaded: tuple[NDArray[np.float16], Vocabulary] | None = None
         self._identity: EmbedderIdentity | None = None
 
     @property
@@ -95,8 +216,12 @@ class StaticEmbedder:
         return True
 
     def load(self) -> None:
-        """Opens the files, in some 60 ms. Raises EmbedderUnavailable if the wheel is missing or damaged."""
+        """Opens the files, in some 10 ms. Raises EmbedderUnavailable if the wheel is missing or damaged."""
         self._parts()
+
+    def load_gradually(self, pause: Callable[[], object]) -> None:
+        """The Gradual port."""
+        self._parts(pause)
 
     async def start_aside(self) -> Aside | None:
         """The Separable port. A child process can only use the vectors of the installed wheel."""
@@ -105,62 +230,34 @@ class StaticEmbedder:
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         import numpy as np
 
-        weights, tokenizer = self._parts()
+        weights, vocabulary = self._parts()
         vectors = np.zeros((len(texts), _DIMENSIONS), dtype=np.float32)
+        known = self._known()
         for start in range(0, len(texts), _BATCH_TEXTS):
-            tokens = _tokenised(tokenizer, texts[start : start + _BATCH_TEXTS], self._known())
+            plain = [_plain(text) for text in texts[start : start + _BATCH_TEXTS]]
+            tokens = [vocabulary.tokens(text, known) for text in plain]
             vectors[start : start + len(tokens)] = _pooled(weights, tokens)
         return vectors
 
-    def _known(self) -> dict[str, list[int]] | None:
+    def _known(self) -> dict[str, list[int]]:
+        """A cache of words, for one call or for all."""
         if not self._words_max:
-            return None
+            return {}
         if len(self._words) > self._words_max:
             self._words.clear()
         return self._words
 
-    def _parts(self) -> tuple[NDArray[np.float16], Tokenizer]:
+    def _parts(self, pause: Callable[[], object] = _no_pause) -> tuple[NDArray[np.float16], Vocabulary]:
         with self._lock:
             if self._loaded is None:
-                self._loaded = self._read()
+                folder = self._folder or _find_folder()
+                weights = _read_weights(folder / _WEIGHTS)
+                self._loaded = weights, _read_vocabulary(folder / _TOKENIZER, len(weights), pause)
             return self._loaded
 
-    def _read(self) -> tuple[NDArray[np.float16], Tokenizer]:
-        folder = self._folder or _find_folder()
-        return _read_weights(folder / _WEIGHTS), _read_tokenizer(folder / _TOKENIZER)
 
-
-def _tokenised(tokenizer: Tokenizer, texts: Sequence[str], known: dict[str, list[int]] | None) -> list[list[int]]:
-    """The tokens of each text. With `known`, a cache of words, texts are tokenised word by word. Without it as a whole,
-    which takes half as long."""
-    found: list[list[int]] = []
-    for text in texts:
-        plain = text[:_TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
-        if known is None:
-            found.append(_tokens(tokenizer, plain))
-            continue
-        tokens: list[int] = []
-        for piece in _pieces(plain):
-            ids = known.get(piece)
-            if ids is None:
-                ids = known[piece] = _tokens(tokenizer, piece)
-            tokens += ids
-        found.append(tokens)
-    return found
-
-
-def _pieces(text: str) -> list[str]:
-    """Splits a text into parts that can be tokenised one by one: no token of this vocabulary contains a single space
-    between words. A text with several spaces in a row or with markup such as `<s>` is not split."""
-    if "  " in text or text[:1] == " " or text[-1:] == " " or any(sign in text for sign in _INDIVISIBLE):
-        return [text]
-    return text.split(" ") if text else []
-
-
-def _tokens(tokenizer: Tokenizer, text: str) -> list[int]:
-    # One text at a time: batch calls start threads, and warn in every child that forks afterwards.
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-    return ids
+def _plain(text: str) -> str:
+    return text[:_TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
 
 
 def _pooled(weights: NDArray[np.float16], tokens: Sequence[Sequence[int]]) -> NDArray[np.float32]:
@@ -208,16 +305,32 @@ def _read_weights(path: Path) -> NDArray[np.float16]:
     return tensor.astype(np.float16, copy=False)
 
 
-def _read_tokenizer(path: Path) -> Tokenizer:
-    from tokenizers import Tokenizer
-
+def _read_vocabulary(path: Path, size: int, pause: Callable[[], object]) -> Vocabulary:
     try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the boundary: tokenizers raises bare `Exception` for any fault of the file
+        vocabulary = Vocabulary(_read_ids(path.read_bytes(), pause))
+        if len(vocabulary) != size:
+            raise ValueError(f"it has {len(vocabulary)} tokens for {size} vectors")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _unavailable(f"{path.name} of `{_PACKAGE}` cannot be read ({error})") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
+    return vocabulary
+
+
+def _read_ids(document: bytes, pause: Callable[[], object]) -> dict[str, int]:
+    """The ids of the tokens in a tokenizer's file. Its vocabulary has one token in a line, and is read in parts:
+    `json` takes Python's lock for all that it reads at once."""
+    start = document.find(_VOCABULARY)
+    if start < 0:
+        ids: dict[str, int] = json.loads(document)["model"]["vocab"]
+        return ids
+    ids, start = {}, start + len(_VOCABULARY)
+    last = document.index(b"\n    }", start)
+    while start < last:
+        pause()
+        end = document.find(b",\n", start + _BYTES_AT_ONCE, last)
+        end = last if end < 0 else end
+        ids.update(json.loads(b"{" + document[start:end] + b"}"))
+        start = end + 1
+    return ids
 
 
 def _unavailable(what: str) -> EmbedderUnavailable:
