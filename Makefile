@@ -19,7 +19,7 @@ BENCH := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.bench
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review eval eval-rules crash \
+.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review eval eval-everyday eval-rules crash \
 	simulation stress mutations small-model format docs rules site lock clean embedders
 
 help: ## Show this list
@@ -61,6 +61,10 @@ bench-review: $(READY) ## Benchmark turns while reviews run; 7 minutes
 eval: $(READY) ## Compare what recall finds with plain search; DATA=path of conversations with questions
 	@test -n "$(DATA)" || { echo "make eval DATA=path: name a file or folder, see docs/evaluation.md" >&2; exit 2; }
 	@$(BIN)/afterturn eval $(DATA) $(ARGS)
+
+eval-everyday: $(READY) ## Print the tables of everyday conversations; DATA=file, ARGS=--page writes them to docs/evaluation.md
+	@test -n "$(DATA)" || { echo "make eval-everyday DATA=file: name an everyday file, see docs/evaluation.md" >&2; exit 2; }
+	@$(BIN)/python tools/everyday_table.py $(DATA) $(ARGS)
 
 eval-rules: $(READY) ## Measure what the rule-based reviewer learns; DATA="file ...", ARGS="--show 10"
 	@$(BIN)/python -m lab.rules_eval $(or $(DATA),$(wildcard tests/learning/rule_cases/*.jsonl)) $(ARGS)

@@ -48,7 +48,7 @@ def days() -> dict[str, Any]:
             asked("ines-q1", "plain", "What is my parrot Kiwi allergic to?", right=("avocado",)),
             asked("ines-q2", "update", "Where do I live, Porto or Ghent?", right=("Ghent",), stale="Porto"),
             asked("ines-q3", "silence", "Thanks!"),
-            asked("ines-q4", "paraphrase", "Which fruit must stay away from the bird?", right=("avocado",)),
+            asked("ines-q4", "paraphrase", "Quux zyxel?", right=("avocado",)),
         ],
     }
     olaf = {
@@ -273,12 +273,12 @@ def test_a_miss_shows_the_line_that_should_have_come_and_why_it_did_not(file: Pa
     wanted = ["eval", str(file), "--alone", "--misses", "9"]
     assert run(wanted) == 0
     shown = capsys.readouterr().out
-    assert "not right, paraphrase, ines: Which fruit must stay away from the bird?" in shown
-    assert re.search(r"should have come, place \d of \d, score 0\.\d\d is below .*: user: My parrot Kiwi", shown)
+    assert "not right, paraphrase, ines: Quux zyxel?" in shown
+    assert re.search(r"should have come, place \d of \d, score 0\.\d\d is below .*: .*avocado", shown)
     assert run([*wanted, "--json"]) == 0
     missed = json.loads(capsys.readouterr().out)["days"]["afterturn"]["missed"]
     by_id = {one["id"]: one for one in missed}
-    assert [line["text"] for line in by_id["ines-q4"]["wanted"]["avocado"]][-1].endswith("allergic to avocado.")
+    assert any("My parrot Kiwi" in line["text"] for line in by_id["ines-q4"]["wanted"]["avocado"])
 
 
 def test_the_command_prints_the_figures_of_one_person_as_json(file: Path, capsys: pytest.CaptureFixture[str]):

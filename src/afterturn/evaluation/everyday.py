@@ -24,7 +24,7 @@ from afterturn.evaluation.everyday_file import Everyday, EverydayQuestion, Perso
 from afterturn.evaluation.examination import OURS, PATIENCE, Bm25, EvalClock, MissingParts, scratch_folder
 from afterturn.services import Components
 from afterturn.testing import SelectingModel
-from afterturn.types import Entry
+from afterturn.types import Decision, Entry
 
 OUTDATED = "an outdated line leads"
 BASELINE_LINES = 10
@@ -382,10 +382,16 @@ def _bullets(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class WantedLine:
-    """A memory that a missed pattern matches, and what happened to it in the recall."""
+    """A memory that a missed pattern matches, and what happened to it in the recall.
+
+    `place` is its position among the candidates, from 1 on; None if it is not one of them. `why` is a Decision, or None
+    if no recall was started. `reason` is a clause for people.
+    """
 
     id: str
     text: str
+    place: int | None
+    why: Decision | None
     reason: str
 
 
@@ -435,23 +441,24 @@ class _Asked:
         wanted = {}
         for pattern in missed:
             entries = [entry for entry in self.entries if judge.matches(pattern, _line(entry))]
-            lines = [WantedLine(entry.id, _line(entry), self._reason(entry)) for entry in entries]
-            wanted[pattern.pattern] = tuple(lines)
+            wanted[pattern.pattern] = tuple(self._wanted(entry) for entry in entries)
         asked = " // ".join(self.question.turns)
         name, kind = self.person.name, self.question.kind
         return EverydayMiss(name, self.question.id, kind, asked, verdict.fault, wanted, handed.shown)
 
-    def _reason(self, entry: Entry) -> str:
-        """The place of a memory among the candidates of the last turn, and why it is in the block or not."""
+    def _wanted(self, entry: Entry) -> WantedLine:
+        text = _line(entry)
         (turn,) = self.conversation.trace("last").turns
         if turn.no_recall is not None:
-            return f"no recall was started ({turn.no_recall.replace('_', ' ')})"
+            reason = f"no recall was started ({turn.no_recall.replace('_', ' ')})"
+            return WantedLine(entry.id, text, None, None, reason)
         explained = self.conversation.why(entry.id)[-1].explained
         scores = {one.ref: one.score for recall in turn.recalls for one in recall.row.candidates}
         if entry.ref not in scores:
-            return explained.reason
+            return WantedLine(entry.id, text, None, explained.why, explained.reason)
         place = sorted(scores.values(), reverse=True).index(scores[entry.ref]) + 1
-        return f"place {place} of {len(scores)}, {explained.reason}"
+        reason = f"place {place} of {len(scores)}, {explained.reason}"
+        return WantedLine(entry.id, text, place, explained.why, reason)
 
 
 def in_turn(misses: Sequence[EverydayMiss], count: int) -> list[EverydayMiss]:
