@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from afterturn.recall.times import parse_range, resolve_times, time_asked
@@ -443,10 +443,11 @@ def test_days_begin_at_midnight_in_the_zone():
     assert asked.until == datetime(2026, 10, 25, 23, tzinfo=UTC).timestamp()
 
 
-@given(
-    st.text(alphabet="0159.-/ '?月日前先週の年末マ十in since last may oct week 3rd of ago é\u0301\n"),
-    st.floats(0, 1e11),
-)
+WORDS = "0159.-/ '?月日前先週の年末マ十in since last may oct week 3rd of ago é\u0301½²٣\n"
+
+
+@given(st.text(alphabet=WORDS) | st.text(), st.floats(0, 1e11))
+@example("I ate ½ of it, 1½ yesterday, 2² and ٣ days ago", NOW)
 def test_any_text_can_be_read(text, now):
     """L12, L14: the range is not empty, and its words are in the text; a date is added once."""
     asked = time_asked(text, now, is_query=True)

@@ -370,7 +370,7 @@ class PhraseReader:
     def _classes_of(self, key: str) -> tuple[tuple[str, Any], ...]:
         known = self._grammar.classes.get(key, ())
         first = key[0]
-        if first.isdigit():
+        if first.isdecimal():
             return _number_classes(key)
         if first in _NUMERALS:
             return (*known, *_small_classes(_numeral(key)))
@@ -561,6 +561,9 @@ class PhraseReader:
 
 
 def _number_classes(key: str) -> tuple[tuple[str, Any], ...]:
+    if not key.isdecimal() and "-" not in key:
+        # One half is folded to 1, a slash and 2.
+        return ()
     if "-" in key:
         parts = tuple(int(part) for part in key.split("-"))
         return (("{iso}", parts),) if 1 <= parts[1] <= 12 and all(part > 0 for part in parts) else ()
