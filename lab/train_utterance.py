@@ -6,7 +6,7 @@
 `lab/utterance_sentences.tsv` has our own sentences: language, labels, text. LABELS.jsonl has one object a line with
 `text`, `labels`, `group` (the person) and `lang`. The labels of a message are letters: s states something, m states
 something of general knowledge (counts half), q asks, r puts an order as a question (counts half as asking), o orders,
-t social, h supposes, c changes.
+t social, h supposes, c changes, - not judged for h and c.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from afterturn.recall.utterance import sentence_features
 SENTENCES = Path(__file__).with_name("utterance_sentences.tsv")
 NAMES = ("states", "asks", "orders", "social", "supposes", "changes")
 LETTERS = "sqothc"
+UNJUDGED = "hc"
 KINDS = 5  # the first five names are kinds, the sixth is not
 SOCIAL = NAMES.index("social")
 # A feature that is seen less often in training is left out.
@@ -47,6 +48,10 @@ class Example:
     group: str
     language: str
     weight: float = 1.0
+
+    @property
+    def importance(self) -> list[float]:
+        return [0.0 if "-" in self.labels and letter in UNJUDGED else self.weight for letter in LETTERS]
 
     @property
     def wanted(self) -> list[float]:
@@ -74,10 +79,10 @@ class Design:
         self.examples = examples
         self.sentences = [sentence_features(example.text) for example in examples]
         self.wanted = np.array([example.wanted for example in examples])
-        self.weights = np.array([example.weight for example in examples])
+        self.weights = np.array([example.importance for example in examples])
 
     def train(self, rows: Iterable[int]) -> dict[str, Floats]:
-        """Gradient descent (Adam) on the log loss of messages, whose chance is that any sentence has the property."""
+        """Gradient descent (Adam) on the log loss of messages, whose chance is that of their strongest sentence."""
         kept = sorted(row for row in rows if self.sentences[row])
         seen = Counter(feature for row in kept for feature in {name for found in self.sentences[row] for name in found})
         index = {feature: at for at, feature in enumerate(sorted(name for name in seen if seen[name] >= SEEN_MIN))}
@@ -87,16 +92,17 @@ class Design:
             matrix[at, [index[feature] for feature in features if feature in index]] = 1.0
         counts = [len(self.sentences[row]) for row in kept]
         starts = np.cumsum([0, *counts[:-1]])
-        wanted, importance = self.wanted[kept], self.weights[kept, None]
-        # Social is a property of every sentence, so its opposite is trained: that any sentence has substance.
+        wanted, importance = self.wanted[kept], self.weights[kept]
+        # Social is a property of every sentence, so its opposite is trained: that a sentence has substance.
         wanted[:, SOCIAL] = 1.0 - wanted[:, SOCIAL]
         weights = np.zeros((len(index), len(NAMES)))
         first, second = np.zeros_like(weights), np.zeros_like(weights)
         for step in range(1, STEPS + 1):
             chance = 1.0 / (1.0 + np.exp(-(matrix @ weights)))
-            present = 1.0 - np.exp(np.add.reduceat(np.log1p(-np.minimum(chance, 1 - 1e-9)), starts))
-            slope = importance * (1.0 - wanted / np.maximum(present, 1e-6))
-            gradient = matrix.T @ (np.repeat(slope, counts, axis=0) * chance) / importance.sum() + DECAY * weights
+            strongest = np.maximum.reduceat(chance, starts)
+            slope = importance * (strongest - wanted)
+            slope = np.repeat(slope, counts, axis=0) * (chance == np.repeat(strongest, counts, axis=0))
+            gradient = matrix.T @ slope / len(kept) + DECAY * weights
             first = 0.9 * first + 0.1 * gradient
             second = 0.99 * second + 0.01 * gradient**2
             weights -= RATE * (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.99**step)) + 1e-8)
@@ -113,8 +119,8 @@ class Design:
             chances.append(1.0 / (1.0 + np.exp(-score)))
         if not chances:
             return np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
-        found = 1.0 - np.prod(1.0 - np.array(chances), axis=0)
-        found[SOCIAL] = np.prod(np.array(chances), axis=0)[SOCIAL]
+        found = np.max(chances, axis=0)
+        found[SOCIAL] = np.min(chances, axis=0)[SOCIAL]
         return np.asarray(found)
 
 
@@ -142,7 +148,8 @@ def report(title: str, design: Design, predicted: dict[int, Floats], group: Call
         chances = np.array([predicted[row] for row in rows])
         wanted = design.wanted[rows]
         right = np.mean([wanted[at, chances[at, :KINDS].argmax()] > 0 for at in range(len(rows))])
-        columns = [_scores(wanted[:, at] >= 0.5, chances[:, at]) for at in range(len(NAMES))]
+        judged = design.weights[rows] > 0
+        columns = [_scores(wanted[judged[:, at], at] >= 0.5, chances[judged[:, at], at]) for at in range(len(NAMES))]
         print(f"{name:16}{len(rows):6}{right:7.1%}  " + "".join(f"{column:>15}" for column in columns))
 
 

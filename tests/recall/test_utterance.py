@@ -108,6 +108,8 @@ def test_the_kind_of_a_message_is_recognized(kind: UtteranceKind, text: str):
         "wir ziehen im mai nach bremen. was kostet ein umzugswagen?",
         "ma sœur arrive samedi. tu as une idée de dessert ?",
         "私は土曜に休みです。どこに行こうか？",
+        "I bought a kayak in March, can you help me find a rack for it?",
+        "ich habe am dienstag prüfung, hast du einen tipp?",
     ],
 )
 def test_a_message_can_state_and_ask(text: str):
@@ -138,6 +140,23 @@ def test_a_message_can_state_and_ask(text: str):
 def test_words_of_change_raise_its_chance(changed: str, same: str):
     """L11: a statement that says that something is different now can be told from one that does not."""
     assert read_utterance(changed).changes > 2 * read_utterance(same).changes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "keep the summaries brief please",
+        "never email me on sundays",
+        "antworte bitte immer kurz",
+        "réponds toujours par écrit",
+        "escríbeme siempre por la tarde",
+        "всегда пиши мне вечером",
+        "いつも夜に連絡してください",
+        "以后都用邮件联系我",
+    ],
+)
+def test_an_instruction_that_stays_is_also_a_statement(text: str):
+    assert read_utterance(text).states > 0.3 > read_utterance("send the invoice to Marta please").states
 
 
 def test_an_offer_is_a_question_and_a_supposition():

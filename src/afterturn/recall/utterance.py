@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -55,10 +56,12 @@ class UtteranceChances:
 
     @property
     def kind(self) -> UtteranceKind:
+        """The most likely of the five."""
         chances = (self.states, self.asks, self.orders, self.social, self.supposes)
         return tuple(UtteranceKind)[chances.index(max(chances))]
 
 
+_SOCIAL = 3
 _NOTHING = UtteranceChances(0.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
 
@@ -68,18 +71,13 @@ def read_utterance(text: str) -> UtteranceChances:
     if not sentences:
         return _NOTHING
     weights = _weights()
-    # The chance that no sentence states, asks and so on. Only a message whose every sentence is social is social.
-    states = asks = orders = social = supposes = changes = 1.0
+    read = []
     for bits in sentences:
         columns = zip(*[weights[bit] for bit in _split_bits(bits)], strict=True)
-        state, ask, order, courtesy, suppose, change = [1.0 / (1.0 + exp(-sum(column))) for column in columns]
-        states *= 1.0 - state
-        asks *= 1.0 - ask
-        orders *= 1.0 - order
-        social *= courtesy
-        supposes *= 1.0 - suppose
-        changes *= 1.0 - change
-    return UtteranceChances(1.0 - states, 1.0 - asks, 1.0 - orders, social, 1.0 - supposes, 1.0 - changes)
+        read.append([1.0 / (1.0 + exp(-sum(column))) for column in columns])
+    states, asks, orders, _, supposes, changes = map(max, *read) if len(read) > 1 else read[0]
+    # A message is social only if every sentence is.
+    return UtteranceChances(states, asks, orders, min(chances[_SOCIAL] for chances in read), supposes, changes)
 
 
 def sentence_features(text: str) -> list[list[str]]:
@@ -103,9 +101,7 @@ _ABBREVIATIONS = ("dr", "mr", "mrs", "ms", "st", "vs", "e.g", "i.e", "z.b", "nr"
 
 def split_sentences(text: str) -> list[tuple[str, str]]:
     """Returns the sentences, each with its end mark, of the beginning and the end of `text`. They are folded."""
-    if len(text) > START_CHARS + END_CHARS:
-        text = f"{text[:START_CHARS]}\n{text[-END_CHARS:]}"
-    folded = fold(text)
+    folded = fold(_cut(text))
     found: list[tuple[str, str]] = []
     start = 0
     for end in _END.finditer(folded):
@@ -124,6 +120,10 @@ def split_sentences(text: str) -> list[tuple[str, str]]:
     return found
 
 
+def _cut(text: str) -> str:
+    return f"{text[:START_CHARS]}\n{text[-END_CHARS:]}" if len(text) > START_CHARS + END_CHARS else text
+
+
 def _ends_sentence(text: str, at: int) -> bool:
     """Whether the full stop at `at` ends a sentence: not in "3.20", "pnpm.io", "24. Oktober" or "Dr. Roth"."""
     following = text[at + 1 : at + 2]
@@ -138,7 +138,7 @@ def _ends_sentence(text: str, at: int) -> bool:
 
 _CLASSES = (
     "common", "question", "helper", "order", "request", "please", "social", "suppose", "offer", "change", "noted", "me",
-    "you", "negation",
+    "you", "negation", "standing",
 )  # fmt: skip
 _LENGTHS = {2: "length 1-2", 4: "length 3-4", 7: "length 5-7", 12: "length 8-12", 25: "length 13-25"}
 _LONG = "length 26-"
@@ -153,6 +153,8 @@ _BITS = {name: 1 << at for at, name in enumerate(FEATURES)}
 _BY_PLACE = frozenset(("order", "helper", "request", "relative", "common"))
 
 _WORD = re.compile(r"[\w\u0900-\u0dff]+")  # Python's \w does not include the vowel signs of the scripts of India.
+# Enough for the words that may come before the one that asks, and two more.
+_OPENING_CHARS = 40
 _CLAUSE_END = re.compile(r"[,;:()–—،、]| - ")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _KANA = re.compile(r"[\u3040-\u30ff]")
@@ -177,10 +179,11 @@ def _split_bits(bits: int) -> list[int]:
 
 def _sentence_bits(text: str) -> list[int]:
     sentences = split_sentences(text)
-    if not text.isascii() and (patterns := _patterns(text)) is not None:
+    if not text.isascii() and (patterns := _patterns(_cut(text))) is not None:
         found = [_match(sentence, patterns) for sentence, _ in sentences]
     else:
         lexicon = _lexicons()[_language(sentences)]
+        sentences = [part for sentence in sentences for part in _split_off_questions(*sentence, lexicon)]
         found = [_look_up(sentence, lexicon) for sentence, _ in sentences]
     last = len(sentences) - 1
     for at, (sentence, end) in enumerate(sentences):
@@ -189,9 +192,28 @@ def _sentence_bits(text: str) -> list[int]:
     return found
 
 
+def _split_off_questions(sentence: str, end: str, lexicon: dict[str, _Entry]) -> Iterator[tuple[str, str]]:
+    """Splits before a clause that asks: "the train leaves at eight, can you call a taxi?" """
+    start = 0
+    for comma in _CLAUSE_END.finditer(sentence):
+        words = _WORD.findall(sentence[comma.end() : comma.end() + _OPENING_CHARS])
+        while words and words[0] in _LEADING:
+            del words[0]
+        if len(words) > 1 and _asks(words[0], words[1], lexicon):
+            yield sentence[start : comma.start()], ","
+            start = comma.end()
+    yield sentence[start:], end
+
+
+def _asks(word: str, following: str, lexicon: dict[str, _Entry]) -> bool:
+    entry, pair = lexicon.get(word, _UNKNOWN), lexicon.get(f"{word} {following}", _UNKNOWN)
+    is_inverted = entry.is_helper and lexicon.get(following, _UNKNOWN).is_pronoun
+    return entry.is_question or pair.is_question or is_inverted
+
+
 def _shape(sentence: str, end: str) -> int:
     bits = _BITS["bias"]
-    if end:
+    if end and end != ",":
         bits |= _BITS["end ?" if end == "?" else "end !" if end == "!" else "end ."]
     if _DIGIT.search(sentence):
         bits |= _BITS["digit"]
@@ -220,6 +242,7 @@ class _Entry(NamedTuple):
     last: int = 0
     is_social: bool = False
     is_helper: bool = False
+    is_question: bool = False
     is_pronoun: bool = False
 
 
@@ -326,7 +349,8 @@ def _entry(names: list[str]) -> _Entry:
         clause |= _BITS[f"{name} clause"]
         last |= _BITS[f"{name} last"]
     is_pronoun = not {"me", "you", "common"}.isdisjoint(names)
-    return _Entry(anywhere, first, clause, last, "social" in names, "helper" in names, is_pronoun)
+    is_question = not {"question", "request"}.isdisjoint(names)
+    return _Entry(anywhere, first, clause, last, "social" in names, "helper" in names, is_question, is_pronoun)
 
 
 def _patterns(text: str) -> dict[str, re.Pattern[str]] | None:
