@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from afterturn.errors import InvalidFile, InvalidInput
 from afterturn.evaluation.datasets import find_sources
-from afterturn.evaluation.everyday import EverydayJudge, HandedOver, figures_of
+from afterturn.evaluation.everyday import EverydayJudge, HandedOver, LostLine, figures_of
 from afterturn.evaluation.everyday_file import EverydayQuestion, Person, read_people
 from afterturn.evaluation.report import as_markdown, as_text
 from afterturn.evaluation.run import EvalOptions, Evaluation, evaluate
@@ -279,6 +280,63 @@ def test_a_miss_shows_the_line_that_should_have_come_and_why_it_did_not(file: Pa
     missed = json.loads(capsys.readouterr().out)["days"]["afterturn"]["missed"]
     by_id = {one["id"]: one for one in missed}
     assert any("My parrot Kiwi" in line["text"] for line in by_id["ines-q4"]["wanted"]["avocado"])
+
+
+FACTS = (
+    ("I am allergic to penicillin.", "Which medicine am I allergic to, penicillin?", "penicillin"),
+    ("My brother Tomas repairs violins in Cremona.", "Where does my brother Tomas repair violins?", "Cremona"),
+    ("The wifi password at the cabin is heron42.", "What is the wifi password at the cabin?", "heron42"),
+    ("Our landlord Mrs Okafor wants the rent on the third.", "When does the landlord want the rent?", "third"),
+    ("I keep the passports in the blue tin.", "Where do I keep the passports?", "blue tin"),
+    ("My dentist appointment is on 12 June at nine.", "When is my dentist appointment?", "12 June"),
+)
+
+
+def test_small_talk_pushes_no_right_line_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """L11: adding unrelated messages removes no line that was right."""
+    said = [(text, "Noted.") for text, _, _ in FACTS]
+    questions = [asked(f"q{at}", "plain", text, right=(right,)) for at, (_, text, right) in enumerate(FACTS)]
+    person = {"user": "vera", "language": "en", "sessions": [session("s1", "2026-04-01", *said)]}
+    path = tmp_path / "vera.json"
+    path.write_text(json.dumps({"users": [{**person, "questions": questions}]}), encoding="utf-8")
+    command = ["eval", str(path), "--alone", "--small-talk", "10", "--misses", "9"]
+    assert run([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["vera"]
+    counts = found["afterturn after small talk"]["small_talk"]
+    assert counts["messages"] == 120
+    assert found["afterturn"]["right"] == 6
+    assert counts["lost"] == []
+
+
+def test_right_lines_are_known_by_the_id_of_their_memory(ines: Person):
+    lines = (
+        "- [a1] 2 days ago, user: I moved to Ghent.",
+        "- [b2.3] 1 day ago, user: Ghent it is.",
+        "- [c3] user: It rains.",
+    )
+    found = EverydayJudge(ines).right_lines(question(ines, "ines-q2"), HandedOver(lines[1:], earlier=lines[:1]))
+    assert found == {"b2": lines[1], "a1": lines[0]}
+
+
+def test_remarks_of_a_file_replace_the_small_talk(file: Path):
+    """They answer a question that nothing answered before."""
+    remarks = file.parent / "remarks.jsonl"
+    remarks.write_text('{"text": "The quux zyxel hates avocado, quux zyxel!", "label": 0}', encoding="utf-8")
+    found = evaluate([file, remarks], EvalOptions(alone=True, user="ines", small_talk=2)).results["days"]
+    assert found["afterturn"]["categories"]["paraphrase"]["right"] == 0
+    assert found["afterturn after small talk"]["categories"]["paraphrase"]["right"] == 1
+    assert found["afterturn after small talk"]["small_talk"]["messages"] == 12
+
+
+def test_the_report_shows_what_was_lost(evaluation: Evaluation):
+    counts = {"messages": 60, "right_lines": 7, "lost_lines": 1, "right": 5, "lost_answers": 1}
+    lost = LostLine(
+        "ines", "Where do I live?", "- [a1] 2 days ago, user: I moved to Ghent.", "score 0.40 is below 0.50"
+    )
+    crowded = {**evaluation.results["days"]["afterturn"], "small_talk": {**counts, "lost": [lost]}}
+    shown = as_text(replace(evaluation, results={"days": {"afterturn after small talk": crowded}}))
+    assert "60 messages of small talk were added: 1 of 7 right lines and 1 of 5 right answers were lost" in shown
+    assert "lost, score 0.40 is below 0.50: 2 days ago, user: I moved to Ghent. (ines: Where do I live?)" in shown
 
 
 def test_the_command_prints_the_figures_of_one_person_as_json(file: Path, capsys: pytest.CaptureFixture[str]):

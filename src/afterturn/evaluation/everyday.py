@@ -19,13 +19,16 @@ from afterturn import blocking
 from afterturn.config import Config, load_config
 from afterturn.conversation.blocking_conversation import Conversation
 from afterturn.conversation.turn import PhaseName
-from afterturn.errors import ConfigError, DeadlineExceeded
+from afterturn.errors import ConfigError, DeadlineExceeded, InvalidInput, NotFound
+from afterturn.evaluation.datasets import Item
 from afterturn.evaluation.everyday_file import Everyday, EverydayQuestion, Person
-from afterturn.evaluation.examination import OURS, PATIENCE, Bm25, EvalClock, MissingParts, scratch_folder
+from afterturn.evaluation.examination import OURS, PATIENCE, Bm25, EvalClock, MissingParts, drafts_of, scratch_folder
+from afterturn.evaluation.silence import make_small_talk
 from afterturn.services import Components
 from afterturn.testing import SelectingModel
 from afterturn.types import Decision, Entry
 
+CROWDED = f"{OURS} after small talk"
 OUTDATED = "an outdated line leads"
 BASELINE_LINES = 10
 # More standing lines than these do not count as seen, nor does a line beyond this many characters.
@@ -42,7 +45,9 @@ _AUTHOR = re.compile(r"^- (\[\w+\] )?[^:]*: ")
 _PAGE = 1000
 _WANTED_SHOWN = 3
 _INSTEAD_SHOWN = 5
-_ID = re.compile(r"^- \[\w+\] ")
+_ID = re.compile(r"^- \[([0-9a-z]+)(?:\.\d+)?\] ")
+# How many exchanges a conversation of small talk has.
+_SMALL_TALK_SESSION = 20
 _CHARS_SHOWN = 100
 # Characters of scripts without spaces between words.
 _NARROW = re.compile(r"[\x00-\u2fff]")
@@ -58,6 +63,11 @@ class HandedOver:
     earlier: tuple[str, ...] = ()
     standing: tuple[str, ...] = ()
     chars: int = 0
+
+    @property
+    def seen(self) -> list[str]:
+        """All lines that the model can see."""
+        return [*self.shown, *self.earlier, *self.standing]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +100,7 @@ class EverydayJudge:
         handed = replace(handed, standing=standing)
         if not question.right:
             return EverydayVerdict(question, not shown, not shown, False, 0, handed)
-        seen = [*shown, *handed.earlier, *standing]
-        is_right = all(any(self.matches(pattern, line) for line in seen) for pattern in question.right)
+        is_right = all(any(self.matches(pattern, line) for line in handed.seen) for pattern in question.right)
         right_at = next((at for at, line in enumerate(shown) if self.is_right(question, line)), None)
         outdated_at = next((at for at, line in enumerate(shown) if self.is_outdated(question, line)), None)
         is_outdated = outdated_at is not None and (right_at is None or outdated_at < right_at)
@@ -113,6 +122,10 @@ class EverydayJudge:
             if self.matches(question.bears, line) and not self.is_outdated(question, line):
                 found.setdefault(at)
         return list(found)
+
+    def right_lines(self, question: EverydayQuestion, handed: HandedOver) -> dict[str, str]:
+        """The right lines that the model can see, by the id of their memory."""
+        return {_ref(line): line for line in handed.seen if self.is_right(question, line)}
 
     def is_right(self, question: EverydayQuestion, line: str) -> bool:
         return any(self.matches(pattern, line) for pattern in question.right)
@@ -176,7 +189,8 @@ def _ratio(part: float, whole: int) -> float | None:
 class EverydayOptions:
     """`lived` asks and records every question twice before; `user` is the only person who is examined; `limit` is the
     most questions per person; `alone` skips the baselines; `misses` is the number of reported misses; `selector` is
-    "perfect" for refined recall by a model that knows the answers."""
+    "perfect" for refined recall by a model that knows the answers; `small_talk` asks again after this many times as
+    many messages of small talk as a person had said and heard."""
 
     embedder: str | None = None
     lived: bool = False
@@ -185,6 +199,7 @@ class EverydayOptions:
     alone: bool = False
     misses: int = 0
     selector: str | None = None
+    small_talk: int = 0
 
     @property
     def conditions(self) -> list[str]:
@@ -209,15 +224,22 @@ def _sample(person: Person, limit: int | None) -> tuple[EverydayQuestion, ...]:
 
 def count_steps(people: Sequence[Person], options: EverydayOptions) -> int:
     """How often `examine_everyday` calls `done`."""
-    rounds = 1 + (_ASKED_BEFORE if options.lived else 0)
+    rounds = 1 + (_ASKED_BEFORE if options.lived else 0) + (1 if options.small_talk else 0)
     exchanges = sum(len(session.exchanges) for person in people for session in person.sessions)
     return exchanges + rounds * sum(len(person.questions) for person in people)
 
 
 def examine_everyday(
-    people: Sequence[Person], options: EverydayOptions, faults: MissingParts, done: Callable[[], None]
+    people: Sequence[Person],
+    options: EverydayOptions,
+    faults: MissingParts,
+    done: Callable[[], None],
+    remarks: Sequence[str] = (),
 ) -> dict[str, dict[str, Any]]:
-    """The figures of each system, with those by kind of question and by language. Calls `done` after each step."""
+    """The figures of each system, with those by kind of question and by language. Calls `done` after each step.
+
+    `remarks` are the small talk to add; by default, it is made of templates.
+    """
     verdicts: dict[str, list[tuple[Person, EverydayVerdict]]] = {}
     misses: list[EverydayMiss] = []
     judges = {person.name: EverydayJudge(person) for person in people}
@@ -225,7 +247,7 @@ def examine_everyday(
     with scratch_folder("afterturn-eval-") as folder:
         lives = _Lives(folder / "memory.db", options, judges, faults, done)
         lives.record(people)
-        for asked in lives.ask(people):
+        for asked in lives.ask(people, "now"):
             name, question = asked.person.name, asked.question
             answers = {OURS: asked.handed}
             if not options.alone:
@@ -235,11 +257,48 @@ def examine_everyday(
                 verdicts.setdefault(system, []).append((asked.person, verdict))
             if options.misses and found[OURS].fault:
                 misses.append(asked.miss(found[OURS], judges[name]))
-    systems = {system: _summary(some) for system, some in verdicts.items()}
+        systems = {system: _summary(some) for system, some in verdicts.items()}
+        if options.small_talk:
+            before = [verdict for _, verdict in verdicts[OURS]]
+            systems[CROWDED] = _examine_crowded(lives, people, before, options, remarks)
     systems[OURS]["conditions"] = options.conditions
     if options.misses:
         systems[OURS]["missed"] = in_turn(misses, options.misses)
     return systems
+
+
+def _examine_crowded(
+    lives: _Lives,
+    people: Sequence[Person],
+    before: Sequence[EverydayVerdict],
+    options: EverydayOptions,
+    remarks: Sequence[str],
+) -> dict[str, Any]:
+    """Adds small talk, asks every question again, and counts the right lines that were in the block before."""
+    added = sum(lives.add_small_talk(person, remarks) for person in people)
+    after: list[tuple[Person, EverydayVerdict]] = []
+    lost: list[LostLine] = []
+    right_lines = lost_answers = 0
+    for earlier, asked in zip(before, lives.ask(people, "after small talk"), strict=True):
+        judge = lives.judges[asked.person.name]
+        verdict = judge.verdict(asked.question, asked.handed)
+        after.append((asked.person, verdict))
+        right = judge.right_lines(asked.question, earlier.handed)
+        kept = {_ref(line) for line in verdict.handed.seen}
+        right_lines += len(right)
+        lost += [asked.lost(line) for ref, line in right.items() if ref not in kept]
+        lost_answers += earlier.is_right and not verdict.is_right
+    return {
+        **_summary(after),
+        "small_talk": {
+            "messages": added,
+            "right_lines": right_lines,
+            "lost_lines": len(lost),
+            "right": sum(one.is_right for one in before),
+            "lost_answers": lost_answers,
+            "lost": lost[: options.misses],
+        },
+    }
 
 
 def _summary(found: Sequence[tuple[Person, EverydayVerdict]]) -> dict[str, Any]:
@@ -268,7 +327,7 @@ class _Lives:
     ) -> None:
         self._path = path
         self._options = options
-        self._judges = judges
+        self.judges = judges
         self._faults = faults
         self._done = done
         self._clock = EvalClock()
@@ -296,7 +355,26 @@ class _Lives:
                     self._clock.set(max(question.at for question in person.questions) + _EXCHANGE_SECONDS)
                     _drain(memory)
 
-    def ask(self, people: Iterable[Person]) -> Iterator[_Asked]:
+    def add_small_talk(self, person: Person, remarks: Sequence[str]) -> int:
+        """Adds messages between the last session and the first question. Returns how many."""
+        exchanges = self._options.small_talk * sum(len(session.exchanges) for session in person.sessions)
+        said = make_small_talk(exchanges)
+        if remarks:
+            said = [(remarks[at % len(remarks)], reply) for at, (_, reply) in enumerate(said)]
+        begin, end = person.sessions[-1].at, min(question.at for question in person.questions)
+        step = max(end - begin, 0.0) / (exchanges + 1)
+        items = []
+        for at, pair in enumerate(said):
+            session = f"small talk {at // _SMALL_TALK_SESSION}"
+            for speaker, text in zip(("user", "assistant"), pair, strict=True):
+                items.append(Item(f"{at} {speaker}", session, speaker, text, begin + step * (at + 1)))
+        with self._open(self._config) as memory:
+            self._clock.set(end)
+            memory.space(f"user:{person.name}").add_many(drafts_of(items))
+            _drain(memory)
+        return len(items)
+
+    def ask(self, people: Iterable[Person], when: str) -> Iterator[_Asked]:
         """Asks every question in a new conversation, without recording it."""
         is_refined = self._options.selector is not None
         config = replace(self._config, recording=False, refined=is_refined)
@@ -305,7 +383,7 @@ class _Lives:
                 entries = _read_entries(memory, person) if self._options.misses else []
                 for question in person.questions:
                     phase: PhaseName = "refined" if is_refined else "fast"
-                    conversation, handed = self._ask(memory, person, question, "now", phase=phase)
+                    conversation, handed = self._ask(memory, person, question, when, phase=phase)
                     yield _Asked(person, question, handed, conversation, entries)
 
     @contextmanager
@@ -344,7 +422,7 @@ class _Lives:
         for said in question.turns:
             # The patterns are about the last turn, so nothing is selected before it.
             is_last = len(blocks) == len(question.turns) - 1
-            judge = self._judges[person.name]
+            judge = self.judges[person.name]
             self._selector.choose = functools.partial(judge.choose, question) if is_last else _choose_nothing
             messages.append({"role": "user", "content": said})
             with conversation.turn(messages) as turn:
@@ -423,6 +501,19 @@ class EverydayMiss:
 
 
 @dataclass(frozen=True, slots=True)
+class LostLine:
+    """A right line that was handed over before small talk was added, and is not any more."""
+
+    person: str
+    question: str
+    line: str
+    reason: str
+
+    def text(self) -> str:
+        return f"lost, {self.reason}: {_cut(_ID.sub('- ', self.line))} ({self.person}: {self.question})"
+
+
+@dataclass(frozen=True, slots=True)
 class _Asked:
     """A question with what was handed over, its conversation, and all memories of the person if misses are shown."""
 
@@ -433,8 +524,7 @@ class _Asked:
     entries: Sequence[Entry]
 
     def miss(self, verdict: EverydayVerdict, judge: EverydayJudge) -> EverydayMiss:
-        handed = self.handed
-        seen = [*handed.shown, *handed.earlier, *handed.standing]
+        seen = verdict.handed.seen
         missed = [one for one in self.question.right if not any(judge.matches(one, line) for line in seen)]
         if verdict.is_outdated and verdict.is_right:
             missed = list(self.question.right)
@@ -444,7 +534,15 @@ class _Asked:
             wanted[pattern.pattern] = tuple(self._wanted(entry) for entry in entries)
         asked = " // ".join(self.question.turns)
         name, kind = self.person.name, self.question.kind
-        return EverydayMiss(name, self.question.id, kind, asked, verdict.fault, wanted, handed.shown)
+        return EverydayMiss(name, self.question.id, kind, asked, verdict.fault, wanted, self.handed.shown)
+
+    def lost(self, line: str) -> LostLine:
+        """Why a line of an earlier block is not handed over now."""
+        try:
+            reason = self.conversation.why(_ref(line))[-1].explained.reason
+        except (NotFound, InvalidInput):  # Nothing was recalled, or the line has no id.
+            reason = "it is not there any more"
+        return LostLine(self.person.name, " // ".join(self.question.turns), line, reason)
 
     def _wanted(self, entry: Entry) -> WantedLine:
         text = _line(entry)
@@ -468,6 +566,12 @@ def in_turn(misses: Sequence[EverydayMiss], count: int) -> list[EverydayMiss]:
         by_kind.setdefault(miss.category, []).append(miss)
     longest = max(map(len, by_kind.values()), default=0)
     return [some[at] for at in range(longest) for some in by_kind.values() if at < len(some)][:count]
+
+
+def _ref(line: str) -> str:
+    """The id of the memory in a line; a line without one stands for itself."""
+    found = _ID.match(line)
+    return found[1] if found else line
 
 
 def _line(entry: Entry) -> str:

@@ -160,6 +160,7 @@ def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
         shares = ", ".join(f"{name} {found['silence']:.1%}" for name, found in silent.items())
         count = next(iter(silent.values()))["n"]
         lines.append(f"no block for questions without an answer ({count}): {shares}")
+    lines += [line for found in systems.values() if "small_talk" in found for line in _about_small_talk(found)]
     for name, figures in systems.get(OURS, {}).get("silence_by_set", {}).items():
         heard = ", ".join(repr(text[:32]) for text in figures["heard"][: _HEARD_SHOWN if quoting else 0])
         low = figures["below_floor"]
@@ -168,6 +169,14 @@ def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
             f"no block for {name} ({figures['n']}): {figures['silence']:.1%} ({why}){heard and f'; but for {heard}'}"
         )
     return lines
+
+
+def _about_small_talk(found: Mapping[str, Any]) -> Iterator[str]:
+    counts = found["small_talk"]
+    lines = f"{counts['lost_lines']} of {counts['right_lines']} right lines"
+    answers = f"{counts['lost_answers']} of {counts['right']} right answers"
+    yield f"{counts['messages']} messages of small talk were added: {lines} and {answers} were lost"
+    yield from (one.text() for one in counts["lost"])
 
 
 def _missed(systems: Systems) -> list[str]:

@@ -81,7 +81,7 @@ class EvalOptions:
     """`limit` is the most questions per conversation; `alone` skips the baselines; `misses` is the number of reported
     questions whose evidence was not delivered.
 
-    `lived`, `user` and `selector` apply to everyday files: see EverydayOptions.
+    `lived`, `user`, `selector` and `small_talk` apply to everyday files: see EverydayOptions.
     """
 
     embedder: str | None = None
@@ -91,6 +91,7 @@ class EvalOptions:
     lived: bool = False
     user: str | None = None
     selector: str | None = None
+    small_talk: int = 0
 
     @property
     def everyday(self) -> EverydayOptions:
@@ -101,6 +102,7 @@ def evaluate(paths: Sequence[Path], wanted: EvalOptions, progress: Progress = la
     """Raises InvalidFile if nothing in `paths` can be evaluated, InvalidInput if an option does not fit them."""
     sources = find_sources(paths)
     people = _people(sources, wanted)
+    remarks = [text for utterances in sources.utterances for text in utterances.texts]
     results: Results = {}
     with open_subject(wanted.embedder) as subject:
         steps = _steps(sources, subject.config, wanted.limit)
@@ -110,14 +112,16 @@ def evaluate(paths: Sequence[Path], wanted: EvalOptions, progress: Progress = la
         for collection in sources.cases:
             results[collection.name] = Precision(subject, collection).examine(tally)
         for name, some in people.items():
-            results[name] = examine_everyday(some, wanted.everyday, subject.faults, tally)
+            results[name] = examine_everyday(some, wanted.everyday, subject.faults, tally, remarks)
         return _evaluation(results, sources, subject)
 
 
 def _people(sources: Sources, wanted: EvalOptions) -> dict[str, list[Person]]:
     """The people to examine, by the name of their file."""
-    if (wanted.lived or wanted.user or wanted.selector) and not sources.everyday:
-        raise InvalidInput("--lived, --user and --selector need an everyday file. See docs/evaluation.md.")
+    if (wanted.lived or wanted.user or wanted.selector or wanted.small_talk) and not sources.everyday:
+        raise InvalidInput(
+            "--lived, --user, --selector and --small-talk need an everyday file. See docs/evaluation.md."
+        )
     chosen = {everyday.name: chosen_people(everyday, wanted.everyday) for everyday in sources.everyday}
     found = {name: people for name, people in chosen.items() if any(person.questions for person in people)}
     if sources.everyday and not found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -161,6 +162,62 @@ SMALL_TALK = tuple(
     """.splitlines()
     if line.strip()
 )
+
+
+# Templates and what fills them; any two of one language make a sentence that nobody needs to remember.
+_TEMPLATES = (
+    (
+        (
+            "Wow, it is {} again",
+            "So {} out there",
+            "Ugh, another {} morning",
+            "What a {} day, right?",
+            "lol, {} as ever",
+        ),
+        ("sunny", "rainy", "grey", "windy", "freezing", "humid", "foggy", "stormy", "chilly", "gorgeous", "gloomy"),
+    ),
+    (
+        ("Hi, I feel {} right now", "haha that was {}", "Thanks, that sounds {}", "Hmm, {}, I guess", "ok, {} then"),
+        ("great", "silly", "tired", "sleepy", "fine", "cheerful", "lazy", "bored", "lucky", "grumpy", "amazing"),
+    ),
+    (
+        ("Na, heute ist es ja {}", "Puh, schon wieder so {}", "Danke, das klingt {}", "Haha, das war {}"),
+        ("windig", "neblig", "schwül", "eisig", "herrlich", "trüb", "lustig", "prima", "öde", "albern"),
+    ),
+    (
+        ("Oh là là, quel temps {}", "Merci, c'est vraiment {}", "Bon, un matin {}", "Haha, c'était {}"),
+        ("magnifique", "horrible", "superbe", "triste", "agréable", "drôle", "étrange", "terrible", "calme"),
+    ),
+    (
+        ("Uf, qué día tan {}", "Gracias, qué {}", "Jaja, eso fue {}", "Bueno, hoy está todo {}"),
+        ("bonito", "gris", "raro", "tranquilo", "divertido", "aburrido", "increíble", "lento"),
+    ),
+    (
+        ("今日は本当に{}ですね", "なんだか{}気分です", "へえ、{}ですね", "ありがとう、{}です"),
+        ("暑い", "寒い", "眠い", "楽しい", "面白い", "嬉しい", "静か", "のんびり"),
+    ),
+)
+_ENDINGS = ("", "!", "...", " :)", "!!", " 😄", " 🙈")
+_REPLIES = (
+    "You're welcome!",
+    "Glad to hear that.",
+    "Indeed!",
+    "Gern geschehen!",
+    "Avec plaisir !",
+    "¡De nada!",
+    "そうですね。",
+)
+
+
+def make_small_talk(count: int, seed: int = 1) -> list[tuple[str, str]]:
+    """Exchanges of small talk in six languages: a remark and a reply, `count` of them, the same for each seed."""
+    chance = random.Random(seed)
+    found = []
+    for _ in range(count):
+        templates, fillers = chance.choice(_TEMPLATES)
+        made = chance.choice(templates).format(chance.choice(fillers)) + chance.choice(_ENDINGS)
+        found.append((chance.choice((made, made, chance.choice(SMALL_TALK))), chance.choice(_REPLIES)))
+    return found
 
 
 BUILT_IN = Utterances("small_talk", SMALL_TALK)

@@ -48,6 +48,13 @@ _NAMED_MAX = 10
     type=click.Choice(["perfect"]),
     help="Everyday files: refine with a model that knows the answers. An upper bound.",
 )
+@click.option(
+    "--small-talk",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Everyday files: ask again after N times as many messages of small talk, and count what is lost.",
+)
 @click.option("--markdown", is_flag=True, help="Print Markdown tables.")
 @click.option("--answer", is_flag=True, help="Let a model answer the questions, and compare its replies.")
 @click.option("--model", metavar="URL", help="An OpenAI-compatible server. Default: the setting `model_url`.")
@@ -77,7 +84,7 @@ def evaluate(
     from afterturn.evaluation.report import as_markdown, as_text
     from afterturn.evaluation.run import end_on_sigterm
 
-    names = ("embedder", "limit", "alone", "misses", "lived", "user", "selector")
+    names = ("embedder", "limit", "alone", "misses", "lived", "user", "selector", "small_talk")
     wanted = run.EvalOptions(**{name: options[name] for name in names})
     with end_on_sigterm(), progress("Asking") as report:
         if answer:
