@@ -253,6 +253,21 @@ async def test_what_users_say_of_a_secret_is_learned_without_it(tmp_path: Path) 
     assert not any(key in text for text in held)
 
 
+async def test_what_is_so_now_replaces_what_was_so(tmp_path: Path) -> None:
+    """L12, V11, M1: a newer statement about the same thing supersedes the older one; undo brings it back."""
+    async with open_memory(tmp_path, rules=True) as memory:
+        space = memory.space("user:ada")
+        for said in ("oh and bin day here is thursday", "my sister Ruth is coeliac", "bin day is tuesday now"):
+            await say(memory.conversation("c", user="ada"), said)
+            assert await memory.drain(within=20)
+        after = await texts(space)
+        await space.undo_review((await space.reviews())[0].id)
+        back = await texts(space)
+
+    assert after == ["bin day is tuesday now", "my sister Ruth is coeliac"]
+    assert back == ["bin day here is thursday", "my sister Ruth is coeliac"]
+
+
 async def test_relative_times_are_resolved_to_dates(tmp_path: Path) -> None:
     """L12, V11: "last weekend" means nothing a month later, so the date is kept with it."""
     clock = ManualClock(start=datetime(2026, 11, 17, 12, tzinfo=UTC).timestamp())

@@ -250,9 +250,9 @@ def test_not_all_that_people_are_is_a_name(said: str):
     ],
 )
 def test_what_corrects_a_port_or_a_branch_needs_no_answer_before_it(said: str, text: str, old: str):
-    """V11: it names the thing, what is right and what is wrong; after "no" only."""
+    """V11: it names the thing, what is right and what is wrong. Without "no" it corrects nothing."""
     assert learned(said) == [Lesson(text, Target.ENVIRONMENT, "correction", 0, old)]
-    assert learned(said.partition(", ")[2]) == []
+    assert all(lesson.kind == "fact" for lesson in learned(said.partition(", ")[2]))
 
 
 def test_a_branch_that_is_in_a_bad_way_is_not_renamed():

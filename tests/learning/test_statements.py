@@ -2,7 +2,7 @@
 
 import pytest
 
-from afterturn.learning.rules import LANGUAGES, find_lessons, may_teach
+from afterturn.learning.rules import LANGUAGES, find_lessons, may_teach, supersedes
 from afterturn.types import Target
 
 
@@ -28,6 +28,10 @@ def texts(text: str) -> list[str]:
         ("rehearsal is wednesdays at seven, can you add it", "rehearsal is wednesdays at seven"),
         ("our new address is 4 Mill Lane, Ely", "our new address is 4 Mill Lane, Ely"),
         ("I take metformin, 500 mg twice a day", "I take metformin, 500 mg twice a day"),
+        ("correction, the limit is 40 not 50", "the limit is 40 not 50"),
+        ("we bought a boat! a white one from 2019.", "we bought a boat! a white one from 2019."),
+        ("emma does the books, she is my sister", "emma does the books, she is my sister"),
+        ("blood pressure 128 over 82", "blood pressure 128 over 82"),
         ("our son visits at weekends. he's allergic to cats", "our son visits at weekends. he's allergic to cats"),
     ],
 )
@@ -39,6 +43,7 @@ def test_a_statement_is_kept_in_the_words_that_were_used(said: str, stated: str)
 @pytest.mark.parametrize(
     "said, stated",
     [
+        ("wir haben ein altes Boot gekauft", "wir haben ein altes Boot gekauft"),
         ("mein sohn emil studiert in kiel", "mein sohn emil studiert in kiel"),
         ("die wartung ist am 5. november", "die wartung ist am 5. november"),
         ("wir kaufen jetzt bei Holz Maier statt bei Huber", "wir kaufen jetzt bei Holz Maier statt bei Huber"),
@@ -145,6 +150,21 @@ def test_assistants_and_tools_state_nothing():
         assert find_lessons([(role, "Your brother Anton is diabetic. The nanny is Femke.")]) == []
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Commit messages must start with the ticket",
+        "Branches müssen mit dem Ticket anfangen",
+        "los commits deben ser cortos",
+    ],
+)
+def test_how_a_project_works_is_a_rule(said: str):
+    """V11: a convention of the environment, also without "never" or "always"."""
+    (lesson,) = find_lessons([("user", said)])
+    assert (lesson.text, lesson.kind, lesson.target) == (said, "rule", Target.ENVIRONMENT)
+    assert texts("Write a parser. The tests must run in a second.") == []
+
+
 def test_a_project_is_not_the_user():
     """V11: what is said about a repository is stated about the environment."""
     (lesson,) = find_lessons([("user", "the test database sits on 5433")])
@@ -157,3 +177,36 @@ def test_a_message_without_a_statement_needs_no_review():
     """V11: nothing is scheduled for small talk."""
     assert not may_teach("how do you get slime out of a carpet")
     assert may_teach("the nanny is Femke")
+
+
+@pytest.mark.parametrize(
+    "newer, older",
+    [
+        ("bin day is tuesday now", "bin day here is thursday"),
+        ("the gate is 82 not 85", "the gate is 85 now"),
+        ("stundensatz ist 62 netto", "stundensatz ist 58 netto"),
+        ("le prix de la maison est maintenant 49 euros", "le prix de la maison est 46 euros"),
+        ("my gym is the Boulderbar now", "my gym is the FitCenter"),
+        ("the party is on 3 may instead", "the party is on 1 may"),
+    ],
+)
+def test_a_newer_statement_about_the_same_thing_supersedes(newer: str, older: str):
+    """V11, L12: the same subject, another value, and a sign of change."""
+    assert supersedes(newer, older)
+    assert not supersedes(newer, newer)
+
+
+@pytest.mark.parametrize(
+    "newer, older",
+    [
+        ("rehearsal is fridays", "rehearsal is mondays"),
+        ("my friend is Anna", "my friend is Max"),
+        ("my budget is 900 for travel", "my budget is 500 for food"),
+        ("our train is at 9 now", "our flight is at 8"),
+        ("my brother Anton is diabetic now", "my brother Max is vegan"),
+        ("I teach on mondays now", "I teach on fridays"),
+    ],
+)
+def test_statements_that_may_both_hold_are_both_kept(newer: str, older: str):
+    """V11, L12: when unsure, both stay."""
+    assert not supersedes(newer, older)

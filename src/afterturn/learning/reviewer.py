@@ -10,11 +10,12 @@ from typing import Any
 from afterturn.errors import InvalidInput, ModelRefused
 from afterturn.learning import prompts
 from afterturn.learning.changes import Action, Change, read_answer, read_call, schema, tools
-from afterturn.learning.rules import Lesson, find_lessons
+from afterturn.learning.rules import Lesson, find_lessons, supersedes
 from afterturn.learning.single_value import contradict, single_value
 from afterturn.learning.staging import PERSON, Staging, find_target_space
 from afterturn.models.client import answer_text
 from afterturn.models.meter import MeteredModel
+from afterturn.recall.block import QUOTES
 from afterturn.text import terms
 from afterturn.types import Entry, ReviewMessage, ReviewRow, Target
 
@@ -183,6 +184,8 @@ def _is_outdated(lesson: Lesson, later: Lesson, messages: Sequence[ReviewMessage
     """Whether the same speaker contradicts the lesson later."""
     if lesson.target is not later.target or messages[lesson.message].speaker != messages[later.message].speaker:
         return False
+    if lesson.is_quote and later.is_quote:
+        return supersedes(later.text, lesson.text)
     one, other = single_value(lesson.text), single_value(later.text)
     return one is not None and other is not None and one[0] == other[0] and contradict(one[1], other[1])
 
@@ -216,6 +219,9 @@ def _changeable(
 
 
 def _find_outdated(lesson: Lesson, related: Sequence[Entry]) -> _Outdated:
+    if lesson.is_quote:
+        quotes = (entry for entry in related if entry.metadata.get(QUOTES) is not None)
+        return _Outdated(tuple(entry for entry in quotes if supersedes(lesson.text, entry.text)))
     replaced = _find_replaced(lesson, related)
     found = () if replaced is None else (replaced,)
     own = single_value(lesson.text)

@@ -8,6 +8,7 @@ languages other than English when the first message in that language comes.
 
 from afterturn.learning.rules.clauses import Lesson
 from afterturn.learning.rules.extraction import find_lessons, may_teach
+from afterturn.learning.rules.statements import supersedes
 from afterturn.learning.rules.vocabulary import LANGUAGE_CODES as LANGUAGES
 
-__all__ = ["LANGUAGES", "Lesson", "find_lessons", "may_teach"]
+__all__ = ["LANGUAGES", "Lesson", "find_lessons", "may_teach", "supersedes"]

@@ -60,7 +60,7 @@ _OF_USER = re.compile(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.
 
 def may_teach(text: str) -> bool:
     """False if `text` teaches nothing. True does not mean that it does: explicit rules are only looked for by hints."""
-    return has_hint(text) or any(find_statements(own_sentences(strip_pasted(text))))
+    return has_hint(text) or bool(find_statements(own_sentences(strip_pasted(text))))
 
 
 def own_sentences(text: str) -> list[Sentence]:
@@ -100,7 +100,7 @@ def find_lessons_in(text: str, answer: str, *, by_rules: bool = True) -> list[Le
     sentences = own_sentences(text)
     introduced = find_introduction(sentences) if by_rules and may_introduce(text) else None
     found = [] if introduced is None else [introduced]
-    stated = dict(find_statements(sentences))
+    stated = find_statements(sentences)
     for at, sentence in enumerate(sentences):
         after_task = any(map(is_task, sentences[:at]))
         explicit = list(_find_in_sentence(replace(sentence, after_task=after_task), answer)) if by_rules else []

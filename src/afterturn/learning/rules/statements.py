@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from afterturn.learning.rules.clauses import FACT, PREFERENCE, Lesson, capitalise, trim
+from afterturn.learning.rules.clauses import FACT, PREFERENCE, RULE, Lesson, capitalise, is_task, trim
 from afterturn.learning.rules.sentences import Sentence
-from afterturn.learning.rules.vocabulary import JAPANESE, KANA, Language, find_language
+from afterturn.learning.rules.vocabulary import JAPANESE, KANA, WordLists, find_language
+from afterturn.text import terms
 from afterturn.types import Target
 
 STATEMENT_CHARACTERS_MAX = 240
@@ -21,23 +22,29 @@ _WORDS_MIN = 3
 _SUBJECT_WORDS_MAX = 5
 # A value stands close to its verb: "the gate is 82", not "the readers are builders who know clause 18".
 _VALUE_WORDS_MAX = 6
+_CONTRAST_WORDS_MAX = 4
 
 _PART = re.compile(
     r"""[,;]\s+|\s[–—-]\s|:\s+|\s\(|\)\s*
-    |\s+(?=(?:so|but|because|though|although|anyway|in\scase|just\sin\scase|aber|weil|falls|mais|donc|pero|porque|ma|mas|maar)\s)
+    |\s+(?=(?:so|but|because|though|although|anyway|in\scase|just\sin\scase|aber|weil|falls|mais|donc|pero|porque|ma|
+        mas|maar)\s)
     |\s+(?=(?:and|und|et|y|e|en)\s(?:i|it|he|she|they|we|ich|es|er|sie|wir|je|il|elle|on|ik|hij|ze|het)\s)""",
     re.VERBOSE | re.IGNORECASE,
 )
+_AND = re.compile(r"\s(?:and|then|und|et|y|e|en)\s")
 _NUMBER = re.compile(r"\d")
-_CODE = re.compile(r"[\w-]*/[\w./-]+|\w{2,}[._]\w{2,}|\ufffc|\w-\w*\d")
+_CODE = re.compile(
+    r"""(?<![\w@.-])(?!and/or|he/she)(?:[a-z][\w-]*/[a-z][\w./-]*|[a-z]\w+[._][a-z]\w+(?!@)|[a-z]+-\d\w*)|\ufffc""",
+    re.VERBOSE | re.IGNORECASE,
+)
 _NAME = re.compile(
     r"""(?<=[\w'’.]\s)(?!I\b)[^\W\d_a-zß-öø-ÿ][^\W\d_]+
     |(?<!\w)(?:madame|monsieur|frau|herr|mr|mrs|ms|dr|prof|señora?|signora?|senhora?|dona|mevrouw|meneer)\.?\s\w""",
     re.VERBOSE,
 )
 _THIS = re.compile(
-    r"""(?<!\w)(?:this|that)(?!\w|\s(?:year|term|month|week|summer|winter|spring|autumn|fall|weekend|repo|repository|project|
-    codebase|team|company|house)(?!\w))""",
+    r"""(?<!\w)(?:this|that)(?!\w|\s(?:year|term|month|week|summer|winter|spring|autumn|fall|weekend|repo|repository|
+        project|codebase|team|company|house)(?!\w))""",
     re.VERBOSE,
 )
 # Words of a task at hand: what is wrong with a program is not a lasting fact.
@@ -47,9 +54,9 @@ _TASK = re.compile(
     re.VERBOSE,
 )
 _PROJECT = re.compile(
-    r"""(?<!\w)(?:repo|repository|branch|deploys?|deployment|releases?|tests?|ci|api|database|db|commits?|code|codebase|
-    builds?|server|cluster|packages?|migrations?|staging|prod|production|pull\srequests?|prs?|tickets?|config|
-    docker\w*|dependency|dependencies|schema|endpoint|linter|node|python|typescript)(?!\w)""",
+    r"""(?<!\w)(?:repo|repository|branch(?:es)?|deploys?|deployments?|releases?|tests?|ci|api|database|db|commits?|
+    commit-\w+|code|codebase|builds?|server|cluster|packages?|migrations?|staging|prod|production|pull\srequests?|prs?|
+    tickets?|config|docker\w*|dependency|dependencies|schema|endpoints?|linter|node|python|typescript)(?!\w)""",
     re.IGNORECASE | re.VERBOSE,
 )
 
@@ -60,53 +67,82 @@ class _Part:
     end: int
     states: bool
     is_barred: bool
+    points_back: bool
 
 
-def find_statements(sentences: Sequence[Sentence]) -> Iterator[tuple[int, Lesson]]:
-    """At most one lesson for each sentence, with the position of the sentence."""
+def find_statements(sentences: Sequence[Sentence]) -> dict[int, Lesson]:
+    """At most one lesson for each sentence, by the position of the sentence."""
     text = " ".join(sentence.plain for sentence in sentences)
     if KANA.search(text):
-        yield from _find_japanese(sentences)
-        return
+        return dict(_find_japanese(sentences))
+    found: dict[int, Lesson] = {}
     language = find_language(text)
-    if language is None:
-        return
-    before: Sentence | None = None
-    for at, sentence in enumerate(sentences):
-        lesson = find_statement(sentence, language, before)
+    for at, sentence in enumerate(sentences) if language is not None else ():
+        assert language is not None
+        plain = sentence.plain.lower()
+        if sentence.is_question or _asks(plain, language) or language.pattern("says").search(plain):
+            continue
+        lesson = _find_manner(sentence, language) or _find_rule(sentences, at, language)
+        lesson = lesson or _find_statement(sentences, at, language)
+        if lesson is None and at and (lesson := _find_continued(sentences[at - 1], sentence, language)) is not None:
+            found.pop(at - 1, None)
         if lesson is not None:
-            yield at, lesson
-        before = sentence
+            found[at] = lesson
+    return found
 
 
-def find_statement(sentence: Sentence, language: Language, before: Sentence | None = None) -> Lesson | None:
-    """What the sentence states. `before` is the sentence that "she" at its beginning may refer to."""
-    plain = sentence.plain.lower()
-    if sentence.is_question or _asks(plain, language) or language.pattern("says").search(plain):
-        return None
-    if (manner := _find_manner(sentence, language)) is not None:
-        return manner
-    kept: list[_Part] = []
-    for part in _split(sentence, language):
-        if part.is_barred and kept:
-            break
-        if not part.is_barred and (kept or part.states):
-            kept.append(part)
+def _find_statement(sentences: Sequence[Sentence], at: int, language: WordLists) -> Lesson | None:
+    sentence = sentences[at]
+    kept = _kept_parts(sentence, language)
     if not kept:
-        return _find_continued(sentence, language, before)
-    ending = "." if sentence.ending == "." and kept[-1].end == len(sentence.plain) else ""
-    return _to_lesson(sentence.text[kept[0].start : kept[-1].end], ending)
+        return None
+    is_whole = kept[-1].end == len(sentence.plain)
+    text = f"{trim(sentence.text[kept[0].start : kept[-1].end])}{_full_stop(sentence) if is_whole else ''}"
+    following = sentences[at + 1] if is_whole and at + 1 < len(sentences) else None
+    if following is not None and language.pattern("life").search(text.lower()) and _is_detail(following, language):
+        # "We bought a car! A blue Kia, 2021."
+        text = f"{text.removesuffix('.')}{sentence.ending or '.'} {following.text}{_full_stop(following)}"
+    return _to_lesson(text)
 
 
-def _to_lesson(text: str, ending: str = "") -> Lesson | None:
-    text = f"{trim(text)}{ending}"
+def _kept_parts(sentence: Sentence, language: WordLists) -> list[_Part]:
+    """From the first part that states something, or the one before it that it refers to, to the next barred one."""
+    kept: list[_Part] = []
+    before: _Part | None = None
+    for part in _split(sentence, language):
+        if part.is_barred:
+            if kept:
+                break
+            before = None
+            continue
+        if kept or (part.states and not part.points_back):
+            kept.append(part)
+        elif part.states and before is not None:
+            kept += [before, part]
+        before = part
+    return kept
+
+
+def _to_lesson(text: str) -> Lesson | None:
     if len(text) > STATEMENT_CHARACTERS_MAX or len(text.split()) < _WORDS_MIN:
         return None
     is_project = _CODE.search(text) or _PROJECT.search(text) or "`" in text
     return Lesson(text, Target.ENVIRONMENT if is_project else Target.USER, FACT, 0, is_quote=True)
 
 
-def _find_manner(sentence: Sentence, language: Language) -> Lesson | None:
+def _full_stop(sentence: Sentence) -> str:
+    return "." if sentence.ending == "." else ""
+
+
+def _is_detail(sentence: Sentence, language: WordLists) -> bool:
+    plain = sentence.plain.lower()
+    of = language.pattern
+    if sentence.is_question or of("it").match(plain) or of("first").match(plain) or _is_barred(plain, language):
+        return False
+    return _is_definite(sentence.plain, language)
+
+
+def _find_manner(sentence: Sentence, language: WordLists) -> Lesson | None:
     """How the assistant should answer or reach the user: "keep your answers short"."""
     plain = sentence.plain.lower()
     for found in (None, *_PART.finditer(plain)):
@@ -114,32 +150,59 @@ def _find_manner(sentence: Sentence, language: Language) -> Lesson | None:
         manner = language.pattern("manner").match(plain, start)
         if manner:
             breaks = _PART.finditer(plain, start, manner.end())
-            reason = next(
-                (at.start() for at in breaks if language.pattern("first").match(plain, at.end())), manner.end()
-            )
-            return Lesson(capitalise(trim(sentence.text[start:reason])), Target.USER, PREFERENCE, 0, is_quote=True)
+            reason = (at.start() for at in breaks if language.pattern("first").match(plain, at.end()))
+            text = capitalise(trim(sentence.text[start : next(reason, manner.end())]))
+            return Lesson(text, Target.USER, PREFERENCE, 0, is_quote=True)
     return None
 
 
-def _find_continued(sentence: Sentence, language: Language, before: Sentence | None) -> Lesson | None:
+def _find_rule(sentences: Sequence[Sentence], at: int, language: WordLists) -> Lesson | None:
+    """How things are done in a project: "commit messages must start with the ticket"."""
+    sentence = sentences[at]
+    start = _after_leads(sentence.plain.lower(), 0, len(sentence.plain), language)
+    plain = sentence.plain[start:].lower()
+    must = language.pattern("must").search(plain)
+    if must is None or any(map(is_task, sentences[:at])) or language.pattern("unsure").search(plain):
+        return None
+    subject = plain[: must.start()].strip()
+    if (
+        not _PROJECT.search(subject)
+        or _AND.search(subject)
+        or not _is_subject(subject, language)
+        or _THIS.search(plain)
+    ):
+        return None
+    text = trim(sentence.text[start:])
+    is_fit = len(text.split()) > _WORDS_MIN and len(text) <= STATEMENT_CHARACTERS_MAX
+    return Lesson(text, Target.ENVIRONMENT, RULE, 0, is_quote=True) if is_fit else None
+
+
+def _find_continued(before: Sentence, sentence: Sentence, language: WordLists) -> Lesson | None:
     """ "My daughter wants one too. She's allergic to nickel": both sentences together."""
     plain = sentence.plain.lower()
-    if before is None or before.is_question or not language.pattern("pronouns").match(plain):
+    if before.is_question or not language.pattern("pronouns").match(plain):
         return None
-    if not language.pattern("traits").search(plain) or _is_barred(plain, language):
+    if not language.pattern("person").search(before.plain.lower()) or _is_barred(before.plain.lower(), language):
         return None
-    if not language.pattern("person").search(before.plain.lower()):
+    end = 0
+    for part in _split(sentence, language):
+        if part.is_barred:
+            break
+        end = part.end
+    if not language.pattern("traits").search(plain, 0, end):
         return None
-    return _to_lesson(f"{before.text}. {sentence.text}", sentence.ending)
+    return _to_lesson(f"{before.text}. {trim(sentence.text[:end])}")
 
 
 def _find_japanese(sentences: Sequence[Sentence]) -> Iterator[tuple[int, Lesson]]:
     for at, sentence in enumerate(sentences):
-        plain = sentence.plain
+        lead = JAPANESE.leads.match(sentence.plain)
+        start = lead.end() if lead else 0
+        plain, text = sentence.plain[start:], sentence.text[start:]
         if JAPANESE.manner.search(plain):
-            yield at, Lesson(sentence.text, Target.USER, PREFERENCE, 0, is_quote=True)
+            yield at, Lesson(text, Target.USER, PREFERENCE, 0, is_quote=True)
         elif not sentence.is_question and not JAPANESE.barred.search(plain) and _states_in_japanese(plain):
-            yield at, Lesson(sentence.text, Target.USER, FACT, 0, is_quote=True)
+            yield at, Lesson(text, Target.USER, FACT, 0, is_quote=True)
 
 
 def _states_in_japanese(plain: str) -> bool:
@@ -149,12 +212,12 @@ def _states_in_japanese(plain: str) -> bool:
         return topic is not None or JAPANESE.value.search(plain) is not None
     if topic is None:
         return False
-    # A comma may follow a topic or anything else, so it needs more than a number.
-    is_topic = not topic.group().endswith("、")
+    # Only は and も surely follow a topic, so the other marks need more than a number.
+    is_topic = topic.group().endswith(("は", "も"))
     return bool(JAPANESE.traits.search(rest) or (is_topic and JAPANESE.value.search(rest)))
 
 
-def _split(sentence: Sentence, language: Language) -> Iterator[_Part]:
+def _split(sentence: Sentence, language: WordLists) -> Iterator[_Part]:
     plain = sentence.plain.lower()
     ends = [*(found.span() for found in _PART.finditer(sentence.plain)), (len(plain), len(plain))]
     start = 0
@@ -165,11 +228,11 @@ def _split(sentence: Sentence, language: Language) -> Iterator[_Part]:
             # The next part often has the value: "we cache in process, 60 seconds".
             after = sentence.plain[end : ends[min(at + 1, len(ends) - 1)][0]]
             states = not barred and _states(sentence.plain[begin:end], after, language)
-            yield _Part(begin, end, states, barred)
+            yield _Part(begin, end, states, barred, bool(language.pattern("points_back").match(plain, begin, end)))
         start = following
 
 
-def _after_leads(plain: str, start: int, end: int, language: Language) -> int:
+def _after_leads(plain: str, start: int, end: int, language: WordLists) -> int:
     leads = language.pattern("leads")
     while start < end:
         found = leads.match(plain, start, end)
@@ -181,28 +244,28 @@ def _after_leads(plain: str, start: int, end: int, language: Language) -> int:
     return start
 
 
-def _asks(plain: str, language: Language) -> bool:
+def _asks(plain: str, language: WordLists) -> bool:
     return bool(language.pattern("asks").match(plain, _after_leads(plain, 0, len(plain), language)))
 
 
-def _is_barred(plain: str, language: Language) -> bool:
+def _is_barred(plain: str, language: WordLists) -> bool:
     """Whether it is a request, a question, a guess, a plan or the like."""
     of = language.pattern
     return bool(of("orders").match(plain) or of("asks").match(plain) or of("unsure").search(plain))
 
 
-def _states(text: str, after: str, language: Language) -> bool:
+def _states(text: str, after: str, language: WordLists) -> bool:
     plain = text.lower()
     if language.pattern("deictic").search(plain) or _THIS.search(plain) or _TASK.search(plain):
         return False
     return (
         _states_about_self(text, after, language)
-        or _states_about_person(text, language)
-        or _states_about_thing(text, language)
+        or _states_about_person(text, after, language)
+        or _states_about_thing(text, after, language)
     )
 
 
-def _states_about_self(text: str, after: str, language: Language) -> bool:
+def _states_about_self(text: str, after: str, language: WordLists) -> bool:
     """ "I teach on Wednesdays", "we moved to Kiel", "I'm deaf in one ear", "I've got two kids"."""
     plain = text.lower()
     of = language.pattern
@@ -220,14 +283,9 @@ def _states_about_self(text: str, after: str, language: Language) -> bool:
         return of("contrast").search(f"{plain[found.end() :]}{after}".lower()) is not None
     found = of("doing").search(plain)
     if found:
-        rest = text[found.start() :]
-        return bool(
-            _is_definite(f"{rest}{after}", language)
-            or of("contrast").search(f"{rest}{after}".lower())
-            or of("always").search(rest.lower())
-            or of("soon").search(rest.lower())
-            or of("life").search(rest.lower())
-        )
+        rest = f"{text[found.start() :]}{after}"
+        names = ("contrast", "always", "soon", "life")
+        return _is_definite(rest, language) or any(of(name).search(rest.lower()) for name in names)
     found = of("having").search(plain)
     if found:
         rest = text[found.end() :]
@@ -236,40 +294,62 @@ def _states_about_self(text: str, after: str, language: Language) -> bool:
     return False
 
 
-def _states_about_person(text: str, language: Language) -> bool:
+def _states_about_person(text: str, after: str, language: WordLists) -> bool:
     """ "My sister Ruth is coeliac", "childminder is Pauline", "Marcel is our frontend guy"."""
     plain = text.lower()
     of = language.pattern
-    if of("is_person").search(plain) and not of("it").match(plain):
+    if of("is_person").search(plain) and (of("points_back").match(plain) or not of("it").match(plain)):
         return True
     found = of("person").search(plain)
-    if found is None or of("verb").search(plain, found.end()) is None:
+    if found is None:
         return False
-    return _is_definite(text[found.start() :], language) or of("named").match(plain, found.end()) is not None
+    name = None if language.has_capital_nouns else _NAME.match(text, found.end() + 1)
+    if name is not None and text[name.end() :].strip():
+        return True
+    if of("verb").search(plain, found.end()) is None:
+        return False
+    # "Her mum is doing fine, she's called Margaret".
+    rest = f"{text[found.start() :]}{after if of('pronouns').match(after.lower().lstrip(' ,')) else ''}"
+    return _is_definite(rest, language) or of("named").match(plain, found.end()) is not None
 
 
-def _states_about_thing(text: str, language: Language) -> bool:
-    """ "The spare key is with Jean at number 14", "bin day is Thursday", "our address is 7 Cabot Rise"."""
+def _states_about_thing(text: str, after: str, language: WordLists) -> bool:
+    """ "The spare key is with Jean at number 14", "bin day is Thursday", "the gate is 82, not 85", "weight: 84"."""
     plain = text.lower()
     of = language.pattern
+    if of("measured").match(plain):
+        return True
     verb = of("verb").search(plain)
-    if verb is None:
+    if verb is None or not _is_subject(plain[: verb.start()].strip(), language):
         return False
-    subject, rest = plain[: verb.start()].strip(), " ".join(plain[verb.end() :].split()[:_VALUE_WORDS_MAX])
-    if not 0 < len(subject.split()) <= _SUBJECT_WORDS_MAX or of("the").fullmatch(subject):
-        return False
-    if of("it").search(subject) or of("first").search(subject):
-        return False
+    subject, rest = plain[: verb.start()], " ".join(plain[verb.end() :].split()[:_VALUE_WORDS_MAX])
     if _is_dated(rest, language):
         return True
-    if not (of("things").search(subject) or of("people").search(subject)):
+    value = _NUMBER.search(rest) or _CODE.search(rest)
+    name = None if language.has_capital_nouns else _NAME.search(text, verb.start())
+    if _is_contrasted(f"{text[verb.end() :]}{after}", language):
+        return True
+    if not any(of(kind).search(subject) for kind in ("things", "measures", "amount", "people")):
         return False
-    is_theirs = of("my").search(subject) is not None
-    named = is_theirs and not language.has_capital_nouns and _NAME.search(text, verb.start()) is not None
-    return bool(_NUMBER.search(rest) or _CODE.search(rest) or named)
+    return value is not None or (name is not None and of("my").search(subject) is not None)
 
 
-def _is_definite(text: str, language: Language) -> bool:
+def _is_contrasted(rest: str, language: WordLists) -> bool:
+    """ "82, not 85": a number or a name, and soon after it what it is not."""
+    value = _NUMBER.search(rest) or (None if language.has_capital_nouns else _NAME.search(rest))
+    following = "" if value is None else " ".join(rest[value.start() :].lower().split()[:_CONTRAST_WORDS_MAX])
+    return bool(following) and language.pattern("contrast").search(following) is not None
+
+
+def _is_subject(subject: str, language: WordLists) -> bool:
+    """Whether it is short and names something: not "it", "the", "I"."""
+    of = language.pattern
+    if not 0 < len(subject.split()) <= _SUBJECT_WORDS_MAX or of("the").fullmatch(subject):
+        return False
+    return not (of("it").search(subject) or of("first").search(subject))
+
+
+def _is_definite(text: str, language: WordLists) -> bool:
     """Whether it has a number, a day, a trait, a name or a path."""
     plain = text.lower()
     of = language.pattern
@@ -278,7 +358,7 @@ def _is_definite(text: str, language: Language) -> bool:
     return not language.has_capital_nouns and not text.isupper() and _NAME.search(text) is not None
 
 
-def _has_trait_early(rest: str, language: Language) -> bool:
+def _has_trait_early(rest: str, language: WordLists) -> bool:
     """ "deaf in one ear", but not "deaf to your excuses"."""
     found = language.pattern("traits").search(rest)
     if found is None or len(rest[: found.start()].split()) > 2:
@@ -286,5 +366,66 @@ def _has_trait_early(rest: str, language: Language) -> bool:
     return found.group().startswith("al") or not rest.startswith((" to ", " from ", " by "), found.end())
 
 
-def _is_dated(plain: str, language: Language) -> bool:
+def _is_dated(plain: str, language: WordLists) -> bool:
     return bool(language.pattern("weekdays").search(plain) or language.pattern("months").search(plain))
+
+
+_ADDED_DATE = re.compile(r"\s?[(（][^()（）]{0,40}\d{4}[^()（）]{0,20}[)）]")
+_VALUE_WORD = re.compile(r"\d[\d.,:]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _StatedValue:
+    """What a statement says about its subject: its value's kinds, their words, and the words around them."""
+
+    subject: frozenset[str]
+    values: dict[str, frozenset[str]]
+    others: frozenset[str]
+    is_change: bool
+
+
+def supersedes(newer: str, older: str) -> bool:
+    """Whether two statements in users' words give the same subject different values: "bin day is tuesday now".
+
+    Days, numbers and names are compared. If the newer one has no word such as "now", only numbers count, and all other
+    words must be the same.
+    """
+    one, other = _read_value(newer), _read_value(older)
+    if one is None or other is None or one.subject != other.subject:
+        return False
+    shared = one.values.keys() & other.values.keys()
+    if not shared or any(one.values[kind] & other.values[kind] for kind in shared):
+        return False
+    # There may be a second rehearsal or a second friend, but hardly a second hourly rate.
+    is_same = shared == {"number"} and one.others == other.others and one.values.keys() == other.values.keys()
+    return one.is_change or is_same
+
+
+def _read_value(text: str) -> _StatedValue | None:
+    plain = _ADDED_DATE.sub("", text)
+    language = find_language(plain)
+    if language is None or KANA.search(plain):
+        return None
+    end = _PART.search(plain)
+    first = plain[: end.start()] if end else plain
+    verb = language.pattern("verb").search(first.lower())
+    if verb is None or not _is_subject(first[: verb.start()].lower().strip(), language):
+        return None
+    contrast = language.pattern("contrast").search(first.lower(), verb.end())
+    first = first[: contrast.start()] if contrast else first
+    subject, rest = frozenset(terms(first[: verb.start()])), first[verb.end() :].lower()
+    days = (*language.pattern("weekdays").findall(rest), *language.pattern("months").findall(rest))
+    names = () if language.has_capital_nouns else _NAME.findall(first, verb.start())
+    found = {
+        "day": frozenset(day.rstrip("s") for day in days),
+        "number": frozenset(_VALUE_WORD.findall(rest)),
+        "name": frozenset(name.lower() for name in names),
+    }
+    values = {kind: words for kind, words in found.items() if words}
+    said = frozenset(word for words in found.values() for word in words)
+    others = frozenset(terms(rest)).difference(*(terms(word) for word in said)) if said else frozenset()
+    return (
+        _StatedValue(subject, values, others, language.pattern("now").search(plain.lower()) is not None)
+        if subject
+        else None
+    )

@@ -25,16 +25,18 @@ def _escape(word: str) -> str:
 
 
 @dataclass(frozen=True)
-class Language:
+class WordLists:
     """`words` are the lists of one language by name, `manner` patterns of instructions about answers.
 
-    `drops_i`: the verb alone may show the first person. `has_capital_nouns`: a capital does not show a name.
+    `drops_i`: the verb alone may show the first person. `ends_in_participle`: other words come between the first
+    person and a verb of change. `has_capital_nouns`: a capital does not show a name.
     """
 
     code: str
     words: Mapping[str, str]
     manner: Sequence[str]
     drops_i: bool = False
+    ends_in_participle: bool = False
     has_capital_nouns: bool = False
 
     def pattern(self, name: str) -> re.Pattern[str]:
@@ -52,19 +54,26 @@ class Language:
         does = alternatives(f"{self.words['verbs']} {self.words['changes']}")
         adverbs = rf"(?:(?:{of['adverbs']})\s+){{0,3}}"
         subject = rf"(?:(?:{i})\s+|j')" + ("?" if self.drops_i else "")
-        inverted = "" if self.drops_i else rf"|(?:{does})\s+(?:{i})"
+        others = "" if self.drops_i else rf"|(?:{does})\s+(?:{i})"
+        if self.ends_in_participle:
+            others += rf"|(?:{i})\s+(?:\S+\s+){{0,8}}?(?:{of['changes']})"
         person = rf"(?:{my}|\w+'s)\s+(?:[\w-]+\s+){{0,2}}?(?:{people})(?!\w|'t)"
+        the, amounts, measures = of["the"], of["amounts"], of["measures"]
+        theirs = rf"(?:(?:{the}|{my})\s+)?(?:(?:[\w-]+\s+)?(?:{measures})|(?!(?:{the})\s)[\w-]+\s+(?:{amounts}))"
         no_name = "|".join(of[name] for name in ("is", "common", "says", "adverbs", "always", "must"))
         return {
             "manner": re.compile("|".join(self.manner)),
             "being": re.compile(rf"(?:{of['am']})\s+{adverbs}"),
             "preferring": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['prefers']}))(?!\w)"),
-            "doing": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{does}){inverted})(?!\w)"),
+            "doing": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{does}){others})(?!\w)"),
             "having": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['has']}))(?!\w)"),
-            "person": re.compile(rf"(?<![\w'])(?:{person}|^(?:(?:{of['the']})\s+)?(?:{people})(?=\s+(?:{verb})\s))"),
-            "is_person": re.compile(rf"\s(?:{verb})\s+(?:{my})\s+(?:[\w-]+\s+){{0,2}}?(?:{people})(?!\w|'t)"),
+            "person": re.compile(rf"(?<![\w'])(?:{person}|^(?:(?:{the})\s+)?(?:{people})(?=\s+(?:{verb})\s))"),
+            "is_person": re.compile(rf"\s(?:{of['be']})\s+(?:{my})\s+(?:[\w-]+\s+){{0,2}}?(?:{people})(?!\w|'t)"),
             "named": re.compile(rf"\s+(?!(?:{no_name})(?!\w))[^\W\d_]+\s+(?:{verb})(?!\w)"),
-            "first": re.compile(rf"(?:{i}|{of['am']})(?!\w)"),
+            "measured": re.compile(rf"{theirs}(?:'s)?\s+(?:\w+\s+){{0,2}}\d"),
+            "amount": re.compile(rf"(?<![\w'])(?:(?:{my})\s.*|(?!(?:{the})\s)[\w'-]+\s+)(?:{amounts})(?!\w)"),
+            "points_back": re.compile(rf"(?:{of['pronouns']})(?:(?<=['’]s)|(?<=['’]re)|\s+(?:{verb})(?!\w))"),
+            "first": re.compile(rf"(?<![\w'])(?:{i}|{of['am']})(?!\w)"),
             "verb": re.compile(rf"(?:(?<=\w)'s|(?<![\w'])(?:{verb}))(?!\w|'t)"),
         }
 
@@ -89,6 +98,7 @@ class Japanese:
         r"[?？]|か$|な人だから|かな|かも|もし|だろう|でしょう|らしい|[だた]?って$|って言|と言|と思|ください|(?:書い|教え|し|見|出し|作っ|入れ|変え|とい)て(?:ね|よ)?$|"
         r"ないで$|よう$|たい$|(?:何|なに|どこ|いつ|どっち|誰|だれ|なんで|なぜ|だっけ)|[w笑]$|(?:今日|昨日|今朝|さっき|今)(?:は|の|、)|ボケ"
     )
+    leads: re.Pattern[str] = re.compile(r"(?:(?:あ|え|うん|あと|実は)[、,]|(?:ちなみに|そういえば|えっと)[、,]?)+")
     manner: re.Pattern[str] = re.compile(r"^(?:返事|返信|回答|答え|説明)は.{2,30}(?:で|に)?(?:お願い|して|頼む).*$")
 
 
@@ -96,23 +106,25 @@ JAPANESE = Japanese()
 KANA = re.compile(r"[\u3040-\u30ff]")
 
 
-def _read_languages() -> Iterator[Language]:
+def _read_languages() -> Iterator[WordLists]:
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     for code, table in tomllib.loads(text).items():
         words = {name: value for name, value in table.items() if isinstance(value, str)}
-        yield Language(code, words, **{name: value for name, value in table.items() if name not in words})
+        yield WordLists(code, words, **{name: value for name, value in table.items() if name not in words})
 
 
 LANGUAGES = tuple(_read_languages())
 LANGUAGE_CODES = (*(language.code for language in LANGUAGES), "ja")
 _WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
+# The lists whose words tell the language.
+_TELLING = ("common", "my", "people", "things", "measures", "orders", "weekdays", "months")
 _COMMON = {
-    language.code: frozenset(" ".join(language.words[name] for name in ("common", "my", "people", "orders")).split())
+    language.code: frozenset(" ".join(language.words[name] for name in _TELLING).replace("_", " ").split())
     for language in LANGUAGES
 }
 
 
-def find_language(text: str) -> Language | None:
+def find_language(text: str) -> WordLists | None:
     """The language whose common words the text has most of; None if it has none of any."""
     words = _WORD.findall(text.lower())
     counts = [sum(word in _COMMON[language.code] for word in words) for language in LANGUAGES]
