@@ -75,6 +75,11 @@ What happened on the weekend of 20 September? | 2026-09-19 | 2026-09-21
 show me my notes from last week | 2026-11-09 | 2026-11-16
 What did we decide in September and in October? | 2026-09-01 | 2026-11-01
 I am tired. What did I do last week? | 2026-11-09 | 2026-11-16
+What has changed since October last year? | 2025-10-01 | -
+What did we do in September or October? | 2026-09-01 | 2026-11-01
+What was shown on the Sunday before October 25, 2022? | 2022-10-23 | 2022-10-24
+Where was the picture of December 1,2023 taken? | 2023-12-01 | 2023-12-02
+Who hands in a thesis on 1 December? | 2026-12-01 | 2026-12-02
 # German
 Was habe ich gestern gesagt? | 2026-11-16 | 2026-11-17
 was haben wir vorgestern gegessen | 2026-11-15 | 2026-11-16
@@ -243,6 +248,7 @@ Who is the current president?
 Is it now or never?
 What's the weather like?
 I went to the gym last week.
+I'm trying to plan a meeting for March 15, 2024, can you help me?
 We moved to Rome in October and it is great.
 My flight is tomorrow.
 Fall in love, spring a leak, what is that?
@@ -330,6 +336,7 @@ We go skiing next winter (Dec 2026 – Feb 2027).
 The exam was yesterday morning (16 Nov 2026) and I passed.
 I stopped smoking three years ago (2023).
 In October last year (Oct 2025) I moved.
+I have lived here since October last year (Oct 2025).
 I met Tom on Friday (13 Nov 2026).
 I will meet Tom on Friday (20 Nov 2026).
 Ich bin letztes Wochenende (14. November 2026) nach Köln gezogen.
@@ -350,6 +357,7 @@ Ik ben vorige week (9–15 november 2026) verhuisd.
 Twee maanden geleden (september 2026) ben ik begonnen bij Philips.
 来週（2026年11月23日–29日）、東京に引っ越します。
 昨日（2026年11月16日）から新しい仕事を始めました。
+来年1月（2027年1月）から値上げです。
 3日前（2026年11月14日）に退職しました。
 我上个月（2026年10月）搬到了北京。
 下周六（2026年11月28日）是我妈妈的生日。
@@ -366,6 +374,8 @@ NOT_RESOLVED = [
     "Trabajo por la mañana.",
     "毎週土曜日にテニスをする。",
     "The last week of term is hard.",
+    "We met on the Sunday before 25 October 2022.",
+    "We met on the Friday at the end of October.",
     "Pay her on the last Friday of the month.",
     "The bins changed, it's Tuesday.",
     "What is the record for most pushups in an hour",
@@ -425,6 +435,26 @@ def test_the_words_of_a_range_are_known(text, spans):
     asked = time_asked(text, NOW)
     assert asked is not None
     assert [text[start:end] for start, end in asked.spans] == spans
+
+
+@pytest.mark.parametrize(
+    "text, looks_ahead",
+    [
+        ("What's the plan for today?", True),
+        ("What did I ask you today?", False),
+        ("What do I have on Saturday?", True),
+        ("What did I do on Saturday?", False),
+        ("What has changed since Monday?", False),
+        ("Was steht nächste Woche an?", True),
+        ("来週の予定は？", True),
+        ("今日何をした？", False),
+    ],
+)
+def test_a_question_about_what_is_planned_looks_ahead(text, looks_ahead):
+    """L14: what is planned for a day was said before it."""
+    asked = time_asked(text, NOW)
+    assert asked is not None
+    assert asked.looks_ahead is looks_ahead
 
 
 def test_a_query_is_read_though_it_is_no_sentence():

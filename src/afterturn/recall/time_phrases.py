@@ -27,7 +27,7 @@ TIMES = frozenset(
     "few_rolling week weekend month_unit year_unit".split()
 )
 _LIMITS = frozenset("in since before after until between from early mid late weekend_of".split())
-_PAIRS = frozenset(("between", "from", "since"))
+_PAIRS = frozenset(("between", "from", "since", "in"))
 _UNITS = "minute hour day week month year weekend quarter".split()
 _PERIODS = "week month year weekend quarter spring summer autumn winter christmas".split()
 _NUMBERS = (*range(1, 13), 20, 30)
@@ -36,7 +36,7 @@ NEXT = 99
 UNSPACED = ("ja", "zh")
 _ROWS = (
     "months months_short weekdays units periods numbers both past_tense present_tense future_tense evidence date "
-    "month_date asking asking_anywhere lead after_numbers fillers".split()
+    "month_date asking asking_anywhere lead told after_numbers fillers".split()
 )
 
 
@@ -332,19 +332,17 @@ class TokenizedText:
             self._evidence[place] = len(known.intersection(self.in_sentence(at)))
         return self._evidence[place]
 
-    def is_question(self, at: int) -> bool:
-        """Whether the sentence ends with a question mark."""
-        end = self.sentences[self.sentence_of[at]][1]
-        return self.keys[end] == "?"
-
     def is_asked(self, phrase: TimePhrase) -> bool:
         """Whether the sentence asks or orders: by its mark, by its words, or because it is nothing but the time.
 
-        If the text has question marks, only what ends with one asks.
+        If the text has question marks, only what ends with one asks, and not the first part of "I am in Rome since
+        Monday, can you help me?".
         """
-        if "?" in self.keys:
-            return self.is_question(phrase.start)
         keys = self.in_sentence(phrase.start)
+        if "?" in self.keys:
+            end = self.sentences[self.sentence_of[phrase.start]][1]
+            is_told = keys[0] in _word_set("all", "told") and "," in self.keys[phrase.end : end]
+            return self.keys[end] == "?" and not is_told
         if len(keys) == phrase.end - phrase.start or not _word_set("all", "asking_anywhere").isdisjoint(keys):
             return True
         if keys[-1] in ("か", "吗", "呢"):
@@ -546,6 +544,8 @@ class PhraseReader:
         last = self._tokens.keys[found.end - 1]
         if found.meaning.name == "weekday" and found.meaning.language == "pt":
             return last != "feira"
+        if found.value("year") and found.meaning.name == "month":
+            return False
         is_numeric = last.isdigit() or last in ("th", "st", "nd", "rd", ".", "er", "e", "ste", "de")
         return is_numeric and found.meaning.name in ("year", "day_of_month", "month", "day_month")
 

@@ -37,6 +37,7 @@ _ONE = timedelta(days=1)
 _DATED = r"\s?[(（][^()（）]{0,40}\d{4}[^()（）]{0,20}[)）]"
 # A pasted page names many times and asks about none of them.
 _READ_CHARS_MAX = 2_000
+_SOON = timedelta(days=60)
 # "a few days ago": from six to one of them ago.
 _FEW = 6
 
@@ -57,6 +58,9 @@ class AskedTime(NamedTuple):
     """The answer is a time: "when did …", "how long ago …"."""
     is_past: bool = False
     """Asks what was so earlier and may have changed: "where did I live before?", "originally"."""
+    looks_ahead: bool = False
+    """The range is not over, and the question is not in the past: "what is the plan for today?". The answer was said
+    before it."""
     names_event: bool = False
     """Asks for what was before or after something that is not a date: "before the move"."""
 
@@ -79,13 +83,16 @@ def time_asked(text: str, now: float, *, zone: tzinfo = UTC, is_query: bool = Fa
     found = [one for one in PhraseReader(tokens).read_all() if is_query or tokens.is_asked(one)]
     if not found:
         return None
+    calendar = _Calendar(today, tokens)
     ranges: list[Range] = []
     spans: list[tuple[int, int]] = []
+    looks_ahead = False
     for group in _groups(found, tokens):
-        asked = _group_range(group, _Calendar(today, tokens))
+        asked = _group_range(group, calendar)
         if asked is not None:
             ranges.append(asked)
             spans.append((tokens.starts[group[0].start], tokens.ends[group[-1].end - 1]))
+            looks_ahead |= _looks_ahead(group, asked, calendar)
     names = {one.meaning.name for one in found}
     if not ranges and names.isdisjoint(FLAGS):
         return None
@@ -96,6 +103,7 @@ def time_asked(text: str, now: float, *, zone: tzinfo = UTC, is_query: bool = Fa
         tuple(spans),
         asks_when="when" in names or "when_first" in names,
         is_past="past" in names,
+        looks_ahead=looks_ahead,
         names_event="order" in names,
     )
 
@@ -113,7 +121,7 @@ def resolve_times(text: str, said_at: float, *, zone: tzinfo = UTC) -> str:
     calendar = _Calendar(today, tokens)
     pieces: list[str] = []
     done = 0
-    for group in _groups(list(_leaves(PhraseReader(tokens).read_all())), tokens):
+    for group in _datable(_groups(PhraseReader(tokens).read_all(), tokens)):
         label = _group_label(group, calendar)
         end = tokens.ends[group[-1].end - 1]
         if label is None or _dated().match(text, end):
@@ -151,6 +159,15 @@ def _exact(found: TimePhrase, calendar: _Calendar, now: float, zone: tzinfo | No
     start = _midnight(day, zone)
     end = _midnight(calendar.today + _ONE if found.meaning.name == "rolling" else day + _ONE, zone)
     return None if start is None or end is None else (start, end)
+
+
+def _datable(groups: Sequence[Sequence[TimePhrase]]) -> Iterator[list[TimePhrase]]:
+    """The times that get one date each. None for "the Sunday before 25 October"."""
+    for group in groups:
+        if len(group) == 1:
+            yield from ([one] for one in _leaves(group))
+        elif all(one.meaning.name in ("in", "since", "until") or not one.times for one in group):
+            yield list(_leaves(group))
 
 
 def _leaves(found: Sequence[TimePhrase]) -> Iterator[TimePhrase]:
@@ -229,7 +246,7 @@ def _group_range(group: Sequence[TimePhrase], calendar: _Calendar) -> Range | No
         # "Friday, 20 November": the date says it all.
         group = [one for one in group if _breadth(one) != 1]
     for one in sorted(group, key=lambda one: (not _recurs(one), _breadth(one)), reverse=True):
-        base = ranges[-1] if ranges and ranges[-1][0] and ranges[-1][1] else None
+        base = ranges[-1] if ranges else None
         inside = _evaluate(one, calendar, base) if base and _recurs(one) else None
         if inside:
             ranges.pop()
@@ -239,9 +256,20 @@ def _group_range(group: Sequence[TimePhrase], calendar: _Calendar) -> Range | No
     return _hull(ranges) if ranges else None
 
 
+# Words before a time that may belong to a longer one: "since October last year".
+_NARROWED = frozenset("in since until early mid late weekend_of".split())
+_BACK = frozenset(("since", "after", "before", "ago", "few_ago", "rolling", "few_rolling"))
+
+
+def _looks_ahead(group: Sequence[TimePhrase], days: Range, calendar: _Calendar) -> bool:
+    is_over = days[1] is not None and days[1] <= calendar.today
+    is_back = any(one.meaning.name in _BACK for one in group)
+    return not is_over and not is_back and calendar.tense(group[0]) >= 0
+
+
 def _recurs(found: TimePhrase) -> bool:
     """Whether it is one of many, such as "on Monday" or "in October"."""
-    if found.meaning.name in ("in", "early", "mid", "late"):
+    if found.meaning.name in _NARROWED:
         return _recurs(found.times[0])
     is_open = found.meaning.offset is None and found.value("year") is None
     return is_open and found.meaning.name in ("weekday", "month", "day_month", "day_of_month", "period", "weekend")
@@ -416,15 +444,18 @@ def _unit_range(unit: str, today: date, offset: int) -> Days:
 
 
 def _one_of(found: TimePhrase, calendar: _Calendar, base: Range | None) -> Days | None:
-    """One of the weekdays, months or seasons around today, or the first one in `base`."""
-    near = base[0] if base and base[0] else calendar.today
-    candidates = list(_occurrences(found, near))
+    """One of the weekdays, months or seasons around today, or the first one in `base`, the last one before it."""
+    first, last = base or (None, None)
+    candidates = list(_occurrences(found, first or last or calendar.today))
     if base:
-        inside = (one for one in candidates if one[0] >= near and (base[1] is None or one[0] < base[1]))
-        return next(inside, None)
+        after = [one for one in candidates if first is None or one[0] >= first]
+        inside = [one for one in after if last is None or one[0] < last]
+        return (inside[-1] if first is None else inside[0]) if inside else None
     tense = calendar.tense(found)
     if tense == 0 and found.meaning.name in ("month", "day_month") and found.value("day"):
-        return min(candidates, key=lambda one: abs(one[0] - calendar.today))
+        # A date in a question without a clear tense: soon, or else in the past.
+        soon = (one for one in candidates if timedelta(0) <= one[0] - calendar.today <= _SOON)
+        return next(soon, None) or _choose(candidates, calendar.today, None, -1)
     chosen = _choose(candidates, calendar.today, found.meaning.offset, tense)
     week = _unit_range("week", calendar.today, 0)
     if chosen and _is_ambiguous(found) and week[0] <= chosen[0] < week[1]:
@@ -553,7 +584,7 @@ _BREADTH = (
 def _breadth(found: TimePhrase) -> int:
     """Smaller for more exact times."""
     if found.times:
-        return _breadth(found.times[0])
+        return _breadth(found.times[0]) if found.meaning.name in _NARROWED else len(_BREADTH)
     if found.value("day") is not None:
         return 0  # a date
     name = found.value("period") if found.meaning.name == "period" else found.meaning.name
