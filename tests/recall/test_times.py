@@ -75,6 +75,14 @@ What happened on the weekend of 20 September? | 2026-09-19 | 2026-09-21
 show me my notes from last week | 2026-11-09 | 2026-11-16
 What did we decide in September and in October? | 2026-09-01 | 2026-11-01
 I am tired. What did I do last week? | 2026-11-09 | 2026-11-16
+What was that song I liked a couple of weeks ago? | 2026-10-06 | 2026-11-11
+What did my boss say on Thursday afternoon? | 2026-11-12 | 2026-11-13
+What did I tell you the night before last? | 2026-11-15 | 2026-11-16
+What did I weigh at the start of the month? | 2026-11-01 | 2026-11-13
+What did I learn during the first week of October? | 2026-10-01 | 2026-10-13
+How was my sleep over the last month? | 2026-10-17 | 2026-11-18
+What's coming up in the next two weeks? | 2026-11-17 | 2026-12-02
+Where did we go in the summer of 2024? | 2024-06-01 | 2024-09-01
 What has changed since October last year? | 2025-10-01 | -
 What did we do in September or October? | 2026-09-01 | 2026-11-01
 What was shown on the Sunday before October 25, 2022? | 2022-10-23 | 2022-10-24
@@ -105,6 +113,10 @@ Wo haben wir letztes Jahr Urlaub gemacht? | 2025-01-01 | 2026-01-01
 was habe ich im Jahr 2025 gelernt? | 2025-01-01 | 2026-01-01
 Was haben wir in den letzten drei Wochen gemacht? | 2026-10-27 | 2026-11-18
 Was war am 3.5.2024? | 2024-05-03 | 2024-05-04
+Was hab ich heute früh eingenommen? | 2026-11-17 | 2026-11-18
+Was habe ich am Freitagabend gegessen? | 2026-11-13 | 2026-11-14
+Was ist in den nächsten zwei Wochen geplant? | 2026-11-17 | 2026-12-02
+Was haben wir Anfang des Monats besprochen? | 2026-11-01 | 2026-11-13
 # French
 Qu'est-ce que j'ai dit hier ? | 2026-11-16 | 2026-11-17
 qu'est-ce que j'ai mangé avant-hier ? | 2026-11-15 | 2026-11-16
@@ -124,6 +136,8 @@ Où sommes-nous allés cet été ? | 2026-06-01 | 2026-09-01
 Où avons-nous habité l'année dernière ? | 2025-01-01 | 2026-01-01
 Où étions-nous l'an dernier ? | 2025-01-01 | 2026-01-01
 Qu'est-ce que j'ai fait entre septembre et octobre ? | 2026-09-01 | 2026-11-01
+Qu'est-ce que j'ai mangé hier soir ? | 2026-11-16 | 2026-11-17
+Qu'avons-nous fait pendant l'été 2024 ? | 2024-06-01 | 2024-09-01
 qu'est-ce que j'ai fait aujourd'hui ? | 2026-11-17 | 2026-11-18
 # Spanish
 ¿Qué hice ayer? | 2026-11-16 | 2026-11-17
@@ -163,6 +177,7 @@ O que comprei há duas semanas? | 2026-10-31 | 2026-11-07
 O que mudou desde setembro? | 2026-09-01 | -
 O que aconteceu no dia 5 de novembro? | 2026-11-05 | 2026-11-06
 Onde morei no ano passado? | 2025-01-01 | 2026-01-01
+O que tenho depois de amanhã? | 2026-11-19 | 2026-11-20
 O que li no fim de outubro? | 2026-10-20 | 2026-11-01
 # Dutch
 Wat heb ik gisteren gezegd? | 2026-11-16 | 2026-11-17
@@ -206,6 +221,7 @@ Wat heb ik eind oktober gelezen? | 2026-10-20 | 2026-11-01
 去年我住在哪里？ | 2025-01-01 | 2026-01-01
 上個月我花了多少錢？ | 2026-10-01 | 2026-11-01
 9月到10月我做了什么？ | 2026-09-01 | 2026-11-01
+接下来两周有什么安排？ | 2026-11-17 | 2026-12-02
 今年夏天我们去了哪里？ | 2026-06-01 | 2026-09-01
 """
 

@@ -24,9 +24,10 @@ _ASKING_TOKENS = 2
 FLAGS = frozenset(("when", "when_first", "past", "order"))
 TIMES = frozenset(
     "day period weekday weekday_of_week month day_month day_of_month year iso slash ago few_ago ahead rolling "
-    "few_rolling week weekend month_unit year_unit".split()
+    "few_rolling following few_following week weekend month_unit year_unit".split()
 )
 _LIMITS = frozenset("in since before after until between from early mid late weekend_of".split())
+_PARTS = frozenset(("early", "mid", "late"))
 _PAIRS = frozenset(("between", "from", "since", "in"))
 _UNITS = "minute hour day week month year weekend quarter".split()
 _PERIODS = "week month year weekend quarter spring summer autumn winter christmas".split()
@@ -36,7 +37,7 @@ NEXT = 99
 UNSPACED = ("ja", "zh")
 _ROWS = (
     "months months_short weekdays units periods numbers both past_tense present_tense future_tense evidence date "
-    "month_date asking asking_anywhere lead told after_numbers fillers".split()
+    "month_date asking asking_anywhere lead told after_numbers before_names not_past fillers".split()
 )
 
 
@@ -107,13 +108,14 @@ def fillers() -> frozenset[str]:
 # The trie.
 
 _Node: TypeAlias = "dict[str, Any]"
-_ANYWHERE, _ALONE, _LIMITED, _AFTER = range(4)
+_ANYWHERE, _ALONE, _LIMITED, _PART, _AFTER = range(5)
 # Which tries a phrase is looked up in.
 _STANDALONE, _BARE, _FOLLOWING = (_ANYWHERE, _ALONE), (_ANYWHERE, _LIMITED), (_AFTER,)
+_PARTED = (*_BARE, _PART)
 
 
 class _Grammar(NamedTuple):
-    """`roots` are the tries of phrases that stand anywhere, alone, after a word such as "in", or after a time."""
+    """`roots` are the tries of phrases that stand anywhere, alone, after "in", after "early", or after a time."""
 
     roots: tuple[_Node, ...]
     classes: dict[str, tuple[tuple[str, Any], ...]]
@@ -122,7 +124,7 @@ class _Grammar(NamedTuple):
 
 @cache
 def _grammar() -> _Grammar:
-    roots: tuple[_Node, ...] = ({}, {}, {}, {})
+    roots: tuple[_Node, ...] = ({}, {}, {}, {}, {})
     classes: dict[str, dict[tuple[str, Any], None]] = {}
     words, phrases = _table()
     for language, rows in words.items():
@@ -171,7 +173,7 @@ def _vocabulary(words: Words) -> Iterator[tuple[str, str, Any]]:
 
 def _add_line(roots: tuple[_Node, ...], language: str, line: str) -> None:
     head, _, templates = line.partition(":")
-    name, _, offset = head.strip("=~?").partition(" ")
+    name, _, offset = head.strip("=+~?").partition(" ")
     meaning = PhraseMeaning(
         name.removeprefix("after_"),
         None if not offset else NEXT if offset == "next" else int(offset),
@@ -183,6 +185,8 @@ def _add_line(roots: tuple[_Node, ...], language: str, line: str) -> None:
         root = roots[_AFTER]
     elif head.startswith("="):
         root = roots[_LIMITED]
+    elif head.startswith("+"):
+        root = roots[_PART]
     elif head.startswith("~") or name in ("in", *FLAGS):
         root = roots[_ALONE]
     else:
@@ -357,13 +361,12 @@ class TokenizedText:
 
 
 class PhraseReader:
-    """Finds the times and flags of a text, from left to right. `steps` counts the visited nodes of the trie."""
+    """Finds the times and flags of a text, from left to right."""
 
     def __init__(self, tokens: TokenizedText) -> None:
         self._tokens = tokens
         self._grammar = _grammar()
         self._classes = [self._classes_of(key) for key in tokens.keys]
-        self.steps = 0
 
     def _classes_of(self, key: str) -> tuple[tuple[str, Any], ...]:
         known = self._grammar.classes.get(key, ())
@@ -407,7 +410,7 @@ class PhraseReader:
     ) -> TimePhrase | None:
         """The longest phrase that starts at `at`. In `languages`, if there are any."""
         best: TimePhrase | None = None
-        best_rank = (0, 0)
+        best_rank = (0, 0, 0)
         for end, meanings, values in self._walk(at, tries):
             limits: dict[str, set[str]] = {}
             for meaning in meanings:
@@ -426,11 +429,10 @@ class PhraseReader:
                     best, best_rank = limited, self._rank(limited)
         return self._followed(best) if best is not None and best.meaning.name not in FLAGS else best
 
-    def _rank(self, found: TimePhrase) -> tuple[int, int]:
-        """The longest wins; of the same words in two languages, the language with more words in the sentence."""
-        if found.meaning.name == "skip":
-            return found.end, len(self._tokens.keys)
-        return found.end, 1 + self._tokens.evidence(found.start, found.meaning.language)
+    def _rank(self, found: TimePhrase) -> tuple[int, int, int]:
+        """The longest wins, then what is known as a whole, then the language with more words in the sentence."""
+        whole = 2 if found.meaning.name == "skip" else int(not found.times)
+        return found.end, whole, 1 + self._tokens.evidence(found.start, found.meaning.language)
 
     def _walk(
         self, at: int, tries: Sequence[int]
@@ -443,7 +445,6 @@ class PhraseReader:
         keys, classes = self._tokens.keys, self._classes
         while stack:
             node, here, values = stack.pop()
-            self.steps += 1
             if "" in node:
                 found.append((here, node[""], values))
             if here == len(keys):
@@ -459,7 +460,7 @@ class PhraseReader:
 
     def _limited(self, start: int, at: int, name: str, languages: frozenset[str], depth: int) -> TimePhrase | None:
         """A word such as "since" and the time after it, or "between" and both times."""
-        time = self.read(at, _BARE, languages, depth + 1)
+        time = self.read(at, _PARTED if name in _PARTS else _BARE, languages, depth + 1)
         if time is None or time.meaning.name in FLAGS or time.meaning.name == "skip":
             return None
         meaning = PhraseMeaning(name, None, time.meaning.language, needs_evidence=False, needs_tense=False)
@@ -515,22 +516,10 @@ class PhraseReader:
         """Of a weekday without a preposition: "what did I do Saturday", not "it's Saturday"."""
         tokens = self._tokens
         before = tokens.keys[found.start - 1] if found.start else ""
-        is_named = before in (
-            "it's",
-            "its",
-            "is",
-            "a",
-            "the",
-            "every",
-            "c'est",
-            "est",
-            "es",
-            "e",
-            "ist",
-            "like",
-            "called",
+        return (
+            before not in _word_set("all", "before_names")
+            and read_tense(tokens, found.start, found.end, found.meaning.language) != 0
         )
-        return not is_named and read_tense(tokens, found.start, found.end, found.meaning.language) != 0
 
     def _is_verb(self, found: TimePhrase) -> bool:
         """ "may 5" and "march 3" need a capital letter, unless a preposition or "5th of" is there."""
@@ -609,13 +598,6 @@ class _Verbs(NamedTuple):
     future: frozenset[str]
 
 
-# English nouns and verbs in "-ed", the same of other endings.
-_NOT_PAST = frozenset(
-    "need speed feed seed indeed proceed exceed succeed bed red shed med wed sabado sabato mercado minuto gehen geben "
-    "gegen gelten gewinnen gern geschenk gesetzt geht gibt gehört café marché".split()
-)
-
-
 @cache
 def _verbs(language: str) -> _Verbs:
     words = language_words(language)
@@ -658,7 +640,7 @@ def _is_past(word: str, verbs: _Verbs) -> bool:
     if word in verbs.past:
         return True
     # Accents show more than letters do: "pasó", but not "red".
-    if word in _NOT_PAST or len(word) < (5 if word.isascii() else 4):
+    if word in _word_set("all", "not_past") or len(word) < (5 if word.isascii() else 4):
         return False
     return word.endswith(verbs.endings) or any(
         word.startswith(start) and word.endswith(end) for start, end in verbs.circumfixes

@@ -262,6 +262,8 @@ _BACK = frozenset(("since", "after", "before", "ago", "few_ago", "rolling", "few
 
 
 def _looks_ahead(group: Sequence[TimePhrase], days: Range, calendar: _Calendar) -> bool:
+    if days[0] is not None and days[0] > calendar.today:
+        return True
     is_over = days[1] is not None and days[1] <= calendar.today
     is_back = any(one.meaning.name in _BACK for one in group)
     return not is_over and not is_back and calendar.tense(group[0]) >= 0
@@ -355,8 +357,13 @@ def _time_range(found: TimePhrase, calendar: _Calendar, base: Range | None) -> R
         case "rolling" | "few_rolling":
             number = _number(found) if name == "rolling" else _FEW
             return _moved(today, _unit(found), -number), today + _ONE
+        case "following" | "few_following":
+            number = _number(found) if name == "following" else _FEW
+            return today, _moved(today, _unit(found), number) + _ONE
         case "month" if found.value("year"):
             return _dates(found, found.value("year"))
+        case "period" if found.value("year"):
+            return _season(found.value("season"), found.value("year"))
     unit = _NAMED_UNITS.get(name) or found.value("period") or found.value("season") or ""
     if unit in ("week", "month", "year", "quarter"):
         return _unit_range(unit, today, 1 if offset == NEXT else offset or 0)
@@ -566,7 +573,7 @@ def _is_certain(found: TimePhrase, calendar: _Calendar) -> bool:
         # On Tuesday, "next Friday" is in three days for some and in ten for others, and "last Monday" likewise.
         days = _evaluate(found, calendar)
         return days is not None and days[0] is not None and days[1] is not None and days[1] - days[0] <= 2 * _ONE
-    return name not in ("few_ago", "few_rolling")
+    return name not in ("few_ago", "few_rolling", "few_following")
 
 
 # From the most to the least exact.
@@ -599,7 +606,7 @@ def _label(found: TimePhrase, since: date, until: date, today: date) -> str:
         since = _moved(today, unit, number)
         if unit in ("day", "week", *_SECONDS):
             return _write(words["date"], words, since)
-    if name != "rolling":
+    if name not in ("rolling", "following"):
         if unit == "year":
             return str(since.year)
         if unit == "month" or name == "month":
