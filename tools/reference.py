@@ -239,6 +239,7 @@ PORTS = (afterturn.ChatModel, afterturn.OpenAICompatible, afterturn.Embedder, af
 VALUES = {
     "Memories": "Entry Draft Filter Scope SpaceSummary",
     "Search results": "SearchResults Hit",
+    "Profile": "Profile ProfileSubject",
     "Changes": "Added Changed Imported Operation LoggedOperation Step Undone History Forgotten",
     "Proposals and edited texts": "Proposal Bullet Edit Edits SkippedEdit Edited",
     "Reviews and usage": "Review ReviewRow ReviewedChange UsageRow",

@@ -102,6 +102,8 @@ if TYPE_CHECKING:
     from afterturn.types import Origin as Origin
     from afterturn.types import Outcome as Outcome
     from afterturn.types import Phase as Phase
+    from afterturn.types import Profile as Profile
+    from afterturn.types import ProfileSubject as ProfileSubject
     from afterturn.types import Purpose as Purpose
     from afterturn.types import RecallCause as RecallCause
     from afterturn.types import RecallRow as RecallRow
@@ -152,9 +154,9 @@ _NAMES = {
     "afterturn.space.transfer": "Imported",
     "afterturn.types": (
         "Added Candidate Changed Decision Draft EmbedderIdentity Entry Event Filter Finding Forgotten History "
-        "Hit Kind Lane LoggedOperation Message Metadata NoRecallReason Operation Origin Outcome Phase Purpose "
-        "RecallCause RecallRow Review ReviewKind ReviewRow ReviewState ReviewedChange Scalar Scope "
-        "SearchResults SpaceSummary Status Step Target TurnRow TurnStatus Undone UsageRow Verb"
+        "Hit Kind Lane LoggedOperation Message Metadata NoRecallReason Operation Origin Outcome Phase Profile "
+        "ProfileSubject Purpose RecallCause RecallRow Review ReviewKind ReviewRow ReviewState ReviewedChange Scalar "
+        "Scope SearchResults SpaceSummary Status Step Target TurnRow TurnStatus Undone UsageRow Verb"
     ),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -325,6 +325,7 @@ class SpaceFacade:
     compare_markdown = Bridged(SpaceCore.compare_markdown)
     apply_edits = Bridged(SpaceCore.apply_edits)
     search = Bridged(SpaceCore.search)
+    profile = Bridged(SpaceCore.profile)
     trace = Bridged(SpaceCore.trace)
     conversations = Bridged(SpaceCore.conversations)
     export = Bridged(SpaceCore.export)

@@ -546,6 +546,22 @@ class Undone:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileSubject:
+    """What a space knows about one subject, newest first. `name` is a name or thing, "user" or "environment"."""
+
+    name: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a space knows now, by subject. Entries are statements, and messages of the user while there are few."""
+
+    space: str
+    subjects: tuple[ProfileSubject, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """All versions of one entry, oldest first, and all changes of them."""
 

@@ -408,3 +408,18 @@ def test_forget_everything_empties_one_space_only(cli: CommandLine) -> None:
     forgotten = cli("forget", "--everything", "--yes", "--json").json
     assert (forgotten["state"], forgotten["erased"]) == ("erased", 1)
     assert "two" in cli("list", space="user:bob").out
+
+
+def test_profile_shows_what_is_known_by_subject(cli: CommandLine) -> None:
+    """L14: in text and as one document."""
+    ruth, job = cli.add("My sister Ruth is coeliac"), cli.add("Ada works at the library")
+    nothing = cli("profile", space="user:bob")
+    leeds = cli.add("Ruth lives in Leeds")
+    shown, found = cli("profile"), cli("profile", "--json").json
+    assert (nothing.code, nothing.out) == (0, "Nothing is known in user:bob yet.\n")
+    lines = shown.out.splitlines()
+    assert [lines[0], lines[3]] == ["Ruth", "user"]
+    assert [lines[at].split()[0] for at in (1, 2, 4)] == [leeds, ruth, job]
+    assert [subject["name"] for subject in found["subjects"]] == ["Ruth", "user"]
+    assert [entry["id"] for entry in found["subjects"][0]["entries"]] == [leeds, ruth]
+    assert len(cli("profile", "--limit", "1", "--json").json["subjects"][0]["entries"]) == 1

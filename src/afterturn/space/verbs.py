@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from afterturn.errors import InvalidInput
 from afterturn.guard.statement_writer import embed_later
 from afterturn.ports import Unit
+from afterturn.recall.profile import make_profile
 from afterturn.recall.search import search, search_as_of
 from afterturn.space import reviews
 from afterturn.space.arguments import (
@@ -43,9 +44,11 @@ from afterturn.types import (
     JobKind,
     Kind,
     Lane,
+    LaneQuery,
     LoggedOperation,
     Operation,
     Origin,
+    Profile,
     Review,
     ReviewRow,
     Scope,
@@ -125,6 +128,17 @@ class SpaceCore:
         if at is not None:
             return await self._services.store.read(lambda unit: search_as_of(unit, request, at))
         return await self._services.recall_client.ask(request, search)
+
+    async def profile(self, *, limit: int = 50, project: str | None = None) -> Profile:
+        """Returns what this space knows now, by subject, newest first: at most `limit` entries.
+
+        These are trusted statements that hold. While there are few of them, messages in which the user states
+        something about themselves are added. With `project`, nothing that belongs to another project.
+        """
+        count, named = check_limit(limit, LIMIT_MAX), None if project is None else check_name(project, "project")
+        narrowed = ANYTHING if named is None else Filter(project=(named, None))
+        query = LaneQuery(self._scope, self._services.clock.now(), filter=narrowed)
+        return await self._services.store.read(lambda unit: make_profile(unit, query, limit=count))
 
     async def add(self, text: str, **fields: Unpack[DraftFields]) -> Added:
         """Adds one statement as a memory. If the space already says so, returns that memory with `created=False`.

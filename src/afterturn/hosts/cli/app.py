@@ -16,6 +16,7 @@ SECTIONS = {
         "spaces": f"{_HERE}.list:spaces",
         "add": f"{_HERE}.memories:add",
         "search": f"{_HERE}.search:search",
+        "profile": f"{_HERE}.list:profile",
         "list": f"{_HERE}.list:list_entries",
         "show": f"{_HERE}.list:show",
         "update": f"{_HERE}.memories:update",

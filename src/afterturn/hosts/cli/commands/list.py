@@ -1,4 +1,4 @@
-"""`spaces`, `list` and `show`: which spaces there are, what one holds, one memory in full."""
+"""`spaces`, `profile`, `list` and `show`: which spaces there are, what one knows and holds, one memory in full."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import as_filter, filter_options, range_options, time_range
 from afterturn.hosts.cli.output import (
     age,
+    dim,
     local,
     note,
     one_line,
@@ -54,6 +55,37 @@ def spaces(invocation: Invocation) -> None:
 def _space_row(space: SpaceSummary) -> tuple[str, ...]:
     newest = "" if space.newest_at is None else age(space.newest_at)
     return (one_line(space.name), f"{space.statements:,}", f"{space.records:,}", newest)
+
+
+@command(
+    "profile",
+    examples="""
+    $ afterturn profile
+    $ afterturn profile --limit 20 --project api
+    $ afterturn profile --json | jq -r '.subjects[].name'
+    """,
+)
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many to show at most."
+)
+@click.option("--project", metavar="NAME", help="Leave out what belongs to another project.")
+def profile(invocation: Invocation, limit: int, project: str | None) -> None:
+    """Show what a space knows now, by subject, newest first.
+
+    These are trusted statements that hold. While there are few of them, messages in which the user states something
+    about themselves are added.
+    """
+    with invocation.in_space() as space:
+        known = space.profile(limit=limit, project=project)
+    if invocation.json:
+        print_document(known)
+        return
+    if not known.subjects:
+        click.echo(f"Nothing is known in {known.space} yet.")
+    for subject in known.subjects:
+        click.echo(one_line(subject.name))
+        for entry in subject.entries:
+            click.echo(f"  {entry.id}  {one_line(entry.text)} {dim(f'({age(entry.occurred_at)})')}", color=True)
 
 
 @command(
