@@ -81,7 +81,7 @@ class _LanguageWords(TypedDict, total=False):
     is_spaced: bool
 
 
-class _WordLists(TypedDict):
+class _BroadQuestionWords(TypedDict):
     project: str
     selves: str
     family: str
@@ -136,7 +136,7 @@ class _Language:
 
 
 @cache
-def _word_lists() -> _WordLists:
+def _word_lists() -> _BroadQuestionWords:
     return tomllib.loads(_WORDS_PATH.read_text(encoding="utf-8"))  # type: ignore[return-value]
 
 
