@@ -214,7 +214,7 @@ FAULTS = (
     Fault(
         "delivery",
         "conversation/turn.py",
-        "turn.waited_epochs.add(prefetch.epoch)",
+        "turn.waited.add(run.prefetch.correlation)",
         "pass",
         "Every step of a tool loop waits for a slow recall.",
         ("tests/conversation/test_hand_over.py",),

@@ -4,16 +4,20 @@ import threading
 from typing import Literal
 
 import pytest
-from controlled_store import Stage, caught_up, learn, learn_herbs, letters, settled
+from controlled_store import HERBS, Stage, caught_up, learn, learn_herbs, letters, settled
+from hosted import FORMATS, Format, Listed
 from spoken import Message, answer, assistant, call, user
 
 import afterturn
+from afterturn import blocking
+from afterturn.testing import ScriptedModel
 
 SOUP = "What goes into the soup?"
 CAT = "What is my cat called?"
 MISO = "Ada's cat is called Miso"
 # Without records, which are recalled once their messages are out of sight.
 THREE = {"recall_entries_max": 3, "recording": False}
+formats = pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 
 
 def summary() -> list[Message]:
@@ -95,34 +99,169 @@ async def test_the_same_words_after_the_same_summary_bring_no_block_of_before_ba
     assert letters(messages) == "DEFABC"
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-async def test_in_the_middle_of_a_turn_one_fresh_query_offers_what_went(stage: Stage, *, is_told: bool) -> None:
-    """H7: in the same epoch, counted apart, at the next point; a second compaction of the epoch asks nothing."""
+def _compacted(form: Format, step: int) -> Listed:
+    """What is left after a compaction in the middle of a turn. The question itself is gone too."""
+    head = [form.user(f"Summary {step}: we spoke of soup."), form.assistant("Let us go on.")]
+    return [*head, *form.calls([f"c{step}"]), *form.answers([f"c{step}"])]
+
+
+HOW = ["told with messages", "told without", "seen"]
+
+
+@formats
+@pytest.mark.parametrize("how", HOW)
+async def test_in_the_middle_of_a_turn_the_very_next_point_brings_the_block(
+    stage: Stage, form: Format, how: str
+) -> None:
+    """H7: after every compaction of the turn; one event and one query for each, counted apart from epochs."""
+    async with stage.open(**THREE) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation = memory.conversation("c", user="ada", dialect=form.name)
+        messages: Listed = [form.user(SOUP)]
+        shown = []
+        async with conversation.turn(messages) as turn:
+            shown.append(letters(await turn.inject(messages)))
+            for step in range(3):
+                messages = _compacted(form, step)
+                if how != "seen":
+                    conversation.compacted(messages if how == "told with messages" else None)
+                shown.append(letters(await turn.inject(messages)))
+                messages += [*form.calls([f"d{step}"]), *form.answers([f"d{step}"])]
+                assert await turn.inject(messages) is None
+            turn.abort()
+        await caught_up(memory)
+    assert shown == ["ABC"] * 4
+    assert stage.count("recall_started", cause="message") == 1
+    assert stage.count("recall_started", cause="compaction") == 3
+    assert stage.count("epoch_started") == 1
+    assert stage.count("compacted", how="seen" if how == "seen" else "reported") == stage.count("compacted") == 3
+    assert stage.endings() == [("delivered", "user_message"), *[("delivered", "tool_result")] * 3]
+
+
+@pytest.mark.parametrize("history", ["shown", "hidden"])
+def test_the_blocking_facade_brings_the_block_at_once_too(stage: Stage, history: Literal["shown", "hidden"]) -> None:
+    """H7: after every compaction; a host that hides its list says only that there was one."""
+    settings = {"embedder": "none", "grace": 5.0, **THREE}
+    with blocking.open(stage.path, settings, on_event=stage.told) as memory:
+        for herb in reversed(HERBS):
+            memory.space("user:ada").add(f"{herb} goes into the soup")
+        conversation = memory.conversation("c", user="ada", history=history)
+        messages = [user(SOUP)]
+        with conversation.turn(messages) as turn:
+            shown = [letters(turn.inject(messages))]
+            for step in range(3):
+                messages = [*summary(), call(f"c{step}"), answer(f"c{step}")]
+                conversation.compacted(messages if history == "shown" else None)
+                shown.append(letters(turn.inject(messages)))
+            turn.abort()
+    assert [len(found) for found in shown] == [3, 3, 3, 3]
+    assert len(set(shown)) == 1
+    assert stage.count("compacted") == 3
+
+
+async def test_after_a_compaction_of_ours_the_very_next_point_brings_the_block(stage: Stage) -> None:
+    """H7, K1: `compact` reports itself; the list that it returns is not taken for another compaction."""
+    names = ("overall_goal", "key_knowledge", "file_system_state", "recent_actions", "current_plan")
+    text = f"<state_snapshot>{''.join(f'<{name}>Soup.</{name}>' for name in names)}</state_snapshot>"
+    async with stage.open(model=ScriptedModel(text), **THREE) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation = memory.conversation("c", user="ada")
+        messages: list[Message] = []
+        first = await _shown(conversation, messages, SOUP)
+        messages.append(user(f"{SOUP} More?"))
+        async with conversation.turn(messages) as turn:
+            second = letters(await turn.inject(messages))
+            for step in range(30):
+                messages += [call(f"c{step}"), answer(f"c{step}", "a long result " * 40)]
+            done = await conversation.compact(messages, limit_tokens=4_000)
+            messages = list(done.messages)
+            after = letters(await turn.inject(messages))
+            turn.abort()
+        await caught_up(memory)
+    assert done.changed
+    assert (first, second) == ("ABC", "DEF")
+    assert after == "ABC"
+    assert stage.count("compacted") == 1
+    assert stage.count("recall_started", cause="compaction") == 1
+
+
+async def test_a_compaction_that_is_reported_after_it_was_seen_is_one(stage: Stage) -> None:
+    """H7: the host injects first and reports then; nothing is asked or handed over twice."""
     async with stage.open(**THREE) as memory:
         await learn_herbs(memory, stage.clock)
         conversation = memory.conversation("c", user="ada")
         messages = [user(SOUP)]
-        shown = []
         async with conversation.turn(messages) as turn:
-            shown.append(letters(await turn.inject(messages)))
-            for step in range(2):
-                # The question itself went too, so this is no prompt that was rebuilt.
-                messages = [*summary(), call(f"c{step}"), answer(f"c{step}")]
-                if is_told:
-                    conversation.compacted(messages)
-                else:
-                    assert turn.inject_now(messages) is None
-                await stage.heard("compacted", step + 1)
-                if step == 0:
-                    await stage.heard("recall_settled", 2)
-                await caught_up(memory)
-                shown.append(letters(turn.inject_now(messages)))
+            await turn.inject(messages)
+            messages = [*summary(), call("one"), answer("one")]
+            seen = letters(await turn.inject(messages))
+            conversation.compacted(messages)
+            told = await turn.inject(messages)
             turn.abort()
         await caught_up(memory)
-    assert shown == ["ABC", "ABC", ""]
-    assert stage.count("recall_started", cause="message") == 1
-    assert stage.count("recall_started", cause="compaction") == 1
-    assert stage.count("epoch_started") == 1
+    assert (seen, told) == ("ABC", None)
+    assert stage.count("compacted") == stage.count("recall_started", cause="compaction") == 1
+
+
+async def test_the_wait_after_a_compaction_is_the_grace(stage: Stage) -> None:
+    """H7, R2: a slow store costs the next point the grace and no more; the block comes at a later one."""
+    async with stage.open(**THREE) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation = memory.conversation("c", user="ada")
+        messages = [user(SOUP)]
+        async with conversation.turn(messages) as turn:
+            await turn.inject(messages)
+            stage.store.searching.shut()
+            messages = [*summary(), call("one"), answer("one")]
+            conversation.compacted(messages)
+            waits = [turn._find_wait(messages, None, "fast") for _ in range(2)]
+            stage.store.searching.open()
+            await settled(turn)
+            later = letters(turn.inject_now(messages))
+            turn.abort()
+    assert [wait and wait.seconds for wait in waits] == [5.0, None]
+    assert later == "ABC"
+
+
+async def test_a_recall_in_flight_is_corrected_by_a_compaction_that_is_only_seen(stage: Stage) -> None:
+    """H7: it was asked without what the compacted messages showed; the point at which that is seen hands over all."""
+    async with stage.open(**THREE) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation = memory.conversation("c", user="ada")
+        messages: list[Message] = []
+        await _shown(conversation, messages, SOUP)
+        messages.append(user(f"{SOUP} More?"))
+        async with conversation.turn(messages) as turn:
+            messages = [*summary(), messages[-1]]
+            element = await turn.inject(messages)
+            turn.abort()
+        await caught_up(memory)
+    assert letters(element) == "ABC"
+    assert stage.endings()[1:] == [("superseded", "compaction"), ("delivered", "user_message")]
+    assert stage.count("compacted") == 1
+
+
+async def test_what_is_said_after_a_compaction_may_bring_what_it_removed(stage: Stage) -> None:
+    """H7, L3: blocks of this turn that are gone exclude nothing from a later recall of the turn."""
+    dog = "Where does the dog sleep?"
+    async with stage.open(recording=False) as memory:
+        await learn(memory, stage.clock, [MISO, "Rex the dog sleeps in the barn"])
+        conversation = memory.conversation("c", user="ada")
+        messages = [user(CAT)]
+        async with conversation.turn(messages) as turn:
+            first = await turn.inject(messages)
+            messages.append(user(dog))
+            turn.interject(dog)
+            second = await turn.inject(messages)
+            messages = [*summary(), call("one"), answer("one")]
+            third = await turn.inject(messages)
+            messages.append(user(CAT))
+            turn.interject(CAT)
+            fourth = await turn.inject(messages)
+            turn.abort()
+        await caught_up(memory)
+    assert ["Miso" in str(element) for element in (first, second, third, fourth)] == [True, False, False, True]
+    assert ["Rex" in str(element) for element in (first, second, third, fourth)] == [False, True, True, False]
 
 
 async def test_a_recall_in_flight_is_corrected_before_it_is_handed_over(stage: Stage) -> None:

@@ -4,8 +4,9 @@ import copy
 import random
 
 import pytest
-from controlled_store import Stage, caught_up, learn_herbs, letters, settled
+from controlled_store import Stage, caught_up, learn, learn_herbs, letters, settled
 from hosted import ANTHROPIC, FORMATS, Format, Listed, check_pairs, is_block, written
+from spoken import answer, assistant, call, user
 
 SOUP = "What goes into the soup?"
 THREE = {"recall_entries_max": 3, "recording": False}
@@ -160,3 +161,38 @@ async def test_a_warning_tells_when_memory_takes_much_of_the_window(stage: Stage
                 turn.abort()
             await caught_up(memory)
         assert stage.count("window_share", window=window) == warned
+
+
+async def test_a_block_before_a_message_without_text_goes_back_before_it(stage: Stage) -> None:
+    """H6: an image or a blank message is a place of its own."""
+    async with stage.open(recording=False) as memory:
+        await learn(memory, stage.clock, ["Anise goes into the soup"])
+        messages = [user("What goes into the soup?")]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            block = await turn.inject(messages)
+            whole = [*messages, user("")]
+            rebuilt = [message for message in whole if message is not block]
+            await turn.inject(rebuilt)
+            turn.abort()
+    assert block is not None
+    assert rebuilt == whole
+
+
+async def test_what_a_compaction_kept_goes_back_where_it_is_now(stage: Stage) -> None:
+    """H6, H7: the messages before the block are others than when it was injected."""
+    async with stage.open(recording=False, recall_entries_max=1) as memory:
+        await learn(memory, stage.clock, ["Anise goes into the soup"])
+        conversation = memory.conversation("c", user="ada")
+        messages = [user("Hello there, Ada here."), assistant("Hello."), user("What goes into the soup?")]
+        async with conversation.turn(messages) as turn:
+            block = await turn.inject(messages)
+            messages = [user("Summary: we spoke."), assistant("Yes."), *messages[2:], call("one"), answer("one")]
+            conversation.compacted(messages)
+            await turn.inject(messages)
+            rebuilt = [message for message in messages if message is not block]
+            await turn.inject(rebuilt)
+            turn.abort()
+        await caught_up(memory)
+    assert block is not None
+    assert rebuilt == messages
+    assert stage.count("compacted") == 1

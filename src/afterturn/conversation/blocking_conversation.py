@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from types import TracebackType
 
 from afterturn.conversation.conversation import ConversationVerbs, check_messages
-from afterturn.conversation.delivery import PhaseRun
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.replay import Replay
 from afterturn.conversation.standing import StandingVerbs
@@ -33,8 +32,8 @@ class Turn(TurnVerbs):
     ) -> M | None:
         """Adds the block to `messages` and returns the new element, or None if there is nothing to add.
 
-        Waits for it up to `grace` seconds, once for each thing that the user says; `within` replaces the grace at this
-        call. `phase="refined"` waits for the choice of a model.
+        Waits for it up to `grace` seconds, once for each thing that the user says and for each compaction; `within`
+        replaces the grace at this call. `phase="refined"` waits for the choice of a model.
         """
         dialect = self._wait(messages, within, phase)
         return self._inject(messages, dialect)
@@ -59,16 +58,13 @@ class Turn(TurnVerbs):
         return self._delegate_with(task, answer, remember=remember)
 
     def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> Dialect | None:
-        wait = self._find_wait(messages, within, phase)
-        if wait is None:
-            return None
-        clock = self._core.clock.monotonic
-        run: PhaseRun | None = wait.run
-        deadline = clock() + wait.seconds
-        while run is not None and not self._core.is_on_loop and (left := deadline - clock()) > 0:
-            run.settled.wait_blocking(within=left)
-            run = self._find_replacement(run, phase)
-        return wait.dialect
+        dialect = None
+        for wait in self._waits(messages, within, phase, self._core.clock.monotonic):
+            dialect = wait.dialect
+            if self._core.is_on_loop:
+                break
+            wait.run.settled.wait_blocking(within=wait.seconds)
+        return dialect
 
     def wait_recorded(self, within: float = 5.0) -> bool:
         """Call it after the turn: whether it is durably stored, as far as that is known within `within` seconds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import MutableSequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -185,13 +186,15 @@ class DeliverySlot:
     """Holds at most one ready block for the turn that owns recall. One per conversation; thread-safe.
 
     Every phase ends once: the side that claims it under the lock decides how. The host claims it by taking the block,
-    memory's loop by ending the phase.
+    memory's loop by ending the phase. While a compaction is examined, the slot is held and stays empty.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._owner: object = None
         self._ready: ReadyBlock | None = None
+        # How many compactions of each turn are being examined.
+        self._holds: Counter[object] = Counter()
 
     def open_for(self, owner: object, ready: ReadyBlock | None = None) -> None:
         """Makes `owner` the only turn that can take something, and offers it `ready` unless part of that was taken."""
@@ -199,14 +202,34 @@ class DeliverySlot:
             if owner is self._owner:
                 return
             taken = ready is not None and any(run.consumed for run in ready.runs)
-            self._owner, self._ready = owner, None if taken else ready
+            self._owner, self._ready = owner, None if taken or self._holds[owner] else ready
+
+    def hold(self, owner: object) -> None:
+        """Withdraws the block, and accepts no other one for this turn until `release`."""
+        with self._lock:
+            self._holds[owner] += 1
+            if owner is self._owner:
+                self._ready = None
+
+    def release(self, owner: object) -> bool:
+        """Whether the slot is free again: each `hold` has its own `release`."""
+        with self._lock:
+            self._holds[owner] -= 1
+            if self._holds[owner] > 0:
+                return False
+            del self._holds[owner]
+            return True
+
+    def is_held(self, owner: object) -> bool:
+        with self._lock:
+            return owner in self._holds
 
     def put(self, owner: object, ready: ReadyBlock | None) -> bool:
         """Replaces the block. False if `ready` is out of date: a phase was claimed, or another turn owns the slot."""
         with self._lock:
             if owner is not self._owner or (ready is not None and any(run.consumed for run in ready.runs)):
                 return False
-            self._ready = ready
+            self._ready = None if owner in self._holds else ready
             return True
 
     def take(self, owner: object) -> ReadyBlock | None:

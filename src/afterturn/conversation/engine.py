@@ -101,7 +101,7 @@ class ConversationEngine:
 
     The first group of methods is called by hosts, on any thread: they copy what they need and post the rest. Everything
     else runs on memory's loop. `_current` is the turn that owns recall; an earlier one that is still open is recorded
-    when it ends, but gets no block. Hosts read `_current` and set `_standing`: both are single references.
+    when it ends, but gets no block. Hosts read `_current` and set `_newest` and `_standing`: all are single references.
     """
 
     def __init__(self, services: Services, key: ConversationKey) -> None:
@@ -116,6 +116,8 @@ class ConversationEngine:
             services.recall_client, services.supervisor, services.ids, self._read_hidden_ledger, self._emit
         )
         self._current: LoopTurn | None = None
+        # The turn that a host began last; memory's loop may not have heard of it yet.
+        self._newest: HostTurn | None = None
         # By id. None for a turn whose host began another one without leaving it: only its end is still to be stored.
         self._open_turns: dict[str, LoopTurn | None] = {}
         self._standing: StandingCore | None = None
@@ -154,7 +156,7 @@ class ConversationEngine:
     ) -> HostTurn:
         """Starts a turn and its recall. Does no I/O and parses nothing: one shallow copy, one post."""
         copied = list(messages)
-        turn = self._new_turn(scope, turn_id, speaker, messages=copied)
+        turn = self._newest = self._new_turn(scope, turn_id, speaker, messages=copied)
         if (carried := self._prefetcher.find_at_hand(scope)) is not None:
             # For hosts that never wait: their first step comes before anything could be read.
             self._slot.open_for(turn.shared, carried)
@@ -177,11 +179,21 @@ class ConversationEngine:
         if self._services.has_store:
             self._post(self._speculation.start, scope, text)
 
-    def note_compaction(self, scope: ConversationScope, messages: Sequence[object] | None) -> None:
+    def note_compaction(
+        self, scope: ConversationScope, messages: Sequence[object] | None, dialect: Dialect | None = None
+    ) -> None:
         """The host's context was compacted; `messages` are what is left of it, if the host shows them."""
         self._prefetcher.withhold()
-        left = None if messages is None else self._compacted_messages(messages, None)
-        self._post(self._note_compaction, scope, left, "reported")
+        turn = self._newest
+        if turn is None or turn.loop.left:
+            self._post(self._note_compaction, scope, None)
+        elif messages is None and not turn.scope.is_hidden:
+            # The list that the host shows next is the one that is left.
+            turn.shared.expect_compaction()
+            self._post(self._note_compaction, scope, turn.loop)
+        else:
+            shown = None if messages is None or turn.scope.is_hidden else list(messages)
+            self._examine_compaction(turn, shown, dialect, "reported")
 
     def review_compaction(
         self, scope: ConversationScope, messages: Sequence[object], dialect: Dialect | None = None
@@ -210,16 +222,21 @@ class ConversationEngine:
         """Whether a hand-over would change nothing. Cheap, so that most steps need not look for a place."""
         return self._standing is None and not self._slot.has_block(turn.shared) and turn.shared.is_intact(messages)
 
-    def restore_blocks(self, turn: HostTurn, dialect: Dialect, messages: MutableSequence[M]) -> M | None:
-        """Puts back blocks that a host dropped while it rebuilt its list, and examines what is gone for good.
+    def notice_compaction(self, turn: HostTurn, dialect: Dialect, messages: Sequence[object]) -> None:
+        """Starts a new recall if blocks are gone for good, or if a compaction was announced whose result this is."""
+        is_lost = self._visible.find_lost(turn.shared, dialect, messages)
+        if self._slot.is_held(turn.shared):
+            # A compaction is being examined, which this list is the result of.
+            return
+        is_expected = turn.shared.take_expected()
+        if is_lost or is_expected:
+            self._examine_compaction(turn, list(messages), dialect, "" if is_expected else "seen")
 
-        Returns the last element that was put back.
-        """
-        put_back, is_lost = self._visible.restore(turn.shared, dialect, messages)
+    def restore_blocks(self, turn: HostTurn, dialect: Dialect, messages: MutableSequence[M]) -> M | None:
+        """Puts back blocks that a host dropped while it rebuilt its list. Returns the last element."""
+        put_back = self._visible.restore(turn.shared, dialect, messages)
         if put_back:
             self._post(self._emit, "blocks_put_back", turn=turn.id, blocks=len(put_back))
-        if is_lost:
-            self._post(self._note_compaction, turn.scope, self._compacted_messages(messages, dialect), "seen")
         return put_back[-1] if put_back else None
 
     def take(self, turn: HostTurn) -> Injection | None:
@@ -273,10 +290,20 @@ class ConversationEngine:
         assert callable(method)
         self._services.loop.post(functools.partial(method, *values, **options))
 
-    def _compacted_messages(self, messages: Iterable[object], dialect: Dialect | None) -> CompactedMessages:
-        turn = self._current
-        handed_over = frozenset(row.hash for row in turn.shared.blocks) if turn else frozenset()
-        return CompactedMessages(list(messages), handed_over, dialect)
+    def _examine_compaction(
+        self, turn: HostTurn, messages: list[object] | None, dialect: Dialect | None, how: str
+    ) -> None:
+        """Nothing is handed over until it is known what is left. `how` is blank if the compaction was reported before.
+
+        The new recall is added here, on the host's thread, so that the very next hand-over waits for it.
+        """
+        left = None
+        if messages is not None:
+            left = CompactedMessages(messages, frozenset(row.hash for row in turn.shared.blocks), dialect)
+        self._slot.hold(turn.shared)
+        prefetch = self._new_prefetch(RecallCause.COMPACTION, turn.id, epoch=turn.shared.current.epoch)
+        turn.shared.add_prefetch(prefetch)
+        self._post(self._start_examination, turn.loop, prefetch, left, how)
 
     def _new_prefetch(self, cause: RecallCause, turn: str, *, epoch: int) -> Prefetch:
         phases = self._services.recall_client.phases
@@ -317,7 +344,7 @@ class ConversationEngine:
         if turn_id is not None:
             check_name(turn_id, "turn id")
             self._check_open(turn_id, await self._log.find_turn(turn_id))
-        turn = self._new_turn(scope, turn_id, speaker, messages=messages, durable=True)
+        turn = self._newest = self._new_turn(scope, turn_id, speaker, messages=messages, durable=True)
         self._start(turn, messages)
         if await turn.shared.opened.wait(within=self.config.recall_timeout) and self._services.has_store:
             await turn.shared.stored.wait(within=self.config.busy_timeout + 1.0)
@@ -335,8 +362,9 @@ class ConversationEngine:
         self._check_open(turn_id, row)
         self._log.touch_turn(turn_id)
         if self._current is not None and self._current.id == turn_id and not self._current.left:
-            return HostTurn(self._current.shared, self._current)
-        turn = self._new_turn(scope, turn_id, None, durable=True, resumed=row)
+            self._newest = HostTurn(self._current.shared, self._current)
+            return self._newest
+        turn = self._newest = self._new_turn(scope, turn_id, None, durable=True, resumed=row)
         self._own(turn.loop)
         dialect = find_dialect([], scope.dialect)
         assert dialect is not None
@@ -432,6 +460,7 @@ class ConversationEngine:
         self._emit("turn_started", turn=turn.id, no_recall=no_recall_reason(reading.question, self.config))
         self._services.supervisor.start(self._log.store_turn(turn), f"store turn {turn.id}")
         if reading.lost:
+            turn.is_seen = True
             self._emit("compacted", turn=turn.id, how="seen")
             self._renew_standing("compaction")
             if turn.carried is not None:
@@ -500,12 +529,13 @@ class ConversationEngine:
             turn.carried = self._prefetcher.adopt(turn, reading.carried, reading.carried_hits)
 
     async def _recall(self, turn: LoopTurn, prefetch: Prefetch, question: RecallRequest) -> None:
-        speculated = None
+        # A compaction corrects it until it is asked.
+        prefetch.question, speculated = question, None
         if prefetch.cause is RecallCause.MESSAGE:
             speculated = await self._speculation.take(prefetch, turn.scope, question)
         if not prefetch.fast.consumed:
             self._emit_epoch(turn, prefetch)
-            await self._prefetcher.run(turn, prefetch, question, speculated)
+            await self._prefetcher.run(turn, prefetch, prefetch.question, speculated)
 
     # ---------------------------------------------------------------- During a turn.
 
@@ -524,7 +554,7 @@ class ConversationEngine:
         failure = "" if opened else await self._read_late(turn)
         if not self._services.has_store or turn.dialect is None or prefetch.fast.consumed:
             return
-        shown = frozenset(ref for row in turn.shared.blocks for ref in row.refs)
+        shown = frozenset(ref for row in turn.shared.blocks if row.hash not in turn.gone for ref in row.refs)
         shown |= self._prefetcher.waiting_refs(turn)
         ledger = replace(turn.ledger, refs=turn.ledger.refs | shown, shown_this_turn=shown)
         question = make_question(text, turn.scope, ledger, self.config)
@@ -559,6 +589,7 @@ class ConversationEngine:
             self._prefetcher.delivered(turn, ready, last)
         self._services.recall_client.note_block_delivered()
         turn.ledger = turn.ledger.with_blocks(rows)
+        turn.gone = turn.gone.difference(row.hash for row in rows)
         for row in rows:
             task = self._log.add_block(row)
             if task is not None:
@@ -610,7 +641,7 @@ class ConversationEngine:
         )
         if done.changed:
             self.review_compaction(scope, messages, dialect)
-            self._note_compaction(scope, self._compacted_messages(done.messages, dialect), "reported")
+            self.note_compaction(scope, done.messages, dialect)
         return done
 
     def _review_compaction(self, scope: ConversationScope, messages: list[object], dialect: Dialect | None) -> None:
@@ -621,36 +652,52 @@ class ConversationEngine:
         services.recorder.expect(task)
         task.add_done_callback(lambda _: services.wake_jobs())
 
-    def _note_compaction(self, scope: ConversationScope, left: CompactedMessages | None, how: str) -> None:
-        turn = self._current
-        if turn is None or turn.shared.opened.settled:
-            self._apply_compaction(scope, left, how)
+    def _note_compaction(self, scope: ConversationScope, turn: LoopTurn | None) -> None:
+        """A compaction was reported between turns, or in a `turn` whose host has not shown what is left of its list."""
+        self._apply_compaction("reported")
+        self._clear_visible(scope, turn)
+
+    def _start_examination(self, turn: LoopTurn, prefetch: Prefetch, left: CompactedMessages | None, how: str) -> None:
+        turn.compactions += 1
+        task = self._services.supervisor.start(
+            self._examine(turn, prefetch, left, how, turn.compactions), f"compaction in turn {turn.id}"
+        )
+        task.add_done_callback(lambda _: self._end_examination(turn, prefetch))
+
+    async def _examine(
+        self, turn: LoopTurn, prefetch: Prefetch, left: CompactedMessages | None, how: str, number: int
+    ) -> None:
+        """Finds what the model still sees, and asks again. Of several compactions at once, the newest asks."""
+        # The list that the turn began with may still be being read.
+        await turn.shared.opened.wait(within=self.config.recall_timeout)
+        # Seen first, and then reported: one compaction, which was examined when it was seen.
+        is_known = how == "reported" and turn.is_seen
+        turn.is_seen = how == "seen"
+        if is_known:
             return
-        self._prefetcher.hold(turn)
+        if how:
+            self._apply_compaction(how)
+        if not self._services.has_store:
+            return
+        if left is None:
+            self._clear_visible(turn.scope, turn)
+        elif not await self._read_compacted(turn, left, number):
+            return
+        if number == turn.compactions:
+            self._ask_again(turn, prefetch)
 
-        async def once_read() -> None:
-            """Waits, because the list that the turn began with is still being read."""
-            try:
-                await turn.shared.opened.wait(within=self.config.recall_timeout)
-                self._apply_compaction(scope, left, how)
-            finally:
-                self._prefetcher.release(turn)
+    def _end_examination(self, turn: LoopTurn, prefetch: Prefetch) -> None:
+        if prefetch.task is None:
+            prefetch.release_waiters()
+        self._prefetcher.release(turn)
 
-        self._services.supervisor.start(once_read(), f"compaction at the beginning of turn {turn.id}")
-
-    def _apply_compaction(self, scope: ConversationScope, left: CompactedMessages | None, how: str) -> None:
+    def _apply_compaction(self, how: str) -> None:
         turn = self._current if self._current is not None and not self._current.left else None
         self._emit("compacted", turn=turn.id if turn else "", how=how)
         self._prefetcher.drop_carried("compaction")
         self._renew_standing("compaction")
         if turn is not None and turn.carried is not None:
             self._prefetcher.stop(turn.carried, Outcome.UNDELIVERED, "compaction")
-        if turn is None or left is None or not self._services.has_store:
-            self._clear_visible(scope, turn)
-            return
-        self._prefetcher.hold(turn)
-        reading = self._services.supervisor.start(self._read_compacted(turn, left), f"compaction in turn {turn.id}")
-        reading.add_done_callback(lambda _: self._prefetcher.release(turn))
 
     def _renew_standing(self, reason: str) -> None:
         if self._standing is not None:
@@ -660,33 +707,35 @@ class ConversationEngine:
         """The host does not show what is left, so we assume that only the newest messages are."""
         self._visible.clear()
         self._log.clear(scope, compacted=True)
-        if turn is None:
-            return
-        since = self.clock.now() if scope.is_hidden else None
-        turn.ledger = replace(turn.ledger, refs=frozenset(), size_bytes=0, seen_since=since)
-        if scope.is_hidden:
-            self._ask_again(turn)
-        else:
-            turn.shared.expect_compaction()
+        if turn is not None:
+            since = self.clock.now() if scope.is_hidden else None
+            turn.ledger = replace(turn.ledger, refs=frozenset(), size_bytes=0, seen_since=since)
+            turn.gone = _removable(turn)
 
-    async def _read_compacted(self, turn: LoopTurn, left: CompactedMessages) -> None:
+    async def _read_compacted(self, turn: LoopTurn, left: CompactedMessages, number: int) -> bool:
+        """Whether the list was read, and no later compaction is being examined."""
         dialect = left.dialect or find_dialect(left.messages, turn.scope.dialect) or turn.dialect
         if dialect is None:
-            return
+            return False
         try:
             reading = await self._read(turn, dialect, left.messages)
         except AfterturnError as error:
             logger.warning("a compacted history could not be read from the store; it will be read again: %s", error)
             turn.shared.expect_compaction()
-            return
+            return False
+        if number != turn.compactions:
+            return False
         self._visible.add(reading.blocks.values())
         # Blocks that were handed over after the list was copied are in it too.
         known = left.handed_over.union(reading.indexes)
         since = [row for row in turn.shared.blocks if row.hash not in known]
         turn.ledger = reading.ledger.with_blocks(since)
-        self._remove_lost(turn, replace(reading, lost=tuple(row for row in reading.lost if row not in since)))
+        lost = tuple(row for row in reading.lost if row not in since)
+        self._remove_lost(turn, replace(reading, lost=lost))
         self._visible.add(since)
-        self._ask_again(turn)
+        turn.shared.apply_compaction(positions_of(reading.indexes, left.messages), {row.hash for row in lost})
+        turn.gone = _removable(turn).intersection(row.hash for row in lost)
+        return True
 
     def _remove_lost(self, turn: LoopTurn, reading: TurnReading) -> None:
         """Blocks are gone together with the messages around them: compacted, rewound, edited. The others stay."""
@@ -695,32 +744,40 @@ class ConversationEngine:
         still = self._visible.clear(still=staying)
         self._log.clear(turn.scope, compacted=True, still=still)
 
-    def _ask_again(self, turn: LoopTurn) -> None:
+    def _ask_again(self, turn: LoopTurn, prefetch: Prefetch) -> None:
         """One more query in the same epoch, counted separately; none if the store has failed in this epoch."""
         if self._current is not turn or turn.left:
             return
-        earlier = turn.shared.prefetches
-        epoch = turn.shared.current.epoch
-        asked = [prefetch for prefetch in earlier if prefetch.epoch == epoch and prefetch.question is not None]
-        has_failed = any(prefetch.fast.outcome is Outcome.DEGRADED for prefetch in asked)
-        if not asked or epoch in turn.requeried_epochs or has_failed:
-            self._prefetcher.offer(turn)
+        if prefetch.fast.consumed:
+            if prefetch.fast.outcome is not Outcome.SUPERSEDED:
+                return
+            # The user has said something new meanwhile, which may have been asked with the old exclusions.
+            prefetch = self._new_prefetch(RecallCause.COMPACTION, turn.id, epoch=turn.shared.current.epoch)
+        earlier = [one for one in turn.shared.prefetches if one is not prefetch]
+        asked = [one for one in earlier if one.epoch == prefetch.epoch and one.question is not None]
+        has_failed = any(one.fast.outcome is Outcome.DEGRADED for one in asked)
+        if not asked or has_failed:
             return
-        turn.requeried_epochs.add(epoch)
-        question = asked[-1].question
-        assert question is not None
-        prefetch = self._new_prefetch(RecallCause.COMPACTION, turn.id, epoch=epoch)
-        # Added first, so that a host that waits for an older one then waits for this one.
-        turn.shared.add_prefetch(prefetch)
-        for older in earlier:
-            self._prefetcher.stop(older, Outcome.SUPERSEDED, "compaction")
         # Blocks that a host has as text stay in every prompt of the turn, also after a compaction.
         blocks = turn.shared.blocks
         written = frozenset(ref for row in blocks if row.point == HandoverPoint.PROMPT for ref in row.refs)
         kept = self._prefetcher.taken_refs(turn) | written
         ledger = replace(turn.ledger, refs=turn.ledger.refs | kept, shown_this_turn=kept)
+        last = asked[-1]
+        assert last.question is not None
+        question = exclude_visible(last.question, turn.scope, ledger)
+        if not last.asked and not last.fast.consumed:
+            # It waits for what was asked while the user was typing, which may miss what was visible then.
+            last.question = question
+            self._speculation.drop("compaction")
+            return
+        if prefetch not in turn.shared.prefetches:
+            # Added first, so that a host that waits for an older one then waits for this one.
+            turn.shared.add_prefetch(prefetch)
+        for older in earlier:
+            self._prefetcher.stop(older, Outcome.SUPERSEDED, "compaction")
         prefetch.task = self._services.supervisor.start(
-            self._prefetcher.run(turn, prefetch, exclude_visible(question, turn.scope, ledger)),
+            self._prefetcher.run(turn, prefetch, question),
             f"recall after a compaction in turn {turn.id}",
         )
         prefetch.task.add_done_callback(lambda _: self._task_ended(prefetch))
@@ -877,6 +934,11 @@ class ConversationEngine:
 
     def _emit(self, name: str, *, turn: str = "", **data: Scalar) -> None:
         self._services.events.emit(name, space=self.key.space, conversation=self.key.id, turn=turn, **data)
+
+
+def _removable(turn: LoopTurn) -> frozenset[str]:
+    """The hashes of this turn's blocks that a compaction can remove: not those that a host has as text."""
+    return frozenset(row.hash for row in turn.shared.blocks if row.point != HandoverPoint.PROMPT)
 
 
 def _usable_name(name: object, what: str) -> str | None:

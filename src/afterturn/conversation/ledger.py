@@ -96,30 +96,39 @@ class BlockPosition:
 class BlockScan:
     """The indexes of our blocks in a host's list, by hash, and of places, by anchor.
 
-    `chain` is the state at the list's end. `is_complete`: the whole list was searched.
+    `places` are the anchors of the blocks that were found, `chain` is the state at the list's end. `is_complete`: the
+    whole list was searched.
     """
 
     blocks: Mapping[str, int]
+    places: Mapping[str, str]
     anchors: Mapping[str, int]
     chain: MessageChain
     is_complete: bool = True
+
+    def anchored(self, rows: Mapping[str, BlockRow]) -> dict[str, BlockRow]:
+        """Of these rows, those whose blocks are at another anchor now: a compaction removed messages before them."""
+        found = {hash: rows[hash] for hash in self.places if hash in rows}
+        moved = {hash: row for hash, row in found.items() if row.anchor and row.anchor != self.places[hash]}
+        return {hash: replace(row, anchor=self.places[hash]) for hash, row in moved.items()}
 
 
 def scan_blocks(dialect: Dialect, messages: Sequence[object], known: Collection[str]) -> BlockScan:
     """`known` are the hashes of our blocks. Of a very long list only the end is searched."""
     first = max(0, len(messages) - _SEARCHED_MAX)
     blocks: dict[str, int] = {}
+    places: dict[str, str] = {}
     anchors: dict[str, int] = {}
     chain = MessageChain(first)
     for at in range(first, len(messages)):
         element = dialect.read(messages[at])
         chain.step(messages[at], element, known)
-        if element is not None:
-            blocks.update((hash, at) for hash in _hashes_of_ours(element, known))
+        for hash in _hashes_of_ours(element, known) if element is not None else ():
+            blocks[hash], places[hash] = at, chain.anchor
         if chain.anchor:
             # Our blocks count to the place before them, so a block is put back after those that are there.
             anchors[chain.anchor] = at
-    return BlockScan(blocks, anchors, chain, is_complete=first == 0)
+    return BlockScan(blocks, places, anchors, chain, is_complete=first == 0)
 
 
 def end_anchor(
@@ -207,10 +216,14 @@ def _hashes_of_ours(element: Element, known: Collection[str]) -> list[str]:
 def _name(element: Element, known: Collection[str]) -> str:
     """Identifies what was said in an element, without our blocks; blank for those and for system instructions."""
     names = [*element.calls, *element.answers]
-    for one in element.utterances:
+    spoken = [one for one in element.utterances if one.role in _SPOKEN]
+    for one in spoken:
         text = strip_blocks(one.text, known)
-        if one.role in _SPOKEN and text.strip():
+        if text.strip():
             names.append(f"{one.role}:{_digest(text.strip())}")
+    if not names and spoken and not any(one.text.strip() for one in spoken):
+        # An image, or a blank message: a block may be before or after it.
+        names.append(f"{spoken[0].role}:")
     return "|".join(names)
 
 

@@ -293,27 +293,23 @@ class Prefetcher:
             self._carry(turn, run.prefetch)
         else:
             self.offer(turn, ready)
-        if not turn.holds:
+        if not self._slot.is_held(turn.shared):
             run.settled.settle(True)
 
     # Offering.
 
-    def hold(self, turn: LoopTurn) -> None:
-        """Offers nothing until `release`: what the model still sees is being examined."""
-        turn.holds += 1
-        self._slot.put(turn.shared, None)
-
     def release(self, turn: LoopTurn) -> None:
-        turn.holds -= 1
+        """A compaction was examined, for which the slot was held. If it is free now, offers what is ready."""
+        if not self._slot.release(turn.shared):
+            return
         if not turn.left:
             self.offer(turn)
-        if not turn.holds:
-            for run in self._waiting(turn):
-                run.settled.settle(True)
+        for run in self._waiting(turn):
+            run.settled.settle(True)
 
     def offer(self, turn: LoopTurn, ready: ReadyBlock | None = None) -> None:
         """Puts one block of all that is ready into the slot. `ready` was rendered before, and may be out of date."""
-        if turn.holds:
+        if self._slot.is_held(turn.shared):
             return
         for _ in range(_OFFER_ATTEMPTS):
             waiting = self._waiting(turn)

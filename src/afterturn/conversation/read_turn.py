@@ -164,6 +164,8 @@ def _read_visible(
         blocks.update((row.hash, replace(row, in_sight=blocks[row.hash].in_sight)) for row in full)
     expected = visible_in_order(row for row in blocks.values() if not shown.turn or row.turn != shown.turn)
     dropped, lost = find_missing(found, expected, blocks)
+    # Only now: where blocks were injected tells which of two equal places is theirs.
+    blocks.update(found.anchored(blocks))
     # A host that may no longer read a space gets nothing of it back either.
     dropped = [row for row in dropped if all_readable(unit, scope, row.refs)]
     ledger = read_ledger(messages, blocks.values(), stored).with_blocks(dropped)

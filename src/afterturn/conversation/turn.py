@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Coroutine, MutableSequence, Sequence
+from collections.abc import Callable, Coroutine, Iterator, MutableSequence, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -123,6 +123,7 @@ class TurnVerbs:
         self._messages = messages
         # First, because what is read from now on is too late for this call of the model.
         turn.shared.mark_model_called()
+        self._notice(turn, messages)
         if self._core.has_nothing_for(turn, messages):
             return None
         dialect = dialect or _detect(turn, messages)
@@ -266,16 +267,17 @@ class TurnVerbs:
 
     @never_raises
     def _find_wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> Wait | None:
-        """The recall that a hand-over may wait for, and how long: the grace once per epoch, at its first point."""
+        """The recall that a hand-over may wait for, and how long: the grace once per recall, at its first point."""
         turn = self._turn
         if turn is None or self._left:
             return None
-        prefetch = turn.shared.current
-        run = prefetch.run_of(Phase(phase))
+        if messages is not None:
+            self._notice(turn, messages)
+        run = turn.shared.find_run(Phase(phase))
         if run.settled.settled or run.consumed:
             return None
         by_grace = within is None and phase == "fast"
-        if by_grace and (self._core.config.grace == 0 or prefetch.epoch in turn.waited_epochs):
+        if by_grace and (self._core.config.grace == 0 or run.prefetch.correlation in turn.waited):
             return None
         dialect = _detect(turn, messages) if messages is not None else None
         if messages is not None and (dialect is None or _find_point(turn, dialect, messages) is None):
@@ -285,14 +287,33 @@ class TurnVerbs:
         if phase == "refined":
             # The most that both phases may take: then it has settled, one way or the other.
             return Wait(run, self._core.config.recall_timeout + self._core.config.model_timeout, dialect)
-        turn.waited_epochs.add(prefetch.epoch)
+        turn.waited.add(run.prefetch.correlation)
         return Wait(run, self._core.config.grace, dialect)
 
-    def _find_replacement(self, run: PhaseRun, phase: PhaseName) -> PhaseRun | None:
-        """The recall that replaced one that was waited for: after a compaction there is a new one."""
-        assert self._turn is not None
-        newest = self._turn.shared.current.run_of(Phase(phase))
-        return None if newest is run or newest.settled.settled else newest
+    def _waits(
+        self, messages: Sequence[object] | None, within: float | None, phase: PhaseName, clock: Callable[[], float]
+    ) -> Iterator[Wait]:
+        """The recalls that one hand-over waits for, one after the other, all within the time of the first.
+
+        There may be several: a compaction is noticed only when the turn's list was read, and replaces its recall.
+        """
+        deadline, waited = None, set[PhaseRun]()
+        while deadline is None or clock() < deadline:
+            wait = self._find_wait(messages, within, phase)
+            if wait is None or wait.run in waited:
+                return
+            now = clock()
+            deadline = now + wait.seconds if deadline is None else deadline
+            waited.add(wait.run)
+            yield wait._replace(seconds=deadline - now)
+
+    def _notice(self, turn: HostTurn, messages: Sequence[object]) -> None:
+        """Looks for what has changed in the list of a host that shows it, besides having grown."""
+        if turn.shared.is_intact(messages):
+            return
+        dialect = _detect(turn, messages)
+        if dialect is not None and _find_point(turn, dialect, messages) is not None:
+            self._core.notice_compaction(turn, dialect, messages)
 
     def _recording_within(self, within: float) -> float | None:
         """How long to wait for the recording; None when nothing will ever be known here."""
@@ -313,15 +334,19 @@ class Turn(TurnVerbs):
     ) -> M | None:
         """Adds the block to `messages` and returns the new element, or None if there is nothing to add.
 
-        Waits for it up to `grace` seconds, once for each thing that the user says; `within` replaces the grace at this
-        call. `phase="refined"` waits for the choice of a model.
+        Waits for it up to `grace` seconds, once for each thing that the user says and for each compaction; `within`
+        replaces the grace at this call. `phase="refined"` waits for the choice of a model.
         """
-        dialect = await self._wait(messages, within, phase)
+        dialect = None
+        for wait in self._waits(messages, within, phase, asyncio.get_running_loop().time):
+            await wait.run.settled.wait(within=wait.seconds)
+            dialect = wait.dialect
         return self._inject(messages, dialect)
 
     async def block(self, *, within: float | None = None, phase: PhaseName = "fast") -> str:
         """`block_now`, waiting as `inject` does."""
-        await self._wait(None, within, phase)
+        for wait in self._waits(None, within, phase, asyncio.get_running_loop().time):
+            await wait.run.settled.wait(within=wait.seconds)
         return self.block_now()
 
     async def delegate_with_recall(self, task: str, *, remember: bool = False, within: float | None = None) -> str:
@@ -337,18 +362,6 @@ class Turn(TurnVerbs):
             except AfterturnError:
                 logger.warning("a task was delegated without a recall, because memory is closing")
         return self._delegate_with(task, answer, remember=remember)
-
-    async def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> Dialect | None:
-        wait = self._find_wait(messages, within, phase)
-        if wait is None:
-            return None
-        clock = asyncio.get_running_loop().time
-        run: PhaseRun | None = wait.run
-        deadline = clock() + wait.seconds
-        while run is not None and (left := deadline - clock()) > 0:
-            await run.settled.wait(within=left)
-            run = self._find_replacement(run, phase)
-        return wait.dialect
 
     async def wait_recorded(self, within: float = 5.0) -> bool:
         """Call it after the turn: whether it is durably stored, as far as that is known within `within` seconds."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 import copy
 import itertools
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from afterturn.conversation.delivery import Prefetch
+from afterturn.conversation.delivery import PhaseRun, Prefetch
 from afterturn.conversation.ledger import BlockPosition, Ledger, MessageChain
 from afterturn.conversation.scope import ConversationScope
 from afterturn.dialects.dialect import Dialect
 from afterturn.runtime.once_future import OnceFuture
-from afterturn.types import BlockRow, Hit
+from afterturn.types import BlockRow, Hit, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,13 @@ class SharedTurn:
         with self.lock:
             return self._prefetches[-1]
 
+    def find_run(self, phase: Phase) -> PhaseRun:
+        """The phase of the current epoch that a host may wait for: the newest one that has not settled."""
+        with self.lock:
+            newest = self._prefetches[-1]
+            runs = [one.run_of(phase) for one in reversed(self._prefetches) if one.epoch == newest.epoch]
+        return next((run for run in runs if not run.settled.settled), newest.run_of(phase))
+
     @property
     def epochs(self) -> int:
         with self.lock:
@@ -131,6 +138,20 @@ class SharedTurn:
         with self.lock:
             self.unsure = True
 
+    def take_expected(self) -> bool:
+        """Whether a compaction was announced, for the first caller."""
+        with self.lock:
+            expected, self.unsure = self.unsure, False
+            return expected
+
+    def apply_compaction(self, positions: Mapping[str, BlockPosition], lost: Collection[str]) -> None:
+        """A compacted list was read: where our blocks are in it, and which of them are gone."""
+        with self.lock:
+            others = {hash: position for hash, position in self.positions.items() if hash not in lost}
+            self.positions = {**others, **positions}
+            self.reported.difference_update(positions)
+            self.reported.update(lost)
+
     def keep_dropped(self, hashes: Iterable[str]) -> None:
         """Only these blocks may still be put back."""
         allowed = frozenset(hashes)
@@ -174,7 +195,8 @@ class LoopTurn:
     """A turn as memory's loop sees it. Only code on that loop writes here; a host reads `recalled` and `left`.
 
     `carried` is a recall that an earlier turn left for this one. `opening` is the list that the turn began with, until
-    it is read. `holds` counts the compactions that are being examined; meanwhile nothing is offered.
+    it is read. `compactions` counts those in this turn; `is_seen` says that the newest one was seen and not reported.
+    `gone` are the hashes of this turn's blocks that a compaction removed.
     """
 
     shared: SharedTurn
@@ -187,8 +209,9 @@ class LoopTurn:
     ledger: Ledger = field(default_factory=Ledger)
     carried: Prefetch | None = None
     recalled: tuple[Hit, ...] = ()
-    requeried_epochs: set[int] = field(default_factory=set)
-    holds: int = 0
+    compactions: int = 0
+    is_seen: bool = False
+    gone: frozenset[str] = frozenset()
     opening: list[object] | None = None
 
     @property
@@ -205,7 +228,7 @@ class HostTurn:
     """A turn as its host's calls see it. Only they write here.
 
     `began_at` is the last element of the list that the turn began with. `user` replaces the opened turn's position once
-    a block was merged into the user's message. `waited_epochs` are those for which the grace was spent.
+    a block was merged into the user's message. `waited` are the recalls for which the grace was spent.
     """
 
     shared: SharedTurn
@@ -213,7 +236,7 @@ class HostTurn:
     began_at: BlockPosition | None = None
     cues: int = 0
     user: BlockPosition | None = None
-    waited_epochs: set[int] = field(default_factory=set)
+    waited: set[str] = field(default_factory=set)
 
     @property
     def id(self) -> str:

@@ -90,27 +90,40 @@ class VisibleBlocks:
         ]
         return {row.hash: row.text for row in sorted(rows, key=lambda row: (row.injected_at, bool(row.refs)))}
 
-    def restore(self, turn: SharedTurn, dialect: Dialect, messages: MutableSequence[M]) -> tuple[list[M], bool]:
-        """Puts blocks back that a host dropped while it rebuilt its list.
+    def find_lost(self, turn: SharedTurn, dialect: Dialect, messages: Sequence[object]) -> bool:
+        """Whether blocks are gone together with the messages around them. Each loss is found once.
 
-        Returns the elements that were put back, and whether other blocks are gone for good. Runs on the host's thread
-        right before the model is called: for a list that only grew it costs one look at each block.
+        Notes where the others are, and which ones a host dropped while it rebuilt its list: `restore` puts these back.
+        Runs on the host's thread right before the model is called: for a list that only grew it costs one look at each
+        block.
         """
         with turn.lock:
             if turn.is_intact(messages):
-                return [], False
+                return False
             known = self.copy()
             hashes = [*turn.positions, *(row.hash for row in turn.dropped)]
             expected = visible_in_order(known[hash] for hash in hashes if hash in known and hash not in turn.reported)
             found = scan_blocks(dialect, messages, known)
             dropped, lost = find_missing(found, expected, known)
+            if not lost:
+                # Otherwise that waits until the lost ones are examined: an anchor may look like one of theirs.
+                self.add(found.anchored(known).values())
+            turn.positions, turn.dropped = positions_of(found.blocks, messages), tuple(dropped)
+            turn.reported.update(row.hash for row in lost)
+            return bool(lost)
+
+    def restore(self, turn: SharedTurn, dialect: Dialect, messages: MutableSequence[M]) -> list[M]:
+        """Puts blocks back that a host dropped while it rebuilt its list. Returns their elements."""
+        with turn.lock:
+            if not turn.dropped:
+                return []
+            known = self.copy()
+            found = scan_blocks(dialect, messages, known)
+            dropped, _ = find_missing(found, visible_in_order(turn.dropped), known)
             back = _put_back(dialect, messages, _by_anchor(found, dropped), turn.scope.placement)
             turn.positions = positions_of({**_moved(found.blocks, back.inserted), **back.indexes}, messages)
             turn.dropped = ()
-            # Each loss is examined once.
-            turn.reported.update(row.hash for row in lost)
-            unsure, turn.unsure = turn.unsure, False
-            return back.elements, bool(lost) or unsure
+            return back.elements
 
 
 def positions_of(indexes: Mapping[str, int], messages: Sequence[object]) -> dict[str, BlockPosition]:
