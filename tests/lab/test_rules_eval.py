@@ -17,7 +17,7 @@ LABELLED: list[dict[str, Any]] = [
     },
     {"text": "I live in Oslo.", "language": "en", "lessons": [], "why": "test"},
     {
-        "text": "Chiamami Gigi.",
+        "text": "Kutsu minua Pekaksi.",
         "language": "it",
         "lessons": [{"kind": "name", "target": "user", "gist": ["gigi"]}],
     },
@@ -58,7 +58,7 @@ def test_both_halves_together_hold_every_message(labelled: Path):
     parts = measure([labelled]).scores["labelled"]
     assert sum(part.messages for part in parts.values()) == len(LABELLED)
     assert sum(part.right for part in parts.values()) == 1
-    assert [text for part in parts.values() for text in part.missed] == ["Chiamami Gigi."]
+    assert [text for part in parts.values() for text in part.missed] == ["Kutsu minua Pekaksi."]
     assert [text for part in parts.values() for text in part.wrong] == ["The user lives in Oslo <- I live in Oslo."]
 
 

@@ -307,10 +307,15 @@ def test_a_name_that_is_given_with_an_order_is_for_the_order():
 @pytest.mark.parametrize(
     "said, text",
     [
-        ("Ich bin allergisch gegen Nüsse.", "The user says: Ich bin allergisch gegen Nüsse"),
-        ("Merk dir, dass der Server auf Port 8443 läuft.", "The user says: der Server auf Port 8443 läuft"),
-        ("Ne supprime jamais les tests.", "The user asks: Ne supprime jamais les tests"),
-        ("Llámame Lucho.", "The user asks: Llámame Lucho"),
+        ("Ich bin allergisch gegen Nüsse.", "Ich bin allergisch gegen Nüsse."),
+        ("Merk dir, dass der Server auf Port 8443 läuft.", "der Server auf Port 8443 läuft"),
+        ("Ne supprime jamais les tests.", "Ne supprime jamais les tests"),
+        ("Llámame Lucho.", "Llámame Lucho"),
+        ("Chiamami Gigi.", "Chiamami Gigi"),
+        ("私の名前は太郎です。", "私の名前は太郎です"),
+        ("覚えておいて、鍵は隣の人が持っている。", "鍵は隣の人が持っている"),
+        ("Lembre que o deploy é na sexta.", "o deploy é na sexta"),
+        ("Gebruik nooit tabs in de code.", "Gebruik nooit tabs in de code"),
     ],
 )
 def test_other_languages_are_kept_in_the_words_that_were_said(said: str, text: str):

@@ -110,7 +110,7 @@ def test_no_review_compiles_a_pattern():
         "compiled = []\n"
         "compile_pattern = compiler.compile\n"
         "compiler.compile = lambda *given: compiled.append(given) or compile_pattern(*given)\n"
-        "lessons = find_lessons([('user', 'I prefer tea over coffee. Ich heiße Max. Remember that my cat is 3.')])\n"
+        "lessons = find_lessons([('user', 'I prefer tea over coffee. Call me Max. Remember that my cat is 3.')])\n"
         "print(len(lessons), single_value(lessons[0].text) is not None, compiled)\n"
     )
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -27,26 +27,26 @@ def are_contrary(one: str, other: str) -> bool:
         ("The user's name is Max", "The user's name is Moritz"),
         ("The user's timezone is CET", "The user's timezone is PST now"),
         ("Call the user Max", "The user is called Maximilian"),
-        ("Call the user Max", "The user asks: Nenn mich Moritz"),
+        ("Call the user Max", "Nenn mich Moritz"),
         ("Answer in German", "Answer in English"),
         ("Always answer in German", "Reply in English"),
         ("Answer in German", "Never answer in German"),
-        ("Answer in English", "The user asks: Antworte ab jetzt auf Deutsch"),
-        ("The user asks: Désormais, réponds en anglais", "Answer in French"),
+        ("Answer in English", "Antworte ab jetzt auf Deutsch"),
+        ("Désormais, réponds en anglais", "Answer in French"),
         ("Always use tabs", "Never use tabs"),
         ("Use tabs", "Don't use tabs"),
         ("The user always flies at night", "The user never flies at night"),
         ("The user prefers tea over coffee", "The user now prefers coffee over tea"),
         ("The user prefers tea to coffee", "The user likes coffee more than tea"),
-        ("The user says: Je préfère le thé au café", "The user says: Je préfère le café au thé"),
+        ("Je préfère le thé au café", "Je préfère le café au thé"),
         ("The user is vegetarian", "The user is a vegan"),
         ("The user is vegetarian", "The user is not vegetarian any more"),
-        ("The user says: Ich bin Vegetarierin", "The user is no longer vegetarian"),
+        ("Ich bin Vegetarierin", "The user is no longer vegetarian"),
         ("The health check is on port 8081", "The health check runs on port 9090"),
         ("Our database port is 5432", "The database port is now 5433"),
         ("The default branch is master", "Our default branch is called trunk"),
-        ("The user says: Ich wohne in Halle", "The user lives in Leipzig"),
-        ("The user says: Me llamo Ana", "The user's name is Eva"),
+        ("Ich wohne in Halle", "The user lives in Leipzig"),
+        ("Me llamo Ana", "The user's name is Eva"),
     ],
 )
 def test_what_there_is_one_of_is_known_by_its_form(one: str, other: str) -> None:
@@ -109,7 +109,7 @@ def test_what_may_both_be_so_is_left_alone(one: str, other: str) -> None:
 def test_the_same_said_in_two_ways_is_no_contradiction() -> None:
     """V10: a value is compared without case, "now" and inflection."""
     assert single_value("The user lives in Halle") == single_value("the user now lives in halle now.")
-    assert single_value("Answer in German") == single_value("The user asks: Antworte künftig auf Deutsch")
+    assert single_value("Answer in German") == single_value("Antworte künftig auf Deutsch")
 
 
 @given(st.text(max_size=300))

@@ -184,8 +184,8 @@ def _is_outdated(lesson: Lesson, later: Lesson, messages: Sequence[ReviewMessage
     """Whether the same speaker contradicts the lesson later."""
     if lesson.target is not later.target or messages[lesson.message].speaker != messages[later.message].speaker:
         return False
-    if lesson.is_quote and later.is_quote:
-        return supersedes(later.text, lesson.text)
+    if lesson.is_quote and later.is_quote and supersedes(later.text, lesson.text):
+        return True
     one, other = single_value(lesson.text), single_value(later.text)
     return one is not None and other is not None and one[0] == other[0] and contradict(one[1], other[1])
 
@@ -221,7 +221,8 @@ def _changeable(
 def _find_outdated(lesson: Lesson, related: Sequence[Entry]) -> _Outdated:
     if lesson.is_quote:
         quotes = (entry for entry in related if entry.metadata.get(QUOTES) is not None)
-        return _Outdated(tuple(entry for entry in quotes if supersedes(lesson.text, entry.text)))
+        if older := tuple(entry for entry in quotes if supersedes(lesson.text, entry.text)):
+            return _Outdated(older)
     replaced = _find_replaced(lesson, related)
     found = () if replaced is None else (replaced,)
     own = single_value(lesson.text)

@@ -11,6 +11,8 @@ from afterturn.text import terms, words
 
 _STATEMENT_CHARS_MAX = 200
 _NOT = "not "
+# The subject of statements in other languages, which are in the first person.
+_USER = "the user"
 
 # Things of which a person or a project has one.
 _NAMED = r"""(?:first\s|last\s|full\s)?name|surname|nickname|city|hometown|home\stown|country|employer|company|manager|
@@ -20,8 +22,6 @@ _MAIL = r"email|email\saddress"
 _OTHER = r"job|job\stitle|native\slanguage|mother\stongue|diet|favou?rite\s[a-z]+|preferred\s[a-z]+"
 _ONLY_ONE = rf"{_NAMED}|{_NUMBERED}|{_MAIL}|{_OTHER}"
 _WHO = r"(?P<who>the\suser(?:['’]s\s\w+)?|\w+)"
-_SAYS = r"(?P<who>the\suser)\ssays:\s"
-_ASKS = r"(?P<who>the\suser)\sasks:\s"
 _RECENTLY = r"(?:(?:now|currently)\s)?"
 _OFTEN = r"(?:(?:generally|usually|really|much|always|strongly|definitely|personally|still|also|just|now)\s)*"
 _NAME_KEYS, _NUMBER_KEYS, _MAIL_KEYS = (
@@ -123,8 +123,8 @@ def _is_name(value: str) -> bool:
 
 
 def _read_call_name(found: re.Match[str]) -> Value | None:
-    value = found["value"]
-    return (f"{found['who'].lower()} called", " ".join(words(value)) or value.lower()) if _is_name(value) else None
+    value, who = found["value"], found.groupdict().get("who") or _USER
+    return (f"{who.lower()} called", " ".join(words(value)) or value.lower()) if _is_name(value) else None
 
 
 def _read_name(found: re.Match[str]) -> Value | None:
@@ -143,7 +143,10 @@ def _read_branch(found: re.Match[str]) -> Value | None:
 def _read_diet(found: re.Match[str]) -> Value | None:
     value = "vegan" if words(found["value"])[0].startswith("vegan") else found["value"].lower()
     value = "vegetarian" if words(value)[0].startswith("veget") else value
-    return f"{found['who'].lower()} diet", f"{_NOT if found.groupdict().get('no') else ''}{value}"
+    return (
+        f"{(found.groupdict().get('who') or _USER).lower()} diet",
+        f"{_NOT if found.groupdict().get('no') else ''}{value}",
+    )
 
 
 def _read_language(found: re.Match[str]) -> Value | None:
@@ -156,7 +159,7 @@ def _read_preference(found: re.Match[str]) -> Value | None:
     pair = [_without_article(found["one"]), _without_article(found["other"])]
     if not all(pair) or pair[0] == pair[1]:
         return None
-    return f"{found['who'].lower()} prefers {' | '.join(sorted(pair))}", pair[0]
+    return f"{(found.groupdict().get('who') or _USER).lower()} prefers {' | '.join(sorted(pair))}", pair[0]
 
 
 def _without_article(text: str) -> str:
@@ -208,20 +211,20 @@ _SHAPES: tuple[tuple[Callable[[re.Match[str]], Value | None], tuple[str, ...]], 
         (
             rf"{_WHO}\sis\s(?:called|named)\s(?P<value>.+)",
             r"call\s(?P<who>the\suser)\s(?P<value>.+)",
-            rf"{_ASKS}(?:nenne?\smich|appelle[sz]?-moi|llám[ae]me|puedes\sllamarme)\s(?:bitte\s|einfach\s)?(?P<value>.+)",
+            r"(?:nenne?\smich|appelle[sz]?-moi|llám[ae]me|puedes\sllamarme)\s(?:bitte\s|einfach\s)?(?P<value>.+)",
         ),
     ),
     (
         _read_name,
         (
-            rf"""{_SAYS}(?:ich\shei(?:ß|ss)e|mein\sname\sist|je\sm['’]appelle|mon\snom\sest|me\sllamo|mi\snombre\ses)
+            r"""(?:ich\shei(?:ß|ss)e|mein\sname\sist|je\sm['’]appelle|mon\snom\sest|me\sllamo|mi\snombre\ses)
             \s(?P<value>.+)""",
         ),
     ),
     (
         _read_home,
         (
-            rf"""{_SAYS}(?:ich\s(?:wohne|lebe)\s(?:jetzt\s)?in|(?:j['’]habite|je\svis)\s(?:maintenant\s)?(?:à|au|en|aux)
+            r"""(?:ich\s(?:wohne|lebe)\s(?:jetzt\s)?in|(?:j['’]habite|je\svis)\s(?:maintenant\s)?(?:à|au|en|aux)
             |(?:yo\s|ahora\s)?vivo\s(?:ahora\s)?en)\s(?P<value>.+)""",
         ),
     ),
@@ -230,7 +233,7 @@ _SHAPES: tuple[tuple[Callable[[re.Match[str]], Value | None], tuple[str, ...]], 
         (
             rf"""{_WHO}\sis\s(?P<no>(?:no\slonger|not)\s)?(?:(?:now|also|strictly|mostly|currently|an?)\s)*
             (?P<value>vegetarian|vegan|pescatarian)(?:\sany\s?more)?""",
-            rf"""{_SAYS}(?:ich\sbin|je\ssuis|(?:yo\s)?soy)\s
+            r"""(?:ich\sbin|je\ssuis|(?:yo\s)?soy)\s
             (?P<value>vegetarier(?:in)?|veganer(?:in)?|végétarien(?:ne)?|végane?|vegan[oa]?|vegetarian[oa])""",
         ),
     ),
@@ -241,11 +244,11 @@ _SHAPES: tuple[tuple[Callable[[re.Match[str]], Value | None], tuple[str, ...]], 
             (?:\s(?:the\suser|them))?\sin\s(?P<value>\w+)""",
             r"(?:always\s)?speak\s(?P<value>\w+)(?:\s(?:to|with)\s(?:the\suser|them))?",
             r"the\suser\s(?:prefers|wants)\s(?:answers|replies|responses)\sin\s(?P<value>\w+)",
-            rf"""{_ASKS}(?:antworte|sprich|schreib)\s
+            r"""(?:antworte|sprich|schreib)\s
             (?:(?:mir|bitte|ab\sjetzt|ab\ssofort|von\snun\san|künftig|immer)\s)*auf\s(?P<value>\w+)""",
-            rf"{_ASKS}(?:à\spartir\sde\smaintenant|désormais),?\s(?:réponds|parle|écris)(?:-moi)?\s(?:toujours\s)?en\s"
+            r"(?:à\spartir\sde\smaintenant|désormais),?\s(?:réponds|parle|écris)(?:-moi)?\s(?:toujours\s)?en\s"
             r"(?P<value>\w+)",
-            rf"{_ASKS}a\spartir\sde\sahora,?\s(?:respóndeme|responde|háblame|habla|escríbeme)\s(?:siempre\s)?en\s"
+            r"a\spartir\sde\sahora,?\s(?:respóndeme|responde|háblame|habla|escríbeme)\s(?:siempre\s)?en\s"
             r"(?P<value>\w+)",
         ),
     ),
@@ -255,9 +258,9 @@ _SHAPES: tuple[tuple[Callable[[re.Match[str]], Value | None], tuple[str, ...]], 
             rf"{_WHO}\s{_OFTEN}prefers\s(?P<one>.+?)\s(?:over|rather\sthan|instead\sof)\s(?P<other>.+)",
             rf"{_WHO}\s{_OFTEN}prefers\s(?P<one>.+?)\sto\s(?P<other>.+)",
             rf"{_WHO}\s{_OFTEN}likes\s(?P<one>.+?)\s(?:more|better)\sthan\s(?P<other>.+)",
-            rf"{_SAYS}ich\s(?:trinke|esse|mag|lese|fahre)\slieber\s(?P<one>.+?)\sals\s(?P<other>.+)",
-            rf"{_SAYS}je\spréfère\s(?P<one>.+?)\s(?:à|au|aux|plutôt\sque)\s(?P<other>.+)",
-            rf"{_SAYS}(?:yo\s)?prefiero\s(?P<one>.+?)\s(?:a|al|antes\sque|en\svez\sde)\s(?P<other>.+)",
+            r"ich\s(?:trinke|esse|mag|lese|fahre)\slieber\s(?P<one>.+?)\sals\s(?P<other>.+)",
+            r"je\spréfère\s(?P<one>.+?)\s(?:à|au|aux|plutôt\sque)\s(?P<other>.+)",
+            r"(?:yo\s)?prefiero\s(?P<one>.+?)\s(?:a|al|antes\sque|en\svez\sde)\s(?P<other>.+)",
         ),
     ),
     (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from afterturn.learning.rules import english, languages
+from afterturn.learning.rules import english
 from afterturn.learning.rules.clauses import (
     CORRECTION,
     FACT,
@@ -123,8 +123,6 @@ def _find_in_sentence(sentence: Sentence, answer: str) -> Iterator[Lesson]:
                 read_to = clause.start + end
                 yield lesson
             break
-    if not read_to:
-        yield from languages.find_phrase(sentence)
 
 
 def _find_in_clause(clause: Clause, answer: str) -> Iterator[tuple[Lesson, int]]:

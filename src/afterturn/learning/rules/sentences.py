@@ -32,16 +32,8 @@ _ENGLISH = r"""
   | new\sjob|we\s(?:\w+\s)?use|our\s(?:\w+\s){1,3}(?:uses|targets|runs|is|lives|requires)
   | (?:it's|its|it\sis|that's|is)\snot|isn't|ain't|not\s[^\n,]{1,190},
 """
-_OTHERS = r"""
-    ich\s(?:bin|hei|wohne|lebe|arbeite|trinke|esse|mag|lese|reise|fahre|bevorzuge)|mein\sname|nenne?\smich
-  | merke?\sdir|vergiss\snicht|denke?\sdaran|nie|niemals|immer|ab\sjetzt|ab\ssofort|nun\san|künftig
-  | je\s(?:suis|vis|travaille|m'appelle|préfère)|j'(?:habite|ai)|mon\s(?:pré)?nom|appelle[sz]?-moi|souviens-toi
-  | souvenez-vous|retiens|rappelle-toi|oublie\spas|jamais|partir\sde\smaintenant|désormais
-  | soy|vivo|trabajo|me\s(?:he\s)?mud\w+|llám[ae]me|llamarme|me\sllamo|mi\snombre|prefiero|recuerda|acuérdate|olvides
-  | en\scuenta|nunca|partir\sde\sahora
-"""
 _INTRODUCES = r"(?<!\w)(?:hi|hello|hey|good\s(?:morning|afternoon|evening))(?:\s(?:there|again))?\W{1,8}i(?:'m|\sam)\s"
-_HINTS = re.compile(rf"(?<!\w)(?:{_ENGLISH}|{_OTHERS})|,\snot\s|{_INTRODUCES}", re.VERBOSE)
+_HINTS = re.compile(rf"(?<!\w)(?:{_ENGLISH})|,\snot\s|{_INTRODUCES}", re.VERBOSE)
 _INTRODUCTION = re.compile(_INTRODUCES)
 
 

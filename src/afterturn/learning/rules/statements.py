@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from afterturn.learning.rules.clauses import FACT, PREFERENCE, RULE, Lesson, capitalise, is_task, trim
+from afterturn.learning.rules.clauses import FACT, NAME, PREFERENCE, RULE, Lesson, capitalise, is_task, trim
 from afterturn.learning.rules.sentences import Sentence
 from afterturn.learning.rules.vocabulary import JAPANESE, KANA, WordLists, find_language
 from afterturn.text import terms
@@ -42,6 +42,8 @@ _NAME = re.compile(
     |(?<!\w)(?:madame|monsieur|frau|herr|mr|mrs|ms|dr|prof|señora?|signora?|senhora?|dona|mevrouw|meneer)\.?\s\w""",
     re.VERBOSE,
 )
+# Where every noun has a capital, only the word after these is likely to be a name.
+_PLACE = re.compile(r"(?<!\w)(?:in|bei|nach|als|namens)\s[A-ZÄÖÜ]\w+")
 _THIS = re.compile(
     r"""(?<!\w)(?:this|that)(?!\w|\s(?:year|term|month|week|summer|winter|spring|autumn|fall|weekend|repo|repository|
         project|codebase|team|company|house)(?!\w))""",
@@ -56,7 +58,8 @@ _TASK = re.compile(
 _PROJECT = re.compile(
     r"""(?<!\w)(?:repo|repository|branch(?:es)?|deploys?|deployments?|releases?|tests?|ci|api|database|db|commits?|
     commit-\w+|code|codebase|builds?|server|cluster|packages?|migrations?|staging|prod|production|pull\srequests?|prs?|
-    tickets?|config|docker\w*|dependency|dependencies|schema|endpoints?|linter|node|python|typescript)(?!\w)""",
+    tickets?|config|deploy\w*|desplieg\w*|despleg\w*|déploi\w*|docker\w*|dependency|dependencies|schema|endpoints?|linter|node|python|typescript|
+    servidor|serveur|servidor|datenbank|puerto|rama|branche|base\sde\s(?:datos|données|dados))(?!\w)""",
     re.IGNORECASE | re.VERBOSE,
 )
 
@@ -82,7 +85,7 @@ def find_statements(sentences: Sequence[Sentence]) -> dict[int, Lesson]:
         plain = sentence.plain.lower()
         if sentence.is_question or _asks(plain, language) or language.pattern("says").search(plain):
             continue
-        lesson = _find_manner(sentence, language) or _find_rule(sentences, at, language)
+        lesson = _find_explicit(sentence, language) or _find_rule(sentences, at, language)
         lesson = lesson or _find_statement(sentences, at, language)
         if lesson is None and at and (lesson := _find_continued(sentences[at - 1], sentence, language)) is not None:
             found.pop(at - 1, None)
@@ -97,12 +100,13 @@ def _find_statement(sentences: Sequence[Sentence], at: int, language: WordLists)
     if not kept:
         return None
     is_whole = kept[-1].end == len(sentence.plain)
+    kind = PREFERENCE if language.pattern("preferring").search(sentence.plain.lower(), kept[0].start) else FACT
     text = f"{trim(sentence.text[kept[0].start : kept[-1].end])}{_full_stop(sentence) if is_whole else ''}"
     following = sentences[at + 1] if is_whole and at + 1 < len(sentences) else None
     if following is not None and language.pattern("life").search(text.lower()) and _is_detail(following, language):
         # "We bought a car! A blue Kia, 2021."
         text = f"{text.removesuffix('.')}{sentence.ending or '.'} {following.text}{_full_stop(following)}"
-    return _to_lesson(text)
+    return _to_lesson(text, kind)
 
 
 def _kept_parts(sentence: Sentence, language: WordLists) -> list[_Part]:
@@ -111,7 +115,7 @@ def _kept_parts(sentence: Sentence, language: WordLists) -> list[_Part]:
     before: _Part | None = None
     for part in _split(sentence, language):
         if part.is_barred:
-            if kept:
+            if kept or language.pattern("unsure").search(sentence.plain.lower(), part.start, part.end):
                 break
             before = None
             continue
@@ -123,11 +127,11 @@ def _kept_parts(sentence: Sentence, language: WordLists) -> list[_Part]:
     return kept
 
 
-def _to_lesson(text: str) -> Lesson | None:
+def _to_lesson(text: str, kind: str = FACT) -> Lesson | None:
     if len(text) > STATEMENT_CHARACTERS_MAX or len(text.split()) < _WORDS_MIN:
         return None
     is_project = _CODE.search(text) or _PROJECT.search(text) or "`" in text
-    return Lesson(text, Target.ENVIRONMENT if is_project else Target.USER, FACT, 0, is_quote=True)
+    return Lesson(text, Target.ENVIRONMENT if is_project else Target.USER, kind, 0, is_quote=True)
 
 
 def _full_stop(sentence: Sentence) -> str:
@@ -140,6 +144,29 @@ def _is_detail(sentence: Sentence, language: WordLists) -> bool:
     if sentence.is_question or of("it").match(plain) or of("first").match(plain) or _is_barred(plain, language):
         return False
     return _is_definite(sentence.plain, language)
+
+
+def _find_explicit(sentence: Sentence, language: WordLists) -> Lesson | None:
+    """How the assistant should answer, the user's name, what it is asked to remember, and what it must never do."""
+    plain = sentence.plain.lower()
+    of = language.pattern
+    start = _after_leads(plain, 0, len(plain), language)
+    if (name := of("names").fullmatch(plain, start)) is not None and not _is_no_name(name, sentence, language):
+        return Lesson(sentence.text[start:], Target.USER, NAME, 0, is_quote=True)
+    if (note := of("notes").fullmatch(plain, start)) is not None:
+        rest = note.start(note.lastindex or 0)
+        is_task = of("deictic").search(plain, rest) or of("unsure").search(plain, rest)
+        return None if is_task else _to_lesson(sentence.text[rest:])
+    if of("bans").fullmatch(plain, start):
+        return Lesson(sentence.text[start:], Target.ENVIRONMENT, RULE, 0, is_quote=True)
+    return _find_manner(sentence, language)
+
+
+def _is_no_name(found: re.Match[str], sentence: Sentence, language: WordLists) -> bool:
+    """ "Call me tomorrow". Names of several words need capitals."""
+    name = sentence.text[found.start(found.lastindex or 0) :]
+    no_names = " ".join(language.words.get(name, "") for name in ("no_names", "common", "soon", "adverbs")).split()
+    return name.split()[0].lower() in no_names or any(not word[0].isupper() for word in name.split()[1:])
 
 
 def _find_manner(sentence: Sentence, language: WordLists) -> Lesson | None:
@@ -199,7 +226,11 @@ def _find_japanese(sentences: Sequence[Sentence]) -> Iterator[tuple[int, Lesson]
         lead = JAPANESE.leads.match(sentence.plain)
         start = lead.end() if lead else 0
         plain, text = sentence.plain[start:], sentence.text[start:]
-        if JAPANESE.manner.search(plain):
+        if (note := JAPANESE.notes.fullmatch(plain)) is not None:
+            yield at, Lesson(note[1] or note[2], Target.USER, FACT, 0, is_quote=True)
+        elif JAPANESE.names.fullmatch(plain) and not sentence.is_question:
+            yield at, Lesson(text, Target.USER, NAME, 0, is_quote=True)
+        elif JAPANESE.manner.search(plain):
             yield at, Lesson(text, Target.USER, PREFERENCE, 0, is_quote=True)
         elif not sentence.is_question and not JAPANESE.barred.search(plain) and _states_in_japanese(plain):
             yield at, Lesson(text, Target.USER, FACT, 0, is_quote=True)
@@ -279,8 +310,9 @@ def _states_about_self(text: str, after: str, language: WordLists) -> bool:
         if _has_trait_early(rest, language) or lasts:
             return True
     if (found := of("preferring").search(plain)) is not None:
-        # Without a contrast it is a choice for the task at hand: "I prefer the morning flight".
-        return of("contrast").search(f"{plain[found.end() :]}{after}".lower()) is not None
+        # "I prefer the morning flight" is a choice for the task at hand; "window seats to aisle seats" is not.
+        rest = plain[found.end() :].strip()
+        return not of("common").match(rest) or of("than").search(f"{rest}{after}".lower()) is not None
     found = of("doing").search(plain)
     if found:
         rest = f"{text[found.start() :]}{after}"
@@ -355,7 +387,9 @@ def _is_definite(text: str, language: WordLists) -> bool:
     of = language.pattern
     if _NUMBER.search(plain) or _CODE.search(plain) or of("traits").search(plain) or _is_dated(plain, language):
         return True
-    return not language.has_capital_nouns and not text.isupper() and _NAME.search(text) is not None
+    if language.has_capital_nouns:
+        return _PLACE.search(text) is not None
+    return not text.isupper() and _NAME.search(text) is not None
 
 
 def _has_trait_early(rest: str, language: WordLists) -> bool:

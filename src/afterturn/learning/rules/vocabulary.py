@@ -20,13 +20,16 @@ def alternatives(words: str) -> str:
     return "|".join(sorted((_escape(word) for word in words.split()), key=len, reverse=True)) or "(?!)"
 
 
+_NAME = r"([^\W\d_][\w'-]{1,20}(?:\s[\w'-]{2,20}){0,2})"
+
+
 def _escape(word: str) -> str:
     return re.escape(word.replace("_", " ")).replace(r"\*", r"\w*")
 
 
 @dataclass(frozen=True)
 class WordLists:
-    """`words` are the lists of one language by name, `manner` patterns of instructions about answers.
+    """`words` are the lists of one language by name; `manner`, `names`, `notes` and `bans` are lists of patterns.
 
     `drops_i`: the verb alone may show the first person. `ends_in_participle`: other words come between the first
     person and a verb of change. `has_capital_nouns`: a capital does not show a name.
@@ -35,6 +38,9 @@ class WordLists:
     code: str
     words: Mapping[str, str]
     manner: Sequence[str]
+    names: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    bans: Sequence[str] = ()
     drops_i: bool = False
     ends_in_participle: bool = False
     has_capital_nouns: bool = False
@@ -63,6 +69,9 @@ class WordLists:
         no_name = "|".join(of[name] for name in ("is", "common", "says", "adverbs", "always", "must"))
         return {
             "manner": re.compile("|".join(self.manner)),
+            "names": re.compile("|".join(shape.format(name=_NAME) for shape in self.names) or "(?!)"),
+            "notes": re.compile("|".join(self.notes).replace("(?P<rest>", "(") or "(?!)"),
+            "bans": re.compile("|".join(self.bans) or "(?!)"),
             "being": re.compile(rf"(?:{of['am']})\s+{adverbs}"),
             "preferring": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['prefers']}))(?!\w)"),
             "doing": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{does}){others})(?!\w)"),
@@ -99,6 +108,10 @@ class Japanese:
         r"ないで$|よう$|たい$|(?:何|なに|どこ|いつ|どっち|誰|だれ|なんで|なぜ|だっけ)|[w笑]$|(?:今日|昨日|今朝|さっき|今)(?:は|の|、)|ボケ"
     )
     leads: re.Pattern[str] = re.compile(r"(?:(?:あ|え|うん|あと|実は)[、,]|(?:ちなみに|そういえば|えっと)[、,]?)+")
+    names: re.Pattern[str] = re.compile(r"(?:私の|僕の)?名前は.{1,12}|[^、。]{1,12}(?:と|って)呼んで(?:ください|ね)?")
+    notes: re.Pattern[str] = re.compile(
+        r"(?:覚えておいて(?:ください|ね)?[、,:：])(.{4,})|(.{4,}?)(?:こと|の)?[をと、](?:覚えて|忘れないで)(?:おいて)?(?:ください|ね)?"
+    )
     manner: re.Pattern[str] = re.compile(r"^(?:返事|返信|回答|答え|説明)は.{2,30}(?:で|に)?(?:お願い|して|頼む).*$")
 
 
@@ -116,16 +129,13 @@ def _read_languages() -> Iterator[WordLists]:
 LANGUAGES = tuple(_read_languages())
 LANGUAGE_CODES = (*(language.code for language in LANGUAGES), "ja")
 _WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
-# The lists whose words tell the language.
-_TELLING = ("common", "my", "people", "things", "measures", "orders", "weekdays", "months")
 _COMMON = {
-    language.code: frozenset(" ".join(language.words[name] for name in _TELLING).replace("_", " ").split())
-    for language in LANGUAGES
+    language.code: frozenset(" ".join(language.words.values()).replace("_", " ").split()) for language in LANGUAGES
 }
 
 
 def find_language(text: str) -> WordLists | None:
-    """The language whose common words the text has most of; None if it has none of any."""
+    """The language whose words the text has most of; None if it has none of any."""
     words = _WORD.findall(text.lower())
     counts = [sum(word in _COMMON[language.code] for word in words) for language in LANGUAGES]
     most = max(counts)
