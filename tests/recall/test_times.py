@@ -348,6 +348,8 @@ My contract ends in three weeks (8 Dec 2026).
 I started at Bosch last Friday (13 Nov 2026).
 I have been ill for the last two weeks (3–17 Nov 2026).
 Last year (2025) I lived in Rome.
+We fly home next Christmas (24–26 Dec 2026).
+Let's talk about it on Monday. I told him yesterday (16 Nov 2026).
 We go skiing next winter (Dec 2026 – Feb 2027).
 The exam was yesterday morning (16 Nov 2026) and I passed.
 I stopped smoking three years ago (2023).
@@ -392,6 +394,12 @@ NOT_RESOLVED = [
     "The last week of term is hard.",
     "We met on the Sunday before 25 October 2022.",
     "We met on the Friday at the end of October.",
+    "I thought that it was this Saturday.",
+    "I wanted to tell you about Monday.",
+    "I checked the opening hours for Friday.",
+    "The plan is for this Saturday, June 20th.",
+    "Sleep for the next 48 hours.",
+    "Call datetime.date.today() and last_week.",
     "Pay her on the last Friday of the month.",
     "The bins changed, it's Tuesday.",
     "What is the record for most pushups in an hour",

@@ -321,6 +321,12 @@ class TokenizedText:
         after = self.text[self.ends[at] : self.ends[at] + 2]
         return not after[:1].isspace() and after != "" if after[:1] != " " else after[1:].isdigit()
 
+    def is_in_name(self, start: int, end: int) -> bool:
+        """Whether these tokens are a part of a name, such as `date.today()`."""
+        before = self.text[max(0, self.starts[start] - 1) : self.starts[start]]
+        after = self.text[self.ends[end - 1] : self.ends[end - 1] + 1]
+        return before in ("_", ".", "/", "@", "#", "$") or after in ("_", "(", "=", "@")
+
     def original(self, at: int) -> str:
         return self.text[self.starts[at] : self.ends[at]]
 
@@ -419,7 +425,7 @@ class PhraseReader:
                 if meaning.name in _LIMITS:
                     limits.setdefault(meaning.name, set()).add(meaning.language)
                     continue
-                one = TimePhrase(at, end, meaning, values)
+                one = TimePhrase(at, end - (self._tokens.keys[end - 1] in ("?", _END)), meaning, values)
                 rank = self._rank(one)
                 if rank > best_rank and self._counts(one):
                     best, best_rank = one, rank
@@ -494,6 +500,8 @@ class PhraseReader:
         meaning, keys, tokens = found.meaning, self._tokens.keys, self._tokens
         if meaning.name == "skip":
             return True
+        if tokens.is_in_name(found.start, found.end):
+            return False
         if meaning.needs_evidence and _word_set(meaning.language, "evidence").isdisjoint(
             tokens.in_sentence(found.start)
         ):

@@ -409,14 +409,14 @@ def _add_months(day: date, months: int) -> date:
 
 
 _UNIT_MONTHS = {"month": 1, "quarter": 3, "year": 12}
-_UNIT_DAYS = {"minute": 0, "hour": 0, "day": 1, "week": 7, "weekend": 7}
+_UNIT_DAYS = {"minute": 0.0, "hour": 1 / 24, "day": 1, "week": 7, "weekend": 7}
 
 
 def _moved(day: date, unit: str, number: int) -> date:
     if unit in _UNIT_MONTHS:
         return _add_months(day, number * _UNIT_MONTHS[unit])
     if unit in _UNIT_DAYS:
-        return day + timedelta(days=number * _UNIT_DAYS[unit])
+        return day + timedelta(days=int(number * _UNIT_DAYS[unit]))
     return _add_months(day, number * 12)
 
 
@@ -559,13 +559,15 @@ def _group_label(group: Sequence[TimePhrase], calendar: _Calendar) -> str | None
 
 
 def _is_absolute(found: TimePhrase) -> bool:
-    return found.meaning.name in ("iso", "slash", "year") or found.value("year") is not None
+    return found.meaning.name in ("iso", "slash", "year") or found.value("year") is not None or bool(found.value("day"))
 
 
 def _is_certain(found: TimePhrase, calendar: _Calendar) -> bool:
     name, offset = found.meaning.name, found.meaning.offset
     if name in ("month", "day_month", "day_of_month"):
         return offset is not None
+    if name == "weekday" and offset == 0 and calendar.tense(found) < 0:
+        return False
     if name in ("weekday", "weekend", "period") and offset is None:
         is_plain = name == "weekday" and found.meaning.language not in UNSPACED
         return is_plain and calendar.tense(found, certain=True) != 0
@@ -573,7 +575,8 @@ def _is_certain(found: TimePhrase, calendar: _Calendar) -> bool:
         # On Tuesday, "next Friday" is in three days for some and in ten for others, and "last Monday" likewise.
         days = _evaluate(found, calendar)
         return days is not None and days[0] is not None and days[1] is not None and days[1] - days[0] <= 2 * _ONE
-    return name not in ("few_ago", "few_rolling", "few_following")
+    is_short = name in ("rolling", "following") and found.value("unit") in _SECONDS
+    return not is_short and name not in ("few_ago", "few_rolling", "few_following")
 
 
 # From the most to the least exact.
@@ -611,7 +614,7 @@ def _label(found: TimePhrase, since: date, until: date, today: date) -> str:
             return str(since.year)
         if unit == "month" or name == "month":
             return _write(words["month_date"], words, since)
-        if unit == "quarter" or unit in _SEASONS:
+        if unit == "quarter" or (unit in _SEASONS and unit != "christmas"):
             last = until - _ONE
             return f"{_write(words['month_date'], words, since)} – {_write(words['month_date'], words, last)}"
         if unit == "weekend" or until - since == _ONE:
