@@ -83,6 +83,8 @@ What did I learn during the first week of October? | 2026-10-01 | 2026-10-13
 How was my sleep over the last month? | 2026-10-17 | 2026-11-18
 What's coming up in the next two weeks? | 2026-11-17 | 2026-12-02
 Where did we go in the summer of 2024? | 2024-06-01 | 2024-09-01
+What did I spend from 3 to 7 November? | 2026-11-03 | 2026-11-08
+What did I do in October and September? | 2026-09-01 | 2026-11-01
 What has changed since October last year? | 2025-10-01 | -
 What did we do in September or October? | 2026-09-01 | 2026-11-01
 What was shown on the Sunday before October 25, 2022? | 2022-10-23 | 2022-10-24
@@ -116,6 +118,8 @@ Was war am 3.5.2024? | 2024-05-03 | 2024-05-04
 Was hab ich heute früh eingenommen? | 2026-11-17 | 2026-11-18
 Was habe ich am Freitagabend gegessen? | 2026-11-13 | 2026-11-14
 Was ist in den nächsten zwei Wochen geplant? | 2026-11-17 | 2026-12-02
+Was habe ich zwischen dem 1. und 10. Oktober ausgegeben? | 2026-10-01 | 2026-10-11
+Was war im Herbst 2025? | 2025-09-01 | 2025-12-01
 Was haben wir Anfang des Monats besprochen? | 2026-11-01 | 2026-11-13
 # French
 Qu'est-ce que j'ai dit hier ? | 2026-11-16 | 2026-11-17
@@ -137,6 +141,8 @@ Où avons-nous habité l'année dernière ? | 2025-01-01 | 2026-01-01
 Où étions-nous l'an dernier ? | 2025-01-01 | 2026-01-01
 Qu'est-ce que j'ai fait entre septembre et octobre ? | 2026-09-01 | 2026-11-01
 Qu'est-ce que j'ai mangé hier soir ? | 2026-11-16 | 2026-11-17
+Qu'est-ce que j'ai noté du 3 au 7 novembre ? | 2026-11-03 | 2026-11-08
+Qu'est-ce que j'ai acheté depuis le début du mois ? | 2026-11-01 | -
 Qu'avons-nous fait pendant l'été 2024 ? | 2024-06-01 | 2024-09-01
 qu'est-ce que j'ai fait aujourd'hui ? | 2026-11-17 | 2026-11-18
 # Spanish
@@ -155,6 +161,8 @@ qu'est-ce que j'ai fait aujourd'hui ? | 2026-11-17 | 2026-11-18
 ¿Dónde fuimos este verano? | 2026-06-01 | 2026-09-01
 ¿Dónde vivía el año pasado? | 2025-01-01 | 2026-01-01
 ¿Qué leí a finales de octubre? | 2026-10-20 | 2026-11-01
+¿Qué pasó entre el lunes y el miércoles? | 2026-11-09 | 2026-11-12
+¿Cuánto corrí en los últimos siete días? | 2026-11-10 | 2026-11-18
 ¿Qué hicimos entre septiembre y octubre? | 2026-09-01 | 2026-11-01
 # Italian
 Cosa ho detto ieri? | 2026-11-16 | 2026-11-17
@@ -205,6 +213,9 @@ Wat heb ik eind oktober gelezen? | 2026-10-20 | 2026-11-01
 9月から10月まで何をしていた？ | 2026-09-01 | 2026-11-01
 去年どこに住んでいた？ | 2025-01-01 | 2026-01-01
 去年の10月はどこにいた？ | 2025-10-01 | 2025-11-01
+去年の夏どこへ旅行した？ | 2025-06-01 | 2025-09-01
+先月の初めに何を話した？ | 2026-10-01 | 2026-10-13
+11月3日から7日まで何をした？ | 2026-11-03 | 2026-11-08
 この夏どこへ行った？ | 2026-06-01 | 2026-09-01
 2025年5月に何をした？ | 2025-05-01 | 2025-06-01
 # Chinese
@@ -222,6 +233,7 @@ Wat heb ik eind oktober gelezen? | 2026-10-20 | 2026-11-01
 上個月我花了多少錢？ | 2026-10-01 | 2026-11-01
 9月到10月我做了什么？ | 2026-09-01 | 2026-11-01
 接下来两周有什么安排？ | 2026-11-17 | 2026-12-02
+去年夏天我们去哪儿旅游了？ | 2025-06-01 | 2025-09-01
 今年夏天我们去了哪里？ | 2026-06-01 | 2026-09-01
 """
 

@@ -24,7 +24,8 @@ _ASKING_TOKENS = 2
 FLAGS = frozenset(("when", "when_first", "past", "order"))
 TIMES = frozenset(
     "day period weekday weekday_of_week month day_month day_of_month year iso slash ago few_ago ahead rolling "
-    "few_rolling following few_following week weekend month_unit year_unit".split()
+    "few_rolling following few_following week weekend month_unit year_unit "
+    "season_of_year".split()
 )
 _LIMITS = frozenset("in since before after until between from early mid late weekend_of".split())
 _PARTS = frozenset(("early", "mid", "late"))
@@ -474,7 +475,8 @@ class PhraseReader:
         if name in _PAIRS and self._tokens.keys[time.end] in both:
             other = self.read(time.end + 1, _BARE, languages, depth + 1)
             if other is not None and other.meaning.name not in FLAGS:
-                return TimePhrase(start, other.end, meaning._replace(name="between"), (), (time, other))
+                pair = meaning._replace(name="both" if name == "in" else "between")
+                return TimePhrase(start, other.end, pair, (), (time, other))
         if name == "between":
             return None
         return TimePhrase(start, time.end, meaning, (), (time,))

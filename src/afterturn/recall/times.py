@@ -265,7 +265,7 @@ def _looks_ahead(group: Sequence[TimePhrase], days: Range, calendar: _Calendar) 
     if days[0] is not None and days[0] > calendar.today:
         return True
     is_over = days[1] is not None and days[1] <= calendar.today
-    is_back = any(one.meaning.name in _BACK for one in group)
+    is_back = any(one.meaning.name in _BACK for one in (*group, *_leaves(group)))
     return not is_over and not is_back and calendar.tense(group[0]) >= 0
 
 
@@ -305,6 +305,9 @@ def _limited_range(found: TimePhrase, calendar: _Calendar, base: Range | None) -
             return until, None
         case "between":
             return _between(found, calendar, time)
+        case "both":
+            other = _evaluate(found.times[1], calendar)
+            return _hull([time, other]) if other else time
     return time if since is None or until is None else _part(found.meaning.name, since, until)
 
 
@@ -326,15 +329,13 @@ def _part(name: str, since: date, until: date) -> Days:
 
 
 def _between(found: TimePhrase, calendar: _Calendar, first: Range) -> Range | None:
+    """The first time is the last one before the end: "from October to December", asked in November."""
     last = _evaluate(found.times[1], calendar)
     if last is None or last[1] is None:
         return None
-    since, until = first[0], last[1]
-    if since is not None and since >= until:
-        # "from October to December", asked in November: the first one is the one before the last one.
-        earlier = _evaluate(found.times[0], calendar, (until - timedelta(days=365), until))
-        since = earlier[0] if earlier else since
-    return (since, until) if since is None or since < until else (until, since)
+    if _recurs(found.times[0]):
+        first = _evaluate(found.times[0], calendar, (None, last[1])) or first
+    return first[0], max(last[1], first[1] or last[1])
 
 
 def _time_range(found: TimePhrase, calendar: _Calendar, base: Range | None) -> Range | None:
@@ -354,16 +355,16 @@ def _time_range(found: TimePhrase, calendar: _Calendar, base: Range | None) -> R
             return day, day + _ONE
         case "ago" | "ahead" | "few_ago":
             return _distant(found, today)
-        case "rolling" | "few_rolling":
-            number = _number(found) if name == "rolling" else _FEW
-            return _moved(today, _unit(found), -number), today + _ONE
-        case "following" | "few_following":
-            number = _number(found) if name == "following" else _FEW
-            return today, _moved(today, _unit(found), number) + _ONE
+        case "rolling" | "few_rolling" | "following" | "few_following":
+            number = _FEW if name.startswith("few") else _number(found)
+            day = _moved(today, _unit(found), number if name.endswith("following") else -number)
+            return min(day, today), max(day, today) + _ONE
         case "month" if found.value("year"):
             return _dates(found, found.value("year"))
         case "period" if found.value("year"):
             return _season(found.value("season"), found.value("year"))
+        case "season_of_year":
+            return _season(found.value("season"), today.year + (offset or 0))
     unit = _NAMED_UNITS.get(name) or found.value("period") or found.value("season") or ""
     if unit in ("week", "month", "year", "quarter"):
         return _unit_range(unit, today, 1 if offset == NEXT else offset or 0)
@@ -528,10 +529,13 @@ def _on_day(month: date, day: int) -> Days | None:
 
 
 def _dates(found: TimePhrase, year: int) -> Days | None:
-    """A month or one day of it, in this year. None for 29 February in most years."""
+    """A month or some days of it, in this year. None for 29 February in most years."""
     month = found.value("month") or found.value("mon") or found.value("mm")
-    first, day = date(year, month, 1), found.value("day")
-    return (first, _add_months(first, 1)) if day is None else _on_day(first, day)
+    first, days = date(year, month, 1), [value for name, value in found.values if name == "day"]
+    if not days:
+        return first, _add_months(first, 1)
+    start, end = _on_day(first, days[0]), _on_day(first, days[-1])
+    return (start[0], end[1]) if start and end and start <= end else None
 
 
 def _season(name: str, year: int) -> Days:
