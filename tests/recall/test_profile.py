@@ -141,6 +141,15 @@ async def test_what_a_statement_was_learned_from_is_not_told_again(memory: after
     assert len(texts(await ada.profile())) == 2
 
 
+async def test_a_message_that_says_more_than_was_learned_from_it_stays(memory: afterturn.Memory) -> None:
+    """L10: nothing is lost."""
+    await record(memory, "I moved to Turin, where my brother runs a bakery and my cousin teaches the violin")
+    ada = memory.space("user:ada")
+    (said,) = await ada.list()
+    await ada.add("The user moved to Turin", origin="background_review", sources=[said.id])
+    assert len(texts(await ada.profile())) == 2
+
+
 async def test_a_profile_is_bounded_and_can_be_narrowed(memory: afterturn.Memory) -> None:
     """L14: of many statements, those that tell most; of a project, nothing of another."""
     ada = memory.space("user:ada")

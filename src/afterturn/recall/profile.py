@@ -33,7 +33,7 @@ from afterturn.types import (
 )
 
 STATEMENTS_READ_MAX = 500
-RECORDS_READ_MAX = 600
+RECORDS_READ_MAX = 500
 # With so many statements, what was said is not read as well.
 STATEMENTS_ENOUGH = 40
 SUBJECTS_MAX = 12
@@ -42,11 +42,13 @@ ENVIRONMENT = "environment"
 # A longer message is a document, not a statement; of others, no more is read.
 _READ_CHARS_MAX = 2_000
 _RECORD_WORTH_MIN = 0.3
-_STATED_WORTH, _PINNED_WORTH = 1.5, 2.0
+_TOLD_SHARE = 0.5
+_STATED_WORTH, _PINNED_WORTH = 1.2, 1.6
 # A message that does not speak of the speaker counts this much.
 _IMPERSONAL_WORTH = 0.6
 _LENGTH_FREE, _LENGTH_MAX = 6, 40
 _WINDOW_TERMS = 8
+_COMPARED_SHARE = 2
 # A word in more of the entries than this names their common subject, which distinguishes none of them.
 _COMMON_SHARE = 0.4
 _UNRELATED_WORTH = 0.25
@@ -73,7 +75,7 @@ def find_candidates(unit: Unit, query: LaneQuery) -> list[_Candidate]:
     statements, records = replace(query.filter, kind=Kind.STATEMENT), replace(query.filter, kind=Kind.RECORD)
     stated = [
         entry
-        for entry in unit.memories.newest(query.scope, statements, limit=STATEMENTS_READ_MAX)
+        for entry in unit.memories.page(query.scope, statements, limit=STATEMENTS_READ_MAX)
         if entry.trust >= TRUST_MIN and _is_admitted(unit, query, entry)
     ]
     found = [
@@ -82,13 +84,18 @@ def find_candidates(unit: Unit, query: LaneQuery) -> list[_Candidate]:
     ]
     if len(stated) >= STATEMENTS_ENOUGH:
         return found
-    learned_from = {source for entry in stated for source in entry.sources}
-    for entry in unit.memories.newest(query.scope, records, limit=RECORDS_READ_MAX):
-        if entry.origin is not Origin.USER or entry.id in learned_from or admits(query, entry) is False:
+    learned: defaultdict[str, set[str]] = defaultdict(set)
+    for one in found:
+        for source in one.entry.sources:
+            learned[source] |= one.terms
+    for entry in unit.memories.page(query.scope, records, limit=RECORDS_READ_MAX):
+        if entry.origin is not Origin.USER or admits(query, entry) is False:
             continue
-        worth = tells_about_user(entry.text)
-        if worth >= _RECORD_WORTH_MIN:
-            found.append(_Candidate(entry, features_of(entry).terms, worth))
+        worth, said = tells_about_user(entry.text), features_of(entry).terms
+        # A message counts for what no statement that was learned from it says.
+        untold = said - learned[entry.id] if entry.id in learned else said
+        if worth >= _RECORD_WORTH_MIN and len(untold) > _TOLD_SHARE * len(said):
+            found.append(_Candidate(entry, untold, worth))
     return found
 
 
@@ -187,7 +194,7 @@ class _Chosen(NamedTuple):
 
 
 def _choose(candidates: Sequence[_Candidate], related: Mapping[str, float], limit: int) -> list[_Chosen]:
-    """The entries that tell most, best first; of equal ones the newer first.
+    """The entries that tell most, best first; of equal ones the newer first. Nothing is said twice.
 
     A word is worth more if several conversations mention it and few entries contain it.
     """
@@ -199,7 +206,12 @@ def _choose(candidates: Sequence[_Candidate], related: Mapping[str, float], limi
         weightiest = sorted(one.terms, key=lambda term: (-weights[term], term))[:_WINDOW_TERMS]
         worth = one.worth * told * related.get(one.entry.ref, 1.0)
         chosen.append(_Chosen(one.entry, worth, tuple(weightiest)))
-    return sorted(chosen, key=lambda one: (-one.worth, -one.entry.occurred_at, one.entry.id))[:limit]
+    chosen.sort(key=lambda one: (-one.worth, -one.entry.occurred_at, one.entry.id))
+    # Comparing takes long, and few of the best say the same.
+    best = chosen[: _COMPARED_SHARE * limit]
+    kept, _ = collapse([Hit(one.entry, Lane.LONG_TERM, 1.0, 0.0, None, ()) for one in best])
+    stays = {hit.entry.ref for hit in kept[:limit]}
+    return [one for one in best if one.entry.ref in stays]
 
 
 def _weigh(candidates: Sequence[_Candidate]) -> dict[str, float]:
@@ -220,8 +232,7 @@ def _weigh(candidates: Sequence[_Candidate]) -> dict[str, float]:
 def make_profile(unit: Unit, query: LaneQuery, *, limit: int) -> Profile:
     """The profile of one space: at most `limit` entries. The subject with the newest entry comes first."""
     (space,) = query.scope.spaces
-    candidates = _without_duplicates(find_candidates(unit, query))
-    chosen = _choose(candidates, {}, limit) if len(candidates) > limit else candidates
+    chosen = _choose(find_candidates(unit, query), {}, limit)
     return Profile(space, group_by_subject([one.entry for one in chosen]))
 
 
@@ -250,12 +261,6 @@ def group_by_subject(entries: Sequence[Entry]) -> tuple[ProfileSubject, ...]:
     return tuple(ProfileSubject(name, tuple(found)) for name, found in ordered)
 
 
-def _without_duplicates(candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    kept, _ = collapse([Hit(one.entry, Lane.LONG_TERM, 1.0, 0.0, None, ()) for one in candidates])
-    stays = {hit.entry.ref for hit in kept}
-    return [one for one in candidates if one.entry.ref in stays]
-
-
 # Broad questions.
 
 
@@ -266,7 +271,7 @@ def profile_hits(unit: Unit, request: RecallRequest, question: BroadQuestion, *,
     """
     lanes, admitted = request.searched_lanes, request.admitted
     found = find_candidates(unit, admitted)
-    candidates = _without_duplicates([one for one in found if lane_of(one.entry, admitted) in lanes])
+    candidates = [one for one in found if lane_of(one.entry, admitted) in lanes]
     if not candidates:
         return []
     chosen = _choose(candidates, _relations(question, candidates), limit)
@@ -294,8 +299,9 @@ def _relations(question: BroadQuestion, candidates: Sequence[_Candidate]) -> dic
         is_work = question.is_project and (one.entry.target is Target.ENVIRONMENT or one.entry.project is not None)
         related[one.entry.ref] = 1.0 if is_named else _RELATED_INDIRECTLY * is_work
     # "My husband Dev" makes "Dev works at night" a part of the family.
-    names = _Subjects(one.entry.text for one in candidates).keys
-    told = {term for one in candidates if related[one.entry.ref] == 1.0 for term in one.terms & names} - wanted
+    named = [one for one in candidates if related[one.entry.ref] == 1.0]
+    names = _Subjects(one.entry.text for one in named).keys - wanted
+    told = {term for one in named for term in one.terms & names}
     rare = {term for term in told if sum(term in one.terms for one in candidates) <= _COMMON_SHARE * len(candidates)}
     for one in candidates:
         if not rare.isdisjoint(one.terms):
