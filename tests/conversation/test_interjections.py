@@ -1,11 +1,15 @@
 """What is said in the middle of a turn: each new thing is an epoch with one recall, and the steps between have none."""
 
+import copy
 import threading
+from typing import Any
 
 import pytest
 from controlled_store import Stage, caught_up, learn, learn_herbs, letters, settled
+from hosted import ANTHROPIC, FORMATS, Format, Listed
 from spoken import answer, assistant, call, user
 
+from afterturn import blocking
 from afterturn.types import Filter, Kind
 
 SOUP = "What goes into the soup?"
@@ -297,3 +301,136 @@ async def test_a_turn_that_begins_after_a_forget_is_recorded_though_nobody_could
         stage.store.fails_reads = False
         kept = await memory.space("user:ada").list(filter=Filter(kind=Kind.RECORD))
         assert [one.text for one in kept] == ["Nice.", "My bike is red."]
+
+
+# Said, and not reported.
+
+formats = pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+
+
+def _causes(stage: Stage) -> list[object]:
+    return [event.data["cause"] for event in stage.told.named("recall_started")]
+
+
+@formats
+@pytest.mark.parametrize("placement", ["append", "merge"])
+async def test_a_user_message_that_is_only_appended_is_recalled_for(stage: Stage, form: Format, placement: Any) -> None:
+    """R1: in a shown history it is an interjection all the same; tool results that follow are none."""
+    async with stage.open() as memory:
+        await learn(memory, stage.clock, PETS)
+        messages: Listed = [form.user(CAT)]
+        conversation = memory.conversation("c", user="ada", dialect=form.name, placement=placement)
+        async with conversation.turn(messages) as turn:
+            first = await turn.inject(messages)
+            messages += [*form.calls(["one"]), *form.answers(["one"]), form.user(DOG)]
+            second = await turn.inject(messages)
+            for step in range(3):
+                messages += [*form.calls([f"c{step}"]), *form.answers([f"c{step}"])]
+                assert await turn.inject(messages) is None
+            turn.abort()
+        await caught_up(memory)
+    assert "Miso" in str(first)
+    assert "Rex" in str(second)
+    assert _causes(stage) == ["message", "interjection"]
+
+
+@formats
+async def test_a_host_that_rebuilds_its_list_is_noticed_too(stage: Stage, form: Format) -> None:
+    """R1, H6: the elements are others, and our blocks are not among them."""
+    async with stage.open() as memory:
+        await learn(memory, stage.clock, PETS)
+        own: Listed = [form.user(CAT)]
+        async with memory.conversation("c", user="ada", dialect=form.name).turn(own) as turn:
+            await turn.inject(copy.deepcopy(own))
+            own += [*form.calls(["one"]), *form.answers(["one"])]
+            await turn.inject(copy.deepcopy(own))
+            own.append(form.user(DOG))
+            shown = copy.deepcopy(own)
+            await turn.inject(shown)
+            turn.abort()
+        await caught_up(memory)
+    assert "Rex" in str(shown[-1])
+    assert _causes(stage) == ["message", "interjection"]
+
+
+@pytest.mark.parametrize("when", ["before", "after", "with a name"])
+async def test_what_is_appended_and_reported_is_recalled_for_once(stage: Stage, when: str) -> None:
+    """R1: one piece of new input is one epoch, in whichever order memory hears of it."""
+    async with stage.open() as memory:
+        await learn(memory, stage.clock, PETS)
+        messages = [user(CAT)]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            await turn.inject(messages)
+            if when != "after":
+                turn.interject(DOG)
+            messages.append(user(DOG if when != "with a name" else f"Ada says: {DOG}"))
+            element = await turn.inject(messages)
+            if when == "after":
+                turn.interject(DOG)
+            await turn.inject(messages)
+            turn.abort()
+        await caught_up(memory)
+    assert "Rex" in str(element)
+    assert _causes(stage) == ["message", "interjection"]
+
+
+async def test_text_beside_a_tool_result_is_noticed(stage: Stage) -> None:
+    """R1: Anthropic's user elements carry results and what the user typed meanwhile."""
+    async with stage.open() as memory:
+        await learn(memory, stage.clock, PETS)
+        messages: Listed = [ANTHROPIC.user(CAT)]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            await turn.inject(messages)
+            messages += ANTHROPIC.calls(["one"])
+            (both,) = ANTHROPIC.answers(["one"])
+            both["content"].append({"type": "text", "text": DOG})
+            messages.append(both)
+            element = await turn.inject(messages)
+            turn.abort()
+    assert "Rex" in str(element)
+
+
+async def test_a_summary_in_a_compacted_list_is_not_said_by_the_user(stage: Stage) -> None:
+    """R1, H7: a list that was written anew has user messages that nobody typed in this turn."""
+    async with stage.open() as memory:
+        await learn(memory, stage.clock, PETS)
+        messages = [user(CAT)]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            await turn.inject(messages)
+            messages = [user("Summary: we spoke of the dog Rex."), assistant("Yes."), call("one"), answer("one")]
+            await turn.inject(messages)
+            turn.abort()
+        await caught_up(memory)
+    assert _causes(stage) == ["message", "compaction"]
+
+
+async def test_a_host_that_hides_its_history_reports_what_is_said(stage: Stage) -> None:
+    """R1: its lists are its own affair, and need not be what the model sees."""
+    async with stage.open() as memory:
+        await learn(memory, stage.clock, PETS)
+        messages = [user(CAT)]
+        async with memory.conversation("c", user="ada", history="hidden").turn(messages) as turn:
+            await turn.inject(messages)
+            messages.append(user(DOG))
+            await turn.inject(messages)
+            turn.abort()
+        await caught_up(memory)
+    assert _causes(stage) == ["message"]
+
+
+def test_the_blocking_facade_and_inject_now_notice_it_too(stage: Stage) -> None:
+    """R1: a host that never waits gets the block at a later point."""
+    settings = {"embedder": "none", "grace": 5.0}
+    with blocking.open(stage.path, settings, on_event=stage.told) as memory:
+        for text in PETS:
+            memory.space("user:ada").add(text)
+        messages = [user(CAT)]
+        with memory.conversation("c", user="ada").turn(messages) as turn:
+            turn.inject(messages)
+            messages.append(user(DOG))
+            now = turn.inject_now(messages)
+            messages += [call("one"), answer("one")]
+            later = turn.inject(messages)
+            turn.abort()
+    assert "Rex" in f"{now} {later}"
+    assert _causes(stage) == ["message", "interjection"]

@@ -330,7 +330,8 @@ class ConversationEngine:
             user_hash="" if resumed is None else resumed.user_hash,
             forgets_before=self._services.forgets.get(scope.tenant, 0),
         )
-        return HostTurn(shared, loop, BlockPosition(len(messages) - 1, messages[-1]) if messages else None)
+        began_at = BlockPosition(len(messages) - 1, messages[-1]) if messages else None
+        return HostTurn(shared, loop, began_at, followed=began_at)
 
     # ---------------------------------------------------------------- A turn begins.
 

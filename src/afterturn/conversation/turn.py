@@ -20,10 +20,11 @@ from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.subagents import assemble
 from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages, find_index
 from afterturn.dialects.detection import find_dialect, follow_dialect
-from afterturn.dialects.dialect import Dialect
+from afterturn.dialects.dialect import Dialect, field
 from afterturn.dialects.history import find_point
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput, MemoryClosed
 from afterturn.guard.secrets import redact_within, scanner
+from afterturn.recall.block import strip_blocks
 from afterturn.types import HandoverPoint, Hit, Phase, RecallCause
 
 logger = logging.getLogger("afterturn")
@@ -73,8 +74,11 @@ M = TypeVar("M")
 PhaseName: TypeAlias = Literal["fast", "refined"]
 WITHIN_MAX = 86_400.0
 REASON_CHARS_MAX = 200
-# Enough to recognise a format by; lists may be endless, and need not support slices.
+# Enough to recognise a format by, or the place up to which a list is known; lists may be endless, and need not support
+# slices.
 NEWEST_EXAMINED = 32
+# A shorter text that was reported must be all that the user said.
+QUOTED_CHARS_MIN = 16
 
 
 class Wait(NamedTuple):
@@ -147,8 +151,11 @@ class TurnVerbs:
         index, element = insert_block(dialect, messages, injection.text, turn.scope.placement)
         position = BlockPosition(index, element)
         user = turn.user_position
-        if user is not None and last is user.element and len(messages) == length:
-            turn.user = position
+        if len(messages) == length:
+            # The block was merged into a copy of the last element.
+            turn.followed = position
+            if user is not None and last is user.element:
+                turn.user = position
         turn.shared.add_positions({row.hash: position for row in rows})
         return element
 
@@ -172,7 +179,10 @@ class TurnVerbs:
 
     @never_raises
     def interject(self, text: str) -> None:
-        """The user said more during the turn, and you have appended it to the messages: starts a new recall."""
+        """The user said more during the turn, and you have appended it to the messages: starts a new recall.
+
+        If you show your messages, `inject` notices it too, and it is asked once.
+        """
         self._start_epoch(text, RecallCause.INTERJECTION)
 
     @never_raises
@@ -183,8 +193,14 @@ class TurnVerbs:
     def _start_epoch(self, text: str, cause: RecallCause) -> None:
         if not isinstance(text, str):
             raise InvalidInput(f"{cause} takes text, not {type(text).__name__}.")
-        if self._turn is not None and not self._left:
-            self._core.start_epoch(self._turn, text, cause)
+        turn = self._turn
+        if turn is None or self._left:
+            return
+        if cause is RecallCause.INTERJECTION and text.strip():
+            if _take_same(turn, turn.noticed, text.strip()):
+                return
+            turn.reported.append(text.strip())
+        self._core.start_epoch(turn, text, cause)
 
     def delegate(self, task: str, *, remember: bool = False) -> str:
         """The prompt for a sub-agent: the task, what this turn has recalled about it, and its memory tools.
@@ -308,12 +324,31 @@ class TurnVerbs:
             yield wait._replace(seconds=deadline - now)
 
     def _notice(self, turn: HostTurn, messages: Sequence[object]) -> None:
-        """Looks for what has changed in the list of a host that shows it, besides having grown."""
+        """Looks for what is new in the list of a host that shows it: something that the user said, a compaction."""
+        if not turn.scope.is_hidden and messages:
+            self._notice_user(turn, messages)
         if turn.shared.is_intact(messages):
             return
         dialect = _detect(turn, messages)
         if dialect is not None and _find_point(turn, dialect, messages) is not None:
             self._core.notice_compaction(turn, dialect, messages)
+
+    def _notice_user(self, turn: HostTurn, messages: Sequence[object]) -> None:
+        """A user's message that was appended in the middle of the turn, and not reported, is an interjection."""
+        start = _find_unread(turn, messages)
+        turn.followed = BlockPosition(len(messages) - 1, messages[-1])
+        added = [messages[at] for at in range(len(messages) if start is None else start, len(messages))]
+        # A look at one field: most steps add only calls and responses.
+        spoken = [message for message in added if field(message, "role") in ("user", None)]
+        dialect = _detect(turn, messages) if spoken else None
+        if dialect is None:
+            return
+        elements = [dialect.read(message) for message in spoken]
+        texts = [strip_blocks(one.text_of("user"), self._core.known_blocks).strip() for one in elements if one]
+        said = [text for text in texts if text and not _take_same(turn, turn.reported, text)]
+        if said:
+            turn.noticed.extend(said)
+            self._core.start_epoch(turn, "\n".join(said), RecallCause.INTERJECTION)
 
     def _recording_within(self, within: float) -> float | None:
         """How long to wait for the recording; None when nothing will ever be known here."""
@@ -419,3 +454,27 @@ def _find_point(turn: HostTurn, dialect: Dialect, messages: Sequence[object]) ->
             return find_point(dialect, messages, turn_start=index) if is_user else None
         index -= 1
     return None
+
+
+def _find_unread(turn: HostTurn, messages: Sequence[object]) -> int | None:
+    """The index after the last element that was looked at, or None if the list is another one."""
+    if turn.followed is None:
+        return None
+    index = find_index(messages, turn.followed)
+    if index is None and (dialect := _detect(turn, messages)) is not None:
+        # A host that rebuilds its list has another object there, which says the same.
+        known = dialect.read(turn.followed.element)
+        newest = range(len(messages) - 1, max(-1, len(messages) - 1 - NEWEST_EXAMINED), -1)
+        index = next((at for at in newest if known is not None and dialect.read(messages[at]) == known), None)
+    return None if index is None else index + 1
+
+
+def _take_same(turn: HostTurn, texts: list[str], said: str) -> bool:
+    """Removes the text that says the same from `texts`. A host may add something to what it reports, such as a name."""
+    with turn.shared.lock:
+        for text in texts:
+            shorter, longer = sorted((text, said), key=len)
+            if shorter == longer or (len(shorter) >= QUOTED_CHARS_MIN and shorter in longer):
+                texts.remove(text)
+                return True
+    return False

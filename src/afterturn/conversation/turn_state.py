@@ -228,12 +228,17 @@ class HostTurn:
     """A turn as its host's calls see it. Only they write here.
 
     `began_at` is the last element of the list that the turn began with. `user` replaces the opened turn's position once
-    a block was merged into the user's message. `waited` are the recalls for which the grace was spent.
+    a block was merged into the user's message. `waited` are the recalls for which the grace was spent. `followed` is
+    the last element of the host's own that was looked at. `reported` are texts of the user that the host has reported
+    and that were not found in its list yet, `noticed` are those that were found there and not reported.
     """
 
     shared: SharedTurn
     loop: LoopTurn
     began_at: BlockPosition | None = None
+    followed: BlockPosition | None = None
+    reported: list[str] = field(default_factory=list)
+    noticed: list[str] = field(default_factory=list)
     cues: int = 0
     user: BlockPosition | None = None
     waited: set[str] = field(default_factory=set)
