@@ -1,6 +1,7 @@
 """Measure everyday conversations and print the tables of docs/evaluation.md as Markdown; `--page` writes them there.
 
-It evaluates the file three times: as it is, after every question was asked twice before, and with a perfect selector.
+It evaluates the file three times: as it is and again after small talk; after every question was asked twice before; and
+with a perfect selector.
 """
 
 import argparse
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from afterturn.evaluation.everyday import EverydayMiss, WantedLine
+from afterturn.evaluation.everyday import CROWDED, EverydayMiss, WantedLine
 from afterturn.evaluation.run import EvalOptions, evaluate
 from afterturn.types import Decision
 
@@ -17,6 +18,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "evaluation.md"
 BEGIN, END = "<!-- everyday tables: begin -->", "<!-- everyday tables: end -->"
 OURS, LIVED, PERFECT = "afterturn", "afterturn, lived in", "afterturn, perfect selector (upper bound)"
 ALL_MISSES = 1_000_000
+SMALL_TALK = 10
 NOT_A_CANDIDATE = "not a candidate"
 REASONS = {
     Decision.FLOOR: "below the minimum score",
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(file: Path, embedder: str | None) -> Iterator[str]:
-    (plain,) = evaluate([file], EvalOptions(embedder, misses=ALL_MISSES)).results.values()
+    (plain,) = evaluate([file], EvalOptions(embedder, misses=ALL_MISSES, small_talk=SMALL_TALK)).results.values()
     (lived,) = evaluate([file], EvalOptions(embedder, alone=True, lived=True)).results.values()
     (perfect,) = evaluate([file], EvalOptions(embedder, alone=True, selector="perfect")).results.values()
     systems = {
@@ -54,6 +56,9 @@ def measure(file: Path, embedder: str | None) -> Iterator[str]:
         "ten random lines": plain["random"],
     }
     yield from overview(systems)
+    yield ""
+    yield from shares(plain["afterturn"])
+    yield small_talk(plain[CROWDED]["small_talk"])
     yield ""
     yield "Right answers by kind of question and by language:"
     yield ""
@@ -79,6 +84,23 @@ def overview(systems: Mapping[str, Figures]) -> Iterator[str]:
             f"{found['block_tokens'] or 0:.0f}",
             f"{found['standing_lines']:.1f}",
         )
+
+
+def shares(found: Figures) -> Iterator[str]:
+    """The share of right answers with its interval, and how far it is above BM25."""
+    if "intervals" in found:
+        low, high = found["intervals"]["right"]
+        more = found["margins"]["bm25"]
+        least, most = more["intervals"]["right"]
+        yield f"95 % of the share of right answers, over people: {low:.2f} to {high:.2f}. It is above BM25's by"
+        yield f"{more['right']:.2f} ({least:.2f} to {most:.2f})."
+
+
+def small_talk(counts: Mapping[str, int]) -> str:
+    lines = f"{counts['lost_lines']} of {counts['right_lines']} right lines"
+    answers = f"{counts['lost_answers']} of {counts['right']} right answers"
+    added = f"{counts['messages']} messages of small talk, {SMALL_TALK} times as many as before"
+    return f"After {added}, {lines} and {answers} are lost."
 
 
 def parts(systems: Mapping[str, Figures]) -> Iterator[str]:

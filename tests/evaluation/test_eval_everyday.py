@@ -224,6 +224,16 @@ def test_both_baselines_hand_over_at_most_ten_lines(evaluation: Evaluation):
     assert found["random"]["block_lines"] == (6 + 6 + 6 + 2 + 2) / 5
 
 
+def test_intervals_are_over_people(evaluation: Evaluation):
+    found = evaluation.results["days"]["afterturn"]
+    low, high = found["intervals"]["right"]
+    assert low <= found["right"] / found["n"] <= high
+    least, most = found["margins"]["random"]["intervals"]["first"]
+    assert least <= found["margins"]["random"]["first"] <= most
+    assert re.search(r"95% of afterturn: right [\d.]+ to [\d.]+, first", as_text(evaluation))
+    assert re.search(r"afterturn minus bm25: right [+-][\d.]+ \(", as_text(evaluation))
+
+
 @pytest.mark.parametrize("form", [as_text, as_markdown])
 def test_the_report_has_kinds_languages_and_counts(evaluation: Evaluation, form: Any):
     shown = form(evaluation)

@@ -28,6 +28,7 @@ def test_the_page_gets_a_row_for_each_system(
     assert re.fullmatch(r"before\n<!--.*-->\nafter\n", written, re.DOTALL)
     assert "old" not in written
     assert capsys.readouterr().out.strip() in written
+    assert "After 20 messages of small talk, 10 times as many as before, 0 of " in written
     names = ("afterturn", "afterturn, lived in", "afterturn, perfect selector (upper bound)", "BM25, ten lines")
     assert all(f"| {name} | 1/1 (100 %) | 1 (100 %) |" in written for name in names)
 

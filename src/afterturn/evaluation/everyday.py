@@ -22,7 +22,19 @@ from afterturn.conversation.turn import PhaseName
 from afterturn.errors import ConfigError, DeadlineExceeded, InvalidInput, NotFound
 from afterturn.evaluation.datasets import Item
 from afterturn.evaluation.everyday_file import Everyday, EverydayQuestion, Person
-from afterturn.evaluation.examination import OURS, PATIENCE, Bm25, EvalClock, MissingParts, drafts_of, scratch_folder
+from afterturn.evaluation.examination import (
+    OURS,
+    PATIENCE,
+    Bm25,
+    EvalClock,
+    MissingParts,
+    QuestionScore,
+    differences,
+    drafts_of,
+    intervals,
+    means,
+    scratch_folder,
+)
 from afterturn.evaluation.silence import make_small_talk
 from afterturn.services import Components
 from afterturn.testing import SelectingModel
@@ -258,6 +270,7 @@ def examine_everyday(
             if options.misses and found[OURS].fault:
                 misses.append(asked.miss(found[OURS], judges[name]))
         systems = {system: _summary(some) for system, some in verdicts.items()}
+        systems[OURS] |= _intervals(verdicts)
         if options.small_talk:
             before = [verdict for _, verdict in verdicts[OURS]]
             systems[CROWDED] = _examine_crowded(lives, people, before, options, remarks)
@@ -312,6 +325,29 @@ def _summary(found: Sequence[tuple[Person, EverydayVerdict]]) -> dict[str, Any]:
         "categories": {kind: asdict(figures_of(some)) for kind, some in sorted(kinds.items())},
         "languages": {language: asdict(figures_of(some)) for language, some in sorted(languages.items())},
     }
+
+
+def _intervals(verdicts: Mapping[str, Sequence[tuple[Person, EverydayVerdict]]]) -> dict[str, Any]:
+    """95 % intervals over people of the shares of right answers, and how far they are above each other system."""
+    scores = {
+        system: [
+            QuestionScore(
+                person.name,
+                verdict.question.kind,
+                {"right": float(verdict.is_right), "first": float(verdict.is_first)},
+            )
+            for person, verdict in found
+        ]
+        for system, found in verdicts.items()
+    }
+    ours = intervals(scores[OURS])
+    if not ours:
+        return {}
+    margins = {}
+    for system in [system for system in scores if system != OURS]:
+        more = differences(scores[OURS], scores[system])
+        margins[system] = {**means(more), "intervals": intervals(more)}
+    return {"intervals": ours, "margins": margins}
 
 
 class _Lives:

@@ -41,8 +41,8 @@ _EVERYDAY = {
 # These counts are shown as "3/96".
 _OUT_OF = {"outdated_leads": "outdated_asked", "silent": "silent_asked"}
 _REPLIES = {"F1": "f1", "contains": "contains", "judged": "judged", "prompt tokens": "prompt_tokens"}
-_SURE = ("delivered", "recall@5", "recall@10", "f1", "judged")
-_ABOVE = ("delivered", "recall@10")
+_SURE = ("delivered", "recall@5", "recall@10", "f1", "judged", "right", "first")
+_ABOVE = ("delivered", "recall@10", "right", "first")
 _HEARD_SHOWN = 3
 _TEXT_COLUMNS = (0, 2)
 
@@ -191,7 +191,9 @@ def _sure(intervals: Mapping[str, Sequence[float]]) -> str:
 
 
 def _above(found: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {found[name]:+.3f}{_between(found['intervals'].get(name))}" for name in _ABOVE)
+    return ", ".join(
+        f"{name} {found[name]:+.3f}{_between(found['intervals'].get(name))}" for name in _ABOVE if name in found
+    )
 
 
 def _between(bounds: Sequence[float] | None) -> str:
