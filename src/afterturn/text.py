@@ -72,11 +72,12 @@ def terms(text: str) -> tuple[str, ...]:
 
 
 def _terms(text_words: Sequence[str]) -> tuple[str, ...]:
+    kept = [word for word in text_words if word not in STOP_WORDS]
+    if all(map(str.isascii, kept)):
+        return tuple(_STEMMER.stemWords([word[:TERM_CHARS_MAX] for word in kept[:TERMS_MAX]]))
     found: list[str] = []
     plain: list[str] = []
-    for word in text_words:
-        if word in STOP_WORDS:
-            continue
+    for word in kept:
         if word.isascii():
             plain.append(word[:TERM_CHARS_MAX])
         elif _unspaced().match(word):

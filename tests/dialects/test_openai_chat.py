@@ -335,3 +335,10 @@ def test_a_picture_with_our_block_in_it_is_still_the_users():
     shown = CHAT.merged(user([{"type": "image_url"}]), "BLOCK")
     messages = [user("first"), assistant("yes"), shown]
     assert find_latest_user(CHAT, messages, lambda text: text.replace("BLOCK", "")) is None
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "system", "developer", "tool", "function", "nobody", ""])
+@pytest.mark.parametrize("text", ["Hello", "", " ", "<context>\npasted\n</context>\nWhat is this?"])
+def test_a_plain_message_is_read_as_any_other(role, text):
+    """H6: a dictionary with a role and a text is read by a shorter way, with the same result."""
+    assert CHAT.read({"role": role, "content": text}) == CHAT.read({"role": role, "content": text, "name": None})

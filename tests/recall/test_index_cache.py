@@ -456,3 +456,30 @@ def test_tool_outputs_take_no_place_of_others(library):
         assert len(ask(library, cache, "red apple", lane=lane)) == 4
     assert ask(library, cache, "red apple", lane=Lane.EPISODIC) == []
     assert library.read(lambda unit: cache.find(unit, "default", ADA)).complete
+
+
+async def test_a_space_is_updated_before_the_next_question(library):
+    """L6: what was written after a turn is in the index before anybody asks."""
+
+    class Noticed(Reading):
+        def __init__(self, library) -> None:
+            super().__init__(library)
+            self.was_read = asyncio.Event()
+
+        async def read(self, work):
+            try:
+                return await super().read(work)
+            finally:
+                self.was_read.set()
+
+    library.add("red apple pie")
+    cache = IndexCache(None, 16 * MEGABYTE)
+    shelve(library, cache)
+    library.add("green apple pie")
+    store = Noticed(library)
+    builder = asyncio.create_task(cache.run_builder(store))
+    cache.note_changes("default", ADA)
+    await asyncio.wait_for(store.was_read.wait(), 20)
+    builder.cancel()
+    [space_index] = in_memory(cache)
+    assert space_index.snapshot.alive_count == 2

@@ -113,15 +113,21 @@ class BlockScan:
         return {hash: replace(row, anchor=self.places[hash]) for hash, row in moved.items()}
 
 
-def scan_blocks(dialect: Dialect, messages: Sequence[object], known: Collection[str]) -> BlockScan:
-    """`known` are the hashes of our blocks. Of a very long list only the end is searched."""
+def scan_blocks(
+    dialect: Dialect,
+    messages: Sequence[object],
+    known: Collection[str],
+    elements: Sequence[Element | None] | None = None,
+) -> BlockScan:
+    """`known` are the hashes of our blocks, `elements` the messages if they were read before. Of a very long list only
+    the end is searched."""
     first = max(0, len(messages) - _SEARCHED_MAX)
     blocks: dict[str, int] = {}
     places: dict[str, str] = {}
     anchors: dict[str, int] = {}
     chain = MessageChain(first)
     for at in range(first, len(messages)):
-        element = dialect.read(messages[at])
+        element = dialect.read(messages[at]) if elements is None else elements[at]
         chain.step(messages[at], element, known)
         for hash in _hashes_of_ours(element, known) if element is not None else ():
             blocks[hash], places[hash] = at, chain.anchor

@@ -14,7 +14,7 @@ from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger, MessageChain, find_missing, hidden_ledger, read_ledger, scan_blocks
 from afterturn.conversation.scope import ConversationScope
 from afterturn.dialects.dialect import Dialect
-from afterturn.dialects.history import find_latest_user, read_messages
+from afterturn.dialects.history import find_latest_user
 from afterturn.errors import NotFound
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.guard.secrets import RedactedHashes, hashes, redact_within, scanner, unnamed
@@ -153,11 +153,13 @@ class _Visible:
 def _read_visible(
     unit: Unit, shown: ShownMessages, scope: ConversationScope, blocks: dict[str, BlockRow], stored: RedactedHashes
 ) -> _Visible:
-    messages = read_messages(shown.dialect, shown.messages)
+    # Each message is read once: a long history takes longer than everything else here.
+    elements = [shown.dialect.read(message) for message in shown.messages]
+    messages = [message for element in elements if element is not None for message in element.messages]
     if scope.is_hidden:
         compacted_at = unit.conversations.state(scope.key).compacted_at
         return _Visible(hidden_ledger(messages, blocks.values(), compacted_at=compacted_at, stored=stored))
-    found = scan_blocks(shown.dialect, shown.messages, blocks)
+    found = scan_blocks(shown.dialect, shown.messages, blocks, elements)
     if any(not blocks[hash].in_sight for hash in found.blocks):
         # Reported as gone and shown all the same: a host kept a part of its history, or took up an old one.
         full = (row for row in unit.conversations.blocks(scope.key) if row.hash in found.blocks)

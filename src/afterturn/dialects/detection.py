@@ -37,11 +37,12 @@ def find_dialect(messages: Sequence[object], named: str | None = None) -> Dialec
     examined = _distinctive([*messages[: min(_FIRST, len(messages) - len(newest))], *newest])
     if all(_plain_role(message) in _PLAIN_ROLES for message in examined):
         return _ALL[0]  # every format reads these alike
-    possible = list(_possible(examined))
-    for dialect, is_certain in possible:
+    possible: list[Dialect] = []
+    for dialect, is_certain in _possible(examined):
         if is_certain:
             return dialect
-    for dialect, _ in possible:
+        possible.append(dialect)
+    for dialect in possible:
         if not examined or any(dialect.read(message) is not None for message in examined):
             return dialect
     return None

@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from afterturn.embedders.backlog import Backlog, Finish, ImportEmbedder, Progress
@@ -397,9 +397,14 @@ class EmbeddingService:
         self._note_success()
         rest = new_job(JobKind.EMBED, self._ids.new(), job.tenant, job.space, job.run_at)
 
-        def commit(unit: Unit) -> None:
+        def commit(unit: Unit) -> Callable[[], None]:
             if last(unit):
                 unit.jobs.add(rest, coalesce=True)
+            return update_index
+
+        def update_index() -> None:
+            if self.index is not None:
+                self.index.note_changes(job.tenant, job.space)
 
         return commit
 

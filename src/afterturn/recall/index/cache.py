@@ -56,6 +56,7 @@ class IndexCache:
         self._size_bytes = 0
         self._asked = asyncio.Event()
         self._queue: OrderedDict[SpaceKey, None] = OrderedDict()
+        self._changed: dict[SpaceKey, None] = {}
         # Spaces that were too large for `bytes_max`, and how many entries they had.
         self._too_large: OrderedDict[SpaceKey, int] = OrderedDict()
 
@@ -124,13 +125,20 @@ class IndexCache:
         """A question is about to be asked, which may queue a space. Call it on the loop of `run_builder`."""
         self._asked.set()
 
+    def note_changes(self, tenant: str, space: str) -> None:
+        """Entries of the space were written: `run_builder` updates its index, so that the next question does not have
+        to. Call it on that loop."""
+        self._changed[SpaceKey(tenant, space)] = None
+        self._asked.set()
+
     async def run_builder(self, store: Store) -> None:
-        """Builds queued spaces until it is cancelled."""
+        """Builds queued spaces, and updates changed ones, until it is cancelled."""
         while True:
             await self._asked.wait()
             self._asked.clear()
             # The question is answered first; the next one finds the space in memory.
             await asyncio.sleep(_BUILD_AFTER)
+            await self._update_changed(store)
             while self.has_queued:
                 size_bytes = self.size_bytes
                 try:
@@ -143,6 +151,17 @@ class IndexCache:
                     logger.exception("a space could not be built in memory; recall continues in the store")
                 # A space that changes faster than it can be read is queued again and again.
                 await asyncio.sleep(_BUILD_AFTER)
+
+    async def _update_changed(self, store: Store) -> None:
+        while self._changed:
+            space_key, _ = self._changed.popitem()
+            with self._lock:
+                space_index = self._spaces.get(space_key)
+            if space_index is not None:
+                try:
+                    await store.read(partial(_update, space_index=space_index))
+                except Exception:  # the boundary: the next question tries it again, and builds the space anew
+                    logger.warning("a space in memory could not be updated yet", exc_info=True)
 
     async def build_next(self, store: Store) -> SpaceKey | None:
         """Builds the next queued space page by page and returns its key; None when none is queued. Errors of the store
@@ -265,6 +284,10 @@ async def _catch_up(store: Store, space_index: SpaceIndex) -> bool:
         await store.read(partial(space_index.apply, keys=changes.keys[start : start + PAGE_ROWS]))
     space_index.advance(changes)
     return True
+
+
+def _update(unit: Unit, *, space_index: SpaceIndex) -> None:
+    space_index.update(unit.index)
 
 
 def build_at_once(unit: Unit, space_key: SpaceKey, plan: BuildPlan) -> SpaceIndex:
