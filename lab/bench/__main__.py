@@ -10,7 +10,7 @@ from lab.bench.recall import Options, measure_recall
 from lab.bench.report import Report, write_section
 from lab.bench.review import measure_review
 from lab.bench.store import measure_store
-from lab.bench.turn import measure_turn
+from lab.bench.turn import SECTIONS, measure_turn
 
 PARTS = ("store", "turn", "recall", "review")
 
@@ -41,7 +41,8 @@ def _measure(options: argparse.Namespace) -> Report:
         case "store":
             return measure_store(quick=options.quick, progress=show_step)
         case "turn":
-            return measure_turn(quick=options.quick, progress=show_step)
+            sys.path += options.chroma
+            return measure_turn(quick=options.quick, only=options.only, progress=show_step)
         case "review":
             return measure_review(quick=options.quick, progress=show_step)
         case _:
@@ -55,6 +56,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a small run that only checks that the benchmark works")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--page", action="store_true", help="also replace the part's section of docs/benchmarks.md")
+    turn = parser.add_argument_group("turn")
+    turn.add_argument("--only", choices=SECTIONS, action="append", default=[], help="a section; may be repeated")
+    turn.add_argument("--chroma", metavar="FOLDER", action="append", default=[], help="a folder that has chromadb")
     recall = parser.add_argument_group("recall")
     recall.add_argument("--size", type=int, action="append", help="memories in the space; may be repeated")
     recall.add_argument("--text", type=Path, help="real text: a conversation file, JSON lines with a text, plain text")

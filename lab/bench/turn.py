@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import os
 import re
 import sys
 import threading
@@ -26,6 +27,7 @@ from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.model import ScriptedModel
 from afterturn.text import estimate_tokens
 from afterturn.types import Event
+from lab.bench.cost import cost_figures, cost_table, measure_cost
 from lab.bench.host import (
     AfterturnMode,
     BackgroundModel,
@@ -48,6 +50,7 @@ CALL_SECONDS = 0.5
 HISTORY = 100
 SETTLED_WITHIN = 10.0
 FIRST_TURN_WITHIN = 60.0
+SECTIONS = ("prompts", "waiting", "delivery", "cost")
 EXPLAINED = (
     "An agent's loop with simulated models, with afterturn and with simpler ways to have memory. The worst "
     "measured case must meet the target."
@@ -95,6 +98,7 @@ class Scale:
     settings: Config
     delivered: tuple[tuple[int, int], ...]
     processes: int
+    cost_rounds: int
     delays: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7)
 
 
@@ -114,6 +118,7 @@ FULL = Scale(
     settings=Config(refined=True),
     delivered=((1, 40), (5, 10)),
     processes=60,
+    cost_rounds=40,
 )
 QUICK = Scale(
     call_seconds=0.02,
@@ -126,26 +131,45 @@ QUICK = Scale(
     settings=Config(refined=True, model_timeout=0.3, recall_timeout=0.2, close_timeout=0.2),
     delivered=((1, 2), (2, 1)),
     processes=2,
+    cost_rounds=2,
 )
 
 
-def measure_turn(*, quick: bool = False, progress: Progress = lambda step: None) -> Report:
+def measure_turn(*, quick: bool = False, only: Sequence[str] = (), progress: Progress = lambda step: None) -> Report:
+    """`only` names the sections to measure; by default all."""
     scale = QUICK if quick else FULL
     with scratch_folder("afterturn-bench-") as folder:
-        prompts, waits, deliveries = asyncio.run(_measure(folder / "memories.db", scale, progress))
-    figures = [*prompt_figures(prompts), *wait_figures(waits), *delivery_figures(deliveries)]
-    tables = [_prompt_table(prompts), _wait_table(waits, scale), _delivery_table(deliveries, scale)]
-    return make_report("turn", ["--quick"] if quick else [], EXPLAINED, figures, tables)
+        figures, tables = asyncio.run(_measure(folder / "memories.db", scale, only or SECTIONS, progress))
+    arguments = [*(["--quick"] if quick else []), *(f"--only {name}" for name in only)]
+    return make_report("turn", arguments, EXPLAINED, figures, tables)
 
 
-async def _measure(store: Path, scale: Scale, progress: Progress) -> tuple[list[Prompts], list[Waits], list[Delivery]]:
+async def _measure(
+    store: Path, scale: Scale, sections: Sequence[str], progress: Progress
+) -> tuple[list[Figure], list[Table]]:
+    texts = memories(scale.others)
     async with afterturn.open(store, Config()) as memory:
-        await learn(memory, memories(scale.others))
-    return (
-        await measure_prompts(store, scale.courses, progress),
-        await measure_waiting(store, scale, progress),
-        await measure_delivery(store, scale, progress),
-    )
+        await learn(memory, texts)
+    figures: list[Figure] = []
+    tables: list[Table] = []
+    # First: the other sections add to the store.
+    costs = await measure_cost(store, texts, scale.cost_rounds, progress) if "cost" in sections else []
+    if "prompts" in sections:
+        prompts = await measure_prompts(store, scale.courses, progress)
+        figures += prompt_figures(prompts)
+        tables.append(_prompt_table(prompts))
+    if "waiting" in sections:
+        waits = await measure_waiting(store, scale, progress)
+        figures += wait_figures(waits)
+        tables.append(_wait_table(waits, scale))
+    if "delivery" in sections:
+        deliveries = await measure_delivery(store, scale, progress)
+        figures += delivery_figures(deliveries)
+        tables.append(_delivery_table(deliveries, scale))
+    if costs:
+        figures += cost_figures(costs)
+        tables.append(cost_table(costs))
+    return figures, tables
 
 
 def _worst(name: str, goal: Goal, found: Iterable[tuple[float, str]]) -> Figure:
@@ -526,6 +550,8 @@ async def measure_delivery(store: Path, scale: Scale, progress: Progress) -> lis
                 seen = [await _deliver(memory, settled, steps, scale, f"{name}-{at}", at) for at in range(turns)]
                 found.append(tally(case.name, grace, steps, seen))
     first: dict[str, list[DeliveredTurn]] = {}
+    # This process only writes the bytecode.
+    await _start_first_turn(store, scale.processes, 0.0, quick=scale is QUICK)
     for at in range(scale.processes):
         progress(f"delivery: first turn of process {at + 1} of {scale.processes}")
         delay = scale.delays[at // 2 % len(scale.delays)] if at % 2 else 0.0
@@ -555,8 +581,11 @@ def tally(kind: str, grace: float, steps: int, seen: Sequence[DeliveredTurn]) ->
 
 async def _start_first_turn(store: Path, at: int, delay: float, *, quick: bool) -> DeliveredTurn:
     arguments = [str(store), str(at), str(delay), *(["--quick"] if quick else [])]
+    # With bytecode, as an installed package has it: compiling a module holds Python's lock.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(store.with_name("bytecode"))
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "lab.bench.turn", *arguments, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "lab.bench.turn", *arguments, stdout=asyncio.subprocess.PIPE, env=environment
     )
     try:
         async with asyncio.timeout(FIRST_TURN_WITHIN):

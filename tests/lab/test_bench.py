@@ -13,7 +13,7 @@ import pytest
 from afterturn.errors import InvalidInput
 from afterturn.guard.output_filter import TAG
 from lab.bench import __main__ as command
-from lab.bench import review, turn
+from lab.bench import cost, review, turn
 from lab.bench.host import NoMemory, SlowModel, run_turn
 from lab.bench.recall import BruteForce, Options, measure_recall
 from lab.bench.report import Figure, Goal, Report, judge, make_report, percentile, write_section
@@ -84,6 +84,7 @@ def test_the_benchmarks_measure_what_people_feel(reports: dict[str, Report]):
         "Memory in prompts",
         "Time added to a turn",
         "Delivery in the same turn",
+        "Cost of a warm turn",
     ]
     assert [name for name in names["recall"] if name.endswith("p50")] == ["100 memories, p50", "600 memories, p50"]
     assert names["review"] == [case.name for case in review.CASES]
@@ -347,3 +348,24 @@ def test_the_memories_are_messages_with_statements_among_them():
     found = list(drafts(iter("abcdef"), 6))
     assert [draft.kind for draft in found] == ["statement", *["record"] * 4, "statement"]
     assert [draft.occurred_at for draft in found] == sorted(draft.occurred_at or 0 for draft in found)
+
+
+async def test_the_cost_of_a_turn_is_measured_for_each_kind_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One run has both, in the same process and with the same embedder."""
+    searched: list[int] = []
+
+    class Collection:
+        def query(self, query_embeddings: Any, n_results: int) -> dict[str, Any]:
+            searched.append(len(query_embeddings))
+            return {"documents": [["Tea is kept in the kitchen."]]}
+
+    monkeypatch.setattr(cost, "open_chroma", lambda folder, texts, embedder: Collection())
+    monkeypatch.setattr(cost, "WARM_UP", 1)
+    costs = await cost.measure_cost(tmp_path / "store.db", [], 1, lambda step: None)
+    assert sorted(one.way for one in costs) == [cost.CHROMA, cost.OURS]
+    assert searched == [1, 1]
+    figures = cost.cost_figures(costs)
+    assert [figure.target for figure in figures] == ["≤ 6 ms", "≤ 12 ms"]
+    assert all(figure.baseline is not None for figure in figures)
+    [alone, _] = cost.cost_figures([one for one in costs if one.way == cost.OURS])
+    assert (alone.baseline, "chromadb is not installed" in alone.notes[0]) == (None, True)
