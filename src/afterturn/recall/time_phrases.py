@@ -254,6 +254,7 @@ _PLAIN_PIECES = (
     r"[A-Za-z]{1,8}'(?=[A-Za-z]{3})|[A-Za-z]+(?:'[A-Za-z]{1,2}(?![A-Za-z]))?"
     r"|\d{4}-\d\d(?:-\d\d)?(?![\w-])|\d{1,9}|\n|[^\sA-Za-z]"
 )
+_QUOTES = "\"'`“”„‘’«»「」『』"
 _STOPS = frozenset(("?", "!", "\n", "."))
 _END = "<end>"
 
@@ -323,10 +324,11 @@ class TokenizedText:
         return not after[:1].isspace() and after != "" if after[:1] != " " else after[1:].isdigit()
 
     def is_in_name(self, start: int, end: int) -> bool:
-        """Whether these tokens are a part of a name, such as `date.today()`."""
+        """Whether these tokens are in quotation marks, or a part of a name, such as `date.today()`."""
         before = self.text[max(0, self.starts[start] - 1) : self.starts[start]]
         after = self.text[self.ends[end - 1] : self.ends[end - 1] + 1]
-        return before in ("_", ".", "/", "@", "#", "$") or after in ("_", "(", "=", "@")
+        is_quoted = before != "" and after != "" and before in _QUOTES and after in _QUOTES
+        return is_quoted or before in ("_", ".", "/", "@", "#", "$") or after in ("_", "(", "=", "@")
 
     def original(self, at: int) -> str:
         return self.text[self.starts[at] : self.ends[at]]

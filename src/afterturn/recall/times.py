@@ -45,8 +45,8 @@ _FEW = 6
 class AskedTime(NamedTuple):
     """When the things happened that a question is about, in Unix seconds. Without a range, both limits are None.
 
-    `spans` are the positions of the words for the range in the text, which are not words to match. A range may lie in
-    the future: "what is on next week?".
+    `spans` are the positions of the words for the range in the text, which are not words to match. A date such as
+    "5 November" is not among them: what is about it often names it. A range may lie in the future.
     """
 
     since: float | None
@@ -91,7 +91,8 @@ def time_asked(text: str, now: float, *, zone: tzinfo = UTC, is_query: bool = Fa
         asked = _group_range(group, calendar)
         if asked is not None:
             ranges.append(asked)
-            spans.append((tokens.starts[group[0].start], tokens.ends[group[-1].end - 1]))
+            if not any(_breadth(one) == 0 for one in _leaves(group)):
+                spans.append((tokens.starts[group[0].start], tokens.ends[group[-1].end - 1]))
             looks_ahead |= _looks_ahead(group, asked, calendar)
     names = {one.meaning.name for one in found}
     if not ranges and names.isdisjoint(FLAGS):
@@ -247,6 +248,9 @@ def _group_range(group: Sequence[TimePhrase], calendar: _Calendar) -> Range | No
         group = [one for one in group if _breadth(one) != 1]
     for one in sorted(group, key=lambda one: (not _recurs(one), _breadth(one)), reverse=True):
         base = ranges[-1] if ranges else None
+        if base and any(other.meaning.name == "late" for other in group):
+            # "the Friday at the end of October" is the last one.
+            base = None, base[1]
         inside = _evaluate(one, calendar, base) if base and _recurs(one) else None
         if inside:
             ranges.pop()
