@@ -8,10 +8,19 @@ from typing import Any
 
 import pytest
 
+from afterturn import blocking
 from afterturn.errors import InvalidFile, InvalidInput
 from afterturn.evaluation.datasets import find_sources
-from afterturn.evaluation.everyday import EverydayJudge, HandedOver, LostLine, figures_of
+from afterturn.evaluation.everyday import (
+    EverydayJudge,
+    EverydayMemories,
+    EverydayOptions,
+    HandedOver,
+    LostLine,
+    figures_of,
+)
 from afterturn.evaluation.everyday_file import EverydayQuestion, Person, read_people
+from afterturn.evaluation.examination import MissingParts
 from afterturn.evaluation.report import as_markdown, as_text
 from afterturn.evaluation.run import EvalOptions, Evaluation, evaluate
 from afterturn.hosts.cli.app import run
@@ -248,6 +257,14 @@ def test_lived_asks_and_records_every_question_twice_before(file: Path):
     assert found["afterturn"]["n"] == 4
     # Three exchanges, and three rounds of four questions.
     assert told[-1] == (15, 15)
+
+
+def test_lived_records_the_questions_before_they_are_asked(tmp_path: Path, ines: Person):
+    path, options = tmp_path / "memory.db", EverydayOptions(lived=True)
+    EverydayMemories(path, options, {"ines": EverydayJudge(ines)}, MissingParts(), lambda: None).record([ines])
+    with blocking.open(path, {"background": False}) as memory:
+        said = [entry.text for entry in memory.space("user:ines").list(limit=100)]
+    assert said.count("What is my parrot Kiwi allergic to?") == 2
 
 
 def test_lived_needs_an_everyday_file(tmp_path: Path, file: Path):

@@ -257,7 +257,7 @@ def examine_everyday(
     judges = {person.name: EverydayJudge(person) for person in people}
     baselines = {person.name: _Baselines(person) for person in people}
     with scratch_folder("afterturn-eval-") as folder:
-        lives = _Lives(folder / "memory.db", options, judges, faults, done)
+        lives = EverydayMemories(folder / "memory.db", options, judges, faults, done)
         lives.record(people)
         for asked in lives.ask(people, "now"):
             name, question = asked.person.name, asked.question
@@ -281,7 +281,7 @@ def examine_everyday(
 
 
 def _examine_crowded(
-    lives: _Lives,
+    lives: EverydayMemories,
     people: Sequence[Person],
     before: Sequence[EverydayVerdict],
     options: EverydayOptions,
@@ -350,7 +350,7 @@ def _intervals(verdicts: Mapping[str, Sequence[tuple[Person, EverydayVerdict]]])
     return {"intervals": ours, "margins": margins}
 
 
-class _Lives:
+class EverydayMemories:
     """The memories of all people, in one store with the settings of this machine, without real models."""
 
     def __init__(
