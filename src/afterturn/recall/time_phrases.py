@@ -120,7 +120,6 @@ class _Grammar(NamedTuple):
 
     roots: tuple[_Node, ...]
     classes: dict[str, tuple[tuple[str, Any], ...]]
-    pattern: re.Pattern[str]
 
 
 @cache
@@ -138,17 +137,7 @@ def _grammar() -> _Grammar:
     for number, character in enumerate("一二三四五六日"):
         classes.setdefault(character, {})["{zh.zhday}", number] = None
     classes.setdefault("天", {})["{zh.zhday}", 6] = None
-    literals = {key for root in roots for key in _keys(root)} | classes.keys() | _word_set("all", "asking_anywhere")
-    unspaced = sorted(key for key in literals if len(key) > 1 and key[0] >= "\u3041")
-    pattern = re.compile("|".join((*_by_first(unspaced), _PIECES)))
-    return _Grammar(roots, {word: tuple(kinds) for word, kinds in classes.items()}, pattern)
-
-
-def _by_first(words: Sequence[str]) -> Iterator[str]:
-    """Patterns of the words that start with the same character, longest first."""
-    for first, group in groupby(words, key=lambda word: word[0]):
-        rest = sorted((word[1:] for word in group), key=len, reverse=True)
-        yield f"{first}(?:{'|'.join(map(re.escape, rest))})"
+    return _Grammar(roots, {word: tuple(kinds) for word, kinds in classes.items()})
 
 
 def _vocabulary(words: Words) -> Iterator[tuple[str, str, Any]]:
@@ -226,13 +215,6 @@ def _add(node: _Node, items: Sequence[tuple[bool, list[str]]], meaning: PhraseMe
         _add(node.setdefault(key, {}), rest, meaning)
 
 
-def _keys(node: _Node) -> Iterator[str]:
-    for key, child in node.items():
-        if key:
-            yield key
-            yield from _keys(child)
-
-
 # Tokens.
 
 # Traditional and Japanese forms of characters in the table, and the wide forms of punctuation.
@@ -265,6 +247,19 @@ def _pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
+@cache
+def _unspaced_pattern() -> re.Pattern[str]:
+    """Tokens of Japanese and Chinese: the longest words of the table, by their first characters, or one character."""
+    words, phrases = _table()
+    rows = [row for known in words.values() for row in known.values()] + [line for _, line in phrases]
+    found = sorted({_fold(word) for row in rows for word in re.findall(r"[\u3005\u3041-\u30ff\u3400-\u9fff]{2,}", row)})
+    starts = []
+    for first, group in groupby(found, key=lambda word: word[0]):
+        rest = sorted((word[1:] for word in group), key=len, reverse=True)
+        starts.append(f"{first}(?:{'|'.join(rest)})")
+    return re.compile("|".join((*starts, _PIECES)))
+
+
 def _fold(word: str) -> str:
     """Without case and accents."""
     if word.isascii():
@@ -286,7 +281,7 @@ class TokenizedText:
         if text.isascii():
             pattern = _pattern(_PLAIN_PIECES)
         elif _pattern(_CHINESE).search(same):
-            pattern = _grammar().pattern
+            pattern = _unspaced_pattern()
         else:
             pattern = _pattern(_PIECES)
         self.keys: list[str] = []
