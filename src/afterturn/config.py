@@ -78,7 +78,9 @@ class Config:
     )
     # recall
     grace: float = _key(0.05, "seconds", "How long `inject` waits for the fast recall, once per user input.", least=0)
-    recall_timeout: float = _key(5.0, "seconds", "When a recall is given up. No turn waits for that.", least=0)
+    recall_timeout: float = _key(
+        5.0, "seconds", "When waiting for a recall ends. What it finds later is carried to the next turn.", least=0
+    )
     recall_entries_max: int = _key(16, "entries", "How many entries a block may contain; 0 recalls nothing.", least=0)
     recall_score_min: float = _key(
         0.5, "score 0 to 1", "If the best match has a lower score, nothing is recalled.", least=0

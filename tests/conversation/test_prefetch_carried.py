@@ -401,3 +401,66 @@ async def test_what_was_carried_is_carried_once(stage: Stage) -> None:
         await caught_up(memory)
     assert [letters(element) for element in shown].count("A") <= 1
     assert len(stage.endings()) == 1
+
+
+# A store that is slower than `recall_timeout`.
+
+HASTY = {"recall_timeout": 0.01}
+slow = pytest.mark.parametrize("slow", ["searching", "reading"])
+
+
+@slow
+async def test_what_a_slow_store_finds_after_the_timeout_is_carried(stage: Stage, slow: str) -> None:
+    """R8, L8: nobody waits for it any more, and the next turn gets it; the store was asked once."""
+    async with stage.open(**HASTY) as memory:
+        await learn(memory, stage.clock, ["Anise goes into the soup"])
+        gate = getattr(stage.store, slow)
+        gate.shut()
+        messages = [user(ASKED)]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            await settled(turn)
+            assert await turn.inject(messages) is None
+            messages.append(assistant("I do not know."))
+        gate.open()
+        assert await turn.wait_recorded(within=20.0)
+        await stage.heard("recall_carried")
+        element = await _next(memory, messages, "thanks")
+    assert letters(element) == "A"
+    assert stage.store.searches == 1
+    assert stage.endings() == [("delivered", "user_message")]
+
+
+@slow
+async def test_a_later_point_of_the_same_turn_gets_it_too(stage: Stage, slow: str) -> None:
+    """R8, R7: what is ready at a point is handed over, however late."""
+    async with stage.open(**HASTY) as memory:
+        await learn(memory, stage.clock, ["Anise goes into the soup"])
+        gate = getattr(stage.store, slow)
+        gate.shut()
+        messages = [user(ASKED)]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            await settled(turn)
+            gate.open()
+            await stage.heard("recall_settled")
+            await caught_up(memory)
+            messages += [call("one"), answer("one")]
+            element = await turn.inject(messages)
+            turn.abort()
+    assert letters(element) == "A"
+
+
+async def test_a_store_that_is_still_silent_when_the_user_speaks_again_timed_out(stage: Stage) -> None:
+    """R5, R8: still in flight then, it is given up; its outcome says that the store was too slow."""
+    async with stage.open(**HASTY) as memory:
+        await learn(memory, stage.clock, ["Anise goes into the soup"])
+        stage.store.searching.shut()
+        messages = [user(ASKED)]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            await stage.held()
+            await settled(turn)
+            messages.append(assistant("I do not know."))
+        assert await turn.wait_recorded(within=20.0)
+        element = await _next(memory, messages, "thanks")
+        stage.store.searching.open()
+    assert element is None
+    assert stage.endings() == [("degraded", "timeout")]

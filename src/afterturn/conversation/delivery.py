@@ -80,7 +80,8 @@ class Prefetch:
 
     `shown` are the memories of it that the host has taken; like `consumed` it is guarded by the slot's lock.
     `withheld` are those that must not be shown to the model. `visible_bytes` is how much of ours the model saw when the
-    question was asked. The rest is written on the loop.
+    question was asked. `is_late`: it takes longer than `recall_timeout`, and nobody waits for it any more. The rest is
+    written on the loop.
     """
 
     __slots__ = (
@@ -90,6 +91,7 @@ class Prefetch:
         "correlation",
         "epoch",
         "forgets",
+        "is_late",
         "question",
         "runs",
         "scope",
@@ -118,6 +120,7 @@ class Prefetch:
         self.asked_at: float | None = None
         self.started = 0.0
         self.forgets = 0
+        self.is_late = False
         self.shown: frozenset[str] = frozenset()
         self.speakers: tuple[str, ...] = ()
         self.speculated = False

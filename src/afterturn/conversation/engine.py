@@ -19,7 +19,7 @@ from afterturn.conversation.compaction_review import review_compaction
 from afterturn.conversation.conversation_log import ConversationLog
 from afterturn.conversation.delivery import DeliverySlot, Injection, PhaseState, Prefetch
 from afterturn.conversation.ledger import BlockPosition, Ledger
-from afterturn.conversation.prefetcher import Prefetcher, Speculation
+from afterturn.conversation.prefetcher import LATE_SECONDS, Prefetcher, Speculation
 from afterturn.conversation.read_turn import (
     ShownMessages,
     TurnReading,
@@ -444,10 +444,13 @@ class ConversationEngine:
             return
         prefetch = turn.shared.first
         try:
-            reading = await self._read(turn, dialect, messages, turn_id=turn.id)
+            with self._prefetcher.late_after_timeout(prefetch):
+                reading = await self._read(turn, dialect, messages, turn_id=turn.id, late_seconds=LATE_SECONDS)
         except AfterturnError as error:
             self._open_unread(turn, error)
             return
+        if prefetch.is_late and (self._current is not turn or turn.compactions):
+            return  # what was read is out of date
         if turn.shared.model_called:
             reading = reading.without_dropped()
         self._take_in(turn, reading)
@@ -459,7 +462,10 @@ class ConversationEngine:
         turn.shared.read_positions(positions_of(reading.indexes, messages), reading.dropped, reading.chain)
         turn.shared.opened.settle(OpenedTurn(dialect, user, reading.forgets))
         self._emit("turn_started", turn=turn.id, no_recall=no_recall_reason(reading.question, self.config))
-        self._services.supervisor.start(self._log.store_turn(turn), f"store turn {turn.id}")
+        if prefetch.is_late and turn.left:
+            turn.shared.stored.settle(False)  # its end may be stored already
+        else:
+            self._services.supervisor.start(self._log.store_turn(turn), f"store turn {turn.id}")
         if reading.lost:
             turn.is_seen = True
             self._emit("compacted", turn=turn.id, how="seen")
@@ -497,7 +503,13 @@ class ConversationEngine:
         return BlockPosition(index, messages[index])
 
     async def _read(
-        self, turn: LoopTurn, dialect: Dialect, messages: list[object], *, turn_id: str = ""
+        self,
+        turn: LoopTurn,
+        dialect: Dialect,
+        messages: list[object],
+        *,
+        turn_id: str = "",
+        late_seconds: float = 0.0,
     ) -> TurnReading:
         """Reads on a reader's thread: a long list takes a while, and other conversations share this loop."""
         await self._log.wait_cleared()
@@ -507,7 +519,7 @@ class ConversationEngine:
             dialect, messages, self._visible.copy(), self.clock.now(), carried, turn_id, self._visible.unstored
         )
         try:
-            async with asyncio.timeout(config.recall_timeout):
+            async with asyncio.timeout(config.recall_timeout + late_seconds):
                 return await self._services.store.read(
                     functools.partial(read_turn, shown=shown, scope=scope, config=config)
                 )

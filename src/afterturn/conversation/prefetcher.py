@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -53,6 +54,8 @@ logger = logging.getLogger("afterturn")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 _OFFER_ATTEMPTS = 8
+# How long a store may take that is slower than `recall_timeout`. A newer input, or closing, ends it earlier.
+LATE_SECONDS = 60.0
 # For this long a carried block may be given to a host that never waits, before the store was asked whether it is valid.
 _AT_HAND_SECONDS = 600.0
 # How many ended carried recalls are remembered. Only one is carried at a time, and its end is stored soon.
@@ -102,13 +105,14 @@ class RecallClient:
     ) -> tuple[RecallAnswer, Block | None]:
         """The fast phase, and the block that it makes together with the hits that are `waiting` to be handed over.
 
-        For a `turn`, also what was forgotten since it was read. Raises TimeoutError after `recall_timeout`.
+        For a `turn`, also what was forgotten since it was read, and a slow store gets more time: what it finds is
+        carried. Raises TimeoutError after `recall_timeout`, or `LATE_SECONDS` later.
         """
         earlier = None if turn is None else EarlierRecalls(turn.scope, turn.forgets, turn.recalled)
         work = functools.partial(
             answer_question, config=self.config, waiting=waiting, visible_bytes=visible_bytes, earlier=earlier
         )
-        async with asyncio.timeout(self.config.recall_timeout):
+        async with asyncio.timeout(self.config.recall_timeout + (0.0 if turn is None else LATE_SECONDS)):
             return await self.ask(request, work)
 
     async def refine(self, question: RecallRequest, scope: ConversationScope, hits: Sequence[Hit]) -> list[Hit]:
@@ -186,7 +190,8 @@ class Prefetcher:
         answer, ready = speculated, None
         if answer is None:
             try:
-                answer, ready = await self._recall(turn, prefetch)
+                with self.late_after_timeout(prefetch):
+                    answer, ready = await self._recall(turn, prefetch)
             except TimeoutError:
                 self._degrade(prefetch, "timeout")
                 return
@@ -205,6 +210,19 @@ class Prefetcher:
         self._settle(turn, prefetch.fast, answer.hits, ready)
         if len(prefetch.runs) > 1:
             await self._refine(turn, prefetch, answer)
+
+    @contextmanager
+    def late_after_timeout(self, prefetch: Prefetch) -> Iterator[None]:
+        """After `recall_timeout`, nobody waits for `prefetch` any more. It goes on, and what it finds is not lost."""
+        timer = asyncio.get_running_loop().call_later(self._config.recall_timeout, self._note_late, prefetch)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _note_late(self, prefetch: Prefetch) -> None:
+        prefetch.is_late = True
+        prefetch.release_waiters()
 
     async def _recall(self, turn: LoopTurn, prefetch: Prefetch) -> tuple[RecallAnswer, ReadyBlock | None]:
         assert prefetch.question is not None
@@ -389,6 +407,8 @@ class Prefetcher:
         if run.state is PhaseState.CARRIED:
             self._forget_carried(run.prefetch)
             outcome = outcome if outcome is Outcome.DELIVERED else Outcome.UNDELIVERED
+        elif run.state is PhaseState.ASKED and run.prefetch.is_late and outcome is Outcome.SUPERSEDED:
+            outcome, reason = Outcome.DEGRADED, "timeout"
         run.move(PhaseState.ENDED)
         run.outcome, run.reason = outcome, reason
         if run.prefetch.asked:
