@@ -94,6 +94,10 @@ class Verdict(StrEnum):
     QUARANTINE = "quarantine"
 
 
+# The key of metadata that says whose words a learned statement is in.
+QUOTES = "quotes"
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The spaces that a query may see, within one tenant. There is at least one."""
@@ -161,6 +165,11 @@ class Entry(EntryFields):
     def ref(self) -> str:
         """Names this version: the id alone for version 1, `id.2` for version 2."""
         return reference(self.id, self.version)
+
+    @property
+    def is_quote(self) -> bool:
+        """Whether a review took it from the user's message word for word, so that "I" is the user."""
+        return self.origin is Origin.BACKGROUND_REVIEW and self.metadata.get(QUOTES) == "user"
 
     def holds(self, at: float) -> bool:
         """Whether it may be recalled at that time."""

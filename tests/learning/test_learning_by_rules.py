@@ -253,6 +253,17 @@ async def test_what_users_say_of_a_secret_is_learned_without_it(tmp_path: Path) 
     assert not any(key in text for text in held)
 
 
+async def test_a_statement_with_a_secret_is_not_learned(tmp_path: Path) -> None:
+    """V11, G1: the guard would redact it, and the rest states nothing."""
+    key = "AKIA" + "IOSFODNN7EXAMPLQ"
+    async with open_memory(tmp_path, rules=True) as memory:
+        await say(memory.conversation("c", user="ada"), f"for the deploy we use {key} on the staging box")
+        await say(memory.conversation("c", user="ada"), "for the deploy we use eu-west-1 on the staging box")
+        assert await memory.drain(within=20)
+
+        assert await texts(memory.space("user:ada")) == ["for the deploy we use eu-west-1 on the staging box"]
+
+
 async def test_what_is_so_now_replaces_what_was_so(tmp_path: Path) -> None:
     """L12, V11, M1: a newer statement about the same thing supersedes the older one; undo brings it back."""
     async with open_memory(tmp_path, rules=True) as memory:

@@ -215,6 +215,17 @@ def test_a_statement_takes_the_place_of_its_best_record():
     assert left(heard(score=0.9), other, learned(score=0.3)) == [("s1", 0.9), ("s2", 0.5)]
 
 
+def test_a_quotation_gives_way_to_a_message_that_says_more():
+    """L10, V11: a fact is stated once, and nothing that was said beside it is lost."""
+    quotes = {"origin": Origin.BACKGROUND_REVIEW, "metadata": {"quotes": "user"}}
+    said = "my sister Ruth bakes bread and plays chess in Leeds on sundays"
+    part = learned(text="my sister Ruth bakes bread", score=0.8, **quotes)
+    assert left(part, heard(text=said, score=0.4)) == [("r1", 0.8)]
+    assert left(part) == [("s1", 0.8)]
+    nearly = learned(text="my sister Ruth bakes bread and plays chess in Leeds", score=0.8, **quotes)
+    assert left(heard(text=said, score=0.9), nearly) == [("s1", 0.9)]
+
+
 def test_a_statement_that_matches_better_keeps_its_own_score():
     """L10: its record says nothing new."""
     assert left(learned(score=0.6), heard(score=0.4)) == [("s1", 0.6)]

@@ -15,7 +15,6 @@ from afterturn.learning.single_value import contradict, single_value
 from afterturn.learning.staging import PERSON, Staging, find_target_space
 from afterturn.models.client import answer_text
 from afterturn.models.meter import MeteredModel
-from afterturn.recall.block import QUOTES
 from afterturn.text import terms
 from afterturn.types import Entry, ReviewMessage, ReviewRow, Target
 
@@ -220,8 +219,8 @@ def _changeable(
 
 def _find_outdated(lesson: Lesson, related: Sequence[Entry]) -> _Outdated:
     if lesson.is_quote:
-        quotes = (entry for entry in related if entry.metadata.get(QUOTES) is not None)
-        if older := tuple(entry for entry in quotes if supersedes(lesson.text, entry.text)):
+        older = tuple(entry for entry in related if entry.is_quote and supersedes(lesson.text, entry.text))
+        if older:
             return _Outdated(older)
     replaced = _find_replaced(lesson, related)
     found = () if replaced is None else (replaced,)

@@ -16,9 +16,9 @@ from afterturn.learning.changes import Action, Change
 from afterturn.learning.prompts import is_prompt_text
 from afterturn.learning.snapshot import with_sources
 from afterturn.ports import Unit
-from afterturn.recall.block import QUOTES
 from afterturn.recall.times import resolve_times
 from afterturn.types import (
+    QUOTES,
     Admitted,
     ConversationKey,
     Draft,
@@ -34,6 +34,7 @@ from afterturn.types import (
     Status,
     Target,
     Verb,
+    Verdict,
 )
 
 if TYPE_CHECKING:
@@ -325,9 +326,12 @@ class Staging:
         """`also` is the trust of further texts that its words come from. Dates in the draft are ours."""
         try:
             trusts = evidence.lineage_trusts(change.text, cited, self.messages, self.related)
-            return self.services.gate.admit(draft, lineage=[*trusts, *also])
+            admitted = self.services.gate.admit(draft, lineage=[*trusts, *also])
         except InvalidInput as error:
             raise Refused("guard", str(error)) from error
+        if change.is_quote and admitted.verdict is Verdict.REDACT:
+            raise Refused("secret", "Passwords, PINs and keys are never saved. Leave it.")
+        return admitted
 
     def _write(self, unit: Unit, staged: StagedChange, messages: Sequence[ReviewMessage]) -> Entry | None:
         """The new version; None if the space already says so."""

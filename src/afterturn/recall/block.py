@@ -81,7 +81,7 @@ def bullet(excerpt: Excerpt, *, now: float, dated: Collection[str] = ()) -> str:
     start = f"- [{entry.ref}] {describe_age(entry.occurred_at, now)}{f' ({day})' if day else ''}, "
     if entry.trust < TRUST_MIN:
         return f'{start}according to {describe_author(entry)}: "{neutralise_quote(excerpt.text) or "…"}"'
-    if entry.origin is Origin.BACKGROUND_REVIEW and entry.metadata.get(QUOTES) == "user":
+    if entry.is_quote:
         entry = replace(entry, origin=Origin.USER)
     return f"{start}{describe_author(entry)}: {neutralise(excerpt.text) or '…'}"
 
@@ -473,8 +473,6 @@ def _count(seconds: float, unit: float, name: str) -> str:
 _NAME_CHARS_MAX = 40
 _NAME_CHARS_READ = 400
 _ROLES = {Origin.AGENT: "assistant"}
-QUOTES = "quotes"
-"""The metadata of a statement that a review took from the user's message word for word: it is shown as theirs."""
 # Characters that end an author, open an id or a quotation, or form a tag; look-alikes are folded first.
 _SYNTAX = frozenset('[](){}<>:"')
 _LOOK_ALIKES = frozenset("\u2236\ua789\u02d0\u02f8\u0589\u05c3\u201c\u201d\u201e\u201f\u3010\u3011\u2039\u203a")

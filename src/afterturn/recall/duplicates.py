@@ -5,7 +5,7 @@ learned from. Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -186,13 +186,16 @@ def _same_speaker(one: NormalForm, other: NormalForm) -> bool:
 
 # To replace a record, a statement needs this share of its lexical score and similarity; small cosines differ by chance.
 _AS_WELL, _AS_CLOSE = 0.8, 0.1
+# The share of a record's words that a quotation which replaces it may leave out.
+_LEFT_OUT_MAX = 1 / 5
 # A record this many times as long says more; it is not compared.
 _LONGER_MAX = 8
 
 
 def replace_sources(hits: Iterable[Hit]) -> list[Hit]:
     """Replaces records by a statement that was learned from them, with the score of the best of them, if the statement
-    says most of what they say. `hits` are best first, and so is the result.
+    says most of what they say. A statement that quotes a smaller part of a record is replaced by that record. `hits`
+    are best first, and so is the result.
     """
     ordered = list(hits)
     statements: dict[str, list[Hit]] = {}
@@ -200,11 +203,24 @@ def replace_sources(hits: Iterable[Hit]) -> list[Hit]:
         if hit.entry.kind is Kind.STATEMENT:
             for source in hit.entry.sources:
                 statements.setdefault(source, []).append(hit)
+    shown = {
+        hit.entry.ref: _replacement(hit, statements.get(hit.entry.id, ()))
+        for hit in ordered
+        if hit.entry.kind is not Kind.STATEMENT
+    }
+    whole = {hit.entry.id: hit for hit in shown.values() if hit.entry.ref in shown}
     chosen: dict[str, Hit] = {}
     for hit in ordered:
-        shown = hit if hit.entry.kind is Kind.STATEMENT else _replacement(hit, statements.get(hit.entry.id, ()))
-        chosen.setdefault(shown.entry.ref, shown)
+        best = shown.get(hit.entry.ref) or _whole_record(hit, whole)
+        chosen.setdefault(best.entry.ref, best)
     return list(chosen.values())
+
+
+def _whole_record(statement: Hit, records: Mapping[str, Hit]) -> Hit:
+    """The record that a statement quotes, if that is shown anyway; else the statement."""
+    found = (records[source] for source in statement.entry.sources if source in records)
+    record = next(found, None) if statement.entry.is_quote else None
+    return statement if record is None else replace(record, score=max(record.score, statement.score))
 
 
 def can_replace(statement: Hit, record: Hit) -> bool:
@@ -235,7 +251,9 @@ def _says_most(statement: Entry, record: Entry) -> bool:
     if len(record.text) > _LONGER_MAX * len(statement.text):
         return False
     said = features_of(record).terms - COMMON_TERMS
-    return len(said - features_of(statement).terms) <= len(said) / 2
+    # A quotation leaves out what is said beside it; another statement says the same in fewer words.
+    left_out_max = _LEFT_OUT_MAX if statement.is_quote else 1 / 2
+    return len(said - features_of(statement).terms) <= len(said) * left_out_max
 
 
 def _replacement(record: Hit, statements: Iterable[Hit]) -> Hit:
