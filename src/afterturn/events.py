@@ -22,6 +22,7 @@ EVENTS = {
     "memory_closed": "A turn was used after its memory was closed, where its calls do nothing. Sent once.",
     "vectors_ready": "The embedder is loaded. From now on recall uses vectors too.",
     "embedder_unavailable": "The embedder cannot be loaded or called (`reason`). Recall continues by words alone.",
+    "word_table_unavailable": "The word table cannot be loaded (`reason`). Recall does not compare words by meaning.",
     "embedding_progress": "A job makes many vectors: entries that are `done`, and those `left` in the space.",
     "turn_started": "A turn started. If it starts no recall, `no_recall` says why.",
     "turn_aborted": "A turn ended without an answer (`reason`).",

@@ -157,9 +157,9 @@ class Maintenance:
         self._recorder = services.recorder
 
     async def ready(self, *, within: float = 10.0) -> bool:
-        """Waits until vectors are ready too, at most `within` seconds.
+        """Waits until vectors and the word table are ready too, at most `within` seconds.
 
-        Returns False if that takes longer, if there is no embedder, or if the store has the vectors of another one.
+        Returns False if vectors take longer, if there is no embedder, or if the store has the vectors of another one.
         """
         return self._embedding is not None and await self._embedding.ready(within=within)
 
@@ -260,6 +260,8 @@ class Maintenance:
             )
         findings.extend(self._recorder.spill.findings())
         findings.append(await self._embedder_finding())
+        if self._embedding is not None:
+            findings.append(self._embedding.table_finding())
         findings.append(await self._reviews_finding())
         for variable, hint in unknown_variables().items():
             findings.append(Finding("warning", "settings", f"{variable} is not a setting.", hint))

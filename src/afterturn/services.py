@@ -41,6 +41,7 @@ from afterturn.maintenance import Housekeeping, Maintenance, TimelineWriter, no_
 from afterturn.models.chat import OpenAICompatible
 from afterturn.models.meter import Meter
 from afterturn.ports import ChatModel, Clock, Embedder, Ids, RecordingProvider, Store, Unit, Worker
+from afterturn.recall.word_table import WordTable
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.runtime.file_reads import FileReads
 from afterturn.runtime.jobs import Commit, Handler, JobRunner
@@ -90,6 +91,7 @@ class Components:
     loop: Callable[[str], LoopThread] = LoopThread
     worker: Callable[[str, int], Worker] = ThreadWorker
     store: Callable[[Path, Config, Clock], Store] | None = None
+    word_table: Callable[[], WordTable] = WordTable
 
 
 _OFF = "Memory is off: it was opened without a store. Pass a path to `afterturn.open(...)`."
@@ -199,7 +201,14 @@ class Services:
         self.embedding = None
         if embedder is not None and self.has_store:
             self.embedding = EmbeddingService(
-                embedder, self._embed_worker, self._backlog_worker, self.store, events, ids, clock
+                embedder,
+                components.word_table(),
+                self._embed_worker,
+                self._backlog_worker,
+                self.store,
+                events,
+                ids,
+                clock,
             )
         self.model = components.model or default_model(config)
         self.compaction_model = compaction_model(config, components)
@@ -345,6 +354,7 @@ class Services:
                     self.jobs.take_on(JobKind.EMBED, self.embedding.handle)
                     assert self.embedding.index is not None
                     self.supervisor.start(self.embedding.index.run_builder(self.store), "index builder")
+                    await self.embedding.load_word_table()
                     return
                 pause = self.embedding.pause()
             except StoreError as error:

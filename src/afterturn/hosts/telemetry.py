@@ -32,7 +32,15 @@ _NANOSECONDS = 1_000_000_000
 _TURN_ENDS: Final = {"recorded": "recorded", "not_recorded": "not_recorded", "turn_aborted": "aborted"}
 # Memory continued, but something was missing.
 _DEGRADING: Final = frozenset(
-    ["embedder_unavailable", "job_dead", "job_failed", "recording_waits", "refined_failed", "tool_failed"]
+    [
+        "embedder_unavailable",
+        "job_dead",
+        "job_failed",
+        "recording_waits",
+        "refined_failed",
+        "tool_failed",
+        "word_table_unavailable",
+    ]
 )
 # The fields that are copied from events. Others may contain texts or paths, such as error messages.
 _COPIED: Final = frozenset(
