@@ -223,6 +223,29 @@ async def test_the_wait_after_a_compaction_is_the_grace(stage: Stage) -> None:
     assert later == "ABC"
 
 
+async def test_a_compaction_while_another_is_examined_is_waited_for_too(stage: Stage) -> None:
+    """H7: each has its own grace, and the newest one asks."""
+    async with stage.open(**THREE) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation = memory.conversation("c", user="ada")
+        messages = [user(SOUP)]
+        async with conversation.turn(messages) as turn:
+            await turn.inject(messages)
+            stage.store.reading.shut()
+            runs = []
+            for step in range(2):
+                messages = [*summary(), call(f"c{step}"), answer(f"c{step}")]
+                conversation.compacted()
+                runs += [wait.run for wait in [turn._find_wait(messages, None, "fast")] if wait is not None]
+            stage.store.reading.open()
+            element = await turn.inject(messages, within=20.0)
+            turn.abort()
+        await caught_up(memory)
+    assert len(set(runs)) == 2
+    assert letters(element) == "ABC"
+    assert stage.count("compacted") == 2
+
+
 async def test_a_recall_in_flight_is_corrected_by_a_compaction_that_is_only_seen(stage: Stage) -> None:
     """H7: it was asked without what the compacted messages showed; the point at which that is seen hands over all."""
     async with stage.open(**THREE) as memory:

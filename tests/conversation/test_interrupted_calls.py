@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from controlled_store import Stage, learn
+from controlled_store import Stage, learn, settled
 from hosted import FORMATS, Format, Listed
 
 from afterturn import blocking
@@ -52,12 +52,28 @@ async def test_a_host_that_rebuilds_its_list_gets_it_too(stage: Stage, form: For
 
 
 @formats
+async def test_a_turn_that_is_resumed_in_another_process_gets_it_too(stage: Stage, form: Format) -> None:
+    """H1: there only the text of the turn's user message is known."""
+    messages: Listed = [form.user(CAT), *form.calls(["one"]), form.user(DOG)]
+    async with stage.open() as memory:
+        await learn(memory, stage.clock, PETS)
+        started = await memory.conversation("c", user="ada", dialect=form.name).start_turn(messages)
+        await settled(started)
+    async with stage.open() as memory:
+        turn = await memory.conversation("c", user="ada", dialect=form.name).resume_turn(started.id)
+        element = await turn.inject(messages)
+        turn.abort()
+    assert "Rex" in str(element)
+
+
+@formats
 async def test_a_call_of_this_turn_is_still_waited_for(stage: Stage, form: Format) -> None:
     """H1: a user who speaks while a tool runs does not interrupt it; the block comes after the tool's response."""
     async with stage.open() as memory:
         await learn(memory, stage.clock, PETS)
         messages: Listed = [form.user(CAT)]
         async with memory.conversation("c", user="ada", dialect=form.name).turn(messages) as turn:
+            await settled(turn)
             messages += [*form.calls(["one"]), form.user("Are you still there?")]
             between = await turn.inject(messages)
             messages += form.answers(["one"])

@@ -225,11 +225,9 @@ class ConversationEngine:
     def notice_compaction(self, turn: HostTurn, dialect: Dialect, messages: Sequence[object]) -> None:
         """Starts a new recall if blocks are gone for good, or if a compaction was announced whose result this is."""
         is_lost = self._visible.find_lost(turn.shared, dialect, messages)
-        if self._slot.is_held(turn.shared):
-            # A compaction is being examined, which this list is the result of.
-            return
         is_expected = turn.shared.take_expected()
-        if is_lost or is_expected:
+        # While a compaction is being examined, a list that lacks blocks is its result.
+        if is_expected or (is_lost and not self._slot.is_held(turn.shared)):
             self._examine_compaction(turn, list(messages), dialect, "" if is_expected else "seen")
 
     def restore_blocks(self, turn: HostTurn, dialect: Dialect, messages: MutableSequence[M]) -> M | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Coroutine, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, MutableSequence, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -21,7 +21,7 @@ from afterturn.conversation.subagents import assemble
 from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages, find_index
 from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect, field
-from afterturn.dialects.history import find_point
+from afterturn.dialects.history import find_point, find_user
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput, MemoryClosed
 from afterturn.guard.secrets import redact_within, scanner
 from afterturn.recall.block import strip_blocks
@@ -131,7 +131,7 @@ class TurnVerbs:
         if self._core.has_nothing_for(turn, messages):
             return None
         dialect = dialect or _detect(turn, messages)
-        point = _find_point(turn, dialect, messages) if dialect is not None else None
+        point = _find_point(turn, dialect, messages, self._core.known_blocks) if dialect is not None else None
         if dialect is None or point is None:
             return None
         put_back = self._core.restore_blocks(turn, dialect, messages)
@@ -296,7 +296,8 @@ class TurnVerbs:
         if by_grace and (self._core.config.grace == 0 or run.prefetch.correlation in turn.waited):
             return None
         dialect = _detect(turn, messages) if messages is not None else None
-        if messages is not None and (dialect is None or _find_point(turn, dialect, messages) is None):
+        known = self._core.known_blocks
+        if messages is not None and (dialect is None or _find_point(turn, dialect, messages, known) is None):
             return None
         if within is not None:
             return Wait(run, _bounded(within), dialect)
@@ -330,7 +331,7 @@ class TurnVerbs:
         if turn.shared.is_intact(messages):
             return
         dialect = _detect(turn, messages)
-        if dialect is not None and _find_point(turn, dialect, messages) is not None:
+        if dialect is not None and _find_point(turn, dialect, messages, self._core.known_blocks) is not None:
             self._core.notice_compaction(turn, dialect, messages)
 
     def _notice_user(self, turn: HostTurn, messages: Sequence[object]) -> None:
@@ -436,11 +437,20 @@ def _detect(turn: HostTurn, messages: Sequence[object]) -> Dialect | None:
     return find_dialect(newest) if opened is None else follow_dialect(opened.dialect, newest)
 
 
-def _find_point(turn: HostTurn, dialect: Dialect, messages: Sequence[object]) -> HandoverPoint | None:
-    """Where a block may be added. A call that an earlier turn left without a response does not stop it."""
+def _find_point(
+    turn: HostTurn, dialect: Dialect, messages: Sequence[object], known: Collection[str]
+) -> HandoverPoint | None:
+    """Where a block may be added. A call that an earlier turn left without a response does not stop it.
+
+    `known` are the hashes of our blocks.
+    """
     point = find_point(dialect, messages)
-    if point is not None or turn.began_at is None:
+    if point is not None:
         return point
+    if turn.began_at is None:
+        # The turn was started elsewhere: only the text of its user message is known.
+        index = find_user(dialect, messages, turn.loop.user_hash, functools.partial(strip_blocks, known_hashes=known))
+        return None if index is None else find_point(dialect, messages, turn_start=index)
     index = find_index(messages, turn.began_at)
     if index is None and turn.began_at.index < len(messages):
         # A host that rebuilds its list has another object there, which says the same.

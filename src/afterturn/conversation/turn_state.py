@@ -192,7 +192,7 @@ class SharedTurn:
 
 @dataclass(slots=True, eq=False)
 class LoopTurn:
-    """A turn as memory's loop sees it. Only code on that loop writes here; a host reads `recalled` and `left`.
+    """A turn as memory's loop sees it. Only that loop's code writes here; a host reads `recalled`, `left`, `user_hash`.
 
     `carried` is a recall that an earlier turn left for this one. `opening` is the list that the turn began with, until
     it is read. `compactions` counts those in this turn; `is_seen` says that the newest one was seen and not reported.

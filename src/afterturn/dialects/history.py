@@ -115,7 +115,7 @@ def find_exchange(dialect: Dialect, messages: Sequence[object], user_hash: str, 
 
     Text that an assistant wrote together with a call is included, because the user has read it. Calls are not.
     """
-    start = _find_user(dialect, messages, user_hash, strip)
+    start = find_user(dialect, messages, user_hash, strip)
     return Exchange((), ends_complete=False) if start is None else read_exchange(dialect, messages, start, strip)
 
 
@@ -148,7 +148,8 @@ def _users(dialect: Dialect, messages: Sequence[object]) -> Iterator[tuple[int, 
             yield at, element
 
 
-def _find_user(dialect: Dialect, messages: Sequence[object], user_hash: str, strip: Strip) -> int | None:
+def find_user(dialect: Dialect, messages: Sequence[object], user_hash: str, strip: Strip) -> int | None:
+    """The index of the last user message of that content hash."""
     for at, element in islice(_users(dialect, messages), _USERS_COMPARED):
         if content_hash(strip(element.text_of("user"))) == user_hash:
             return at
