@@ -142,6 +142,7 @@ This page is generated from the `--help` of each command by `make docs`.
   everything, `review run` failed, or you answered no. 2: invalid input, or a store that cannot be used; one line on
   stderr says what to do (with `--json`: `{"error": {"type": ..., "message": ...}}`). 70: a bug in afterturn. 130:
   Ctrl-C. 141: the reader of the output closed the pipe.
+- **Without the script.** `python -m afterturn` is the same command.
 - **Completion.** `afterturn completion bash` prints the script for bash, and likewise for zsh and fish. For bash, add
   `eval "$(afterturn completion bash)"` to `~/.bashrc`.
 """

@@ -71,9 +71,7 @@ def show_command(
 ) -> None:
     """Runs and prints a command, with the lines of its output that `pick` returns. DemoFailed if it fails."""
     typed = [*arguments, "--store", str(store), "--space", SPACE]
-    done = subprocess.run(
-        [sys.executable, "-m", "afterturn.hosts.cli", *typed], check=False, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-m", "afterturn", *typed], check=False, capture_output=True, text=True)
     screen.line(f"$ {command_name()} {' '.join(typed)}", "bold")
     if done.returncode:
         raise DemoFailed(f"Memory failed: {done.stderr.strip()}")

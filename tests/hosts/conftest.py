@@ -61,9 +61,7 @@ class CommandLine:
         known |= {"AFTERTURN_STORE": str(self.store), "AFTERTURN_SPACE": "user:ada", "TERM": "xterm-256color"}
         known |= settings.pop("environment", {})
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(
-            [sys.executable, "-m", "afterturn.hosts.cli", *arguments], env=known, **(pipes | settings)
-        )
+        return subprocess.Popen([sys.executable, "-m", "afterturn", *arguments], env=known, **(pipes | settings))
 
     def on_a_terminal(self, *arguments: str, keys: bytes = b"", **settings: Any) -> tuple[int, str]:
         """The exit code, and what a terminal showed while `keys` were typed."""

@@ -202,6 +202,6 @@ def test_a_full_disk_behind_stdout_is_one_line(cli: CommandLine) -> None:
 
 
 def test_closed_standard_streams_do_no_harm(cli: CommandLine) -> None:
-    script = f"{sys.executable} -m afterturn.hosts.cli --store {cli.store} --space user:ada add tea <&- >&- 2>&-"
+    script = f"{sys.executable} -m afterturn --store {cli.store} --space user:ada add tea <&- >&- 2>&-"
     assert subprocess.run(script, shell=True, check=False).returncode == 0
     assert "tea" in cli("list").out

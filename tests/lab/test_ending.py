@@ -24,7 +24,7 @@ def conversations(folder: Path) -> Path:
     return path
 
 
-BENCH, EVAL = ("lab.bench", "recall", "--size", "20000"), ("afterturn.hosts.cli", "eval", "--alone")
+BENCH, EVAL = ("lab.bench", "recall", "--size", "20000"), ("afterturn", "eval", "--alone")
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def test_the_worker_command_does_the_jobs_of_others(path: Path) -> None:
     """C8: `afterturn worker --once` does what is there and ends."""
     with blocking.open(path, NO_EMBEDDER, background=False) as memory:
         memory.space("user:ada").add("Ada likes green tea")
-    command = [sys.executable, "-m", "afterturn.hosts.cli", "worker", "--once", "--store", str(path)]
+    command = [sys.executable, "-m", "afterturn", "worker", "--once", "--store", str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     with blocking.open(path, NO_EMBEDDER, background=False) as memory:
         jobs = memory.stats()["jobs"]

@@ -1,5 +1,0 @@
-"""`python -m afterturn.hosts.cli` is `afterturn`."""
-
-from afterturn.hosts.cli import main
-
-main()
