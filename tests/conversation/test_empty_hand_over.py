@@ -30,19 +30,22 @@ class Watched(list[dict[str, Any]]):
         return super().__iter__()
 
 
-async def test_a_step_with_nothing_to_hand_over_looks_at_nothing_but_where_blocks_stand(
+async def test_a_step_with_nothing_to_hand_over_looks_only_at_blocks_and_at_what_is_new(
     memory: afterturn.Memory,
 ) -> None:
-    """R2, H6: one glance a block at each step, however long the list is."""
+    """R2, R1, H6: some glances at each block and one at each new element, however long the list is."""
     await memory.space("user:ada").add("Ada's cat is called Miso")
-    messages = Watched([user("Hello"), assistant("Hello."), user("What is my cat called?")])
-    async with memory.conversation("c", user="ada").turn(messages) as turn:
-        assert await turn.inject(messages) is not None
-        messages.extend([call("one"), answer("one")])
-        messages.looks = 0
-        assert await turn.inject(messages) is None
-        assert messages.looks == 1
-        turn.abort()
+    looks = []
+    for length in (1, 300):
+        messages = Watched([user("Hello"), assistant("Hello.")] * length + [user("What is my cat called?")])
+        async with memory.conversation(f"c{length}", user="ada").turn(messages) as turn:
+            assert await turn.inject(messages) is not None
+            messages.extend([call("one"), answer("one")])
+            messages.looks = 0
+            assert await turn.inject(messages) is None
+            looks.append(messages.looks)
+            turn.abort()
+    assert looks == [8, 8]
 
 
 async def test_a_list_that_is_not_read_yet_is_not_looked_at_by_a_host_in_a_hurry(memory: afterturn.Memory) -> None:

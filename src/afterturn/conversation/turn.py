@@ -326,7 +326,7 @@ class TurnVerbs:
 
     def _notice(self, turn: HostTurn, messages: Sequence[object]) -> None:
         """Looks for what is new in the list of a host that shows it: something that the user said, a compaction."""
-        if not turn.scope.is_hidden and messages:
+        if not turn.scope.is_hidden:
             self._notice_user(turn, messages)
         if turn.shared.is_intact(messages):
             return
@@ -336,11 +336,18 @@ class TurnVerbs:
 
     def _notice_user(self, turn: HostTurn, messages: Sequence[object]) -> None:
         """A user's message that was appended in the middle of the turn, and not reported, is an interjection."""
+        last = len(messages) - 1
+        if last < 0 or (turn.followed is not None and turn.followed.index == last):
+            return
         start = _find_unread(turn, messages)
-        turn.followed = BlockPosition(len(messages) - 1, messages[-1])
-        added = [messages[at] for at in range(len(messages) if start is None else start, len(messages))]
-        # A look at one field: most steps add only calls and responses.
-        spoken = [message for message in added if field(message, "role") in ("user", None)]
+        turn.followed = BlockPosition(last, messages[last])
+        if start is None:
+            return
+        added = [messages[at] for at in range(start, last + 1)]
+        # A look at one field: most steps add only calls and responses, and a block of ours.
+        ours = {id(position.element) for position in turn.shared.positions.values()}
+        others = [message for message in added if id(message) not in ours]
+        spoken = [message for message in others if field(message, "role") in ("user", None)]
         dialect = _detect(turn, messages) if spoken else None
         if dialect is None:
             return
