@@ -95,7 +95,8 @@ def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
 def find_lessons_in(text: str, answer: str, *, by_rules: bool = True) -> list[Lesson]:
     """The lessons of one user message. `answer` is the assistant's message before it.
 
-    Without `by_rules` only statements are looked for. A sentence in which a rule finds something has no statement.
+    Without `by_rules` only statements are looked for. In a sentence in which a rule finds something, only a preference
+    is looked for beside it.
     """
     sentences = own_sentences(text)
     introduced = find_introduction(sentences) if by_rules and may_introduce(text) else None
@@ -104,11 +105,17 @@ def find_lessons_in(text: str, answer: str, *, by_rules: bool = True) -> list[Le
     for at, sentence in enumerate(sentences):
         after_task = any(map(is_task, sentences[:at]))
         explicit = list(_find_in_sentence(replace(sentence, after_task=after_task), answer)) if by_rules else []
-        found += explicit or ([stated[at]] if at in stated else [])
+        found += explicit
+        if at in stated and not any(explicit if stated[at].kind != PREFERENCE else _preferences(explicit)):
+            found.append(stated[at])
     found = [lesson for lesson in found if not _contains_secret(lesson)]
     if is_order(sentences):
         found = [lesson for lesson in found if lesson.kind != NAME]
     return [] if len(found) > LESSONS_MAX else found
+
+
+def _preferences(lessons: Sequence[Lesson]) -> list[Lesson]:
+    return [lesson for lesson in lessons if lesson.kind == PREFERENCE]
 
 
 def _find_in_sentence(sentence: Sentence, answer: str) -> Iterator[Lesson]:

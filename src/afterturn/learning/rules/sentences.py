@@ -110,7 +110,7 @@ def _own(lines: list[str], last: int) -> Iterator[str]:
 
 
 def _is_anothers(line: str, *, has_more: bool) -> bool:
-    if _QUOTE.match(line) or _STAMPED.match(line) or _FOREIGN.search(line):
+    if _QUOTE.match(line) or (has_more and _STAMPED.match(line)) or _FOREIGN.search(line):
         return True
     if _ASKS.match(line):
         return False
@@ -181,7 +181,7 @@ _QUOTED = re.compile(
 _END = re.compile(
     r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bSt)(?<!\bvs)(?<!\be\.g)(?<!\bi\.e)"
     # A German date: "am 5. November".
-    r"(?!(?<=\d)\.\s+(?:jan|feb|märz|apr|mai|juni|juli|aug|sept|okt|nov|dez|uhr))(?:[.!?…]+(?=\s|$)|[。？！]+)",
+    r"(?!(?<=\d)\.\s+(?:jan|feb|märz|apr|mai|juni|juli|aug|sept|okt|nov|dez|uhr|bis|und|klasse|stock|etage|lehrjahr|semester))(?:[.!?…]+(?=\s|$)|[。？！]+)",
     re.IGNORECASE,
 )
 

@@ -18,10 +18,10 @@ from afterturn.text import terms
 from afterturn.types import Target
 
 STATEMENT_CHARACTERS_MAX = 240
-_WORDS_MIN = 3
+_WORDS_MIN = 2
 _SUBJECT_WORDS_MAX = 5
 # A value stands close to its verb: "the gate is 82", not "the readers are builders who know clause 18".
-_VALUE_WORDS_MAX = 6
+_VALUE_WORDS_MAX = 8
 _CONTRAST_WORDS_MAX = 4
 
 _PART = re.compile(
@@ -33,14 +33,22 @@ _PART = re.compile(
 )
 _AND = re.compile(r"\s(?:and|then|und|et|y|e|en)\s")
 _NUMBER = re.compile(r"\d")
+_ING = re.compile(r"\w+ing\b")
+# The user's name is for the rules: with an order, it is the name to call out.
+_CALLED = re.compile(r"(?<!\w)name(?!\w)")
 _CODE = re.compile(
     r"""(?<![\w@.-])(?!and/or|he/she)(?:[a-z][\w-]*/[a-z][\w./-]*|[a-z]\w+[._][a-z]\w+(?!@)|[a-z]+-\d\w*)|\ufffc""",
     re.VERBOSE | re.IGNORECASE,
 )
 _NAME = re.compile(
     r"""(?<=[\w'’.]\s)(?!I\b)[^\W\d_a-zß-öø-ÿ][^\W\d_]+
-    |(?<!\w)(?:madame|monsieur|frau|herr|mr|mrs|ms|dr|prof|señora?|signora?|senhora?|dona|mevrouw|meneer)\.?\s\w""",
+    """,
     re.VERBOSE,
+)
+_TITLE = re.compile(
+    r"""(?<!\w)(?:madame|monsieur|frau|herr|mr|mrs|ms|dr|prof|professor|docteure?|doctora?|dokter|doutora?|dottor|
+    dottoressa|señora?|signora?|senhora?|dona|mevrouw|meneer)\.?\s\w""",
+    re.VERBOSE | re.IGNORECASE,
 )
 # Where every noun has a capital, only the word after these is likely to be a name.
 _PLACE = re.compile(r"(?<!\w)(?:in|bei|nach|als|namens)\s[A-ZÄÖÜ]\w+")
@@ -100,7 +108,9 @@ def _find_statement(sentences: Sequence[Sentence], at: int, language: WordLists)
     if not kept:
         return None
     is_whole = kept[-1].end == len(sentence.plain)
-    kind = PREFERENCE if language.pattern("preferring").search(sentence.plain.lower(), kept[0].start) else FACT
+    prefers = language.pattern("preferring").search(sentence.plain.lower(), kept[0].start)
+    compares = prefers is not None and language.pattern("than").search(sentence.plain.lower(), prefers.end())
+    kind = PREFERENCE if compares else FACT
     text = f"{trim(sentence.text[kept[0].start : kept[-1].end])}{_full_stop(sentence) if is_whole else ''}"
     following = sentences[at + 1] if is_whole and at + 1 < len(sentences) else None
     if following is not None and language.pattern("life").search(text.lower()) and _is_detail(following, language):
@@ -192,6 +202,8 @@ def _find_rule(sentences: Sequence[Sentence], at: int, language: WordLists) -> L
     if must is None or any(map(is_task, sentences[:at])) or language.pattern("unsure").search(plain):
         return None
     subject = plain[: must.start()].strip()
+    if language.pattern("my").search(subject):
+        return None
     if (
         not _PROJECT.search(subject)
         or _AND.search(subject)
@@ -200,7 +212,7 @@ def _find_rule(sentences: Sequence[Sentence], at: int, language: WordLists) -> L
     ):
         return None
     text = trim(sentence.text[start:])
-    is_fit = len(text.split()) > _WORDS_MIN and len(text) <= STATEMENT_CHARACTERS_MAX
+    is_fit = len(text.split()) > 3 and len(text) <= STATEMENT_CHARACTERS_MAX
     return Lesson(text, Target.ENVIRONMENT, RULE, 0, is_quote=True) if is_fit else None
 
 
@@ -241,11 +253,13 @@ def _states_in_japanese(plain: str) -> bool:
     rest = plain[topic.end() :] if topic else plain
     if JAPANESE.changes.search(rest):
         return topic is not None or JAPANESE.value.search(plain) is not None
+    if JAPANESE.recurs.search(plain) and JAPANESE.value.search(plain):
+        return True
     if topic is None:
         return False
     # Only は and も surely follow a topic, so the other marks need more than a number.
     is_topic = topic.group().endswith(("は", "も"))
-    return bool(JAPANESE.traits.search(rest) or (is_topic and JAPANESE.value.search(rest)))
+    return bool(JAPANESE.traits.search(plain) or (is_topic and JAPANESE.value.search(rest)))
 
 
 def _split(sentence: Sentence, language: WordLists) -> Iterator[_Part]:
@@ -307,22 +321,26 @@ def _states_about_self(text: str, after: str, language: WordLists) -> bool:
         lasts = since is not None and (
             _is_dated(rest[since.start() :], language) or of("soon").search(rest) is not None
         )
-        if _has_trait_early(rest, language) or lasts:
+        if _has_trait_early(rest, language) or (lasts and not _ING.match(rest)):
             return True
     if (found := of("preferring").search(plain)) is not None:
-        # "I prefer the morning flight" is a choice for the task at hand; "window seats to aisle seats" is not.
+        # "I prefer the morning flight" is a choice for the task at hand; "window seats to aisle seats" is not. English
+        # preferences without a comparison are for the rules.
         rest = plain[found.end() :].strip()
-        return not of("common").match(rest) or of("than").search(f"{rest}{after}".lower()) is not None
+        is_plain = not of("common").match(rest) and language.code != "en"
+        return is_plain or of("than").search(f"{rest}{after}".lower()) is not None
     found = of("doing").search(plain)
     if found:
         rest = f"{text[found.start() :]}{after}"
-        names = ("contrast", "always", "soon", "life")
+        names = ("contrast", "always", "since", "soon", "life")
         return _is_definite(rest, language) or any(of(name).search(rest.lower()) for name in names)
     found = of("having").search(plain)
     if found:
         rest = text[found.end() :]
         has_person = of("people").search(rest.lower()) is not None
-        return (has_person and _is_definite(f"{rest}{after}", language)) or _has_trait_early(rest.lower(), language)
+        recurs = _is_dated(rest.lower(), language) and of("always").search(rest.lower()) is not None
+        knows = has_person and (_is_definite(f"{rest}{after}", language) or of("numbers").search(rest.lower()))
+        return bool(knows) or recurs or _has_trait_early(rest.lower(), language)
     return False
 
 
@@ -338,7 +356,10 @@ def _states_about_person(text: str, after: str, language: WordLists) -> bool:
     name = None if language.has_capital_nouns else _NAME.match(text, found.end() + 1)
     if name is not None and text[name.end() :].strip():
         return True
-    if of("verb").search(plain, found.end()) is None:
+    verb = of("verb").search(plain, found.end())
+    if verb is not None and of("lasts").fullmatch(verb.group()):
+        return True
+    if verb is None and not (found.start() == 0 and len(plain.split()) > 3):
         return False
     # "Her mum is doing fine, she's called Margaret".
     rest = f"{text[found.start() :]}{after if of('pronouns').match(after.lower().lstrip(' ,')) else ''}"
@@ -359,11 +380,15 @@ def _states_about_thing(text: str, after: str, language: WordLists) -> bool:
         return True
     value = _NUMBER.search(rest) or _CODE.search(rest)
     name = None if language.has_capital_nouns else _NAME.search(text, verb.start())
+    is_theirs = of("my").search(subject) is not None
+    is_named = name is not None and name.start() <= verb.end() + 1 and not _CALLED.search(subject)
+    if is_theirs and (is_named if of("be").fullmatch(verb.group()) else value):
+        return True
     if _is_contrasted(f"{text[verb.end() :]}{after}", language):
         return True
     if not any(of(kind).search(subject) for kind in ("things", "measures", "amount", "people")):
         return False
-    return value is not None or (name is not None and of("my").search(subject) is not None)
+    return value is not None or (name is not None and is_theirs)
 
 
 def _is_contrasted(rest: str, language: WordLists) -> bool:
@@ -385,7 +410,9 @@ def _is_definite(text: str, language: WordLists) -> bool:
     """Whether it has a number, a day, a trait, a name or a path."""
     plain = text.lower()
     of = language.pattern
-    if _NUMBER.search(plain) or _CODE.search(plain) or of("traits").search(plain) or _is_dated(plain, language):
+    if _NUMBER.search(plain) or _CODE.search(plain) or _TITLE.search(plain):
+        return True
+    if of("traits").search(plain) or _is_dated(plain, language):
         return True
     if language.has_capital_nouns:
         return _PLACE.search(text) is not None

@@ -79,7 +79,7 @@ class WordLists:
             "person": re.compile(rf"(?<![\w'])(?:{person}|^(?:(?:{the})\s+)?(?:{people})(?=\s+(?:{verb})\s))"),
             "is_person": re.compile(rf"\s(?:{of['be']})\s+(?:{my})\s+(?:[\w-]+\s+){{0,2}}?(?:{people})(?!\w|'t)"),
             "named": re.compile(rf"\s+(?!(?:{no_name})(?!\w))[^\W\d_]+\s+(?:{verb})(?!\w)"),
-            "measured": re.compile(rf"{theirs}(?:'s)?\s+(?:\w+\s+){{0,2}}\d"),
+            "measured": re.compile(rf"{theirs}(?:'s)?\s+(?:\w+\s+){{0,3}}\d"),
             "amount": re.compile(rf"(?<![\w'])(?:(?:{my})\s.*|(?!(?:{the})\s)[\w'-]+\s+)(?:{amounts})(?!\w)"),
             "points_back": re.compile(rf"(?:{of['pronouns']})(?:(?<=['’]s)|(?<=['’]re)|\s+(?:{verb})(?!\w))"),
             "first": re.compile(rf"(?<![\w'])(?:{i}|{of['am']})(?!\w)"),
@@ -94,8 +94,9 @@ class Japanese:
 
     topic: re.Pattern[str] = re.compile(r"^(?:(?!これ|それ|あれ|ここ|どれ)[^、。]{1,16}?)(?:は|が|も|、)(?!が)")
     value: re.Pattern[str] = re.compile(
-        r"\d|[月火水木金土日]曜|さん(?:$|[、。だで])|課長|部長|社長|先生|医師|[ァ-ヶー]{3,}"
+        r"\d|[月火水木金土日]曜|さん(?:$|[、。だで])|課長|部長|社長|先生|医師|[ァ-ヶー]{2,}|来[月週年]|先[月週]|昨年|今年"
     )
+    recurs: re.Pattern[str] = re.compile(r"毎[週日朝晩月年]")
     traits: re.Pattern[str] = re.compile(
         r"アレルギー|食べられない|食べない|飲まない|飲めない|苦手|が?嫌い|が?好き|住んで|勤めて|働いて|という(?:名前|んだけど)|っていうんだけど"
     )
