@@ -154,6 +154,7 @@ class Talk:
             return
         is_told = self._happens(0.5) or not self._habits.is_shown
         self._note("compacts in a turn" + (" and says so" if is_told else ""))
+        self._waited = 0.0
         if self._habits.is_shown:
             messages = self._transcript.messages
             own = [at for at, message in enumerate(messages) if not is_block(message)]
@@ -179,7 +180,7 @@ class Talk:
         return turn.block_now() == ""
 
     def _check_grace(self, began: float) -> None:
-        """R7: a host waits for its grace once per user message, and no longer."""
+        """R7: a host waits for its grace once per user message and once per compaction, and no longer."""
         self._waited += self._world.monotonic() - began
         if self._waited > self._habits.grace + _EPSILON:
             raise PromiseBroken(f"R7: the host waited {self._waited:.4f} s, its grace is {self._habits.grace} s")

@@ -91,7 +91,7 @@ def _tell_nothing(self: Prefetcher, *values: object, **named: object) -> None:
     """Nothing is told of how it ended."""
 
 
-async def _dawdle(self: Turn, *values: object) -> None:
+async def _dawdle(self: Turn, *values: object, **named: object) -> None:
     await asyncio.sleep(0.3)
 
 
@@ -113,7 +113,7 @@ def _forget_nothing(self: Tombstones, *values: object, **named: object) -> bool:
     [
         (Recorder, "_record", _refuse, "C4"),
         (Prefetcher, "_finish", _tell_nothing, "R5"),
-        (Turn, "_wait", _dawdle, "R7"),
+        (Turn, "inject", _dawdle, "R7"),
         (ReviewJobs, "_report", _report_twice, "V4"),
         (Tombstones, "cover", _forget_nothing, "M2"),
     ],

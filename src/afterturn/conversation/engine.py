@@ -367,6 +367,7 @@ class ConversationEngine:
         self._own(turn.loop)
         dialect = find_dialect([], scope.dialect)
         assert dialect is not None
+        await self._log.wait_cleared()
         reading = await self._read(turn.loop, dialect, [])
         self._take_in(turn.loop, reading)
         turn.loop.forgets_before = reading.forgets
@@ -443,6 +444,7 @@ class ConversationEngine:
         prefetch = turn.shared.first
         try:
             with self._prefetcher.late_after_timeout(prefetch):
+                await self._log.wait_cleared()
                 reading = await self._read(turn, dialect, messages, turn_id=turn.id, late_seconds=LATE_SECONDS)
         except AfterturnError as error:
             self._open_unread(turn, error)
@@ -509,8 +511,10 @@ class ConversationEngine:
         turn_id: str = "",
         late_seconds: float = 0.0,
     ) -> TurnReading:
-        """Reads on a reader's thread: a long list takes a while, and other conversations share this loop."""
-        await self._log.wait_cleared()
+        """Reads on a reader's thread: a long list takes a while, and other conversations share this loop.
+
+        Does not wait until compactions that this process knows of are stored: blocks that it knows are read as such.
+        """
         scope, config = turn.scope, self.config
         carried = tuple(hit for run in turn.carried.runs for hit in run.hits) if turn.carried else None
         shown = ShownMessages(
@@ -580,6 +584,7 @@ class ConversationEngine:
         if turn.opening is None or turn.dialect is None or not self._services.has_store:
             return ""
         try:
+            await self._log.wait_cleared()
             self._take_in(turn, await self._read(turn, turn.dialect, turn.opening))
         except AfterturnError as error:
             return type(error).__name__
@@ -810,6 +815,7 @@ class ConversationEngine:
         nowhere = SharedTurn("", scope, self._new_prefetch(RecallCause.MESSAGE, "", epoch=0), 0.0)
         dialect = find_dialect([], scope.dialect)
         assert dialect is not None
+        await self._log.wait_cleared()
         return (await self._read(LoopTurn(nowhere), dialect, [])).ledger
 
     def drop_recalls(self, space: str) -> None:
