@@ -169,6 +169,11 @@ def test_words_that_are_not_meant_teach_nothing(said: str):
         "Souviens-toi que mon mot de passe est hunter2.",
         "Retiens que la clé d’API commence par abc123.",
         "Recuerda que mi contraseña empieza por hunter2.",
+        "Ricorda che la mia password è hunter2.",
+        "Minha senha é hunter2.",
+        "Mijn wachtwoord is hunter2.",
+        "パスワードはhunter2です。",
+        "Our garage code is 4711, not 4712",
     ],
 )
 def test_no_secret_is_learned(said: str):

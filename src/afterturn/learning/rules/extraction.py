@@ -106,16 +106,13 @@ def find_lessons_in(text: str, answer: str, *, by_rules: bool = True) -> list[Le
         after_task = any(map(is_task, sentences[:at]))
         explicit = list(_find_in_sentence(replace(sentence, after_task=after_task), answer)) if by_rules else []
         found += explicit
-        if at in stated and not any(explicit if stated[at].kind != PREFERENCE else _preferences(explicit)):
+        kinds = {lesson.kind for lesson in explicit}
+        if at in stated and (not kinds or stated[at].kind == PREFERENCE not in kinds):
             found.append(stated[at])
     found = [lesson for lesson in found if not _contains_secret(lesson)]
     if is_order(sentences):
         found = [lesson for lesson in found if lesson.kind != NAME]
     return [] if len(found) > LESSONS_MAX else found
-
-
-def _preferences(lessons: Sequence[Lesson]) -> list[Lesson]:
-    return [lesson for lesson in lessons if lesson.kind == PREFERENCE]
 
 
 def _find_in_sentence(sentence: Sentence, answer: str) -> Iterator[Lesson]:
@@ -191,14 +188,16 @@ _ENGLISH = r"""\bpass[\s-]?(?:word|phrase|code|wd)\b|\b(?:pwd|pw|passwd)\b
     |\b(?:user's|their|our|my|the|card|card's|door|phone|sim|bank|alarm)\spin\b
     |\b(?:api|secret|access|private|deploy|ssh|encryption|signing|licen[cs]e|master|recovery)[\s-](?:\w+\s)?key\b
     |\b(?:api|access|auth|authentication|bearer|refresh|secret|session)[\s-]token\b
-    |\bclient\ssecret\b|\b(?:seed|recovery|secret)\sphrase\b|\bcredentials\s(?:are|for)\b|\b(?:access|security)\scode\b"""
+    |\bclient\ssecret\b|\b(?:seed|recovery|secret)\sphrase\b|\bcredentials\s(?:are|for)\b
+    |\b(?:access|security|door|gate|alarm|safe|garage|entry)\scode\b"""
 _OTHERS = r"""\b(?:passwort|kennwort|passphrase|geheimzahl|zugangsdaten|zugangscode)\b
     |\b(?:api|zugangs|zugriffs|geheim|lizenz)[\s-]?schlüssel|\b(?:geheim|privat)e[nr]?\sschlüssel
     |\bmot\sde\spasse\b|\bphrase\s(?:secrète|de\spasse)|\bcode\s(?:pin|secret|d'accès)
     |\bclé\s(?:d'api|api|de\sl'api|secrète|privée|d'accès)
     |\bcontrase[ñn]a\b|\bfrase\s(?:secreta|de\scontraseña)|\bcódigo\s(?:pin|secreto|de\sacceso)
     |\b(?:mi|nuestra|la)\sclave\b|\bclave\s(?:secreta|privada|api|de\s(?:acceso|api|la\sapi))
-    |\b(?:mein\w*|die|der|le|mon|el|mi)\spin\b"""
+    |\b(?:mein\w*|die|der|le|mon|el|mi|mio|meu|mijn)\spin\b
+    |\b(?:senha|palavra-passe|wachtwoord|pincode|parola\sd'ordine|codice\s(?:segreto|pin))\b|パスワード|暗証番号|合言葉"""
 _SECRET = rf"(?:{_ENGLISH}|{_OTHERS}){_HARMLESS}"
 
 _MENTIONED = pattern(_SECRET)

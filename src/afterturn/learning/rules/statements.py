@@ -60,8 +60,16 @@ _THIS = re.compile(
 # Words of a task at hand: what is wrong with a program is not a lasting fact.
 _TASK = re.compile(
     r"""(?<!\w)(?:bugs?|errors?|crash\w*|fail(?:s|ed|ing)|exceptions?|parsed|class|method|function|variable|loop|nodes|
-    dom|current)(?!\w)""",
+    dom|current|character|characters|protagonist)(?!\w)""",
     re.VERBOSE,
+)
+# A message about a text may contain it.
+_SOURCE = re.compile(
+    r"""(?<!\w)(?:(?:this|following|below|attached|forwarded|diese[rn]?|folgende[rn]?|angehängte[rn]?|cet?|cette|este|esta|
+    questo|questa|dit|deze)\s(?:e-?mails?|messages?|letter|texts?|review|post|article|paragraph|sentence|draft|story|cv|
+    bio|nachricht|brief|artikel|absatz|satz|lettre|texte|avis|phrase|correo|mensaje|carta|texto|testo|messaggio|bericht|
+    tekst|mensagem))(?!\w)""",
+    re.IGNORECASE | re.VERBOSE,
 )
 _PROJECT = re.compile(
     r"""(?<!\w)(?:repo|repository|branch(?:es)?|deploys?|deployments?|releases?|tests?|ci|api|database|db|commits?|
@@ -87,7 +95,7 @@ def find_statements(sentences: Sequence[Sentence]) -> dict[int, Lesson]:
     if KANA.search(text):
         return dict(_find_japanese(sentences))
     found: dict[int, Lesson] = {}
-    language = find_language(text)
+    language = None if _SOURCE.search(text) else find_language(text)
     for at, sentence in enumerate(sentences) if language is not None else ():
         assert language is not None
         plain = sentence.plain.lower()
@@ -202,14 +210,8 @@ def _find_rule(sentences: Sequence[Sentence], at: int, language: WordLists) -> L
     if must is None or any(map(is_task, sentences[:at])) or language.pattern("unsure").search(plain):
         return None
     subject = plain[: must.start()].strip()
-    if language.pattern("my").search(subject):
-        return None
-    if (
-        not _PROJECT.search(subject)
-        or _AND.search(subject)
-        or not _is_subject(subject, language)
-        or _THIS.search(plain)
-    ):
+    is_project = _PROJECT.search(subject) and _is_subject(subject, language)
+    if not is_project or language.pattern("my").search(subject) or _AND.search(subject) or _THIS.search(plain):
         return None
     text = trim(sentence.text[start:])
     is_fit = len(text.split()) > 3 and len(text) <= STATEMENT_CHARACTERS_MAX
@@ -253,7 +255,7 @@ def _states_in_japanese(plain: str) -> bool:
     rest = plain[topic.end() :] if topic else plain
     if JAPANESE.changes.search(rest):
         return topic is not None or JAPANESE.value.search(plain) is not None
-    if JAPANESE.recurs.search(plain) and JAPANESE.value.search(plain):
+    if JAPANESE.recurs.search(plain):
         return True
     if topic is None:
         return False
@@ -301,7 +303,9 @@ def _is_barred(plain: str, language: WordLists) -> bool:
 
 def _states(text: str, after: str, language: WordLists) -> bool:
     plain = text.lower()
-    if language.pattern("deictic").search(plain) or _THIS.search(plain) or _TASK.search(plain):
+    if language.pattern("deictic").search(plain) or language.pattern("subordinate").match(plain):
+        return False
+    if _THIS.search(plain) or _TASK.search(plain):
         return False
     return (
         _states_about_self(text, after, language)
@@ -317,11 +321,9 @@ def _states_about_self(text: str, after: str, language: WordLists) -> bool:
     found = of("being").match(plain)
     if found:
         rest = plain[found.end() :]
-        since = of("since").search(rest)
-        lasts = since is not None and (
-            _is_dated(rest[since.start() :], language) or of("soon").search(rest) is not None
-        )
-        if _has_trait_early(rest, language) or (lasts and not _ING.match(rest)):
+        is_timed = _is_dated(rest, language) or of("soon").search(rest)
+        lasts = of("since").search(rest) and is_timed and not _ING.match(rest)
+        if _has_trait_early(rest, language) or lasts:
             return True
     if (found := of("preferring").search(plain)) is not None:
         # "I prefer the morning flight" is a choice for the task at hand; "window seats to aisle seats" is not. English
@@ -359,10 +361,12 @@ def _states_about_person(text: str, after: str, language: WordLists) -> bool:
     verb = of("verb").search(plain, found.end())
     if verb is not None and of("lasts").fullmatch(verb.group()):
         return True
-    if verb is None and not (found.start() == 0 and len(plain.split()) > 3):
+    if verb is None and not (found.start() == 0 and len(plain[found.end() :].split()) > 2):
         return False
     # "Her mum is doing fine, she's called Margaret".
     rest = f"{text[found.start() :]}{after if of('pronouns').match(after.lower().lstrip(' ,')) else ''}"
+    if of("soon").search(rest.lower()):
+        return True
     return _is_definite(rest, language) or of("named").match(plain, found.end()) is not None
 
 

@@ -92,11 +92,13 @@ class Japanese:
     """Japanese has no spaces, so its lists are patterns. `topic`: a subject with its particle. `value`: numbers, days,
     people. `traits` and `changes` need a topic or a value. `barred`: questions, requests, guesses, plans, hearsay."""
 
-    topic: re.Pattern[str] = re.compile(r"^(?:(?!これ|それ|あれ|ここ|どれ)[^、。]{1,16}?)(?:は|が|も|、)(?!が)")
+    topic: re.Pattern[str] = re.compile(
+        r"^(?:(?!これ|それ|あれ|ここ|どれ|(?:店|会場|会費|場所|時間|値段|集合)は)[^、。]{1,16}?)(?:は|が|も|、)(?!が)"
+    )
     value: re.Pattern[str] = re.compile(
         r"\d|[月火水木金土日]曜|さん(?:$|[、。だで])|課長|部長|社長|先生|医師|[ァ-ヶー]{2,}|来[月週年]|先[月週]|昨年|今年"
     )
-    recurs: re.Pattern[str] = re.compile(r"毎[週日朝晩月年]")
+    recurs: re.Pattern[str] = re.compile(r"毎[週日朝晩月年].*[月火水木金土日]曜|毎[週日朝晩月年].*に行")
     traits: re.Pattern[str] = re.compile(
         r"アレルギー|食べられない|食べない|飲まない|飲めない|苦手|が?嫌い|が?好き|住んで|勤めて|働いて|という(?:名前|んだけど)|っていうんだけど"
     )
