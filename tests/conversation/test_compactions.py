@@ -1,7 +1,7 @@
 """Compactions, told and seen: what was shown before may come again, and one fresh query finds it (H7)."""
 
 import threading
-from typing import Literal
+from typing import Literal, cast
 
 import pytest
 from controlled_store import HERBS, Stage, caught_up, learn, learn_herbs, letters, settled
@@ -159,30 +159,32 @@ def test_the_blocking_facade_brings_the_block_at_once_too(stage: Stage, history:
     assert stage.count("compacted") == 3
 
 
-async def test_after_a_compaction_of_ours_the_very_next_point_brings_the_block(stage: Stage) -> None:
+@formats
+async def test_after_a_compaction_of_ours_the_very_next_point_brings_the_block(stage: Stage, form: Format) -> None:
     """H7, K1: `compact` reports itself; the list that it returns is not taken for another compaction."""
     names = ("overall_goal", "key_knowledge", "file_system_state", "recent_actions", "current_plan")
     text = f"<state_snapshot>{''.join(f'<{name}>Soup.</{name}>' for name in names)}</state_snapshot>"
     async with stage.open(model=ScriptedModel(text), **THREE) as memory:
         await learn_herbs(memory, stage.clock)
-        conversation = memory.conversation("c", user="ada")
-        messages: list[Message] = []
-        first = await _shown(conversation, messages, SOUP)
-        messages.append(user(f"{SOUP} More?"))
+        conversation = memory.conversation("c", user="ada", dialect=form.name)
+        messages: Listed = [form.user(SOUP)]
+        async with conversation.turn(messages) as turn:
+            first = letters(await turn.inject(messages))
+            messages.append(form.assistant("Herbs."))
+        messages.append(form.user(f"{SOUP} More?"))
         async with conversation.turn(messages) as turn:
             second = letters(await turn.inject(messages))
             for step in range(30):
-                messages += [call(f"c{step}"), answer(f"c{step}", "a long result " * 40)]
+                ids = [f"{step}-{'long-' * 60}"]
+                messages += [*form.calls(ids), *form.answers(ids)]
             done = await conversation.compact(messages, limit_tokens=4_000)
-            messages = list(done.messages)
+            messages = cast(Listed, list(done.messages))
             after = letters(await turn.inject(messages))
             turn.abort()
         await caught_up(memory)
     assert done.changed
-    assert (first, second) == ("ABC", "DEF")
-    assert after == "ABC"
-    assert stage.count("compacted") == 1
-    assert stage.count("recall_started", cause="compaction") == 1
+    assert (first, second, after) == ("ABC", "DEF", "ABC")
+    assert stage.count("compacted") == stage.count("recall_started", cause="compaction") == 1
 
 
 async def test_a_compaction_that_is_reported_after_it_was_seen_is_one(stage: Stage) -> None:
