@@ -130,6 +130,9 @@ class Talk:
             return
         if self._habits.kind is Kind.REBUILDING and self._process.is_open:
             self._rebuild()
+            if self._transcript.has_erased:
+                # A block with something forgotten in it cannot be put back: that counts as a compaction.
+                self._waited = 0.0
         watch, began, limit = ListCheck(self.shown, self._habits.kind), self._world.monotonic(), self._habits.grace
         chance = self._random.random()
         if chance < 0.3:

@@ -4,10 +4,12 @@ import threading
 from dataclasses import replace
 
 from afterturn.conversation.delivery import Prefetch
-from afterturn.conversation.ledger import BlockPosition
+from afterturn.conversation.ledger import BlockPosition, end_anchor
 from afterturn.conversation.scope import make_scope
 from afterturn.conversation.turn_state import SharedTurn
 from afterturn.conversation.visible import VisibleBlocks
+from afterturn.dialects.detection import get_dialect
+from afterturn.recall.block import block_hash, render
 from afterturn.types import BlockRow, HandoverPoint, Phase, RecallCause
 
 BLOCK = BlockRow("hash", "t0", (), 4, 0.0, HandoverPoint.USER_MESSAGE, "anchor", "text")
@@ -58,3 +60,17 @@ def test_the_same_bytes_delivered_twice_are_unstored_until_the_second_delivery_i
     assert visible.unstored == {"hash"}
     visible.mark_stored(again)
     assert visible.unstored == frozenset()
+
+
+def test_a_block_that_is_both_expected_and_dropped_goes_back_once() -> None:
+    """H5, H6: a host rebuilds its list while a compaction that kept the block is examined."""
+    dialect, visible, turn = get_dialect("openai_chat"), VisibleBlocks(), shared_turn()
+    text = render((), now=0.0).text
+    messages: list[dict[str, object]] = [{"role": "user", "content": "Hello"}]
+    anchor = end_anchor(dialect, messages, (), None)
+    row = replace(BLOCK, hash=block_hash(text), text=text, anchor=anchor)
+    visible.hand_over([row])
+    turn.read_positions({row.hash: BlockPosition(1, object())}, (row,), None)
+    assert not visible.find_lost(turn, dialect, messages)
+    visible.restore(turn, dialect, messages)
+    assert [str(message["content"]) for message in messages] == ["Hello", text]

@@ -101,7 +101,7 @@ class VisibleBlocks:
             if turn.is_intact(messages):
                 return False
             known = self.copy()
-            hashes = [*turn.positions, *(row.hash for row in turn.dropped)]
+            hashes = dict.fromkeys([*turn.positions, *(row.hash for row in turn.dropped)])
             expected = visible_in_order(known[hash] for hash in hashes if hash in known and hash not in turn.reported)
             found = scan_blocks(dialect, messages, known)
             dropped, lost = find_missing(found, expected, known)
