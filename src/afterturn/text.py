@@ -204,16 +204,11 @@ def _piece_tokens(piece: str) -> int:
     if not piece.isascii():
         return _wide_tokens(piece)
     if piece.isalpha():
-        return -(-len(piece) // _chars_per_token(piece))
+        chars = _LONG_WORD_CHARS_PER_TOKEN if len(piece) > _WORD_CHARS_MAX else _LETTERS
+        return -(-len(piece) // (_CAPITALS if piece.isupper() else chars))
     if piece.isdigit():
         return -(-len(piece) // _DIGITS)
     return 1 if piece[0] in _BLANKS else -(-len(piece) // _PUNCTUATION)
-
-
-def _chars_per_token(word: str) -> int:
-    if word.isupper():
-        return _CAPITALS
-    return _LONG_WORD_CHARS_PER_TOKEN if len(word) > _WORD_CHARS_MAX else _LETTERS
 
 
 def _wide_tokens(piece: str) -> int:
