@@ -172,7 +172,7 @@ class BruteForce:
         path.unlink(missing_ok=True)
         self._path = path
         self._embedder = StaticEmbedder()
-        self._embedder.load()
+        self._embedder.load_gradually()
         self._connection = apsw.Connection(str(path))
         self._connection.execute("CREATE TABLE memory (id INTEGER PRIMARY KEY, text TEXT NOT NULL)")
         with self._connection:

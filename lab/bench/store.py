@@ -137,7 +137,7 @@ async def _importing(folder: Path, scale: Scale, progress: Progress) -> list[Fig
     idle: list[float] = []
     lags: list[float] = []
     embedder = StaticEmbedder()
-    embedder.load()
+    embedder.load_gradually()
     for at in range(scale.import_rounds + 1):
         progress(f"import: round {at} of {scale.import_rounds}")
         texts = sentences(scale.imported, seed=10 + at)

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,6 +15,7 @@ import afterturn
 from afterturn.embedders import service
 from afterturn.embedders.minilm import MiniLmEmbedder
 from afterturn.embedders.minilm_install import get_minilm
+from afterturn.testing.hashing import HashingEmbedder
 
 WITHIN = 20.0
 SPACE = "user:ada"
@@ -167,3 +168,41 @@ def test_the_port_is_kept_by_all_of_them():
     all_of_them = (StaticEmbedder(), MiniLmEmbedder(Path("nowhere")), HttpEmbedder("http://127.0.0.1:9/v1", "small"))
     assert [isinstance(one, Batching) for one in all_of_them] == [False, True, True]
     assert [isinstance(one, Closable) for one in all_of_them] == [False, False, True]
+
+
+class Gradually(HashingEmbedder):
+    """Pauses once while it loads, as soon as the test allows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started, self.goes_on, self.resumed = threading.Event(), threading.Event(), threading.Event()
+
+    def load_gradually(self, pause: Callable[[], object]) -> None:
+        self.started.set()
+        assert self.goes_on.wait(WITHIN)
+        pause()
+        self.resumed.set()
+
+
+async def test_loading_stops_while_a_turn_waits_for_its_block(path, monkeypatch):
+    """R2: a thread that works beside a recall takes Python's lock again and again, and the block comes too late."""
+    monkeypatch.setattr(service, "BLOCK_WITHIN", WITHIN)
+    embedder, turn_started = Gradually(), threading.Event()
+
+    def note(event: afterturn.Event) -> None:
+        if event.name == "turn_started":
+            turn_started.set()
+
+    async with afterturn.open(path, on_event=note, components=afterturn.Components(embedder=embedder)) as memory:
+        await memory.space(SPACE).add("Ada likes green tea")
+        loading = asyncio.create_task(memory.ready(within=WITHIN))
+        assert await asyncio.to_thread(embedder.started.wait, WITHIN)
+        messages = [{"role": "user", "content": "Which tea does Ada like?"}]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            assert await asyncio.to_thread(turn_started.wait, WITHIN)
+            embedder.goes_on.set()
+            assert not await asyncio.to_thread(embedder.resumed.wait, 0.1)
+            assert await turn.inject(messages, within=WITHIN)
+            assert await asyncio.to_thread(embedder.resumed.wait, WITHIN)
+            turn.abort()
+        assert await loading

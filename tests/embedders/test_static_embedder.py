@@ -132,7 +132,7 @@ def test_a_missing_wheel_says_what_to_install(monkeypatch):
     """The message names the package."""
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(EmbedderUnavailable, match="wordllama"):
-        StaticEmbedder().load()
+        StaticEmbedder().load_gradually()
     with pytest.raises(EmbedderUnavailable, match="pip install"):
         _ = StaticEmbedder().identity
 

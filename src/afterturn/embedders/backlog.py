@@ -7,16 +7,12 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from afterturn.errors import EmbedderUnavailable
 from afterturn.ports import Aside, Embedder, Separable, Store, Unit
 from afterturn.runtime.once_future import is_set
 from afterturn.types import EmbedderIdentity, Job
-
-if TYPE_CHECKING:
-    pass
-
 
 logger = logging.getLogger("afterturn")
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import functools
 import hashlib
+import importlib
 import logging
 import os
 import threading
@@ -140,6 +141,8 @@ PAUSE_IN_TURN = 0.005
 WARM_UP_DELAY = 0.5
 # Between two steps of loading, so that a turn gets Python's lock.
 LOADING_PAUSE = 0.001
+# How long loading waits for a turn that waits for its block. Most have it sooner; some get none.
+BLOCK_WITHIN = 0.2
 # An import embeds its own entries. A job for the same space waits this long for it, then lets other jobs run.
 IMPORT_WITHIN = 1.0
 # A question whose vector takes longer is answered by words.
@@ -197,6 +200,9 @@ class EmbeddingService:
         self.index: IndexCache | None = None
         self._is_adopted = False
         self._is_closed = threading.Event()
+        # Cleared while a turn waits for its block.
+        self._is_quiet = threading.Event()
+        self._is_quiet.set()
         self._turns: weakref.WeakSet[object] = weakref.WeakSet()
         self._imports: weakref.WeakSet[ImportEmbedder] = weakref.WeakSet()
 
@@ -209,11 +215,14 @@ class EmbeddingService:
             return None
 
     def want(self) -> None:
-        """Loads the embedder now, instead of after WARM_UP_DELAY."""
+        """Loads the embedder now, instead of after WARM_UP_DELAY: no turn waits for its block."""
+        self._is_quiet.set()
         self._wanted.set()
 
     def begin_turn(self, turn: object) -> None:
-        """Slows background work down until `end_turn`, or until the host drops the turn."""
+        """Slows background work down until `end_turn`, or until the host drops the turn. Loading stops until it has its
+        block."""
+        self._is_quiet.clear()
         self._turns.add(turn)
 
     def end_turn(self, turn: object) -> None:
@@ -223,7 +232,7 @@ class EmbeddingService:
     async def import_index(self) -> None:
         """Imports numpy and the index. To be awaited before the first turn: importing numpy holds Python's lock for
         longer than the grace of a turn, and a process that forks meanwhile may hang in the child."""
-        await run_on(self._question_worker, _import_index)
+        await run_on(self._question_worker, lambda: importlib.import_module("afterturn.recall.index.cache"))
 
     async def warm_up(self, index_bytes_max: int, *, works: bool) -> bool:
         """Loads the embedder. Returns False when it cannot be loaded now; `tried` is set either way.
@@ -250,15 +259,20 @@ class EmbeddingService:
         from afterturn.recall.index.cache import IndexCache
 
         if isinstance(self._embedder, Gradual):
-            self._embedder.load_gradually(functools.partial(self._is_closed.wait, LOADING_PAUSE))
+            self._embedder.load_gradually(self._pause)
         embed_checked(self._embedder, ["warm"])
         return IndexCache(self._embedder.identity, index_bytes_max, word_table=self._word_table)
 
+    def _pause(self) -> bool:
+        """Between two steps of loading, on a worker's thread. Returns whether memory is closed."""
+        if not self._is_quiet.wait(BLOCK_WITHIN):
+            self._is_quiet.set()
+        return self._is_closed.wait(LOADING_PAUSE)
+
     async def load_word_table(self) -> None:
         """To be awaited after `warm_up`. If it cannot be loaded, recall continues without it."""
-        pause = functools.partial(self._is_closed.wait, LOADING_PAUSE)
         try:
-            await run_on(self._backlog_worker, lambda: self._word_table.load(pause))
+            await run_on(self._backlog_worker, lambda: self._word_table.load(self._pause))
         except EmbedderUnavailable as error:
             self.table_failure = str(error)
             logger.warning("recall continues without the word table: %s", error)
@@ -378,6 +392,7 @@ class EmbeddingService:
     def close(self) -> None:
         """Closes the embedder, if it can be closed."""
         self._is_closed.set()
+        self._is_quiet.set()
         if isinstance(self._embedder, Closable):
             self._embedder.close()
 
@@ -475,10 +490,6 @@ class EmbeddingService:
 
     def _packed(self, texts: Sequence[str]) -> list[bytes]:
         return [row.tobytes() for row in embed_checked(self._embedder, texts).astype("<f2")]
-
-
-def _import_index() -> None:
-    import afterturn.recall.index.cache  # noqa: F401
 
 
 def _disagreement(other: EmbedderIdentity, chosen: str) -> str:

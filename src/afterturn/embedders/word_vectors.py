@@ -104,8 +104,6 @@ class Vocabulary:
 
     def _split(self, piece: str) -> list[int]:
         """A character without a token is encoded by its bytes, and nothing is merged with those."""
-        if all(map(self._ids.__contains__, piece)):
-            return self._merge(list(piece))
         found: list[int] = []
         run: list[str] = []
         for character in piece:
@@ -215,12 +213,8 @@ class StaticEmbedder:
         """The Immediate port."""
         return True
 
-    def load(self) -> None:
-        """Opens the files, in some 10 ms. Raises EmbedderUnavailable if the wheel is missing or damaged."""
-        self._parts()
-
-    def load_gradually(self, pause: Callable[[], object]) -> None:
-        """The Gradual port."""
+    def load_gradually(self, pause: Callable[[], object] = _no_pause) -> None:
+        """The Gradual port: opens the files, in some 10 ms."""
         self._parts(pause)
 
     async def start_aside(self) -> Aside | None:
