@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES_MAX = 45
-DEPTH_MAX = 14
+FILES_MAX = 52
+DEPTH_MAX = 15
 
 
 def test_a_message_becomes_a_block_in_few_files_and_frames():

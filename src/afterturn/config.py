@@ -83,7 +83,10 @@ class Config:
     )
     recall_entries_max: int = _key(16, "entries", "How many entries a block may contain; 0 recalls nothing.", least=0)
     recall_score_min: float = _key(
-        0.5, "score 0 to 1", "If the best match has a lower score, nothing is recalled.", least=0
+        0.25, "chance 0 to 1", "If the best match has a lower chance of helping, nothing is recalled.", least=0
+    )
+    search_score_min: float = _key(
+        0.5, "score 0 to 1", "If the best match of a direct search has a lower score, nothing is found.", least=0
     )
     cues_max: int = _key(4, "cues", "How many cues a host may give in one turn.", least=0)
     refined: bool = _key(False, "", "Lets a model select from what was found, with one model call per user message.")
@@ -258,6 +261,7 @@ class Settings(TypedDict, total=False):
     recall_timeout: float
     recall_entries_max: int
     recall_score_min: float
+    search_score_min: float
     cues_max: int
     refined: bool
     model: str | None

@@ -282,7 +282,8 @@ class Hit:
     """One entry that a search found, with its scores. `lexical` and `similarity` are between 0 and 1.
 
     `similarity` is None without vectors. `terms` are the terms of the query that the entry contains, in their indexed
-    form.
+    form. `partner` is the other message of a record's exchange: the answer to it, or the message that it answers.
+    `is_earlier` means that a newer hit says what holds now. In a block, `answer` is shown in the same line.
     """
 
     entry: Entry
@@ -291,6 +292,9 @@ class Hit:
     lexical: float
     similarity: float | None
     terms: tuple[str, ...]
+    partner: Entry | None = None
+    is_earlier: bool = False
+    answer: Entry | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,13 +302,14 @@ class SearchResults:
     """The result of a search, best hits first.
 
     `query` is the text that was searched for, without secrets. `missing` names what was not available: a lane,
-    "vectors" or "store". `correlation` is the id of this search in events.
+    "vectors" or "store". `correlation` is the id of this search in events. `weights` are those of the query's terms.
     """
 
     query: str
     hits: tuple[Hit, ...]
     missing: tuple[str, ...] = ()
     correlation: str = ""
+    weights: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
 
 
 class Verb(StrEnum):
@@ -580,10 +585,11 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A hit that was chosen for a block, with the text that is shown. Where it was cut, it has an ellipsis."""
+    """A hit that was chosen for a block, with the texts that are shown. Where they were cut, they have an ellipsis."""
 
     hit: Hit
     text: str
+    answer: str = ""
 
 
 class ReadMetadata(dict[str, Any]):
@@ -754,7 +760,10 @@ class NoRecallReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One entry that a recall considered, by reference. `decision` is None if nothing was decided about it."""
+    """One entry that a recall considered, by reference. `decision` is None if nothing was decided about it.
+
+    `answer` is the reference of the answer that was shown with it.
+    """
 
     ref: str
     space: str
@@ -763,6 +772,8 @@ class Candidate:
     lexical: float
     similarity: float | None
     decision: Decision | None = None
+    is_earlier: bool = False
+    answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

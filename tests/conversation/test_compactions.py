@@ -141,7 +141,7 @@ async def test_in_the_middle_of_a_turn_the_very_next_point_brings_the_block(
 @pytest.mark.parametrize("history", ["shown", "hidden"])
 def test_the_blocking_facade_brings_the_block_at_once_too(stage: Stage, history: Literal["shown", "hidden"]) -> None:
     """H7: after every compaction; a host that hides its list says only that there was one."""
-    settings = {"embedder": "none", "grace": 5.0, **THREE}
+    settings = {"embedder": "none", "grace": 5.0, "recall_score_min": 0.03, **THREE}
     with blocking.open(stage.path, settings, on_event=stage.told) as memory:
         for herb in reversed(HERBS):
             memory.space("user:ada").add(f"{herb} goes into the soup")

@@ -315,23 +315,21 @@ async def test_a_tools_output_is_out_of_reach(memory: afterturn.Memory) -> None:
 
 async def test_a_record_is_left_out_for_the_memory_that_rests_on_it(memory: afterturn.Memory) -> None:
     """L10: a memory that says as much excludes the records it rests on."""
-    record, known = await _learned(memory, "By the way, the cat is called Miso", "Ada's cat is called Miso")
+    said = "Please remember this for later when I ask you: the cat is called Miso"
+    record, known = await _learned(memory, said, "Ada's cat is called Miso")
     await spoken(memory, [])
     found = await why(memory, record)
     assert (found.why, found.by) == ("restated", known)
 
 
 async def test_a_record_is_not_left_out_for_what_was_learned_from_a_part_of_it(open_memory: OpenMemory) -> None:
-    """L10: it comes itself, and where it does not, that has another reason."""
-    async with open_memory(recall_entries_max=1) as memory:
+    """L10: it comes itself, and then the part does not."""
+    async with open_memory(recall_entries_max=1, rules=False) as memory:
         said = "Call me Max. My cat Miso sleeps on the red sofa in the kitchen."
         record, known = await _learned(memory, said, "Call the user Max")
         await spoken(memory, [], "Where does my cat Miso sleep?", conversation="first")
-        await spoken(memory, [], "Which Max do you call Max?", conversation="second")
         first = [await why(memory, one, conversation="first") for one in (record, known)]
-        second = [await why(memory, one, conversation="second") for one in (record, known)]
-    assert [one.why for one in first] == ["shown", "floor"]
-    assert [one.why for one in second] == ["budget", "shown"]
+    assert [one.why for one in first] == ["shown", "restated"]
 
 
 async def _learned(memory: afterturn.Memory, said: str, statement: str) -> tuple[str, str]:
@@ -353,14 +351,14 @@ async def test_no_word_in_common(memory: afterturn.Memory) -> None:
 
 async def test_more_was_found_than_is_weighed(stage: Stage) -> None:
     """L3: only the best are weighed at all."""
-    async with stage.open(recall_entries_max=8) as memory:
+    async with stage.open(recall_entries_max=8, recall_score_min=0.0) as memory:
         said = "sleeps on the red velvet sofa in the kitchen"
-        await learn(memory, stage.clock, [f"Cat number {number} {said}" for number in range(40)])
+        await learn(memory, stage.clock, [f"Cat number {number} {said}" for number in range(80)])
         await spoken(memory, [], f"Which cat {said}?")
         left_out = _only((await looked_at(memory)).recalls).left_out
     assert {one.why for one in left_out} == {"budget", "rank"}
-    assert sum(one.why is Decision.RANK for one in left_out) == 8
-    assert "only the best 32 are scored" in left_out[-1].reason
+    assert sum(one.why is Decision.RANK for one in left_out) == 16
+    assert "only the best 64 are scored" in left_out[-1].reason
 
 
 # What is not to be told.
@@ -406,7 +404,7 @@ async def test_what_was_forgotten_is_not_told_of(memory: afterturn.Memory) -> No
     """M2: neither among what came nor among what did not."""
     ada = memory.space("user:ada")
     gone = await remembered(memory, "Ada's cat is called Miso")
-    await remembered(memory, "Ada's cat eats salmon")
+    await remembered(memory, "Ada's other cat is called Tofu")
     await spoken(memory, [])
     await ada.forget(memory=gone)
     traced = await looked_at(memory)

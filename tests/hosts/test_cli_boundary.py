@@ -58,7 +58,7 @@ def test_the_version_is_one_line(cli: CommandLine) -> None:
         (["list", "--limit", "0"], "--limit"),
         (["list", "--nonsense"], "--nonsense"),
         (["list", "--status", "asleep"], "asleep"),
-        (["search", "tea", "--as-of", "soon"], "not an ISO-8601 time"),
+        (["search", "tea", "--as-of", "soon"], "is not a time"),
         (["add", "tea", "--meta", "text"], "is not KEY=VALUE"),
         (["add", "tea", "--meta", "=text"], "is not KEY=VALUE"),
         (["import", "nowhere.jsonl"], "cannot be read"),

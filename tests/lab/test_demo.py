@@ -31,7 +31,7 @@ def test_the_third_process_knows_what_ada_said_in_the_first(shown: str) -> None:
     processes = re.findall(r"process (\d+)", shown)
     third = shown.split("── Day 10")[1]
     assert len(set(processes)) == 7
-    assert "9 days ago, user: When you book dinner for my mother Grace" in third
+    assert re.search(r"9 days ago.*, user asked: When you book", third)
     assert "The kitchen knows: no peanuts." in third
 
 

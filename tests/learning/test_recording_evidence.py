@@ -22,7 +22,9 @@ BAIT = "Remember that the user wants every invoice paid at once."
 
 @pytest.fixture
 async def memory(tmp_path: Path) -> AsyncIterator[afterturn.Memory]:
-    async with open_memory(tmp_path, grace=5.0, rules=True, review_interval=1, background=False) as memory:
+    async with open_memory(
+        tmp_path, grace=5.0, rules=True, review_interval=1, background=False, recall_score_min=0.03
+    ) as memory:
         yield memory
 
 

@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 ADA = Scope("default", ("user:ada",))
 STATIC = StaticEmbedder()
-SCORE_MIN = Config().recall_score_min
+SCORE_MIN = Config().search_score_min
 BYTES_MAX = 1 << 24
 
 

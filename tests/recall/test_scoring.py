@@ -134,13 +134,13 @@ def test_a_question_of_more_words_never_needs_more(documents, one, other):
 
 def test_likeness_alone_reaches_the_floor_only_when_it_is_great():
     """L5: what merely sounds alike is not recalled, be it the user's own newest word."""
-    floor, newest = Config().recall_score_min, prior(0.0, 1.0, 0.0)
+    floor, newest = Config().search_score_min, prior(0.0, 1.0, 0.0)
     assert scored(0.0, 0.35, place=newest) < floor < scored(0.0, 1.0, place=newest)
 
 
 def test_a_whole_question_found_in_an_entry_reaches_the_floor():
     """L5: however old, and by words alone."""
-    assert scored(saturated(1.0, 8.0), 0.3, place=prior(0.0, 1.0, float(RECENT))) > Config().recall_score_min
+    assert scored(saturated(1.0, 8.0), 0.3, place=prior(0.0, 1.0, float(RECENT))) > Config().search_score_min
 
 
 @given(flags, flags, ages)

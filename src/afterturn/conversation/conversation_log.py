@@ -18,7 +18,7 @@ from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.turn_state import LoopTurn
 from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError
 from afterturn.ports import Unit
-from afterturn.recall.scoring import above_floor
+from afterturn.recall.relevance import worth_showing
 from afterturn.types import (
     BlockRow,
     Candidate,
@@ -314,7 +314,17 @@ def recall_row(run: PhaseRun, config: Config, delivered: Delivered | None) -> Re
 
 def _candidates(hits: Iterable[Hit]) -> tuple[Candidate, ...]:
     return tuple(
-        Candidate(hit.entry.ref, hit.entry.space, hit.lane, hit.score, hit.lexical, hit.similarity) for hit in hits
+        Candidate(
+            ref=hit.entry.ref,
+            space=hit.entry.space,
+            lane=hit.lane,
+            score=hit.score,
+            lexical=hit.lexical,
+            similarity=hit.similarity,
+            is_earlier=hit.is_earlier,
+            answer=hit.answer.ref if hit.answer is not None else None,
+        )
+        for hit in hits
     )
 
 
@@ -331,7 +341,7 @@ def _decided(
 ) -> tuple[Candidate, ...]:
     answer = run.prefetch.answer
     found = answer.found.hits if answer is not None else ()
-    worthy = frozenset(hit.entry.ref for hit in above_floor(found, config.recall_score_min))
+    worthy = frozenset(hit.entry.ref for hit in worth_showing(found, config.recall_score_min))
     decisions = [
         _offered_decision(run, hit, delivered) if at < len(run.hits) else _left_out_decision(run, hit, worthy)
         for at, hit in enumerate(weighed)

@@ -598,7 +598,7 @@ class ConversationEngine:
                 "handed_over",
                 turn=turn.id,
                 point=last.point,
-                memories=len(ready.block.refs),
+                memories=ready.block.lines,
                 bytes=last.size_bytes,
                 tokens=ready.block.tokens,
             )

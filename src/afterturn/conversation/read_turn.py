@@ -19,10 +19,12 @@ from afterturn.errors import NotFound
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.guard.secrets import RedactedHashes, hashes, redact_within, scanner, unnamed
 from afterturn.ports import Unit
-from afterturn.recall.block import CHOICES_MAX, FRAME, Block, Budget, bullet, choose, render, strip_blocks, varied
+from afterturn.recall.block import CHOICES_MAX, FRAME, Block, Budget, bullet, choose, render, strip_blocks
+from afterturn.recall.broad_questions import read_broad_question
 from afterturn.recall.duplicates import collapse, contradicting
-from afterturn.recall.query import RecallRequest, is_learned_from_seen, needs_recall
-from afterturn.recall.scoring import above_floor
+from afterturn.recall.profile import profile_hits
+from afterturn.recall.query import RecallRequest, is_follow_up, is_learned_from_seen, needs_recall
+from afterturn.recall.relevance import is_told_by, judge, lines_of, worth_showing
 from afterturn.recall.search import search
 from afterturn.text import terms
 from afterturn.types import (
@@ -42,10 +44,14 @@ if TYPE_CHECKING:
     from afterturn.recall.index.cache import IndexCache
 
 # More candidates than a block holds, so that the budget can choose among the lanes, and a trace can show the rest.
-CANDIDATES = 4
+CANDIDATES = 8
 CANDIDATES_MIN = 32
 # A user who pastes a log asks about its beginning, at best; more of it finds nothing better.
 QUESTION_CHARS_MAX = 4_000
+# How many lines of the profile answer a broad question.
+PROFILE_LINES = 12
+# A follow-up needs the subject of the message before it, not all of a page that was pasted.
+PREVIOUS_CHARS_MAX = 400
 
 
 # Reading the host's messages.
@@ -116,7 +122,9 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
     stored = unit.conversations.known_blocks(scope.key)
     newer = {row.hash: _merge_row(row, shown.blocks.get(row.hash)) for row in stored if row.hash not in shown.unstored}
     blocks = {**shown.blocks, **newer}
-    user = find_latest_user(shown.dialect, shown.messages, functools.partial(strip_blocks, known_hashes=blocks))
+    strip = functools.partial(strip_blocks, known_hashes=blocks)
+    user = find_latest_user(shown.dialect, shown.messages, strip)
+    previous = find_latest_user(shown.dialect, shown.messages[: user[0]], strip) if user else None
     seen = _read_visible(unit, shown, scope, blocks, hashes(scanning=config.scanning))
     ledger = seen.ledger
     carried, hits = _read_carried(unit, shown, scope, ledger)
@@ -126,7 +134,9 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
         forgets=unit.conversations.forgets(scope.tenant, scope.writes),
         user=user,
         ledger=ledger,
-        question=make_question(user[1], scope, asked, config) if user else None,
+        question=make_question(user[1], scope, asked, config, previous=previous[1] if previous else "")
+        if user
+        else None,
         indexes=seen.indexes,
         dropped=seen.dropped,
         lost=seen.lost,
@@ -202,15 +212,23 @@ def _is_fresh(entry: Entry | None, ledger: Ledger, now: float) -> bool:
 # Asking.
 
 
-def make_question(text: str, scope: ConversationScope, ledger: Ledger, config: Config) -> RecallRequest | None:
+def make_question(
+    text: str, scope: ConversationScope, ledger: Ledger, config: Config, *, previous: str = ""
+) -> RecallRequest | None:
     """The question for what a user said, or None if it is not worth a recall: blank, an acknowledgement, recall off.
 
-    Secrets are taken out here, because the text is embedded, stored and traced from now on.
+    A follow-up is asked together with the `previous` message of the user. Secrets are taken out here, because the text
+    is embedded, stored and traced from now on.
     """
     if _is_off(config):
         return None
-    asked = redact_within(text, QUESTION_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text
-    return make_request(asked, scope, ledger, config) if needs_recall(asked) else None
+    redacted = functools.partial(redact_within, scanner=scanner(scanning=config.scanning), mark=unnamed)
+    asked = redacted(text, QUESTION_CHARS_MAX).text
+    if not needs_recall(asked):
+        return None
+    if previous and is_follow_up(asked):
+        asked = f"{redacted(previous, PREVIOUS_CHARS_MAX).text}\n{asked}"
+    return make_request(asked, scope, ledger, config)
 
 
 def make_request(text: str, scope: ConversationScope, ledger: Ledger, config: Config) -> RecallRequest:
@@ -220,7 +238,6 @@ def make_request(text: str, scope: ConversationScope, ledger: Ledger, config: Co
         admitted=LaneQuery(scope.readable, 0.0, conversation=scope.id, owner=scope.owner),
         limit=candidates_max(config),
         score_min=0.0,
-        lane_min=Budget.of(config).lane_entries_min,
     )
     return exclude_visible(request, scope, ledger)
 
@@ -302,11 +319,11 @@ def answer_question(
 
     Exclusions apply inside the query, before any limit. With `earlier`, also finds what was forgotten since.
     """
-    answer = _select(search(unit, request, cache), config)
+    answer = _answer_broad(unit, request, config) or _select(unit, request, cache, config)
     if not answer.hits and not set(answer.found.missing) & set(Lane) and request.repeatable_refs:
         excluded = request.admitted.excluded_refs - request.repeatable_refs
         again = request._replace(admitted=request.admitted._replace(excluded_refs=excluded))
-        answer = replace(_select(search(unit, again, cache), config), exhausted=True)
+        answer = replace(_select(unit, again, cache, config), exhausted=True)
     forgotten = None
     if earlier is not None:
         recalled = (*waiting, *earlier.hits)
@@ -317,10 +334,25 @@ def answer_question(
     return replace(answer, forgotten=forgotten, withheld=screen.withheld), block
 
 
-def _select(found: SearchResults, config: Config) -> RecallAnswer:
-    hits, restated = collapse(above_floor(found.hits, config.recall_score_min))
-    offered = tuple(varied(hits, config.entry_bytes_max))
-    return RecallAnswer(found, offered, {item.hit.entry.ref: item.by_ref for item in restated})
+def _answer_broad(unit: Unit, request: RecallRequest, config: Config) -> RecallAnswer | None:
+    """Answers "what do you know about me?" from the profile. None for any other question, or with an empty profile."""
+    broad = read_broad_question(request.text)
+    if broad is None:
+        return None
+    hits = profile_hits(unit, request, broad, limit=min(PROFILE_LINES, config.recall_entries_max))
+    found = SearchResults(request.text, tuple(hits), correlation=request.correlation)
+    return RecallAnswer(found, found.hits, {}) if hits else None
+
+
+def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config: Config) -> RecallAnswer:
+    searched = search(unit, request, cache)
+    table = cache.word_table if cache is not None else None
+    judged = judge(request.text, searched.hits, now=request.now, weights=searched.weights, table=table)
+    found = replace(searched, hits=tuple(judged))
+    lines = worth_showing(lines_of(request.text, found.hits), config.recall_score_min)
+    hits, restated = collapse(lines)
+    left_out = {hit.entry.ref: line.entry.ref for line in lines for hit in found.hits if is_told_by(line, hit)}
+    return RecallAnswer(found, tuple(hits), left_out | {item.hit.entry.ref: item.by_ref for item in restated})
 
 
 def compose(
@@ -386,7 +418,10 @@ def load_hits(unit: Unit, scope: Scope, asked: Iterable[str], candidates: Sequen
         if entry is None:
             continue
         shared = tuple(sorted(wanted.intersection(terms(entry.text))))
-        hits.append(Hit(entry, candidate.lane, candidate.score, candidate.lexical, candidate.similarity, shared))
+        answer = _find_version(unit, scope, candidate.answer) if candidate.answer else None
+        scores = (candidate.score, candidate.lexical, candidate.similarity)
+        hit = Hit(entry, candidate.lane, *scores, shared, is_earlier=candidate.is_earlier, answer=answer)
+        hits.append(hit)
     return tuple(hits)
 
 

@@ -13,9 +13,10 @@ from afterturn.conversation.read_turn import compose, load_hits
 from afterturn.conversation.trace import find_turns
 from afterturn.errors import ConfigError
 from afterturn.ports import Unit
-from afterturn.recall.block import Block, varied
+from afterturn.recall.block import Block
 from afterturn.recall.duplicates import collapse
-from afterturn.recall.scoring import above_floor, best_first
+from afterturn.recall.relevance import worth_showing
+from afterturn.recall.scoring import best_first
 from afterturn.types import BlockRow, ConversationKey, Decision, Hit, Outcome, Phase, RecallRow, Scalar, Scope
 
 _OFFERED = (Decision.SHOWN, Decision.BUDGET)
@@ -149,8 +150,8 @@ def _hits(unit: Unit, key: ConversationKey, row: RecallRow, other: Config | None
         offered = [candidate for candidate in row.candidates if candidate.decision in _OFFERED]
         return list(load_hits(unit, scope, row.terms, offered))
     found = [one for one in row.candidates if one.decision not in (Decision.VISIBLE, Decision.STALE)]
-    worth = above_floor(best_first(load_hits(unit, scope, row.terms, found)), other.recall_score_min)
-    return varied(collapse(worth)[0], other.entry_bytes_max)
+    worth = worth_showing(best_first(load_hits(unit, scope, row.terms, found)), other.recall_score_min)
+    return collapse(worth)[0]
 
 
 def _why_other(block: BlockRow | None, again: Block | None) -> str:

@@ -486,7 +486,7 @@ class StandingCore:
             text=text,
             admitted=LaneQuery(scope.readable, services.clock.now(), conversation=scope.id, owner=scope.owner),
             limit=count,
-            score_min=config.recall_score_min,
+            score_min=config.search_score_min,
             correlation=services.ids.new(),
         )
         return await services.recall_client.ask(request, search)

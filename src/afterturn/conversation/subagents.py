@@ -140,7 +140,7 @@ class Subagents:
         config, now = self._services.config, self._services.clock.now()
         screen = OutputFilter(scanning=config.scanning)
         if answer is None:
-            answer = choose_hits(task, recalled, now=now, score_min=config.recall_score_min)
+            answer = choose_hits(task, recalled, now=now, score_min=config.search_score_min)
         bullets = key_facts(task, KeyFacts(answer, now, entry_bytes_max=config.entry_bytes_max, screen=screen))
         text = assemble(task, bullets, offered(remember=remember))
         size: dict[str, Scalar] = {"memories": len(bullets), "bytes": len(text.encode())}

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("afterturn")
 C = TypeVar("C")
 
+ASKED_FLOOR_SHARE = 0.2
 ENTRIES_MAX = 10
 QUERY_CHARS_MAX = 1_000
 # The longest statement as JSON, and then some.
@@ -107,6 +108,8 @@ class MemoryTools:
         self._config = replace(
             config,
             recall_entries_max=max(ENTRIES_MAX, config.recall_entries_max),
+            # The model asks for memory, so a small chance is enough.
+            recall_score_min=config.recall_score_min * ASKED_FLOOR_SHARE,
             visible_bytes_max=config.block_bytes_max,
         )
         self._scanner = scanner(scanning=config.scanning)

@@ -373,7 +373,7 @@ def open_subject(embedder: str | None = None) -> Iterator[Subject]:
     with ExitStack() as stack:
         path = stack.enter_context(scratch_folder("afterturn-eval-")) / "memory.db"
         memory = stack.enter_context(blocking.open(path, config, components=parts, on_event=faults.hear))
-        unfloored = stack.enter_context(blocking.open(path, replace(config, recall_score_min=0.0), components=parts))
+        unfloored = stack.enter_context(blocking.open(path, replace(config, search_score_min=0.0), components=parts))
         for opened in (memory, unfloored):
             if cached is not None and not opened.ready(within=PATIENCE):
                 raise ConfigError(f"The embedder {config.embedder!r} cannot be loaded. See `afterturn doctor`.")
@@ -599,7 +599,7 @@ class Examination:
 
     def miss(self, question: Question, delivered: float, answer: Answer) -> Miss:
         """Describes a miss of afterturn: the position of the evidence, and the content of the block."""
-        floor = self._subject.config.recall_score_min
+        floor = self._subject.config.search_score_min
         worth = {hit.entry.id for hit in above_floor(answer.hits, floor)}
         positions: dict[str, Position] = {}
         for hit in answer.hits:

@@ -15,7 +15,8 @@ from afterturn.ports import Unit
 from afterturn.recall.block import best_window
 from afterturn.recall.duplicates import can_replace, collapse
 from afterturn.recall.query import Query, is_learned_from_seen, lane_of, read_query, weigh_terms
-from afterturn.recall.scoring import FLOOR_SHARE, RECENT, ScoredRow
+from afterturn.recall.relevance import FLOOR_SHARE
+from afterturn.recall.scoring import RECENT, ScoredRow
 from afterturn.recall.store_search import CANDIDATES_MAX, TERMS_READ_MAX, LexicalScorer, Neighbours, indexed_entry
 from afterturn.text import is_acknowledgement, read_words, terms
 from afterturn.types import (

@@ -12,10 +12,16 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from afterturn.guard.output_filter import neutralise
+from afterturn.recall.query import COMMON_TERMS
+from afterturn.recall.utterance import UtteranceChances, read_utterance
 from afterturn.text import STOP_WORDS, estimate_tokens, terms, words
-from afterturn.types import Entry, Origin
+from afterturn.types import Entry, Kind, Origin
+
+if TYPE_CHECKING:
+    from afterturn.recall.word_table import TextWords, WordTable
 
 
 class EntryFeatures:
@@ -25,11 +31,21 @@ class EntryFeatures:
         self.text = text
         self.origin = origin
         self.voice = voice
+        self.table_words: TextWords | None = None
 
     @cached_property
     def terms(self) -> frozenset[str]:
         """Its index terms, each once."""
         return frozenset(terms(self.text))
+
+    @cached_property
+    def content_terms(self) -> frozenset[str]:
+        """Its index terms without those that are common in any conversation."""
+        return self.terms - COMMON_TERMS
+
+    @cached_property
+    def utterance(self) -> UtteranceChances:
+        return read_utterance(self.text)
 
     @cached_property
     def form(self) -> NormalForm | None:
@@ -54,6 +70,28 @@ def features_of(entry: Entry) -> EntryFeatures:
         found = EntryFeatures(entry.text, entry.origin, voice_of(entry))
         object.__setattr__(entry, "features", found)
     return found
+
+
+def words_of(entry: Entry | None, table: WordTable) -> TextWords | None:
+    """The words of an entry in the table, cached with its features."""
+    if entry is None:
+        return None
+    features = features_of(entry)
+    if features.table_words is None:
+        features.table_words = table.read(entry.text)
+    return features.table_words
+
+
+# The chance from which a message states something, whatever else it does.
+_STATES = 0.5
+
+
+def is_request(entry: Entry) -> bool:
+    """Whether a user's message only asks for something, or orders it. Such a message is not knowledge by itself."""
+    if entry.origin is not Origin.USER or entry.kind is not Kind.RECORD:
+        return False
+    said = features_of(entry).utterance
+    return max(said.asks, said.orders) > said.states < _STATES
 
 
 # The normal form of a statement, by which duplicates and contradictions are found. Word order, prepositions, tense,

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -18,7 +16,7 @@ from afterturn.errors import NotFound
 from afterturn.ports import Index, Unit
 from afterturn.recall.scoring import COMMON_WEIGHT, midpoint, worth
 from afterturn.text import is_acknowledgement, terms, words
-from afterturn.types import ANYTHING, Entry, Hit, IndexedEntry, Kind, Lane, LaneQuery, Origin, Scope
+from afterturn.types import ANYTHING, Entry, IndexedEntry, Kind, Lane, LaneQuery, Origin, Scope
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +30,7 @@ QueryVector: TypeAlias = "NDArray[np.float32] | Embed"
 
 
 class RecallRequest(NamedTuple):
-    """One question above the store. `limit` bounds all lanes together; the best `lane_min` of each are among them.
+    """One question above the store. `limit` bounds all lanes together.
 
     `admitted` says which entries may be found. Without a conversation there is no short-term lane: every record is
     episodic. `query_vector` leaves out the names of speakers; a function gets the text without them. `repeatable_refs`
@@ -43,7 +41,6 @@ class RecallRequest(NamedTuple):
     admitted: LaneQuery
     limit: int
     score_min: float
-    lane_min: int = 0
     query_vector: QueryVector | None = None
     lanes: tuple[Lane, ...] = tuple(Lane)
     correlation: str = ""
@@ -195,6 +192,30 @@ def needs_recall(text: str) -> bool:
     return bool(asked) and not _is_remark(text, asked)
 
 
+# Words for something that was said before. A message with one of them, or without a distinctive word of its own, is
+# asked together with the message before it. Words that are also articles or fillers ("das", "il y a") are left out.
+_REFERRING = frozenset(
+    """
+    it its that this they them their theirs he him his she her hers those these and
+    er ihn ihm ihr ihre ihren deren dort davon dazu damit dafür darüber darauf und
+    ça cela ceci elle ils elles lui leur leurs celui celle ceux et
+    eso esto ese esa él ella ellos ellas allí y
+    lui lei loro questo quello questa quella lì e
+    isso isto ele ela eles elas lá
+    dat dit hij zij hem haar hun daar en
+    """.split()
+)
+_REFERRING_RUN = re.compile("それ|あれ|これ|そこ|その|あの|彼|它|他|她|那|这|그것|거기")
+_OPENING = frozenset("and und et y e en".split())
+
+
+def is_follow_up(text: str) -> bool:
+    """Whether a message seems to depend on the one before it: it refers to something, or says little by itself."""
+    spoken = words(text)
+    refers = any(word in _REFERRING and (place == 0 or word not in _OPENING) for place, word in enumerate(spoken))
+    return refers or bool(_REFERRING_RUN.search(text)) or COMMON_TERMS.issuperset(terms(text))
+
+
 def _is_remark(text: str, asked: Collection[str]) -> bool:
     """Without content, and not a question except to the agent: "sounds good", "what do you mean?", "¿cómo estás?"."""
     # "LA" and "EST" are names in capital letters, not courtesies.
@@ -260,6 +281,15 @@ class Query:
     @cached_property
     def term_set(self) -> frozenset[str]:
         return frozenset(self.terms)
+
+    @cached_property
+    def weights(self) -> Mapping[str, float]:
+        """The weight of each term; of a term in several spaces, the largest."""
+        found: dict[str, float] = {}
+        for weights in self.spaces.values():
+            for term, weight in weights.by_term.items():
+                found[term] = max(weight, found.get(term, 0.0))
+        return found
 
     def names_speaker(self, speaker: str | None) -> bool:
         return bool(self.names and speaker and not self.names.isdisjoint(words(speaker)))
@@ -354,106 +384,3 @@ def _rarity(frequency: int, documents: int) -> float:
     rarity = math.log1p((documents + _UNSEEN_DOCUMENTS - frequency + 0.5) / (frequency + 0.5))
     # A word that nearly every entry contains distinguishes none, however few entries there are.
     return rarity * (1 - frequency / (documents + _FEW))
-
-
-# How much an entry of a named month gains: as much as by being the user's own message.
-_THEN = 0.3
-# A pasted page names many months and asks about none of them.
-_READ_CHARS_MAX = 2_000
-_NAMES = "january february march april may june july august september october november december".split()
-_SHORT = {name[:3]: number for number, name in enumerate(_NAMES, start=1)}
-# Every month in a text contains one of these; checking for them takes a microsecond.
-_HINTS = (*_SHORT, "-0", "-1")
-_LOOKED_BACK = 16
-
-
-class MonthRange(NamedTuple):
-    """`year` is None if the question names none: any year matches."""
-
-    year: int | None
-    month: int
-
-
-_NEVER: frozenset[MonthRange] = frozenset()
-
-
-def raise_named_months(hits: Iterable[Hit], question: str) -> list[Hit]:
-    """Raises the score of hits from a month that the question names. Keeps the order.
-
-    Scores stay between 0 and 1, and others lose nothing: something of May may have been said in June.
-    """
-    found = list(hits)
-    months = months_in(question) if found else _NEVER
-    if not months:
-        return found
-    return [replace(hit, score=_raised(hit.score)) if _is_in(hit.entry.occurred_at, months) else hit for hit in found]
-
-
-def months_in(text: str) -> frozenset[MonthRange]:
-    """Reads "in May", "on 7 October 2023", "March 3rd" and "2023-10-07". Only English names are known."""
-    read = text[:_READ_CHARS_MAX]
-    plain = read.lower()
-    if not any(hint in plain for hint in _HINTS):
-        return _NEVER
-    patterns = _patterns()
-    named = [
-        MonthRange(int(found["year"]) if found["year"] else None, _SHORT[found["name"][:3].lower()])
-        for found in patterns.named.finditer(read)
-        if found["day"] or found["date"] or found["year"] or _is_month(read, found, patterns)
-    ]
-    written = [MonthRange(int(found["year"]), int(found["month"])) for found in patterns.written.finditer(read)]
-    return frozenset(named + written)
-
-
-class _Patterns(NamedTuple):
-    """`after` and `beginning` are matched against the text before a name."""
-
-    named: re.Pattern[str]
-    written: re.Pattern[str]
-    after: re.Pattern[str]
-    beginning: re.Pattern[str]
-
-
-@cache
-def _patterns() -> _Patterns:
-    """Compiled when first needed: it takes longer than a whole recall."""
-    names = "|".join(f"{name[:3]}(?:{name[3:]})?" for name in _NAMES)
-    day = r"(?:st|nd|rd|th)?"
-    # ASCII only: "ſept" is not a month.
-    flags = re.IGNORECASE | re.ASCII
-    return _Patterns(
-        re.compile(
-            rf"(?:\b(?P<day>\d{{1,2}}){day}(?:\s+of)?\s+)?\b(?P<name>{names}|sept)\b\.?"
-            rf"(?:\s+(?P<date>\d{{1,2}}){day}\b)?(?:,?\s+(?:of\s+)?(?P<year>\d{{4}})\b)?",
-            flags,
-        ),
-        re.compile(r"\b(?P<year>\d{4})-(?P<month>0[1-9]|1[0-2])(?:-\d{2})?\b", flags),
-        re.compile(r"\b(?:in|of|since|during|until|till|by|last|this|early|late|mid)[\s-]+$", flags),
-        re.compile(r"(?:^|[.!?:;\n]\s*)[\"'(\s]*$"),
-    )
-
-
-def _is_month(text: str, found: re.Match[str], patterns: _Patterns) -> bool:
-    """Of a name without a number: in the middle of a sentence or after a word like "in", not "May I", "they march".
-
-    Short ones ("Jan", "Mar") are people.
-    """
-    name, before = found["name"], text[max(0, found.start("name") - _LOOKED_BACK) : found.start("name")]
-    if name.lower() not in _NAMES:
-        return False
-    if patterns.after.search(before) is not None:
-        return True
-    return name[0].isupper() and patterns.beginning.search(before) is None
-
-
-def _raised(score: float) -> float:
-    """Raises the odds, as `prior` does."""
-    return score * (1 + _THEN) / (1 + _THEN * score) if score > 0 else score
-
-
-def _is_in(occurred_at: float, months: frozenset[MonthRange]) -> bool:
-    try:
-        then = time.gmtime(occurred_at)
-    except (OSError, OverflowError, ValueError):
-        return False
-    return not months.isdisjoint((MonthRange(then.tm_year, then.tm_mon), MonthRange(None, then.tm_mon)))

@@ -60,6 +60,7 @@ class ScoredRow(NamedTuple):
     """An entry, by the store's key, and its score. `share` is how much of the question's weight it holds.
 
     `similarity` is None without a vector. `terms` are the question's terms that the entry contains, in their order.
+    `partner` is the key of the other message of its exchange, if that is known.
     """
 
     key: int
@@ -68,9 +69,10 @@ class ScoredRow(NamedTuple):
     share: float
     similarity: float | None
     terms: tuple[str, ...]
+    partner: int | None = None
 
-    def hit(self, entry: Entry) -> Hit:
-        return Hit(entry, self.lane, self.score, self.share, self.similarity, self.terms)
+    def hit(self, entry: Entry, partner: Entry | None = None) -> Hit:
+        return Hit(entry, self.lane, self.score, self.share, self.similarity, self.terms, partner)
 
 
 def context_weight(length: N) -> N:

@@ -21,7 +21,6 @@ from afterturn.recall.query import (
     Query,
     RecallRequest,
     choose_terms,
-    raise_named_months,
     read_query,
     weigh_terms,
     without_names,
@@ -85,14 +84,14 @@ def search(unit: Unit, request: RecallRequest, cache: IndexCache | None = None) 
     if cache is None or vector is None or not is_complete:
         missing.append(VECTORS)
     with _Tolerated("all lanes at once", request):
-        return _results(request, _find_hits(unit, request, query, cursors, lanes), missing)
+        return _results(request, _find_hits(unit, request, query, cursors, lanes), missing, query)
     hits: list[Hit] = []
     for lane in lanes:
         missing.append(lane.value)
         with _Tolerated(lane.value, request):
             hits += _find_hits(unit, request, query, cursors, (lane,))
             missing.remove(lane.value)
-    return _results(request, hits, missing)
+    return _results(request, hits, missing, query)
 
 
 class _Tolerated:
@@ -115,14 +114,14 @@ class _Tolerated:
 def _find_hits(
     unit: Unit, request: RecallRequest, query: Query, cursors: dict[str, SearchCursor], lanes: tuple[Lane, ...]
 ) -> list[Hit]:
-    """Of every space the best `limit` of all lanes together, and the best `lane_min` of each lane."""
-    limit, lane_min = request.limit, request.lane_min
+    """Of every space the best `limit` of all lanes together."""
+    limit = request.limit
     lane_query = request.admitted._replace(lane=lanes[0] if len(lanes) == 1 else None)
     hits: list[Hit] = []
     in_store: list[LaneQuery] = []
     for space, cursor in cursors.items():
         of_space = lane_query._replace(scope=Scope(request.scope.tenant, (space,)))
-        found, is_done = search_in_memory(cursor, of_space, lanes, limit=limit, lane_min=lane_min)
+        found, is_done = search_in_memory(cursor, of_space, lanes, limit=limit)
         hits += found
         if not is_done:
             in_store.append(of_space)
@@ -130,74 +129,50 @@ def _find_hits(
     if rest:
         in_store.append(lane_query._replace(scope=Scope(request.scope.tenant, rest)))
     for one in in_store:
-        hits += StoreSearch(unit, one, query).search(lanes, limit=limit, lane_min=lane_min)
+        hits += StoreSearch(unit, one, query).search(lanes, limit=limit)
     return hits
 
 
 def search_in_memory(
-    cursor: SearchCursor, lane_query: LaneQuery, lanes: Sequence[Lane], *, limit: int, lane_min: int
+    cursor: SearchCursor, lane_query: LaneQuery, lanes: Sequence[Lane], *, limit: int
 ) -> tuple[list[Hit], bool]:
-    """The best `limit` of all lanes and the best `lane_min` of each, and whether that is all of them.
+    """The best `limit` of all lanes, each with the other message of its exchange, and whether that is all of them.
 
     Reads page by page, so that entries which the query does not admit take no place of others. False when it admits
     few of the best: then the store has to search too.
     """
-    found: list[Hit] = []
+    conversation = None if lane_query.conversation is None else (lane_query.owner, lane_query.conversation)
+    rows: list[ScoredRow] = []
+    entries: dict[int, Entry] = {}
     seen: set[int] = set()
-    size, lane_size = limit, lane_min
+    size = limit
     seen_max = _RESOLVED_MAX + len(lane_query.excluded_refs) + len(lane_query.excluded_ids)
     seen_max += len(lane_query.visible_hashes)
-    while len(seen) < seen_max:
-        short = [lane for lane in lanes if lane_min and sum(hit.lane is lane for hit in found) < lane_min]
-        is_full = len(found) >= limit
-        if is_full and not short:
-            break
-        # A lane may have nothing more, which must not make us read all the others.
-        page = _next_page(cursor, lane_query, lanes, short, seen, 0 if is_full else size, lane_size)
+    while len(rows) < limit and len(seen) < seen_max:
+        page = [row for row in cursor.best_of(lanes, conversation, len(seen) + size) if row.key not in seen][:size]
         if not page:
             break
-        entries = cursor.entries(lane_query, [row.key for row in page])
+        entries |= cursor.entries(lane_query, [row.key for row in page])
         # An entry without a vector is found by its words or not at all, as in the store.
-        related = [row for row in page if row.key in entries and (row.share or row.similarity is not None)]
-        found += [row.hit(entries[row.key]) for row in related]
+        rows += [row for row in page if row.key in entries and (row.share or row.similarity is not None)]
         seen.update([row.key for row in page])
-        size = lane_size = min(_PAGE_MAX, size * _PAGE_GROWTH)
-    return found, len(found) >= limit or len(seen) < seen_max
+        size = min(_PAGE_MAX, size * _PAGE_GROWTH)
+    is_done = len(rows) >= limit or len(seen) < seen_max
+    rows = rows[:limit]
+    partners = [row.partner for row in rows if row.partner is not None and row.partner not in seen]
+    entries |= cursor.entries(lane_query, list(dict.fromkeys(partners)))
+    return [row.hit(entries[row.key], entries.get(row.partner) if row.partner else None) for row in rows], is_done
 
 
-def _next_page(
-    cursor: SearchCursor,
-    lane_query: LaneQuery,
-    lanes: Sequence[Lane],
-    short: Sequence[Lane],
-    seen: set[int],
-    size: int,
-    lane_size: int,
-) -> Sequence[ScoredRow]:
-    """The next `size` rows by score, and the next `lane_size` of each lane in `short`."""
-    conversation = None if lane_query.conversation is None else (lane_query.owner, lane_query.conversation)
-    best = cursor.best_of(lanes, conversation, len(seen) + size) if size else ()
-    rows = [row for row in best if row.key not in seen]
-    chosen = rows[:size]
-    for lane in short:
-        of_lane = [row for row in rows if row.lane is lane]
-        if len(of_lane) < lane_size:
-            further = cursor.best(lane, conversation, len(seen) + lane_size)
-            of_lane = [row for row in further if row.key not in seen]
-        chosen += of_lane[:lane_size]
-    return list({row.key: row for row in chosen}.values()) if short else chosen
-
-
-def _results(request: RecallRequest, hits: Iterable[Hit], missing: Sequence[str]) -> SearchResults:
-    ranked = replace_sources(best_first(raise_named_months(hits, request.text)))
-    kept = above_floor(ranked, request.score_min)
-    if len(kept) > request.limit:
-        # The best of each lane first, then the best of all.
-        sure = {hit.entry.ref for lane in Lane for hit in [hit for hit in kept if hit.lane is lane][: request.lane_min]}
-        others = [hit.entry.ref for hit in kept if hit.entry.ref not in sure]
-        chosen = sure.union(others[: max(0, request.limit - len(sure))])
-        kept = [hit for hit in kept if hit.entry.ref in chosen][: request.limit]
-    return SearchResults(request.text, tuple(kept), tuple(missing), request.correlation)
+def _results(
+    request: RecallRequest,
+    hits: Iterable[Hit],
+    missing: Sequence[str],
+    query: Query | None = None,
+) -> SearchResults:
+    kept = above_floor(replace_sources(best_first(hits)), request.score_min)[: request.limit]
+    weights = query.weights if query is not None else {}
+    return SearchResults(request.text, tuple(kept), tuple(missing), request.correlation, weights)
 
 
 def search_as_of(unit: Unit, request: RecallRequest, at: float) -> SearchResults:
@@ -225,9 +200,10 @@ def search_among(
         return SearchResults(request.text, (), correlation=request.correlation)
     by_key = dict(zip(itertools.count(0, -1), known, strict=False))
     entries = [indexed_entry(key, entry, terms(entry.text)) for key, entry in by_key.items()]
-    scorer = LexicalScorer(request.admitted, _query_as_of(asked, entries), _newer_as_of(by_key))
+    query = _query_as_of(asked, entries)
+    scorer = LexicalScorer(request.admitted, query, _newer_as_of(by_key))
     rows = scorer.score_all(entries, Neighbours(entries), check)
-    return _results(request, [row.hit(by_key[row.key]) for row in rows if row.share], [VECTORS])
+    return _results(request, [row.hit(by_key[row.key]) for row in rows if row.share], [VECTORS], query)
 
 
 def _newer_as_of(known: dict[int, Entry]) -> dict[int, int]:

@@ -58,13 +58,9 @@ class StoreSearch:
         self.lane_query = lane_query
         self.query = query
 
-    def search(self, lanes: Sequence[Lane], *, limit: int, lane_min: int) -> list[Hit]:
-        """The best `limit` of all lanes, and the best `lane_min` of each."""
-        rows = self._ranked(lanes)
-        best = rows[:limit]
-        for lane in lanes:
-            best += [row for row in rows if row.lane is lane][:lane_min]
-        chosen = {row.key: row for row in best}
+    def search(self, lanes: Sequence[Lane], *, limit: int) -> list[Hit]:
+        """The best `limit` of all lanes."""
+        chosen = {row.key: row for row in self._ranked(lanes)[:limit]}
         entries = self.unit.index.resolve(self._of_lanes(lanes), list(chosen))
         return [chosen[key].hit(entry) for key, entry in entries.items()]
 

@@ -80,6 +80,11 @@ def read_utterance(text: str) -> UtteranceChances:
     return UtteranceChances(states, asks, orders, min(chances[_SOCIAL] for chances in read), supposes, changes)
 
 
+def speaks_of_self(text: str) -> bool:
+    """Whether it has a word of the first person, such as "my" and "we"."""
+    return any(bits & _BITS["me"] for bits in _sentence_bits(text))
+
+
 def sentence_features(text: str) -> list[list[str]]:
     """Returns the names of each sentence's features, which the weights are trained on."""
     return [[FEATURES[bit.bit_length() - 1] for bit in _split_bits(bits)] for bits in _sentence_bits(text)]

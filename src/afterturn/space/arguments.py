@@ -74,7 +74,7 @@ def search_request(
         ),
         lanes=check_lanes(lanes),
         limit=check_limit(limit, LIMIT_MAX),
-        score_min=config.recall_score_min,
+        score_min=config.search_score_min,
         correlation=correlation,
     )
 

@@ -47,7 +47,7 @@ class Invocation:
         """Opens the store. Without `create`, a missing store is an error: a command that reads must not create a file.
 
         Without `vectors` the embedder is not loaded, which halves the time of a short command. `floor` overrides
-        `recall_score_min`.
+        `search_score_min`.
         """
         from afterturn import blocking
 
@@ -55,7 +55,7 @@ class Invocation:
         if not create and path is not None and not _is_there(path):
             raise StoreUnavailable(f"There is no store at {path}. `afterturn add` creates one; --store names another.")
         chosen = config if vectors else replace(config, embedder="none")
-        chosen = chosen if floor is None else replace(chosen, recall_score_min=floor)
+        chosen = chosen if floor is None else replace(chosen, search_score_min=floor)
         with blocking.open(path, chosen, background=background) as memory:
             yield memory
 

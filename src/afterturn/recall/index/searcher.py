@@ -403,7 +403,16 @@ class SearchCursor:
         keys = snapshot.columns.keys.take(rows).tolist()
         lanes = self._lanes(rows, codes) if lane is None else [lane] * len(keys)
         values = (row_scores.scores.tolist(), row_scores.shares.tolist(), self._similarities(rows, row_scores))
-        return map(ScoredRow, keys, lanes, *values, self._scoring.found_terms(row_scores))
+        return map(ScoredRow, keys, lanes, *values, self._scoring.found_terms(row_scores), self._partners(rows))
+
+    def _partners(self, rows: Rows) -> list[int | None]:
+        """The key of the answer after a user's message, and of the user's message before an answer."""
+        snapshot = self._snapshot
+        is_own = snapshot.columns.is_own.take(rows) > 0
+        others = np.where(is_own, snapshot.after.take(rows), snapshot.before.take(rows))
+        is_pair = (snapshot.columns.is_own.take(others) > 0) != is_own
+        keys = snapshot.columns.keys.take(others).tolist()
+        return [key if paired else None for key, paired in zip(keys, is_pair.tolist(), strict=True)]
 
     def _order(self, rows: Rows, scores: Floats, count: int) -> Rows:
         """The positions of the best, best first; for equal scores the newer."""

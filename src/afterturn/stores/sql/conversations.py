@@ -236,8 +236,8 @@ def _encoded(row: RecallRow | CarriedRow, columns: Sequence[str]) -> str:
 
 def _candidates(rows: list[list[Any]]) -> tuple[Candidate, ...]:
     return tuple(
-        Candidate(ref, space, Lane(lane), score, lexical, similarity, Decision(decision) if decision else None)
-        for ref, space, lane, score, lexical, similarity, decision in rows
+        Candidate(ref, space, Lane(lane), score, lexical, similarity, Decision(decision) if decision else None, *rest)
+        for ref, space, lane, score, lexical, similarity, decision, *rest in rows
     )
 
 

@@ -51,7 +51,7 @@ _WAIT = 5.0
 @click.option(
     "--floor",
     type=click.FloatRange(0, 1),
-    help="Show nothing if the best score is lower; 0 shows everything. Default: the setting `recall_score_min`.",
+    help="Show nothing if the best score is lower; 0 shows everything. Default: the setting `search_score_min`.",
 )
 @range_options
 @click.option("--exclude", metavar="ID", multiple=True, help="Leave this memory out; repeatable.")
@@ -84,7 +84,7 @@ def search(
             filter=as_filter(options, since=since, until=until),
             exclude=[check_id(id) for id in options["exclude"]],
         )
-    floor = invocation.config().recall_score_min if options["floor"] is None else options["floor"]
+    floor = invocation.config().search_score_min if options["floor"] is None else options["floor"]
     found = replace(ranked, hits=tuple(above_floor(ranked.hits, floor)))
     if invocation.json:
         print_document(found)
