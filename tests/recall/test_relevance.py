@@ -1,0 +1,112 @@
+"""Which hits of a turn become lines, in which order, and when there is none."""
+
+from dataclasses import replace
+
+import pytest
+
+from afterturn.recall.relevance import (
+    JudgedQuestion,
+    group_exchanges,
+    lines_of,
+    put_newer_first,
+    with_partners,
+    worth_showing,
+)
+from afterturn.testing.entries import DAY, NOW, hit
+from afterturn.types import Hit, Lane, Origin
+
+
+def said(text: str, id: str, *, turn: str, origin: Origin = Origin.USER, **fields: object) -> Hit:
+    return hit(text, id=id, lane=Lane.EPISODIC, turn=turn, origin=origin, **fields)
+
+
+def exchange(message: str, answer: str) -> list[Hit]:
+    return with_partners([said(message, "r001", turn="t1"), said(answer, "r002", turn="t1", origin=Origin.AGENT)])
+
+
+def shown_ids(line: Hit) -> tuple[str, str | None]:
+    return line.entry.id, line.answer.id if line.answer is not None else None
+
+
+def chances(*values: float) -> list[Hit]:
+    return [hit(f"Fact {at}", id=f"m{at}", score=value) for at, value in enumerate(values)]
+
+
+def scores(hits: list[Hit]) -> list[float]:
+    return [one.score for one in hits]
+
+
+def test_nothing_is_shown_if_the_best_is_below_the_floor():
+    """L13, L5: however many come close to it."""
+    assert worth_showing(chances(0.24, 0.24, 0.23), 0.25) == []
+    assert scores(worth_showing(chances(0.25, 0.24), 0.25)) == [0.25, 0.24]
+    assert worth_showing([], 0.25) == []
+
+
+def test_lines_after_the_best_need_half_of_the_floor():
+    """L13: as many lines as are worth their tokens, not a fixed number."""
+    assert scores(worth_showing(chances(0.3, 0.13, 0.12), 0.25)) == [0.3, 0.13]
+
+
+def test_lines_after_the_best_need_a_quarter_of_its_chance():
+    """L13: next to a certain answer, a fair one is noise."""
+    assert scores(worth_showing(chances(0.96, 0.24, 0.23), 0.25)) == [0.96, 0.24]
+
+
+def test_without_a_floor_everything_is_shown():
+    """L13: for somebody who wants to see what was found."""
+    assert scores(worth_showing(chances(0.9, 0.01), 0.0)) == [0.9, 0.01]
+
+
+def test_a_question_with_a_telling_answer_is_one_line():
+    """L11: what was asked tells nothing by itself."""
+    [line] = lines_of("When is the vet open?", exchange("When does the vet open?", "The vet opens at nine each day."))
+    assert shown_ids(line) == ("r001", "r002")
+
+
+@pytest.mark.parametrize("answer", ["You're welcome!", "Which one do you mean?"])
+def test_a_question_without_a_telling_answer_is_no_line(answer):
+    """L11: asking again must not show what was asked before."""
+    assert lines_of("When is the vet open?", exchange("When does the vet open?", answer)) == []
+
+
+def test_a_message_that_states_something_needs_no_answer():
+    """L11, L10: the answer is added only if it has more words of the question."""
+    [alone] = lines_of("Where is the vet?", exchange("My vet is in Leeds.", "Good to know, thanks for telling me."))
+    [added] = lines_of("When is the vet open?", exchange("My vet is in Leeds.", "That vet is open from nine to five."))
+    assert shown_ids(alone) == ("r001", None)
+    assert shown_ids(added) == ("r001", "r002")
+
+
+def order_of(question: str, hits: list[Hit], chances: list[float]) -> tuple[list[str], list[str]]:
+    """The ids in the order in which they are shown, and those that are marked as earlier."""
+    exchanges = group_exchanges(hits)
+    read = JudgedQuestion.read(question, hits, NOW, {"gym": 3.0, "go": 1.0})
+    order, earlier = put_newer_first(read, exchanges, chances)
+    ids = [one.hits[0].entry.id for one in exchanges]
+    return [ids[at] for at in order], [ids[at] for at in sorted(earlier)]
+
+
+OLD = hit("I go to the gym on Mondays", id="old", occurred_at=NOW - 30 * DAY)
+NEW = hit("I no longer go to the gym on Mondays, I moved it to Thursdays", id="new", occurred_at=NOW - DAY)
+OTHER = hit("My bike is blue", id="other", occurred_at=NOW - DAY / 2)
+
+
+def test_what_holds_now_comes_before_what_it_replaces():
+    """L12: though the older one is more like the question; what is about something else keeps its place."""
+    assert order_of("When do I go to the gym?", [OLD, NEW, OTHER], [0.8, 0.6, 0.3]) == (
+        ["new", "old", "other"],
+        ["old"],
+    )
+
+
+def test_a_question_about_the_past_finds_what_was_so_then():
+    """L12: neither the order nor a mark is changed."""
+    for question in ("When did I go to the gym before?", "When did I go to the gym in October?"):
+        assert order_of(question, [OLD, NEW, OTHER], [0.8, 0.6, 0.3]) == (["old", "new", "other"], [])
+
+
+def test_messages_of_the_same_moment_do_not_replace_each_other():
+    """L12: somebody who says two things at once means both."""
+    at_once = replace(OLD, entry=replace(OLD.entry, occurred_at=NEW.entry.occurred_at - 30))
+    assert order_of("When do I go to the gym?", [at_once, NEW], [0.8, 0.6]) == (["old", "new"], [])
