@@ -7,6 +7,7 @@ import pytest
 from afterturn.recall.relevance import (
     JudgedQuestion,
     group_exchanges,
+    judge,
     lines_of,
     put_newer_first,
     with_partners,
@@ -110,3 +111,17 @@ def test_messages_of_the_same_moment_do_not_replace_each_other():
     """L12: somebody who says two things at once means both."""
     at_once = replace(OLD, entry=replace(OLD.entry, occurred_at=NEW.entry.occurred_at - 30))
     assert order_of("When do I go to the gym?", [at_once, NEW], [0.8, 0.6]) == (["old", "new"], [])
+
+
+def test_a_time_in_a_question_weighs_and_does_not_filter():
+    """L14: of two that match alike, what was said then comes first; the other one is still judged."""
+    near = said("We had dinner at the harbour", "near", turn="t1", occurred_at=NOW - 2 * DAY)
+    far = said("We had dinner at the station", "far", turn="t2", occurred_at=NOW - 40 * DAY)
+    weights = {"dinner": 3.0}
+
+    def judged(question: str) -> dict[str, float]:
+        return {one.entry.id: one.score for one in judge(question, [far, near], now=NOW, weights=weights)}
+
+    anytime, then = judged("Where did we have dinner?"), judged("Where did we have dinner six weeks ago?")
+    assert then["far"] > anytime["far"]
+    assert then["far"] > then["near"] > 0
