@@ -302,7 +302,8 @@ class SearchResults:
     """The result of a search, best hits first.
 
     `query` is the text that was searched for, without secrets. `missing` names what was not available: a lane,
-    "vectors" or "store". `correlation` is the id of this search in events. `weights` are those of the query's terms.
+    "vectors" or "store". `correlation` is the id of this search in events. `weights` are those of the query's terms,
+    `names` those of its words that name a speaker.
     """
 
     query: str
@@ -310,6 +311,7 @@ class SearchResults:
     missing: tuple[str, ...] = ()
     correlation: str = ""
     weights: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
+    names: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
 
 class Verb(StrEnum):

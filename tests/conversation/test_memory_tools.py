@@ -112,7 +112,7 @@ async def test_project_leaves_out_what_belongs_to_other_projects(box: Toolbox) -
 
 async def test_a_search_finds_what_a_turn_finds(tmp_path: Path) -> None:
     """A2: of the same spaces, by any agent, for any project or none, from any conversation."""
-    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as memory:
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none", "recall_score_min": 0.0}) as memory:
         ada, team = memory.space("user:ada"), memory.space("team:ops")
         await ada.add("The port of the api is 1111", project="api", agent="coder")
         await ada.add("The port of the shop is 2222", project="shop", metadata={"kind": "fact"})

@@ -18,7 +18,6 @@ from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.turn_state import LoopTurn
 from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError
 from afterturn.ports import Unit
-from afterturn.recall.relevance import worth_showing
 from afterturn.types import (
     BlockRow,
     Candidate,
@@ -296,7 +295,7 @@ def recall_row(run: PhaseRun, config: Config, delivered: Delivered | None) -> Re
         visible=tuple(sorted(question.admitted.visible_hashes)),
         visible_bytes=prefetch.visible_bytes,
         terms=tuple(sorted({term for hit in weighed for term in hit.terms})),
-        candidates=_decided(run, weighed, config, delivered),
+        candidates=_decided(run, weighed, delivered),
         settings=settings,
     )
     if delivered is None:
@@ -336,12 +335,9 @@ def _weighed(run: PhaseRun) -> tuple[Hit, ...]:
     return (*run.hits, *(hit for hit in found if hit.entry.ref not in offered))
 
 
-def _decided(
-    run: PhaseRun, weighed: tuple[Hit, ...], config: Config, delivered: Delivered | None
-) -> tuple[Candidate, ...]:
+def _decided(run: PhaseRun, weighed: tuple[Hit, ...], delivered: Delivered | None) -> tuple[Candidate, ...]:
     answer = run.prefetch.answer
-    found = answer.found.hits if answer is not None else ()
-    worthy = frozenset(hit.entry.ref for hit in worth_showing(found, config.recall_score_min))
+    worthy = frozenset(hit.entry.ref for hit in answer.hits) if answer is not None else frozenset()
     decisions = [
         _offered_decision(run, hit, delivered) if at < len(run.hits) else _left_out_decision(run, hit, worthy)
         for at, hit in enumerate(weighed)

@@ -24,7 +24,8 @@ from afterturn.recall.broad_questions import read_broad_question
 from afterturn.recall.duplicates import collapse, contradicting
 from afterturn.recall.profile import profile_hits
 from afterturn.recall.query import RecallRequest, is_follow_up, is_learned_from_seen, needs_recall
-from afterturn.recall.relevance import is_told_by, judge, lines_of, worth_showing
+from afterturn.recall.relevance import is_familiar, is_told_by, judge, lines_of, worth_showing
+from afterturn.recall.scoring import above_floor
 from afterturn.recall.search import search
 from afterturn.text import terms
 from afterturn.types import (
@@ -345,11 +346,23 @@ def _answer_broad(unit: Unit, request: RecallRequest, config: Config) -> RecallA
 
 
 def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config: Config) -> RecallAnswer:
+    """The lines that are likely to help. Where the chances are not known, what the search finds above its floor."""
     searched = search(unit, request, cache)
+    if not is_familiar(searched.hits, searched.names):
+        floor = config.search_score_min if config.recall_score_min else 0.0
+        hits, restated = collapse(above_floor(searched.hits, floor))
+        return RecallAnswer(searched, tuple(hits), {item.hit.entry.ref: item.by_ref for item in restated})
     table = cache.word_table if cache is not None else None
-    judged = judge(request.text, searched.hits, now=request.now, weights=searched.weights, table=table)
+    judged = judge(
+        request.text,
+        searched.hits,
+        now=request.now,
+        weights=searched.weights,
+        names=searched.names,
+        table=table,
+    )
     found = replace(searched, hits=tuple(judged))
-    lines = worth_showing(lines_of(request.text, found.hits), config.recall_score_min)
+    lines = worth_showing(lines_of(request.text, found.hits), config.recall_score_min, terms(request.text))
     hits, restated = collapse(lines)
     left_out = {hit.entry.ref: line.entry.ref for line in lines for hit in found.hits if is_told_by(line, hit)}
     return RecallAnswer(found, tuple(hits), left_out | {item.hit.entry.ref: item.by_ref for item in restated})

@@ -21,6 +21,7 @@ from afterturn.errors import EmbedderUnavailable
 from afterturn.events import Events
 from afterturn.ports import Batching, Clock, Closable, Embedder, Gradual, Ids, Immediate, Store, Unit, Worker
 from afterturn.recall.query import SPEAKERS_MAX, Embed, QueryVector, named_in, without_names
+from afterturn.recall.relevance import prepare
 from afterturn.recall.word_table import WordTable
 from afterturn.runtime.jobs import Commit
 from afterturn.runtime.loop_thread import run_on
@@ -163,6 +164,11 @@ _AGREE = (
 )
 
 
+def _prepare_recall() -> None:
+    importlib.import_module("afterturn.recall.index.cache")
+    prepare()
+
+
 class EmbeddingService:
     """Used on memory's loop; the embedder itself runs on two workers, so that no question waits for a batch of entries.
 
@@ -230,9 +236,10 @@ class EmbeddingService:
         self.want()
 
     async def import_index(self) -> None:
-        """Imports numpy and the index. To be awaited before the first turn: importing numpy holds Python's lock for
-        longer than the grace of a turn, and a process that forks meanwhile may hang in the child."""
-        await run_on(self._question_worker, lambda: importlib.import_module("afterturn.recall.index.cache"))
+        """Imports numpy and the index, and loads the word lists of recall. To be awaited before the first turn:
+        importing numpy holds Python's lock for longer than the grace of a turn, and a process that forks meanwhile may
+        hang in the child."""
+        await run_on(self._question_worker, _prepare_recall)
 
     async def warm_up(self, index_bytes_max: int, *, works: bool) -> bool:
         """Loads the embedder. Returns False when it cannot be loaded now; `tried` is set either way.

@@ -9,13 +9,14 @@ said adds nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, log, log1p
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from afterturn.recall.broad_questions import read_broad_question
 from afterturn.recall.features import features_of, is_request, words_of
 from afterturn.recall.query import COMMON_TERMS
 from afterturn.recall.scoring import SIMILARITY_ASSUMED
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 WEIGHTS_PATH = Path(__file__).with_name("relevance_weights.json")
 _JUDGED_MAX = 48
+_ORDINARY_CHARS = 400
 # How many of the best are compared with each other: whether one holds instead of another.
 _COMPARED_MAX = 20
 # The log odds above which the newer of two counts as what holds now: when both are relevant, and when the newer one
@@ -38,10 +40,13 @@ _HOLDS_NOW_UNSEEN = -1.0
 # The log odds above which the older one is also marked as earlier: an order may be wrong, a mark should not.
 _REPLACED = 0.5
 _DAY = 86400.0
-FLOOR_SHARE = 0.5
+FLOOR_SHARE = 0.32
 """Lines after the best may have this share of the floor."""
-BEST_SHARE = 0.25
-"""Lines after the best must have this share of its chance: next to a perfect answer, a fair one is noise."""
+ENOUGH = 1.3
+"""Lines are added until they are expected to help this many times, for a question of a few distinctive terms."""
+FEW_TERMS = 9
+ENOUGH_A_TERM = 0.4
+"""So much more for each further term: who asks at length needs more."""
 # A statement takes the place of a message that is this many times as long.
 _WORDY = 2
 # Messages this close in time belong to the same moment; neither replaces the other.
@@ -68,12 +73,17 @@ class JudgedQuestion:
     time: AskedTime | None
 
     @classmethod
-    def read(cls, text: str, hits: Iterable[Hit], now: float, weights: Weights) -> JudgedQuestion:
+    def read(
+        cls, text: str, hits: Iterable[Hit], now: float, weights: Weights, names: frozenset[str] = frozenset()
+    ) -> JudgedQuestion:
+        """`names` are those of its words that name a speaker."""
         asked = {term: weight for term, weight in weights.items() if term not in COMMON_TERMS}
         seen = frozenset(term for hit in hits for term in hit.terms)
         unseen = sum(weight for term, weight in asked.items() if term not in seen) / (sum(asked.values()) or 1)
         digit = any(character.isdigit() for character in text)
-        return cls(asked, read_utterance(text), speaks_of_self(text), digit, unseen, time_asked(text, now))
+        return cls(
+            asked, read_utterance(text), bool(names) or speaks_of_self(text), digit, unseen, time_asked(text, now)
+        )
 
     @property
     def terms(self) -> frozenset[str]:
@@ -112,15 +122,40 @@ class RecalledExchange:
         return self.hits[0].entry.occurred_at
 
 
-def judge(text: str, hits: Sequence[Hit], *, now: float, weights: Weights, table: WordTable | None = None) -> list[Hit]:
-    """Scores `hits` by the chance that each helps with the question, best first. `weights` are those of its terms.
+def prepare() -> None:
+    """Loads the word lists and weights, which takes some 30 ms: longer than a first turn should wait."""
+    _weights()
+    read_utterance("Where was it?")
+    time_asked("Where was it last week?", 0.0)
+    read_broad_question("What do you know about me?")
+
+
+def is_familiar(hits: Sequence[Hit], names: frozenset[str]) -> bool:
+    """Whether a question is like those that the weights were trained on: to one person's agent, about messages of
+    ordinary length. Not in a conversation among people, whose `names` are asked for, nor among long documents."""
+    if names or not hits:
+        return not names
+    return sum(len(hit.entry.text) for hit in hits) <= _ORDINARY_CHARS * len(hits)
+
+
+def judge(
+    text: str,
+    hits: Sequence[Hit],
+    *,
+    now: float,
+    weights: Weights,
+    names: frozenset[str] = frozenset(),
+    table: WordTable | None = None,
+) -> list[Hit]:
+    """Scores `hits` by the chance that each helps with the question, best first. `weights` are those of its terms,
+    `names` those of its words that name a speaker.
 
     With a `table`, words also match by their meaning. Of two that are about the same thing, the newer comes first if it
     says what holds now; the older is marked.
     """
     if not hits:
         return []
-    question = JudgedQuestion.read(text, hits, now, weights)
+    question = JudgedQuestion.read(text, hits, now, weights, names)
     found = group_exchanges(with_partners(hits))
     exchanges = [one for one in found if line_of(one, question.terms) is not None][:_JUDGED_MAX]
     # The rest tells nothing, such as a question that was asked before, or is far behind.
@@ -198,16 +233,31 @@ def _exchange(found: list[Hit]) -> RecalledExchange:
 
 
 _ORDERS = 0.5
+# A question without a telling answer is shown if it seems to state something as well.
+_STATES_ALSO = 0.3
 # An answer that states less than this tells nothing: "You're welcome.", "One moment, please."
 _TELLING = 0.2
 
 
-def worth_showing(hits: Sequence[Hit], chance_min: float) -> list[Hit]:
-    """Nothing when the best is below `chance_min`; otherwise those that come close enough. `hits` are best first."""
+def worth_showing(hits: Sequence[Hit], chance_min: float, asked: Collection[str]) -> list[Hit]:
+    """Nothing when the best is below `chance_min`; otherwise the best, until their chances add up to enough.
+
+    So one sure line comes alone, several that are less sure come together, and a long question gets more of them.
+    `asked` are the question's terms. `hits` are best first. Without a minimum, all of them.
+    """
+    if not chance_min:
+        return list(hits)
     if not hits or hits[0].score < chance_min:
         return []
-    least = max(chance_min * FLOOR_SHARE, hits[0].score * BEST_SHARE) if chance_min else 0.0
-    return [hit for hit in hits if hit.score >= least]
+    kept: list[Hit] = []
+    expected = 0.0
+    enough = ENOUGH + ENOUGH_A_TERM * max(0, len(frozenset(asked) - COMMON_TERMS) - FEW_TERMS)
+    for hit in hits:
+        if expected >= enough or hit.score < chance_min * FLOOR_SHARE:
+            break
+        kept.append(hit)
+        expected += hit.score
+    return kept
 
 
 def lines_of(text: str, hits: Sequence[Hit]) -> list[Hit]:
@@ -237,7 +287,9 @@ def line_of(one: RecalledExchange, asked: frozenset[str]) -> Hit | None:
     answer = one.answer
     is_telling = answer is not None and features_of(answer).utterance.states >= _TELLING
     if is_request(one.said):
-        return replace(said, answer=answer) if is_telling else stated
+        if is_telling:
+            return replace(said, answer=answer)
+        return said if features_of(one.said).utterance.states >= _STATES_ALSO else stated
     adds = is_telling and (_content(answer) - _content(one.said)) & asked
     return replace(said, answer=answer) if adds else said
 

@@ -172,7 +172,8 @@ def _results(
 ) -> SearchResults:
     kept = above_floor(replace_sources(best_first(hits)), request.score_min)[: request.limit]
     weights = query.weights if query is not None else {}
-    return SearchResults(request.text, tuple(kept), tuple(missing), request.correlation, weights)
+    names = query.names if query is not None else frozenset()
+    return SearchResults(request.text, tuple(kept), tuple(missing), request.correlation, weights, names)
 
 
 def search_as_of(unit: Unit, request: RecallRequest, at: float) -> SearchResults:
