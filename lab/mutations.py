@@ -77,7 +77,7 @@ FAULTS = (
     Fault(
         "recall",
         "conversation/read_turn.py",
-        "worth_showing(lines_of(request.text, found.hits), config.recall_score_min, terms(request.text))",
+        "worth_showing(lines_of(request.text, found.hits), config.recall_score_min)",
         "lines_of(request.text, found.hits)",
         "The score floor is ignored: unrelated memories are shown.",
         ("tests/conversation/test_explaining.py",),

@@ -215,9 +215,7 @@ def verdict(case: Case, lines: Weights, pairs: Weights) -> EverydayVerdict:
         scores = relevance.falling_scores(order, chances)
         hits = [replace(turn.exchanges[at].hits[0], score=score) for at, score in zip(order, scores, strict=True)]
         texts = {id(hit): turn.lines[at].text for hit, at in zip(hits, order, strict=True)}
-        kept = [hit for hit in relevance.worth_showing(hits, FLOOR, turn.question.terms) if hit.entry.id not in seen][
-            :LINES_MAX
-        ]
+        kept = [hit for hit in relevance.worth_showing(hits, FLOOR) if hit.entry.id not in seen][:LINES_MAX]
         seen.update(hit.entry.id for hit in kept)
         shown = [texts[id(hit)] for hit in kept]
     chars = len(FRAME) + sum(len(line) + 1 for line in shown) if shown else 0

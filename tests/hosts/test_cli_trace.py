@@ -112,7 +112,7 @@ def test_a_long_trace_shows_the_last_turns_and_a_hint(cli: CommandLine) -> None:
 def test_without_turn_only_some_excluded_memories_are_shown(cli: CommandLine) -> None:
     for number in range(12):
         cli.add(f"Ada's cat is called Miso{number}")
-    talk(cli, ASKED, recall_entries_max=2)
+    talk(cli, ASKED, recall_entries_max=2, recall_score_min=0.0)
     short, whole = cli("trace", TALK).out, cli("trace", TALK, "--turn", "1").out
     assert (short.count("budget: "), whole.count("budget: ")) == (5, 10)
     assert f"and 5 more that were not included: afterturn trace {TALK} --turn 1" in short

@@ -362,7 +362,7 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
         table=table,
     )
     found = replace(searched, hits=tuple(judged))
-    lines = worth_showing(lines_of(request.text, found.hits), config.recall_score_min, terms(request.text))
+    lines = worth_showing(lines_of(request.text, found.hits), config.recall_score_min)
     hits, restated = collapse(lines)
     left_out = {hit.entry.ref: line.entry.ref for line in lines for hit in found.hits if is_told_by(line, hit)}
     return RecallAnswer(found, tuple(hits), left_out | {item.hit.entry.ref: item.by_ref for item in restated})

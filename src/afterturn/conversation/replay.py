@@ -150,7 +150,7 @@ def _hits(unit: Unit, key: ConversationKey, row: RecallRow, other: Config | None
         offered = [candidate for candidate in row.candidates if candidate.decision in _OFFERED]
         return list(load_hits(unit, scope, row.terms, offered))
     found = [one for one in row.candidates if one.decision not in (Decision.VISIBLE, Decision.STALE)]
-    worth = worth_showing(best_first(load_hits(unit, scope, row.terms, found)), other.recall_score_min, row.terms)
+    worth = worth_showing(best_first(load_hits(unit, scope, row.terms, found)), other.recall_score_min)
     return collapse(worth)[0]
 
 

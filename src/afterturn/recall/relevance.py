@@ -9,7 +9,7 @@ said adds nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, log, log1p
@@ -40,13 +40,10 @@ _HOLDS_NOW_UNSEEN = -1.0
 # The log odds above which the older one is also marked as earlier: an order may be wrong, a mark should not.
 _REPLACED = 0.5
 _DAY = 86400.0
-FLOOR_SHARE = 0.32
+FLOOR_SHARE = 0.5
 """Lines after the best may have this share of the floor."""
-ENOUGH = 1.3
-"""Lines are added until they are expected to help this many times, for a question of a few distinctive terms."""
-FEW_TERMS = 9
-ENOUGH_A_TERM = 0.4
-"""So much more for each further term: who asks at length needs more."""
+BEST_SHARE = 0.28
+"""Lines after the best must have this share of its chance: next to a perfect answer, a fair one is noise."""
 # A statement takes the place of a message that is this many times as long.
 _WORDY = 2
 # Messages this close in time belong to the same moment; neither replaces the other.
@@ -239,25 +236,12 @@ _STATES_ALSO = 0.3
 _TELLING = 0.2
 
 
-def worth_showing(hits: Sequence[Hit], chance_min: float, asked: Collection[str]) -> list[Hit]:
-    """Nothing when the best is below `chance_min`; otherwise the best, until their chances add up to enough.
-
-    So one sure line comes alone, several that are less sure come together, and a long question gets more of them.
-    `asked` are the question's terms. `hits` are best first. Without a minimum, all of them.
-    """
-    if not chance_min:
-        return list(hits)
+def worth_showing(hits: Sequence[Hit], chance_min: float) -> list[Hit]:
+    """Nothing when the best is below `chance_min`; otherwise those that come close enough. `hits` are best first."""
     if not hits or hits[0].score < chance_min:
         return []
-    kept: list[Hit] = []
-    expected = 0.0
-    enough = ENOUGH + ENOUGH_A_TERM * max(0, len(frozenset(asked) - COMMON_TERMS) - FEW_TERMS)
-    for hit in hits:
-        if expected >= enough or hit.score < chance_min * FLOOR_SHARE:
-            break
-        kept.append(hit)
-        expected += hit.score
-    return kept
+    least = max(chance_min * FLOOR_SHARE, hits[0].score * BEST_SHARE) if chance_min else 0.0
+    return [hit for hit in hits if hit.score >= least]
 
 
 def lines_of(text: str, hits: Sequence[Hit]) -> list[Hit]:
