@@ -44,7 +44,7 @@ from afterturn.types import (
 if TYPE_CHECKING:
     from afterturn.recall.index.cache import IndexCache
 
-# More candidates than a block holds, so that the budget can choose among the lanes, and a trace can show the rest.
+# More candidates than a block holds: many are questions that were asked before, which are not shown by themselves.
 CANDIDATES = 8
 CANDIDATES_MIN = 32
 # A user who pastes a log asks about its beginning, at best; more of it finds nothing better.

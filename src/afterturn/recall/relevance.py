@@ -1,9 +1,9 @@
 """The chance that a hit helps with a question, and which of two statements about the same thing holds now.
 
-Two small linear models over features that do not depend on a language or on the size of the space.
-`relevance_weights.json` has their weights; `lab/train_relevance.py` computes them. A message is judged together with
-the other message of its exchange: a question says nothing without its answer, and an answer that repeats what the user
-said adds nothing.
+Two small linear models over named features. `relevance_weights.json` has their weights; `lab/train_relevance.py`
+computes them from conversations of people with an agent, so they hold for questions like those. A message is judged
+together with the other message of its exchange: a question says nothing without its answer, and an answer that repeats
+what the user said adds nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from afterturn.recall.word_table import WordMatch, WordTable
 
 WEIGHTS_PATH = Path(__file__).with_name("relevance_weights.json")
+# How many exchanges are judged, the best by their search scores first.
 _JUDGED_MAX = 48
+# The mean length up to which messages are like those that the weights were trained on.
 _ORDINARY_CHARS = 400
 # How many of the best are compared with each other: whether one holds instead of another.
 _COMPARED_MAX = 20
