@@ -293,7 +293,7 @@ FAULTS = (
     ),
     Fault(
         "guard",
-        "guard/secrets.py",
+        "scanners/secrets.py",
         '("ghp_", "gho_",',
         '("gho_",',
         "A GitHub token that was said is stored.",

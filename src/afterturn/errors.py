@@ -34,9 +34,17 @@ AfterturnError
     └── StoreCorrupt        the file is damaged
 """
 
+from afterturn.scanners.secrets import redact
+
 
 class AfterturnError(Exception):
-    """The root of the tree: `except AfterturnError` catches all errors of afterturn and nothing else."""
+    """The root of the tree: `except AfterturnError` catches all errors of afterturn and nothing else.
+
+    Secrets in the message are redacted: many messages quote what a model, a server or a caller said.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redact(argument).text if isinstance(argument, str) else argument for argument in args))
 
 
 class ConfigError(AfterturnError):

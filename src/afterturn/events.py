@@ -5,15 +5,13 @@ Changes of memories are passed to the host only, because the store has their ope
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from afterturn.log import logger
 from afterturn.ports import Clock
 from afterturn.types import Event, Operation, Scalar, Status, Step, Undone
-
-logger = logging.getLogger("afterturn")
 
 EVENTS = {
     "memory_opened": "The store is open and can be searched by words.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from afterturn.config import unknown_variables
 from afterturn.events import Events
+from afterturn.log import describe, logger
 from afterturn.ports import Store, Unit
 from afterturn.types import (
     Event,
@@ -30,7 +30,6 @@ from afterturn.types import (
 if TYPE_CHECKING:
     from afterturn.services import Services
 
-logger = logging.getLogger("afterturn")
 
 TIMELINE_DELAY = 0.2
 HOUSEKEEPING_EVERY = 3600.0
@@ -266,7 +265,7 @@ class Maintenance:
         for variable, hint in unknown_variables().items():
             findings.append(Finding("warning", "settings", f"{variable} is not a setting.", hint))
         for name, error in self._services.supervisor.failures:
-            findings.append(Finding("warning", name, f"{type(error).__name__}: {error}", "See the log."))
+            findings.append(Finding("warning", name, f"{type(error).__name__}: {describe(error)}", "See the log."))
         return findings
 
     async def retry_dead(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,6 +15,7 @@ from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.scope import ConversationOptions, make_scope
 from afterturn.errors import InvalidInput, MemoryClosed
 from afterturn.events import Events
+from afterturn.log import logger
 from afterturn.maintenance import Maintenance
 from afterturn.ports import ChatModel, RecordingProvider
 from afterturn.runtime.bridge import AsyncFacade, Bridged
@@ -26,7 +26,6 @@ from afterturn.space.verbs import SpaceCore
 from afterturn.types import Event
 from afterturn.validation import check_name
 
-logger = logging.getLogger("afterturn")
 _warned_of: set[str] = set()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import os
 import threading
 import weakref
@@ -37,6 +36,7 @@ from afterturn.guard.gate import Gate
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.learning.review_jobs import ReviewRunner
 from afterturn.learning.scheduling import ReviewSchedule
+from afterturn.log import logger
 from afterturn.maintenance import Housekeeping, Maintenance, TimelineWriter, no_progress
 from afterturn.models.chat import OpenAICompatible
 from afterturn.models.meter import Meter
@@ -64,7 +64,6 @@ from afterturn.types import (
     new_job,
 )
 
-logger = logging.getLogger("afterturn")
 R = TypeVar("R")
 
 # The pause before a write that the store refused, or bytes that a reader still held, are tried again.

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.guard.secrets import (
+from afterturn.scanners.secrets import (
     FORMATS,
     NoScanner,
     RedactedHashes,

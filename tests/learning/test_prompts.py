@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from afterturn.guard.secrets import mentions_secret
 from afterturn.learning import prompts
+from afterturn.scanners.secrets import mentions_secret
 from afterturn.testing.entries import entry
 from afterturn.types import Origin, ReviewMessage
 

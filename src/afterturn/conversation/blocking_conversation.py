@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from types import TracebackType
@@ -17,11 +16,10 @@ from afterturn.conversation.trace import Trace, TraceAnswer
 from afterturn.conversation.turn import M, PhaseName, TurnVerbs
 from afterturn.dialects.dialect import Dialect
 from afterturn.errors import AfterturnError
+from afterturn.log import logger
 from afterturn.prompt.compaction import Compacted
 from afterturn.runtime.bridge import BlockingFacade
 from afterturn.types import Scalar
-
-logger = logging.getLogger("afterturn")
 
 
 class Turn(TurnVerbs):

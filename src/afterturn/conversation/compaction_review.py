@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,18 +13,17 @@ from afterturn.dialects.detection import find_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import curated, read_exchange
 from afterturn.errors import AfterturnError
-from afterturn.guard.secrets import redact
 from afterturn.learning.scheduling import ScheduledReview, join_or_schedule
 from afterturn.learning.snapshot import MESSAGES_MAX, snapshot_messages, with_sources
+from afterturn.log import logger
 from afterturn.ports import Unit
 from afterturn.prompt.compaction import TAG as SNAPSHOT_TAG
 from afterturn.recall.block import strip_blocks
+from afterturn.scanners.secrets import redact
 from afterturn.types import Message, ReviewKind, ReviewMessage, ReviewRow, Scope
 
 if TYPE_CHECKING:
     from afterturn.services import Services
-
-logger = logging.getLogger("afterturn")
 
 
 async def review_compaction(

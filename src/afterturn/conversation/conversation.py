@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,12 +16,11 @@ from afterturn.conversation.trace import Trace, TraceAnswer
 from afterturn.conversation.turn import Turn, never_raises
 from afterturn.conversation.turn_state import HostTurn
 from afterturn.errors import AfterturnError, InvalidInput
+from afterturn.log import logger
 from afterturn.prompt.compaction import Compacted
 from afterturn.runtime.bridge import AsyncFacade
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.types import Scalar
-
-logger = logging.getLogger("afterturn")
 
 
 class ConversationVerbs:

@@ -17,6 +17,7 @@ from afterturn.conversation.read_turn import candidates_max
 from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.turn_state import LoopTurn
 from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError
+from afterturn.log import logger
 from afterturn.ports import Unit
 from afterturn.types import (
     BlockRow,
@@ -36,7 +37,6 @@ from afterturn.types import (
 if TYPE_CHECKING:
     from afterturn.services import Services
 
-logger = logging.getLogger("afterturn")
 R = TypeVar("R")
 # In all shorter than closing takes, and longer than other processes usually hold the store.
 _RETRY_AFTER = (0.1, 0.4, 1.6)

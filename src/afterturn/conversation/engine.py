@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, replace
@@ -49,6 +48,7 @@ from afterturn.errors import (
     NotFound,
     StoreUnavailable,
 )
+from afterturn.log import logger
 from afterturn.ports import Clock, Store
 from afterturn.prompt.compaction import (
     Compacted,
@@ -75,7 +75,6 @@ if TYPE_CHECKING:
     from afterturn.runtime.loop_thread import LoopThread
     from afterturn.services import Services
 
-logger = logging.getLogger("afterturn")
 M = TypeVar("M")
 
 # Good enough for a warning: English has about four letters a token.

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from afterturn.dialects.dialect import Dialect, Element
-from afterturn.guard.secrets import RedactedHashes, hashes
 from afterturn.recall.block import find_blocks, strip_blocks
+from afterturn.scanners.secrets import RedactedHashes, hashes
 from afterturn.text import content_hash
 from afterturn.types import BlockRow, HandoverPoint, Message
 

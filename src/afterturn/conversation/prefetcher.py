@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -37,6 +36,7 @@ from afterturn.embedders.service import EmbeddingService
 from afterturn.errors import AfterturnError, ModelError
 from afterturn.events import Events
 from afterturn.guard.output_filter import OutputFilter, neutralise
+from afterturn.log import logger
 from afterturn.models.meter import Meter
 from afterturn.ports import ChatModel, Clock, Ids, Store, Unit
 from afterturn.recall.block import Block, describe_age, describe_author
@@ -50,7 +50,6 @@ from afterturn.types import BlockRow, CarriedRow, Decision, Hit, Lane, Outcome, 
 if TYPE_CHECKING:
     from afterturn.recall.index.cache import IndexCache
 
-logger = logging.getLogger("afterturn")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 _OFFER_ATTEMPTS = 8

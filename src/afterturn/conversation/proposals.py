@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -15,9 +14,10 @@ from afterturn.conversation.scope import ConversationScope
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, OverBudget
 from afterturn.events import Events
 from afterturn.guard.gate import Gate
-from afterturn.guard.secrets import redact_within
 from afterturn.guard.statement_writer import StatementWriter
+from afterturn.log import logger
 from afterturn.ports import Clock, Ids, Store, Unit
+from afterturn.scanners.secrets import redact_within
 from afterturn.types import (
     Added,
     Admitted,
@@ -32,8 +32,6 @@ from afterturn.types import (
     Verb,
 )
 from afterturn.validation import is_storable
-
-logger = logging.getLogger("afterturn")
 
 PROPOSALS_MAX = 20
 RESULT_CHARS_MAX = 65_536

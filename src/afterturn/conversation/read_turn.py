@@ -17,7 +17,6 @@ from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import find_latest_user
 from afterturn.errors import NotFound
 from afterturn.guard.output_filter import OutputFilter
-from afterturn.guard.secrets import RedactedHashes, hashes, redact_within, scanner, unnamed
 from afterturn.ports import Unit
 from afterturn.recall.block import CHOICES_MAX, FRAME, Block, Budget, bullet, choose, render, strip_blocks
 from afterturn.recall.broad_questions import read_broad_question
@@ -27,6 +26,7 @@ from afterturn.recall.query import RecallRequest, is_follow_up, is_learned_from_
 from afterturn.recall.relevance import is_familiar, is_told_by, judge, lines_of, worth_showing
 from afterturn.recall.scoring import above_floor
 from afterturn.recall.search import search
+from afterturn.scanners.secrets import RedactedHashes, hashes, redact_within, scanner, unnamed
 from afterturn.text import terms
 from afterturn.types import (
     BlockRow,

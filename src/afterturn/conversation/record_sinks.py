@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,10 +21,9 @@ from afterturn.conversation.recording import (
 from afterturn.errors import DeadlineExceeded, MemoryClosed, StoreError
 from afterturn.guard.gate import Gate
 from afterturn.learning.scheduling import ReviewSchedule
+from afterturn.log import logger
 from afterturn.ports import Clock, Ids, Interaction, RecordingProvider, Store
 from afterturn.types import Metadata, Scope
-
-logger = logging.getLogger("afterturn")
 
 # The time limit of a call to a provider. No turn waits for it.
 ANSWER_WITHIN = 30.0

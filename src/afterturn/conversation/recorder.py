@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -20,16 +19,15 @@ from afterturn.dialects.dialect import Dialect, Strip
 from afterturn.dialects.history import Exchange, find_exchange, find_latest_user, read_exchange
 from afterturn.errors import DeadlineExceeded, MemoryClosed, StoreError
 from afterturn.events import Events
-from afterturn.guard.secrets import MARGIN_CHARS, redact, scanner
+from afterturn.log import logger
 from afterturn.ports import Worker
 from afterturn.recall.block import strip_blocks
 from afterturn.runtime.loop_thread import run_on
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
+from afterturn.scanners.secrets import MARGIN_CHARS, redact, scanner
 from afterturn.text import content_hash
 from afterturn.types import BlockRow, Message, Selector
-
-logger = logging.getLogger("afterturn")
 
 RETRY_FIRST = 0.5
 RETRY_MOST = 30.0

@@ -7,7 +7,7 @@ from typing import Literal, TypedDict, TypeVar
 
 from afterturn.dialects.detection import get_dialect
 from afterturn.errors import InvalidInput
-from afterturn.guard.secrets import redact, scanner
+from afterturn.scanners.secrets import redact, scanner
 from afterturn.types import ConversationKey, Scope
 from afterturn.validation import check_name, check_space, mend_name
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from afterturn.conversation.recording import Recording
 from afterturn.errors import InvalidFile
+from afterturn.log import logger
 from afterturn.runtime.files import sync
 from afterturn.types import Finding, Selector
-
-logger = logging.getLogger("afterturn")
 
 _LATER = "They are stored when the store can be written, or when their provider accepts them."
 _LOOK = "Examine the file, then delete it, or rename it to .json to try again."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
@@ -16,7 +15,7 @@ from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, all_readable, make_question
 from afterturn.conversation.scope import ConversationScope
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput
-from afterturn.guard.secrets import redact_within, scanner, unnamed
+from afterturn.log import logger
 from afterturn.ports import Store, Unit
 from afterturn.prompt.context_files import (
     ContextFile,
@@ -52,6 +51,7 @@ from afterturn.runtime.bridge import Bridged
 from afterturn.runtime.file_reads import READ_WITHIN
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.runtime.once_future import is_set
+from afterturn.scanners.secrets import redact_within, scanner, unnamed
 from afterturn.text import size
 from afterturn.types import Entry, LaneQuery, SearchResults, StandingRow
 from afterturn.validation import check_limit, check_name, check_text
@@ -197,7 +197,6 @@ class TouchedFiles:
                     return shown
 
 
-logger = logging.getLogger("afterturn")
 R = TypeVar("R")
 
 LIMIT_MAX = 100

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -18,20 +17,20 @@ from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.dialect import ToolDefinition
 from afterturn.errors import AfterturnError
 from afterturn.guard.output_filter import OutputFilter, neutralise
-from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.guard.trust import TRUST_MIN
+from afterturn.log import logger
 from afterturn.recall.block import CUT, NOTICE, best_window, bullet
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.query import RecallRequest
 from afterturn.recall.search import search_among
 from afterturn.runtime.loop_thread import LoopThread
+from afterturn.scanners.secrets import redact_within, scanner, unnamed
 from afterturn.text import terms
 from afterturn.types import Excerpt, Hit, LaneQuery, Scalar, Scope
 
 if TYPE_CHECKING:
     from afterturn.services import Services
 
-logger = logging.getLogger("afterturn")
 
 _ANSWERS_NOTICE = "Treat their answers as notes, too."
 # The host waits for this text, so the input is limited: a record may have a megabyte, and a turn many epochs.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,9 +18,10 @@ from afterturn.conversation.read_turn import RecallAnswer, answer_question, make
 from afterturn.dialects.dialect import Dialect, ToolDefinition
 from afterturn.errors import InvalidInput, OverBudget
 from afterturn.guard.output_filter import neutralise
-from afterturn.guard.secrets import redact_within, scanner, unnamed
+from afterturn.log import logger
 from afterturn.ports import Unit
 from afterturn.recall.query import RecallRequest
+from afterturn.scanners.secrets import redact_within, scanner, unnamed
 from afterturn.types import Added, Filter, Lane, Scalar, SearchResults, Status, Target
 from afterturn.validation import check_text
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from afterturn.recall.index.cache import IndexCache
     from afterturn.services import Services
 
-logger = logging.getLogger("afterturn")
 C = TypeVar("C")
 
 ASKED_FLOOR_SHARE = 0.2

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from collections.abc import Callable, Collection, Coroutine, Iterator, MutableSequence, Sequence
 from itertools import islice
 from types import TracebackType
@@ -23,11 +22,10 @@ from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect, field
 from afterturn.dialects.history import find_point, find_user
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput, MemoryClosed
-from afterturn.guard.secrets import redact_within, scanner
+from afterturn.log import logger
 from afterturn.recall.block import strip_blocks
+from afterturn.scanners.secrets import redact_within, scanner
 from afterturn.types import HandoverPoint, Hit, Phase, RecallCause
-
-logger = logging.getLogger("afterturn")
 
 
 class Misusable(Protocol):

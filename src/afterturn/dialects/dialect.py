@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from afterturn.log import logger
 from afterturn.text import content_hash
 from afterturn.types import Message
 
-logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 

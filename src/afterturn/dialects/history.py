@@ -6,17 +6,15 @@ Pure: nothing is edited, nothing raises. Lists may be endless, so every search i
 from __future__ import annotations
 
 import copy
-import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile, islice, pairwise
 
 from afterturn.dialects.dialect import Dialect, Element, Strip, convert_like
+from afterturn.log import logger
 from afterturn.text import content_hash
 from afterturn.types import HandoverPoint, Message
-
-logger = logging.getLogger(__name__)
 
 _RESPONSES_READ_MAX = 512
 _TURN_MESSAGES_MAX = 10_000

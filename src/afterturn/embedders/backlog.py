@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from afterturn.errors import EmbedderUnavailable
+from afterturn.log import logger
 from afterturn.ports import Aside, Embedder, Separable, Store, Unit
 from afterturn.runtime.once_future import is_set
 from afterturn.types import EmbedderIdentity, Job
-
-logger = logging.getLogger("afterturn")
 
 # Starting the child process costs a third of a second of CPU: as much as embedding a few thousand entries.
 LONG = 4096

@@ -6,13 +6,13 @@ import asyncio
 import base64
 import functools
 import json
-import logging
 import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from afterturn.errors import EmbedderUnavailable, ForkedProcess, MemoryClosed, ModelError, ModelRefused
+from afterturn.log import logger
 from afterturn.models.client import HttpClient, Reply, ReplyReader, ServerKind
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.types import EmbedderIdentity
@@ -83,8 +83,6 @@ def _row(embedding: Any) -> NDArray[np.float32] | None:
         return None
     return None
 
-
-logger = logging.getLogger("afterturn")
 
 # How many texts servers accept by default, and compute well within a timeout.
 _BATCH_TEXTS = 32

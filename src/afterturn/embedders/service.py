@@ -8,7 +8,6 @@ import contextlib
 import functools
 import hashlib
 import importlib
-import logging
 import os
 import threading
 import weakref
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from afterturn.embedders.backlog import Backlog, Finish, ImportEmbedder, Progress
 from afterturn.errors import EmbedderUnavailable
 from afterturn.events import Events
+from afterturn.log import logger
 from afterturn.ports import Batching, Clock, Closable, Embedder, Gradual, Ids, Immediate, Store, Unit, Worker
 from afterturn.recall.query import SPEAKERS_MAX, Embed, QueryVector, named_in, without_names
 from afterturn.recall.relevance import prepare
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from afterturn.recall.index.cache import IndexCache
 
-
-logger = logging.getLogger("afterturn")
 
 # How many vectors of questions are cached: the turns of many conversations, at 384 dimensions half a megabyte.
 CACHED_MAX = 256

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -20,9 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from afterturn.errors import EmbedderUnavailable
+from afterturn.log import logger
 from afterturn.types import EmbedderIdentity
-
-logger = logging.getLogger("afterturn")
 
 # -P: the host's working directory must not lend the child its modules.
 _PROGRAM = ("-P", "-m", "afterturn.embedders.subprocess")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import string
 from collections import Counter
@@ -26,6 +25,7 @@ from afterturn.evaluation.examination import (
     means,
     spaces_of,
 )
+from afterturn.log import logger
 from afterturn.ports import ChatModel
 from afterturn.text import estimate_tokens
 
@@ -55,8 +55,6 @@ def says_yes(reply: str) -> bool:
     """Whether the first yes or no in the reply is a yes."""
     return next((word == "yes" for word in normalised(reply) if word in ("yes", "no")), False)
 
-
-logger = logging.getLogger("afterturn")
 
 NO_MEMORY = "no_memory"
 FULL_HISTORY = "full_history"

@@ -9,9 +9,9 @@ from typing import Any
 
 from afterturn.config import Config
 from afterturn.errors import InvalidInput, InvalidName, TooLarge
-from afterturn.guard.secrets import MARGIN_CHARS, Redacted, Scanner, redact, scanner
 from afterturn.guard.trust import TRUST_MIN
 from afterturn.ports import Clock, Ids
+from afterturn.scanners.secrets import MARGIN_CHARS, Redacted, Scanner, redact, scanner
 from afterturn.text import content_hash, terms
 from afterturn.types import SOURCES_MAX, Admitted, Draft, Kind, Metadata, Origin, Target, Verdict
 from afterturn.validation import SECONDS_MAX, check_id, check_metadata, check_name, check_space, check_text, mend_name

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from afterturn.guard.secrets import MARGIN_CHARS, redact, scanner
 from afterturn.guard.trust import TRUST_MIN
+from afterturn.scanners.secrets import MARGIN_CHARS, redact, scanner
 from afterturn.types import Entry
 
 TAG = "afterturn-memory"

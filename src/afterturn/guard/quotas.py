@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from afterturn.config import Config
 from afterturn.errors import OverBudget
-from afterturn.guard.secrets import redact, scanner
 from afterturn.ports import Unit
+from afterturn.scanners.secrets import redact, scanner
 from afterturn.types import Admitted, Entry, Filter, Kind, Operation, Scope, Target
 
 CANDIDATES_MAX = 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from afterturn.learning.reviewer import ModelReviewer, find_rule_changes
 from afterturn.learning.scheduling import schedule
 from afterturn.learning.snapshot import unread
 from afterturn.learning.staging import Staging, StagingOutcome
+from afterturn.log import logger
 from afterturn.models.meter import MeteredModel
 from afterturn.ports import ChatModel, Unit
 from afterturn.runtime.jobs import ATTEMPTS_MAX, LEASE, Commit, Handler, JobRunner
@@ -52,7 +52,6 @@ from afterturn.types import (
 if TYPE_CHECKING:
     from afterturn.services import Services
 
-logger = logging.getLogger("afterturn")
 
 # A review waits until no turn is open, but not for long: on a busy server there is always one.
 IDLE_WITHIN = 2.0

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound, OverBudget
 from afterturn.guard.quotas import Quota
-from afterturn.guard.secrets import mentions_secret
 from afterturn.guard.trust import waits
 from afterturn.learning import evidence
 from afterturn.learning.changes import Action, Change
@@ -17,6 +16,7 @@ from afterturn.learning.prompts import is_prompt_text
 from afterturn.learning.snapshot import with_sources
 from afterturn.ports import Unit
 from afterturn.recall.times import resolve_times
+from afterturn.scanners.secrets import mentions_secret
 from afterturn.types import (
     QUOTES,
     Admitted,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,11 +12,10 @@ from typing import Any
 from afterturn.config import Config
 from afterturn.errors import AfterturnError, ModelAnswerInvalid, ModelPaused, ModelUnavailable
 from afterturn.events import Events
+from afterturn.log import logger
 from afterturn.ports import ChatModel, Clock, Store
 from afterturn.text import estimate_tokens
 from afterturn.types import Purpose, UsageRow
-
-logger = logging.getLogger("afterturn")
 
 # The longest time that a store that hangs delays a model call, which takes seconds anyway.
 STORE_WITHIN = 2.0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -18,12 +17,12 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar
 from afterturn.dialects.dialect import Dialect, Element, field, json_field, list_field, text_field
 from afterturn.dialects.history import curated, find_safe_cuts
 from afterturn.guard.output_filter import neutralise, neutralise_lines
+from afterturn.log import logger
 from afterturn.models.client import answer_text
 from afterturn.ports import ChatModel
 from afterturn.recall.block import find_blocks
 from afterturn.text import estimate_tokens, terms, words
 
-logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 ACKNOWLEDGEMENT = "Understood. I will continue from this state."

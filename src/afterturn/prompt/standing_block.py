@@ -15,9 +15,9 @@ from afterturn.guard.output_filter import (
     neutralise_lines,
     neutralise_quote,
 )
-from afterturn.guard.secrets import Scanner, redact, redact_within, scanner
 from afterturn.prompt.context_files import ContextFile
 from afterturn.prompt.standing_memories import NO_STANDING_MEMORIES, StandingMemories
+from afterturn.scanners.secrets import Scanner, redact, redact_within, scanner
 from afterturn.text import LINES_CUT, WORDS_CUT, cut, shares, size
 from afterturn.types import Entry
 

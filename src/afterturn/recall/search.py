@@ -8,13 +8,13 @@ all hits go through the same steps: dates, order, duplicates, floor, limit.
 from __future__ import annotations
 
 import itertools
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from afterturn.errors import DeadlineExceeded
+from afterturn.log import logger
 from afterturn.ports import Unit
 from afterturn.recall.duplicates import replace_sources
 from afterturn.recall.query import (
@@ -33,8 +33,6 @@ from afterturn.types import Entry, Hit, IndexedEntry, Lane, LaneQuery, Scope, Se
 if TYPE_CHECKING:
     from afterturn.recall.index.cache import IndexCache
     from afterturn.recall.index.searcher import IndexSearcher, SearchCursor
-
-logger = logging.getLogger(__name__)
 
 
 def _never_stop() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import sys
 from typing import Protocol
 
-logger = logging.getLogger("afterturn")
+from afterturn.log import logger
 
 
 class OpenMemory(Protocol):

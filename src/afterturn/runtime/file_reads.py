@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from afterturn.log import logger
 from afterturn.ports import Clock, Worker
 from afterturn.runtime.loop_thread import run_on
 
-logger = logging.getLogger("afterturn")
 R = TypeVar("R")
 
 READ_WITHIN = 5.0

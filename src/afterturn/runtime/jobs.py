@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from afterturn.errors import AfterturnError, ModelPaused
 from afterturn.events import Events
+from afterturn.log import logger
 from afterturn.ports import Clock, Store, Unit
 from afterturn.runtime.once_future import is_set
 from afterturn.types import Job, JobState
-
-logger = logging.getLogger("afterturn")
 
 LEASE = 60.0
 POLL = 2.0

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import logging
 import os
 import threading
 import weakref
@@ -14,10 +13,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast
 
 from afterturn.errors import AfterturnError, CalledFromHandler, ForkedProcess, MemoryClosed
+from afterturn.log import logger
 from afterturn.ports import Worker
 from afterturn.runtime.once_future import OnceFuture
 
-logger = logging.getLogger("afterturn")
 R = TypeVar("R")
 
 _CLOSED = "This memory is closed. Open it again with `afterturn.open(...)`."

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
-logger = logging.getLogger("afterturn")
+from afterturn.log import logger
 
 FAILURES_MAX = 50
 

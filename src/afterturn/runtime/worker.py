@@ -1,6 +1,5 @@
 """Threads for blocking work. Not `concurrent.futures`, whose threads end before `atexit` handlers run."""
 
-import logging
 import os
 import threading
 import time
@@ -8,8 +7,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from afterturn.errors import ForkedProcess, MemoryClosed
-
-logger = logging.getLogger(__name__)
+from afterturn.log import logger
 
 
 class ThreadWorker:

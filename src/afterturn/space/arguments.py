@@ -10,8 +10,8 @@ from typing import TypedDict, TypeVar
 
 from afterturn.config import Config
 from afterturn.errors import InvalidInput
-from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.recall.query import RecallRequest
+from afterturn.scanners.secrets import redact_within, scanner, unnamed
 from afterturn.types import (
     ANYTHING,
     Draft,

@@ -7,12 +7,12 @@ import json
 import logging
 import os
 import sys
-import traceback
 
 import click
 
 from afterturn.errors import AfterturnError
 from afterturn.hosts.cli.output import one_line
+from afterturn.log import describe, describe_fully, logger
 
 
 def prepare_streams() -> None:
@@ -34,9 +34,6 @@ def _nowhere(mode: str) -> io.TextIOWrapper:
     return io.TextIOWrapper(open(os.devnull, mode + "b"), encoding="utf-8")
 
 
-_logger = logging.getLogger("afterturn")
-
-
 class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return f"afterturn: {record.levelname.lower()}: {one_line(record.getMessage())}"
@@ -44,21 +41,21 @@ class _OneLine(logging.Formatter):
 
 def keep_quiet() -> None:
     """Logs nothing. Without a handler Python would print warnings and tracebacks into a command's output."""
-    _logger.handlers = [logging.NullHandler()]
+    logger.handlers = [logging.NullHandler()]
 
 
 def show_warnings() -> None:
     """Logs warnings as one line each, for commands that run for long."""
-    if any(isinstance(handler, logging.StreamHandler) for handler in _logger.handlers):
+    if any(isinstance(handler, logging.StreamHandler) for handler in logger.handlers):
         return
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine())
-    _logger.addHandler(handler)
+    logger.addHandler(handler)
 
 
 def show_everything() -> None:
-    _logger.handlers = [logging.StreamHandler()]
-    _logger.setLevel(logging.DEBUG)
+    logger.handlers = [logging.StreamHandler()]
+    logger.setLevel(logging.DEBUG)
 
 
 EXIT_BAD_INPUT = 2
@@ -97,11 +94,11 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
 def _report_system(error: OSError, *, as_json: bool, debug: bool) -> int:
     """A full disk behind stdout and the like."""
     if debug:
-        traceback.print_exception(error, file=sys.stderr)
+        print(describe_fully(error), file=sys.stderr)
     abandon_stdout()
     _say(
         type(error).__name__,
-        f"The operating system reported: {error}. Check disk space and permissions.",
+        f"The operating system reported: {describe(error)}. Check disk space and permissions.",
         as_json=as_json,
     )
     return EXIT_BAD_INPUT
@@ -109,9 +106,9 @@ def _report_system(error: OSError, *, as_json: bool, debug: bool) -> int:
 
 def _report_unexpected(error: BaseException, *, as_json: bool, debug: bool) -> int:
     if debug:
-        traceback.print_exception(error, file=sys.stderr)
+        print(describe_fully(error), file=sys.stderr)
     advice = "This is a bug in afterturn. Please report it with the output of the same command with --debug."
-    _say(type(error).__name__, f"Unexpected {type(error).__name__}: {error}. {advice}", as_json=as_json)
+    _say(type(error).__name__, f"Unexpected {type(error).__name__}: {describe(error)}. {advice}", as_json=as_json)
     return EXIT_UNEXPECTED
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import logging
 import threading
 from collections import OrderedDict
 from functools import partial
 from typing import Any
 
 from afterturn.errors import DeadlineExceeded, StoreError
+from afterturn.log import logger
 from afterturn.ports import Store, Unit
 from afterturn.recall.index.builder import (
     AT_ONCE_ROWS_MAX,
@@ -26,8 +26,6 @@ from afterturn.recall.index.snapshot import vector_bytes
 from afterturn.recall.index.space_index import CHANGES_MAX, SpaceIndex
 from afterturn.recall.word_table import WordTable
 from afterturn.types import Changes, EmbedderIdentity, SpaceStats
-
-logger = logging.getLogger("afterturn")
 
 _QUEUE_MAX = 256
 _BUILD_AFTER = 0.02

@@ -5,7 +5,6 @@ Hooks and short commands use it directly; `store.py` drives it from an event loo
 
 from __future__ import annotations
 
-import logging
 import os
 import struct
 import threading
@@ -19,6 +18,7 @@ import apsw
 
 from afterturn.config import Config
 from afterturn.errors import DeadlineExceeded, ForkedProcess, MemoryClosed, StoreUnavailable
+from afterturn.log import logger
 from afterturn.ports import Clock, Unit
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite.backup import (
@@ -50,7 +50,6 @@ from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS, check_version, migrate
 from afterturn.stores.sqlite.session import ApswSession, FtsText
 
-logger = logging.getLogger(__name__)
 R = TypeVar("R")
 READERS = 2
 GROUP_SECONDS_MAX = 0.1

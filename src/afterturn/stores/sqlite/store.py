@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import shutil
 import stat
@@ -20,6 +19,7 @@ import apsw
 
 from afterturn.config import Config
 from afterturn.errors import MemoryClosed
+from afterturn.log import logger
 from afterturn.ports import Clock, Unit, Worker
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.sqlite.backup import automatic_copies, leftovers
@@ -99,7 +99,6 @@ def _copies(place: StoreLocation) -> Iterator[Finding]:
 
 R = TypeVar("R")
 Workers: TypeAlias = Callable[[str, int], Worker]
-logger = logging.getLogger(__name__)
 GROUP_WRITES_MAX = 128
 _HALT_WAIT = 1.0
 _ASIDE = "afterturn-aside"
