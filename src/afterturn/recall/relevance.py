@@ -156,9 +156,11 @@ def judge(
         return []
     question = JudgedQuestion.read(text, hits, now, weights, names)
     found = group_exchanges(with_partners(hits))
-    exchanges = [one for one in found if line_of(one, question.terms) is not None][:_JUDGED_MAX]
+    asked = question.terms
+    exchanges = [one for one in found if line_of(one, asked) is not None][:_JUDGED_MAX]
+    judged_ids = set(map(id, exchanges))
     # The rest tells nothing, such as a question that was asked before, or is far behind.
-    rest = [replace(hit, score=0.0) for one in found if one not in exchanges for hit in one.hits]
+    rest = [replace(hit, score=0.0) for one in found if id(one) not in judged_ids for hit in one.hits]
     if not exchanges:
         return rest
     matches = match_words(text, exchanges, table) if table is not None and table.is_loaded else None
