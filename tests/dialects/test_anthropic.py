@@ -79,7 +79,7 @@ def test_a_block_goes_after_the_user_or_after_all_results(messages, point):
         (user(IMAGE, "what?"), [Utterance("user", ""), Utterance("user", "what?")]),
         (user(IMAGE), [Utterance("user", "")]),
         (user(), [Utterance("user", "")]),
-        (user(None, 7, {"type": "text"}, "rest"), [Utterance("user", "rest")]),
+        (user(None, 7, {"type": "text"}, "rest"), [Utterance("user", ""), Utterance("user", "rest")]),
         (
             user(result("a", "x"), result("b", [text("y"), IMAGE, text("z")])),
             [Utterance("tool", "x"), Utterance("tool", "y\nz")],

@@ -65,7 +65,7 @@ def test_a_block_goes_after_the_user_or_after_all_responses(contents, point, sha
         (user(IMAGE), [Utterance("user", "")]),
         (user(), [Utterance("user", "")]),
         ({"role": "user", "parts": ["one"]}, [Utterance("user", "one")]),
-        (user(None, 7, {"hologram": 1}, "rest"), [Utterance("user", "rest")]),
+        (user(None, 7, {"hologram": 1}, "rest"), [Utterance("user", ""), Utterance("user", "rest")]),
         (model(THOUGHT, "It is ", "raining."), [Utterance("assistant", "It is raining.")]),
         (model("Look:", IMAGE, "a cat"), [Utterance("assistant", "Look:\na cat")]),
         (model(THOUGHT), [Utterance("assistant", "")]),

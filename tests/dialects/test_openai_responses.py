@@ -106,7 +106,7 @@ def test_a_call_that_the_server_runs_is_not_open(kind):
         ({"role": "user", "content": [{"type": "input_file"}]}, [Utterance("user", "")]),
         (
             {"role": "user", "content": [{"type": "hologram"}, {"type": "input_text", "text": "rest"}]},
-            [Utterance("user", "rest")],
+            [Utterance("user", ""), Utterance("user", "rest")],
         ),
         (REASONING, []),
         (call("a"), []),

@@ -8,14 +8,15 @@ from afterturn.dialects.dialect import (
     ToolDefinition,
     Utterance,
     extended,
+    field,
     has_source,
     is_gemini_content,
     join_lines,
     join_parts,
     part_types,
     parts_of,
+    read_user,
     text_field,
-    user_utterances,
 )
 from afterturn.dialects.openai_chat import has_chat_calls
 
@@ -24,6 +25,7 @@ _OWN_BLOCKS = frozenset(
     "tool_use tool_result thinking redacted_thinking server_tool_use search_result container_upload "
     "mcp_tool_use mcp_tool_result".split()
 )
+_ASSISTANTS_BLOCKS = frozenset(["text", "thinking", "redacted_thinking", "tool_use", "fallback"])
 _FOREIGN_PARTS = frozenset(
     [
         "",
@@ -75,23 +77,25 @@ class Anthropic:
 
 def _user(blocks: Sequence[object]) -> Element:
     results = [block for block in blocks if text_field(block, "type") == "tool_result"]
-    text = join_lines(map(_text, blocks))
-    others = {text_field(block, "type") or "" for block in blocks} - {"tool_result", "text", ""}
-    said = user_utterances(text, shows_more=bool(others)) if text or others or not results else ()
-    return Element(
-        (*(Utterance("tool", _result(block)) for block in results), *said),
+    responses = Element(
+        tuple(Utterance("tool", _result(block)) for block in results),
         answers=tuple(text_field(block, "tool_use_id") or "" for block in results),
+    )
+    return read_user(
+        (block for block in blocks if text_field(block, "type") != "tool_result"), ("text",), before=responses
     )
 
 
 def _assistant(blocks: Sequence[object]) -> Element:
-    """Calls that the server makes and answers itself are in the same message, and are not the host's calls."""
+    """Calls that the provider makes and answers itself are in the same message, and are not the host's calls."""
     calls = tuple(text_field(block, "id") or "" for block in blocks if text_field(block, "type") == "tool_use")
     text = join_parts(_text(block) for block in blocks)
     kinds = {text_field(block, "type") or "" for block in blocks}
     # Thinking alone is an answer that was cut off, and the API refuses it in a request.
     holds_more = kinds - {"text", "thinking", "redacted_thinking", ""}
-    return Element(() if not text and holds_more else (Utterance("assistant", text),), calls=calls)
+    # An assistant's own blocks; any other is the provider's, or unknown. Citations quote a document or a page.
+    outside = bool(kinds - _ASSISTANTS_BLOCKS) or any(field(block, "citations") for block in blocks)
+    return Element(() if not text and holds_more else (Utterance("assistant", text),), calls=calls, outside=outside)
 
 
 def _text(block: object) -> str | None:

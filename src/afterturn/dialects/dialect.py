@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from afterturn.log import logger
@@ -99,12 +99,23 @@ class Element:
     `calls` are the ids of the calls that it makes, and `answers` the ids of those that it answers, in order. For Gemini
     they are names of tools. A missing id is blank. An assistant's element with calls, reasoning or pictures but no text
     has no `utterances`. `leads`: it belongs to the element after it, as reasoning does.
+
+    Only what the user is known to have typed has the role of the user. The text of a document that is attached to the
+    user's message has the role tool and comes before the user's. Responses come before both, one for each of `answers`.
+    `outside`: it contains something else that neither the user nor the assistant wrote, such as a picture, a file, or
+    what a tool of the provider returned.
     """
 
     utterances: tuple[Utterance, ...]
     calls: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     leads: bool = False
+    outside: bool = False
+
+    @property
+    def is_untrusted(self) -> bool:
+        """Whether anything in it comes from a tool, a file or another source that is not the user or the assistant."""
+        return self.outside or any(one.role == "tool" for one in self.utterances)
 
     @property
     def role(self) -> str:
@@ -121,6 +132,9 @@ class Element:
     def text_of(self, role: str) -> str:
         """All texts of this role, one per line."""
         return "\n".join(one.text for one in self.utterances if one.role == role and one.text)
+
+
+NOTHING = Element(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +159,7 @@ class Dialect(Protocol):
         """Returns None for an element of an unknown kind. Parts of unknown kinds are skipped, and so is reasoning.
 
         An empty message has one blank utterance, and so has a user's message that contains only an image or a file.
+        Parts that are skipped set `outside`, except reasoning.
         """
 
     def make_message(self, role: str, text: str) -> Mapping[str, Any]:
@@ -196,6 +211,32 @@ def join_parts(texts: Iterable[str | None]) -> str:
         elif written[-1]:
             written.append("")
     return join_lines(written)
+
+
+def read_user(parts: Iterable[object], typed: Collection[str], *, name: str = "", before: Element = NOTHING) -> Element:
+    """The user's element with these parts. `before` has the responses that are in the same element.
+
+    Only parts of a `typed` kind are the user's words. The text of any other part has the role tool.
+    """
+    words: list[str | None] = []
+    attached: list[Utterance] = []
+    shows_more = False
+    for part in parts:
+        text = text_field(part, "text")
+        if _is_typed(part, typed):
+            words.append(text)
+        elif part is not None:
+            shows_more = True
+            attached += [Utterance("tool", text)] if text else []
+    said = join_lines(words)
+    spoken = user_utterances(said, name, shows_more=shows_more) if said or shows_more or not before.answers else ()
+    return replace(before, utterances=(*before.utterances, *attached, *spoken), outside=before.outside or shows_more)
+
+
+def _is_typed(part: object, typed: Collection[str]) -> bool:
+    kind = text_field(part, "type")
+    # Amazon Bedrock's parts have no type. With any other field, it may be a document that has a text.
+    return kind in typed if kind is not None else type(part) is dict and part.keys() == {"text"}
 
 
 def user_utterances(text: str, name: str = "", *, shows_more: bool) -> tuple[Utterance, ...]:

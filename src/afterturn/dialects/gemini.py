@@ -18,14 +18,21 @@ from afterturn.dialects.dialect import (
     user_utterances,
 )
 
-# "function" and "tool" are what older clients call the content of responses.
-_ROLES = frozenset(["user", "model", "function", "tool"])
+# What older clients call the content of responses. All text in it is the tools'.
+_TOOL_ROLES = frozenset(["function", "tool"])
+_ROLES = frozenset(["user", "model", *_TOOL_ROLES])
 # The names in the client library, and those in JSON.
 _CALL = ("function_call", "functionCall")
 _RESPONSE = ("function_response", "functionResponse")
 _SHOWN = (
     *("inline_data", "inlineData", "file_data", "fileData", "executable_code", "executableCode"),
     *("code_execution_result", "codeExecutionResult", "tool_call", "toolCall", "tool_response", "toolResponse"),
+    *("audio_transcription", "audioTranscription"),
+)
+# Fields that a part with nothing but a text may have.
+_OF_TEXT = frozenset(
+    "text thought thought_signature thoughtSignature video_metadata videoMetadata media_resolution mediaResolution "
+    "part_metadata partMetadata media_processing mediaProcessing speech_metadata speechMetadata type".split()
 )
 
 
@@ -44,7 +51,7 @@ class Gemini:
             return _model(parts_of(message, "parts"))
         if role not in (None, *_ROLES) or field(message, "parts") is None:
             return None
-        return _user(parts_of(message, "parts"))
+        return _user(parts_of(message, "parts"), is_tool=role in _TOOL_ROLES)
 
     def make_message(self, role: str, text: str) -> Mapping[str, Any]:
         return {"role": "model" if role == "assistant" else role, "parts": [{"text": text}]}
@@ -66,17 +73,20 @@ class Gemini:
         }
 
 
-def _user(parts: Sequence[object]) -> Element:
+def _user(parts: Sequence[object], *, is_tool: bool) -> Element:
     responses = [response for part in parts if (response := _one_of(part, _RESPONSE)) is not None]
-    texts = [_text(part) for part in parts]
-    shows_more = any(
-        text is None and _one_of(part, _SHOWN) is not None for part, text in zip(parts, texts, strict=True)
-    )
-    text = join_lines(texts)
-    said = user_utterances(text, shows_more=shows_more) if text or shows_more or not responses else ()
+    answered = tuple(Utterance("tool", json_field(response, "response")) for response in responses)
+    texts = [(text, is_tool or _has_more(part)) for part in parts if (text := _text(part))]
+    attached = join_lines(text for text, is_attached in texts if is_attached)
+    typed = join_lines(text for text, is_attached in texts if not is_attached)
+    shows_more = any(_has_more(part) and _one_of(part, _RESPONSE) is None for part in parts)
+    own: tuple[Utterance, ...] = (Utterance("tool", attached),) if attached or (is_tool and not responses) else ()
+    if not is_tool and (typed or shows_more or not responses):
+        own += user_utterances(typed, shows_more=shows_more)
     return Element(
-        (*(Utterance("tool", json_field(response, "response")) for response in responses), *said),
+        (*answered, *own),
         answers=tuple(text_field(response, "name") or "" for response in responses),
+        outside=shows_more,
     )
 
 
@@ -84,11 +94,19 @@ def _model(parts: Sequence[object]) -> Element:
     """Calls are identified by the name of their tool: ids are optional, and hosts leave them out of responses."""
     calls = [call for part in parts if (call := _one_of(part, _CALL)) is not None]
     text = join_parts(map(_text, parts))
-    is_silent = not text and (calls or any(_one_of(part, _SHOWN) is not None for part in parts))
+    outside = any(_has_more(part) and _one_of(part, _CALL) is None for part in parts)
     return Element(
-        () if is_silent else (Utterance("assistant", text),),
+        () if not text and (calls or outside) else (Utterance("assistant", text),),
         calls=tuple(text_field(call, "name") or "" for call in calls),
+        outside=outside,
     )
+
+
+def _has_more(part: object) -> bool:
+    """Whether it contains anything besides a text: a call, a response, a file, or a field of an unknown kind."""
+    if type(part) is dict:
+        return any(name not in _OF_TEXT and value is not None for name, value in part.items())
+    return _one_of(part, (*_CALL, *_RESPONSE, *_SHOWN)) is not None
 
 
 def _text(part: object) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile, islice, pairwise
 
@@ -26,11 +26,22 @@ class Exchange:
     """The messages of one turn, as they will be recorded. Empty if its user message is not in the list.
 
     `ends_complete`: the list ends with an assistant's message and no call is open. Elements that cannot be read are
-    left out.
+    left out. `outside`: something entered the turn that is not in `messages` and that neither the user nor the
+    assistant wrote: a picture, a file, a result without text, what a tool of the provider returned, the response to a
+    call of an earlier turn, or an element that cannot be read.
     """
 
     messages: tuple[Message, ...]
     ends_complete: bool
+    outside: bool = False
+
+    @property
+    def is_untrusted(self) -> bool:
+        """Whether anything in the turn comes from a tool, a file or another source besides the user and the assistant.
+
+        Whatever the assistant said in such a turn may come from there.
+        """
+        return self.outside or any(message.role == "tool" for message in self.messages)
 
 
 def find_latest_user(dialect: Dialect, messages: Sequence[object], strip: Strip) -> tuple[int, str] | None:
@@ -121,28 +132,32 @@ def read_exchange(dialect: Dialect, messages: Sequence[object], start: int, stri
     """The turn whose user message is at index `start`. By index, because a turn may contain the same words twice."""
     if not messages:
         return Exchange((), ends_complete=False)
+    elements = dropwhile(lambda element: element is None or not _has_user(element), map(dialect.read, messages[start:]))
+    turn = list(elements)
     # Responses before the user's text in the same element belong to calls of an earlier turn.
-    own = dropwhile(lambda message: message.role != "user", read_messages(dialect, messages[start:]))
-    known = (_without_blocks(message, strip) for message in own if message.role != "system")
+    earlier = len(turn[0].answers) if turn and turn[0] is not None else 0
+    own = [message for element in turn if element is not None for message in element.messages][earlier:]
+    known = [_without_blocks(message, strip) for message in own if message.role != "system"]
     return Exchange(
         tuple(message for message in known if message.text.strip()),
         ends_complete=_ends_complete(dialect, messages),
+        outside=earlier > 0 or any(element is None or _is_outside(element) for element in turn),
     )
 
 
-def read_messages(dialect: Dialect, messages: Iterable[object]) -> Iterator[Message]:
-    """Every message of every element that can be read, blank ones too."""
-    for message in messages:
-        element = dialect.read(message)
-        if element is not None:
-            yield from element.messages
+def _is_outside(element: Element) -> bool:
+    return element.outside or any(one.role == "tool" and not one.text.strip() for one in element.utterances)
+
+
+def _has_user(element: Element) -> bool:
+    return any(one.role == "user" for one in element.utterances)
 
 
 def _users(dialect: Dialect, messages: Sequence[object]) -> Iterator[tuple[int, Element]]:
     """The users' elements with their indexes, latest first, as far back as a turn may reach."""
     for at in range(len(messages) - 1, max(-1, len(messages) - 1 - _TURN_MESSAGES_MAX), -1):
         element = dialect.read(messages[at])
-        if element is not None and any(one.role == "user" for one in element.utterances):
+        if element is not None and _has_user(element):
             yield at, element
 
 

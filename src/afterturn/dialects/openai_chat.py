@@ -15,6 +15,7 @@ from afterturn.dialects.dialect import (
     list_field,
     part_types,
     parts_of,
+    read_user,
     text_field,
     user_utterances,
 )
@@ -28,6 +29,10 @@ _ROLES = {
     "function": "tool",
 }
 _OWN_PARTS = frozenset(["image_url", "input_audio", "file", "video_url", "audio_url"])
+# "input_text" is the same in Responses, and some hosts mix the two.
+_TYPED = frozenset(["text", "input_text"])
+# What providers add to an assistant's message if they searched the web or ran tools themselves.
+_FOUND_BY_PROVIDER = ("annotations", "citations", "search_results", "executed_tools")
 # Providers add types of their own to chat, so only types of other known formats rule it out.
 _FOREIGN_PARTS = frozenset(
     ["", *"tool_use tool_result server_tool_use input_text input_image input_file output_text".split()]
@@ -62,8 +67,10 @@ class OpenAIChat:
             return _assistant(message, text, parts)
         if role == "system":
             return Element((Utterance(role, text),))
-        shows_more = any(text_field(part, "type") not in ("text", None) for part in parts)
-        return Element(user_utterances(text, text_field(message, "name") or "", shows_more=shows_more))
+        name = text_field(message, "name") or ""
+        if text_field(message, "content") is not None:
+            return Element(user_utterances(text, name, shows_more=False))
+        return read_user(parts, _TYPED, name=name)
 
     def make_message(self, role: str, text: str) -> Mapping[str, Any]:
         return {"role": role, "content": text}
@@ -104,17 +111,26 @@ def _assistant(message: object, text: str, parts: Sequence[object]) -> Element:
     calls = tuple(text_field(call, "id") or "" for call in list_field(message, "tool_calls"))
     if not calls and (older := field(message, "function_call")) is not None:
         calls = (text_field(older, "name") or "",)
-    holds_more = bool(calls) or any(text_field(part, "type") not in ("text", "refusal", None) for part in parts)
-    is_silent = not text and (holds_more or field(message, "audio") is not None)
-    return Element(() if is_silent else (Utterance("assistant", text),), calls=calls)
+    holds_more = any(not _is_own(part) for part in parts)
+    is_silent = not text and (holds_more or bool(calls) or field(message, "audio") is not None)
+    outside = holds_more or any(field(message, name) for name in _FOUND_BY_PROVIDER)
+    return Element(() if is_silent else (Utterance("assistant", text),), calls=calls, outside=outside)
+
+
+def _is_own(part: object) -> bool:
+    return part is None or text_field(part, "type") in ("text", "refusal", None)
 
 
 def _text(message: object) -> str:
-    """The text parts, one per line. Without any, the refusal or the transcript of the audio."""
+    """The text parts, one per line. Without any, the refusal or the transcript of the audio.
+
+    In a tool's message, the text of every part is the tool's.
+    """
     content = text_field(message, "content")
     if content is not None:
         return content
-    parts = parts_of(message, "content")
+    is_tool = _ROLES.get(text_field(message, "role") or "") == "tool"
+    parts = [part for part in parts_of(message, "content") if is_tool or _is_own(part)]
     written = join_lines(text_field(part, "text") or text_field(part, "refusal") for part in parts)
     spoken = text_field(field(message, "audio"), "transcript")
     return written or text_field(message, "refusal") or spoken or ""

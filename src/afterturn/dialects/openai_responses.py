@@ -8,18 +8,20 @@ from afterturn.dialects.dialect import (
     ToolDefinition,
     Utterance,
     extended,
+    field,
     is_gemini_content,
     join_lines,
     list_field,
     part_types,
     parts_of,
+    read_user,
     text_field,
-    user_utterances,
 )
 from afterturn.dialects.openai_chat import has_chat_calls
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _PARTS = frozenset("input_text input_image input_file input_audio output_text".split())
+_TYPED = frozenset(["input_text", "text"])
 _FOREIGN_PARTS = frozenset(
     ["", *"text image_url file image document tool_use tool_result thinking redacted_thinking server_tool_use".split()]
 )
@@ -43,12 +45,12 @@ _OUTPUTS = {
     "mcp_approval_response": "approval_request_id",
     "local_shell_call_output": "",
 }
-# The server answers these in the same response.
+# The provider answers these in the same response, and what they return is in them or hidden.
 _HOSTED = frozenset(
     "web_search_call file_search_call code_interpreter_call image_generation_call mcp_call mcp_list_tools "
     "program program_output compaction".split()
 )
-_SETTINGS = frozenset(["additional_tools", "configuration_update"])
+_SETTINGS = frozenset(["additional_tools", "configuration_update", "compaction_trigger"])
 _TOOL_SEARCH = frozenset(["tool_search_call", "tool_search_output"])
 _ITEMS = frozenset([*_CALLS, *_OUTPUTS, *_HOSTED, *_SETTINGS, *_TOOL_SEARCH, "reasoning", "item_reference"])
 
@@ -80,7 +82,9 @@ class OpenAIResponses:
             return _tool_search(message, kind)
         if kind in _SETTINGS:
             return Element((Utterance("system", ""),))
-        return Element((), leads=kind == "reasoning") if kind in _HOSTED or kind == "reasoning" else None
+        if kind == "reasoning":
+            return Element((), leads=True)
+        return Element((), outside=True) if kind in _HOSTED else None
 
     def make_message(self, role: str, text: str) -> Mapping[str, Any]:
         # The API refuses input parts in an assistant's message, and output parts need an id. A string is accepted.
@@ -106,13 +110,16 @@ def _message(message: object) -> Element | None:
     role = _ROLES.get(text_field(message, "role") or "")
     if role is None:
         return None
-    parts = parts_of(message, "content")
-    written = join_lines(text_field(part, "text") or text_field(part, "refusal") for part in parts)
-    text = text_field(message, "content") or written
-    if role != "user":
+    if (text := text_field(message, "content")) is not None:
         return Element((Utterance(role, text),))
-    shows_more = any(text_field(part, "type") in _PARTS - {"input_text", "output_text"} for part in parts)
-    return Element(user_utterances(text, shows_more=shows_more))
+    parts = parts_of(message, "content")
+    if role == "user":
+        return read_user(parts, _TYPED)
+    own = [part for part in parts if text_field(part, "type") in (*_TYPED, "output_text", "refusal", None)]
+    text = join_lines(text_field(part, "text") or text_field(part, "refusal") for part in own)
+    # Annotations cite pages and files that the provider has read.
+    outside = len(own) < len(parts) or any(field(part, "annotations") for part in own)
+    return Element((Utterance(role, text),), outside=outside and role == "assistant")
 
 
 def _output(message: object) -> str:
@@ -126,6 +133,6 @@ def _output(message: object) -> str:
 def _tool_search(message: object, kind: str) -> Element:
     """The server runs it unless it is marked for the client."""
     if text_field(message, "execution") != "client":
-        return Element(())
+        return Element((), outside=True)
     named = (text_field(message, "call_id") or "",)
     return Element((), calls=named) if kind == "tool_search_call" else Element((Utterance("tool", ""),), answers=named)
