@@ -118,6 +118,7 @@ if TYPE_CHECKING:
     from afterturn.types import SpaceSummary as SpaceSummary
     from afterturn.types import Status as Status
     from afterturn.types import Step as Step
+    from afterturn.types import Taint as Taint
     from afterturn.types import Target as Target
     from afterturn.types import TurnRow as TurnRow
     from afterturn.types import TurnStatus as TurnStatus
@@ -156,7 +157,7 @@ _NAMES = {
         "Added Candidate Changed Decision Draft EmbedderIdentity Entry Event Filter Finding Forgotten History "
         "Hit Kind Lane LoggedOperation Message Metadata NoRecallReason Operation Origin Outcome Phase Profile "
         "ProfileSubject Purpose RecallCause RecallRow Review ReviewKind ReviewRow ReviewState ReviewedChange Scalar "
-        "Scope SearchResults SpaceSummary Status Step Target TurnRow TurnStatus Undone UsageRow Verb"
+        "Scope SearchResults SpaceSummary Status Step Taint Target TurnRow TurnStatus Undone UsageRow Verb"
     ),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -44,6 +44,7 @@ from afterturn.types import (
     StandingRow,
     Status,
     Step,
+    Taint,
     Target,
     TurnRow,
     TurnStatus,
@@ -496,8 +497,20 @@ class Conversations(Protocol):
     def turns(self, key: ConversationKey) -> list[TurnRow]:
         """Returns all turns, oldest first, whatever their status."""
 
-    def end_turn(self, key: ConversationKey, turn_id: str, *, status: TurnStatus, at: float, recorded: bool) -> bool:
+    def end_turn(
+        self,
+        key: ConversationKey,
+        turn_id: str,
+        *,
+        status: TurnStatus,
+        at: float,
+        recorded: bool,
+        taint: Taint | None = None,
+    ) -> bool:
         """Returns True for the first call that records the turn. A turn is recorded at most once."""
+
+    def is_tainted(self, key: ConversationKey) -> bool:
+        """Whether a turn of the conversation is tainted. A turn that was abandoned is: nobody saw its end."""
 
     def touch_turn(self, key: ConversationKey, turn_id: str, *, at: float) -> None:
         """Notes that an open turn was continued."""

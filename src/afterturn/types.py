@@ -624,6 +624,17 @@ class TurnStatus(StrEnum):
     ABANDONED = "abandoned"
 
 
+class Taint(StrEnum):
+    """How text of others reached the assistant in a turn. `memory`: a recalled memory that is not trusted. `earlier`:
+    in an earlier turn. `unknown`: the turn could not be read, or was recorded by an older version."""
+
+    TOOL = "tool"
+    MEMORY = "memory"
+    SUBAGENT = "subagent"
+    EARLIER = "earlier"
+    UNKNOWN = "unknown"
+
+
 class HandoverPoint(StrEnum):
     """Where a block is added: after a user message, after a tool result, or as text for a prompt."""
 
@@ -684,7 +695,7 @@ class ConversationState:
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
-    """A stored turn. `user_hash` is the content hash of its user message."""
+    """A stored turn. `user_hash` is the content hash of its user message. A turn with a `taint` is tainted."""
 
     id: str
     status: TurnStatus
@@ -692,6 +703,7 @@ class TurnRow:
     user_hash: str
     ended_at: float | None = None
     recorded_at: float | None = None
+    taint: Taint | None = None
 
 
 @dataclass(frozen=True, slots=True)

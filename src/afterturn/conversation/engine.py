@@ -66,6 +66,7 @@ from afterturn.types import (
     Purpose,
     RecallCause,
     Scalar,
+    Taint,
     TurnRow,
     TurnStatus,
 )
@@ -120,6 +121,8 @@ class ConversationEngine:
         # By id. None for a turn whose host began another one without leaving it: only its end is still to be stored.
         self._open_turns: dict[str, LoopTurn | None] = {}
         self._standing: StandingCore | None = None
+        # The host has put memories that are not trusted into its prompt, so its turns are tainted.
+        self._has_untrusted = False
 
     @property
     def config(self) -> Config:
@@ -211,6 +214,7 @@ class ConversationEngine:
         """The standing context from now on. Raises InvalidInput if `roots` or `instructions` are not lists."""
         self._standing = StandingCore(self._services, scope, roots, instructions)
         self._standing.owner = self
+        self._standing.on_untrusted = self._note_untrusted
         return self._standing
 
     def current_turn_id(self) -> str:
@@ -369,6 +373,8 @@ class ConversationEngine:
         await self._log.wait_cleared()
         reading = await self._read(turn.loop, dialect, [])
         self._take_in(turn.loop, reading)
+        # No list was read yet.
+        turn.loop.is_read = False
         turn.loop.forgets_before = reading.forgets
         turn.shared.set_prompt_texts(self._visible.prompt_texts(turn.id))
         self._prefetcher.offer(turn.loop)
@@ -531,6 +537,11 @@ class ConversationEngine:
 
     def _take_in(self, turn: LoopTurn, reading: TurnReading) -> None:
         self._visible.add(reading.blocks.values())
+        turn.is_read = True
+        if self._has_untrusted:
+            turn.shared.mark_tainted(Taint.MEMORY)
+        if reading.is_tainted:
+            turn.shared.mark_tainted(Taint.EARLIER)
         # Blocks that were handed over before this was read are not in the list that was read.
         turn.ledger = reading.ledger.with_blocks(row for row in turn.shared.blocks if row.hash not in reading.indexes)
         turn.forgets = reading.forgets
@@ -541,6 +552,11 @@ class ConversationEngine:
                 run.hits = tuple(hit for hit in run.hits if hit in reading.carried_hits)
         elif reading.carried is not None and self._prefetcher.is_waiting(reading.carried):
             turn.carried = self._prefetcher.adopt(turn, reading.carried, reading.carried_hits)
+
+    def _note_untrusted(self) -> None:
+        self._has_untrusted = True
+        if self._current is not None:
+            self._current.shared.mark_tainted(Taint.MEMORY)
 
     async def _recall(self, turn: LoopTurn, prefetch: Prefetch, question: RecallRequest) -> None:
         # A compaction corrects it until it is asked.

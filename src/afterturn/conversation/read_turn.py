@@ -14,7 +14,7 @@ from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger, MessageChain, find_missing, hidden_ledger, read_ledger, scan_blocks
 from afterturn.conversation.scope import ConversationScope
 from afterturn.dialects.dialect import Dialect
-from afterturn.dialects.history import find_latest_user
+from afterturn.dialects.history import any_untrusted, find_latest_user
 from afterturn.errors import NotFound
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.ports import Unit
@@ -82,7 +82,8 @@ class TurnReading:
     `user` is the index and text of the latest user message, None if it has no text; `question` is None when there is
     nothing to recall for. `forgets` is the number of the newest forget. `indexes` are those of our blocks, by hash;
     `dropped` are blocks that the host left out while it rebuilt its prompt, and that are put back; `lost` are those
-    whose neighbouring messages are gone too. `chain` was followed to the list's end.
+    whose neighbouring messages are gone too. `chain` was followed to the list's end. `is_tainted`: the list has text
+    that neither the user nor the assistant wrote.
     """
 
     blocks: Mapping[str, BlockRow]
@@ -96,6 +97,7 @@ class TurnReading:
     chain: MessageChain | None = None
     carried: CarriedRow | None = None
     carried_hits: tuple[Hit, ...] = ()
+    is_tainted: bool = False
 
     def without_dropped(self) -> TurnReading:
         """For a host that has called its model already: what it left out stays out, and may be recalled again."""
@@ -144,6 +146,7 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
         chain=seen.chain,
         carried=carried,
         carried_hits=hits,
+        is_tainted=seen.is_tainted,
     )
 
 
@@ -159,6 +162,7 @@ class _Visible:
     dropped: tuple[BlockRow, ...] = ()
     lost: tuple[BlockRow, ...] = ()
     chain: MessageChain | None = None
+    is_tainted: bool = False
 
 
 def _read_visible(
@@ -167,9 +171,11 @@ def _read_visible(
     # Each message is read once: a long history takes longer than everything else here.
     elements = [shown.dialect.read(message) for message in shown.messages]
     messages = [message for element in elements if element is not None for message in element.messages]
+    is_tainted = any_untrusted(elements)
     if scope.is_hidden:
         compacted_at = unit.conversations.state(scope.key).compacted_at
-        return _Visible(hidden_ledger(messages, blocks.values(), compacted_at=compacted_at, stored=stored))
+        ledger = hidden_ledger(messages, blocks.values(), compacted_at=compacted_at, stored=stored)
+        return _Visible(ledger, is_tainted=is_tainted)
     found = scan_blocks(shown.dialect, shown.messages, blocks, elements)
     if any(not blocks[hash].in_sight for hash in found.blocks):
         # Reported as gone and shown all the same: a host kept a part of its history, or took up an old one.
@@ -182,7 +188,7 @@ def _read_visible(
     # A host that may no longer read a space gets nothing of it back either.
     dropped = [row for row in dropped if all_readable(unit, scope, row.refs)]
     ledger = read_ledger(messages, blocks.values(), stored).with_blocks(dropped)
-    return _Visible(ledger, found.blocks, tuple(dropped), tuple(lost), found.chain)
+    return _Visible(ledger, found.blocks, tuple(dropped), tuple(lost), found.chain, is_tainted)
 
 
 def visible_in_order(blocks: Iterable[BlockRow]) -> list[BlockRow]:

@@ -16,7 +16,7 @@ from afterturn.conversation.tools import holds_answer
 from afterturn.conversation.turn_state import LoopTurn, TurnMessages
 from afterturn.dialects.detection import find_dialect
 from afterturn.dialects.dialect import Dialect, Strip
-from afterturn.dialects.history import Exchange, find_exchange, find_latest_user, read_exchange
+from afterturn.dialects.history import Exchange, any_untrusted, find_exchange, find_latest_user, read_exchange
 from afterturn.errors import DeadlineExceeded, MemoryClosed, StoreError
 from afterturn.events import Events
 from afterturn.log import logger
@@ -27,7 +27,7 @@ from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.scanners.secrets import MARGIN_CHARS, redact, scanner
 from afterturn.text import content_hash
-from afterturn.types import BlockRow, Message, Selector
+from afterturn.types import BlockRow, Message, Selector, Taint
 
 RETRY_FIRST = 0.5
 RETRY_MOST = 30.0
@@ -323,8 +323,22 @@ def make_recording(
         reads=scope.reads,
         subagent=scope.subagent,
         redacted=tuple(kinds for _, kinds in redacted) if any(kinds for _, kinds in redacted) else (),
+        shown=tuple({ref: None for row in (*handed_over, *blocks.values()) if row.turn == turn.id for ref in row.refs}),
+        taint=_find_taint(turn, left, dialect, found),
     )
     return recording, ""
+
+
+def _find_taint(turn: LoopTurn, left: TurnMessages, dialect: Dialect, found: Exchange) -> Taint | None:
+    """What reached the assistant, as far as the messages and the host's calls show it."""
+    if found.is_untrusted:
+        return Taint.TOOL
+    if turn.shared.taint is not None:
+        return turn.shared.taint
+    if not turn.is_read and (left.starts_with_user or any_untrusted(map(dialect.read, left.messages))):
+        # The messages before the turn were not read, or hold a tool's output.
+        return Taint.UNKNOWN
+    return None
 
 
 def _find_exchange(turn: LoopTurn, left: TurnMessages, dialect: Dialect, strip: Strip) -> Exchange:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from afterturn.errors import InvalidFile
+from afterturn.errors import InvalidFile, NotFound
 from afterturn.guard.gate import Gate
+from afterturn.guard.trust import TRUST_MIN
 from afterturn.learning.scheduling import NO_REVIEWS, ReviewSchedule, ScheduledReview, schedule_after_turn
 from afterturn.learning.snapshot import ORIGINS, snapshot_record
 from afterturn.ports import Ids, Unit
@@ -25,7 +26,9 @@ from afterturn.types import (
     Origin,
     ReviewKind,
     ReviewRow,
+    Scope,
     Status,
+    Taint,
     Target,
     TurnRow,
     TurnStatus,
@@ -61,7 +64,8 @@ class Recording:
 
     `forgets` is the number of the newest forget when the turn began. `reads` are the spaces that its conversation
     may read. The messages of a `subagent` are recorded as its own. `redacted` are the kinds of secrets that
-    were redacted in each message, and empty if there were none.
+    were redacted in each message, and empty if there were none. `shown` are the memories in
+    its blocks. `taint` is what is known before they and the earlier turns are looked at.
     """
 
     tenant: str
@@ -82,6 +86,8 @@ class Recording:
     subagent: bool = False
     redacted: tuple[tuple[str, ...], ...] = ()
     kept_by: SinkKind = SinkKind.MEMORY
+    shown: tuple[str, ...] = ()
+    taint: Taint | None = None
 
     @property
     def key(self) -> Key:
@@ -107,6 +113,9 @@ class Recording:
             fields["reads"] = tuple(fields.get("reads", ()))
             fields["redacted"] = tuple(tuple(kinds) for kinds in fields.get("redacted", ()))
             fields["kept_by"] = SinkKind(fields.get("kept_by", SinkKind.MEMORY))
+            fields["shown"] = tuple(fields.get("shown", ()))
+            taint = fields.get("taint", Taint.UNKNOWN)
+            fields["taint"] = Taint(taint) if taint else None
             return cls(**fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidFile(
@@ -138,6 +147,7 @@ def write_recording(
     """Writes turn, records, blocks and scheduled reviews in one transaction; a turn id is recorded once."""
     if _is_forgotten(unit, recording):
         return RecordingResult(RecordingOutcome.FORGOTTEN)
+    recording = replace(recording, taint=_find_taint(unit, recording))
     if not _end_turn(unit, recording, recorded=True):
         return RecordingResult(RecordingOutcome.KNOWN)
     return _write_records(unit, recording, gate, ids, plan)
@@ -155,6 +165,7 @@ def note_end(unit: Unit, recording: Recording, *, recorded: bool) -> RecordingRe
     """Stores that the turn has ended, and whether a provider has `recorded` its messages."""
     if _is_forgotten(unit, recording):
         return RecordingResult(RecordingOutcome.FORGOTTEN)
+    recording = replace(recording, taint=_find_taint(unit, recording))
     is_first = _end_turn(unit, recording, recorded=recorded)
     if not recorded:
         return RecordingResult(RecordingOutcome.DECLINED)
@@ -184,12 +195,35 @@ def _end_turn(unit: Unit, recording: Recording, *, recorded: bool) -> bool:
     unit.conversations.open(key, at=recording.ended_at)
     unit.conversations.start_turn(key, _turn_row(recording))
     is_first = unit.conversations.end_turn(
-        key, recording.turn, status=TurnStatus.COMPLETED, at=recording.ended_at, recorded=recorded
+        key,
+        recording.turn,
+        status=TurnStatus.COMPLETED,
+        at=recording.ended_at,
+        recorded=recorded,
+        taint=recording.taint,
     )
     if is_first or not recorded:
         for block in recording.blocks:
             unit.conversations.add_block(key, block)
     return is_first
+
+
+def _find_taint(unit: Unit, recording: Recording) -> Taint | None:
+    if recording.taint is not None:
+        return recording.taint
+    if not all(_is_trusted(unit, recording, ref) for ref in recording.shown):
+        return Taint.MEMORY
+    return Taint.EARLIER if unit.conversations.is_tainted(_conversation(recording)) else None
+
+
+def _is_trusted(unit: Unit, recording: Recording, ref: str) -> bool:
+    """Whether a recalled version is trusted. One that was forgotten meanwhile is not: nobody knows what it said."""
+    scope = Scope(recording.tenant, tuple(dict.fromkeys((recording.space, recording.owner, *recording.reads))))
+    entry_id, _, version = ref.partition(".")
+    try:
+        return unit.memories.get(scope, entry_id, version=int(version or 1)).trust >= TRUST_MIN
+    except NotFound:
+        return False
 
 
 def _conversation(recording: Recording) -> ConversationKey:
@@ -205,7 +239,7 @@ def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan:
     admitted = [
         entry
         for draft, kinds in zip(drafts, redacted, strict=True)
-        if (entry := gate.admit_record(draft, redacted=kinds)) is not None
+        if (entry := gate.admit_record(draft, lineage=_lineage(recording, draft), redacted=kinds)) is not None
     ]
     operation = unit.operations.start(
         Operation(
@@ -222,6 +256,11 @@ def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan:
     unit.jobs.add(job, coalesce=True)
     cut = sum("cut" in entry.reason for entry in admitted)
     return RecordingResult(RecordingOutcome.STORED, len(admitted), cut, _follow_up(unit, recording, entries, plan, ids))
+
+
+def _lineage(recording: Recording, draft: Draft) -> tuple[int, ...]:
+    """What an assistant says in a tainted turn may come from a tool, so it is trusted no more than a tool."""
+    return (Origin.TOOL.trust,) if recording.taint is not None and draft.origin is Origin.AGENT else ()
 
 
 def _follow_up(

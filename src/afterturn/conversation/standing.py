@@ -15,6 +15,7 @@ from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, all_readable, make_question
 from afterturn.conversation.scope import ConversationScope
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput
+from afterturn.guard.trust import TRUST_MIN
 from afterturn.log import logger
 from afterturn.ports import Store, Unit
 from afterturn.prompt.context_files import (
@@ -238,6 +239,7 @@ class StandingCore:
         self.scope = scope
         # Keeps the engine alive, whose turns hand over the files: `Services` has only a weak reference to it.
         self.owner: object = None
+        self.on_untrusted: Callable[[], None] = lambda: None
         self._folders = _folders(services, roots)
         self._instructions = check_instructions(instructions)
         self._touched_files = TouchedFiles(services.config.standing_bytes_max, scanning=services.config.scanning)
@@ -452,7 +454,12 @@ class StandingCore:
             return ""
         for ref, reason in answer.withheld.items():
             self._emit("withheld", memory=ref, reason=reason)
-        return block.text if block else ""
+        if block is None:
+            return ""
+        shown = [entry for hit in answer.hits for entry in (hit.entry, hit.answer) if entry is not None]
+        if any(entry.trust < TRUST_MIN for entry in shown):
+            self.on_untrusted()
+        return block.text
 
     async def project_context(self) -> str:
         """Returns the context files of the roots and the project's conventions as they are now."""

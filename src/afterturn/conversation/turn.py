@@ -25,7 +25,7 @@ from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput, Memory
 from afterturn.log import logger
 from afterturn.recall.block import strip_blocks
 from afterturn.scanners.secrets import redact_within, scanner
-from afterturn.types import HandoverPoint, Hit, Phase, RecallCause
+from afterturn.types import HandoverPoint, Hit, Phase, RecallCause, Taint
 
 
 class Misusable(Protocol):
@@ -235,6 +235,7 @@ class TurnVerbs:
         `result` is a list of statements, or a text; of a long text, its bullet points are proposed.
         """
         if self._turn is not None:
+            self._turn.shared.mark_tainted(Taint.SUBAGENT)
             self._core.subagents.returned(proposal_context(self._turn), task, result)
 
     @never_raises

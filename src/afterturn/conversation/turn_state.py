@@ -17,7 +17,7 @@ from afterturn.conversation.ledger import BlockPosition, Ledger, MessageChain
 from afterturn.conversation.scope import ConversationScope
 from afterturn.dialects.dialect import Dialect
 from afterturn.runtime.once_future import OnceFuture
-from afterturn.types import BlockRow, Hit, Phase
+from afterturn.types import BlockRow, Hit, Phase, Taint
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ class SharedTurn:
         self._handed_over: list[BlockRow] = []
         self._prompt_texts: dict[str, str] = {}
         self.model_called = False
+        self.taint: Taint | None = None
         # Where our blocks are in the host's list, by hash; which earlier ones are to be put back; which were found to
         # be missing and reported; whether a compaction was announced whose result we were not shown.
         self.positions: dict[str, BlockPosition] = {}
@@ -116,6 +117,11 @@ class SharedTurn:
         """From now on nothing of an earlier turn is put back: that would change a prompt which the model has seen."""
         with self.lock:
             self.model_called = True
+
+    def mark_tainted(self, taint: Taint) -> None:
+        """Text that neither the user nor the assistant wrote has reached the assistant. The first one is kept."""
+        with self.lock:
+            self.taint = self.taint or taint
 
     def add_positions(self, positions: Mapping[str, BlockPosition]) -> None:
         """Blocks were added to the host's list."""
@@ -196,7 +202,8 @@ class LoopTurn:
 
     `carried` is a recall that an earlier turn left for this one. `opening` is the list that the turn began with, until
     it is read. `compactions` counts those in this turn; `is_seen` says that the newest one was seen and not reported.
-    `gone` are the hashes of this turn's blocks that a compaction removed.
+    `gone` are the hashes of this turn's blocks that a compaction removed. `is_read`: the list that it began with was
+    read.
     """
 
     shared: SharedTurn
@@ -213,6 +220,7 @@ class LoopTurn:
     is_seen: bool = False
     gone: frozenset[str] = frozenset()
     opening: list[object] | None = None
+    is_read: bool = False
 
     @property
     def id(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile, islice, pairwise
 
@@ -151,6 +151,11 @@ def _is_outside(element: Element) -> bool:
 
 def _has_user(element: Element) -> bool:
     return any(one.role == "user" for one in element.utterances)
+
+
+def any_untrusted(elements: Iterable[Element | None]) -> bool:
+    """Whether one of the elements has text that neither the user nor the assistant wrote, or cannot be read."""
+    return any(element is None or element.is_untrusted for element in elements)
 
 
 def _users(dialect: Dialect, messages: Sequence[object]) -> Iterator[tuple[int, Element]]:

@@ -89,11 +89,21 @@ def bullet(excerpt: Excerpt, *, now: float, dated: Collection[str] = ()) -> str:
         return f'{start}according to {describe_author(entry)}: "{neutralise_quote(excerpt.text) or "…"}"'
     if entry.is_quote:
         entry = replace(entry, origin=Origin.USER)
-    answer = f" Answer: {neutralise(excerpt.answer)}" if excerpt.answer else ""
+    answer = _answer(excerpt)
     author = describe_author(entry)
     if answer and is_request(entry):
         author = f"{author} asked"
     return f"{start}{author}: {neutralise(excerpt.text) or '…'}{answer}"
+
+
+def _answer(excerpt: Excerpt) -> str:
+    """The answer that is shown with a message. One that is not trusted is quoted, as any other report."""
+    answer = excerpt.hit.answer
+    if answer is None or not excerpt.answer:
+        return ""
+    if answer.trust < TRUST_MIN:
+        return f' Answer, according to {describe_author(answer)}: "{neutralise_quote(excerpt.answer) or "…"}"'
+    return f" Answer: {neutralise(excerpt.answer)}"
 
 
 def _line_tokens(entry: Entry, line: str) -> int:

@@ -1,5 +1,6 @@
 """From every earlier version to the newest, with a copy kept, beside other processes, and killed in the middle."""
 
+import json
 import os
 import signal
 import subprocess
@@ -21,12 +22,27 @@ from afterturn.stores.sqlite.engine import open_engine, open_place
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.entries import operation
-from afterturn.types import BlockRow, ConversationKey, ConversationState, Job, Scope, Selector, Status, Verb
+from afterturn.types import (
+    ANYTHING,
+    BlockRow,
+    ConversationKey,
+    ConversationState,
+    Job,
+    ReviewKind,
+    ReviewRow,
+    ReviewState,
+    Scope,
+    Selector,
+    Status,
+    Taint,
+    Verb,
+)
 
 INDEXED = 3
 SPOKEN = 4
 REVIEWED = 5
 DIGESTED = 7
+UNTAINTED = 8
 BROKEN = ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
 
 
@@ -123,6 +139,56 @@ def test_proposals_of_the_fifth_version_wait_on_and_conversations_start_to_be_co
     assert engine.read_now(lambda unit: unit.usage.page("default", limit=9)) == []
     engine.close()
     assert _version(path) == len(MIGRATIONS) > REVIEWED
+
+
+def test_assistants_of_the_eighth_version_are_trusted_like_tools(tmp_path: Path) -> None:
+    """M4, G2b: nobody noted what they had read, nor did a model that learned from a conversation with tools."""
+    path, key = tmp_path / "memory.db", ConversationKey("default", "user:ada", "talk")
+    after = {version: fill for version, fill in AFTER.items() if version <= UNTAINTED}
+    engine = open_place(StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:UNTAINTED], after))
+    engine.write_now(_insert_learned)
+    engine.close()
+    engine = open_engine(path, Config(), SystemClock())
+    (turn,) = engine.read_now(lambda unit: unit.conversations.turns(key))
+    entries = engine.read_now(lambda unit: unit.memories.page(Scope("default", ("user:ada",)), ANYTHING, limit=9))
+    assert (turn.taint, engine.read_now(lambda unit: unit.conversations.is_tainted(key))) == (Taint.UNKNOWN, True)
+    engine.close()
+    assert {entry.id: entry.trust for entry in entries} == {
+        "0001": 100,
+        "0002": 40,
+        "0003": 40,
+        "0004": 40,
+        "0005": 60,
+        "0006": 60,
+    }
+
+
+def _insert_learned(unit: object) -> None:
+    """A message of the user, the assistant and a tool, and what a model and the rules learned, here and elsewhere."""
+    session = unit._entries.session  # type: ignore[attr-defined]
+    session.run("INSERT INTO space (key, tenant, name) VALUES (1, 'default', 'user:ada')")
+    session.run("INSERT INTO conversation (key, space_key, id, opened_at, active_at) VALUES (1, 1, 'talk', 1, 1)")
+    session.run(
+        "INSERT INTO turn (conversation_key, id, status, started_at, touched_at, user_hash) "
+        "VALUES (1, 'turn-1', 'completed', 1, 1, 'hash')"
+    )
+    unit.reviews.add(  # type: ignore[attr-defined]
+        ReviewRow("rules", ReviewKind.RULES, "default", "user:ada", "user:ada", 1.0, state=ReviewState.SAVED), ()
+    )
+    for id, kind, origin, trust, conversation, review in (
+        ("0001", "record", "user", 100, "talk", ""),
+        ("0002", "record", "agent", 80, "talk", ""),
+        ("0003", "record", "tool", 40, "talk", ""),
+        ("0004", "statement", "background_review", 60, "talk", "model"),
+        ("0005", "statement", "background_review", 60, "talk", "rules"),
+        ("0006", "statement", "background_review", 60, "elsewhere", "model"),
+    ):
+        session.run(
+            "INSERT INTO entry (id, version, space_key, kind, status, text, target, origin, trust, content_hash, "
+            "conversation, occurred_at, recorded_at, pinned, metadata, reason, has_sources) "
+            "VALUES (?, 1, 1, ?, 'active', ?, 'user', ?, ?, ?, ?, 1, 1, 0, ?, '', 0)",
+            (id, kind, id, origin, trust, id, conversation, json.dumps({"review": review})),
+        )
 
 
 def _insert_proposal(unit: object) -> None:

@@ -24,6 +24,7 @@ from afterturn.types import (
     RecallCause,
     RecallRow,
     StandingRow,
+    Taint,
     TurnRow,
     TurnStatus,
     reference,
@@ -442,7 +443,7 @@ _BEFORE = (
     "WHERE b.space_key = c.space_key AND b.id = ?)"
 )
 _TURNS = (
-    "SELECT id, status, started_at, user_hash, ended_at, recorded_at FROM turn "
+    "SELECT id, status, started_at, user_hash, ended_at, recorded_at, taint FROM turn "
     f"WHERE conversation_key = ({FIND_CONVERSATION})"
 )
 _STATE = (
@@ -468,8 +469,8 @@ class SqlConversations:
     def start_turn(self, key: ConversationKey, turn: TurnRow) -> bool:
         conversation = self._active(key, turn.started_at)
         row = self._session.row(
-            "INSERT INTO turn (conversation_key, id, status, started_at, touched_at, user_hash, ended_at, recorded_at) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, id) DO NOTHING RETURNING id",
+            "INSERT INTO turn (conversation_key, id, status, started_at, touched_at, user_hash, ended_at, recorded_at, "
+            "taint) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, id) DO NOTHING RETURNING id",
             (
                 conversation,
                 turn.id,
@@ -479,6 +480,7 @@ class SqlConversations:
                 turn.user_hash,
                 turn.ended_at,
                 turn.recorded_at,
+                turn.taint or "",
             ),
         )
         return row is not None
@@ -491,14 +493,23 @@ class SqlConversations:
         rows = self._session.rows(f"{_TURNS} ORDER BY started_at, id", (key.tenant, key.space, key.id))
         return [_turn(row) for row in rows]
 
-    def end_turn(self, key: ConversationKey, turn_id: str, *, status: TurnStatus, at: float, recorded: bool) -> bool:
+    def end_turn(
+        self,
+        key: ConversationKey,
+        turn_id: str,
+        *,
+        status: TurnStatus,
+        at: float,
+        recorded: bool,
+        taint: Taint | None = None,
+    ) -> bool:
         found = self._find(key)
         if found is None:
             return False
-        values: list[Value] = [status.value, at, at if recorded else None, found, turn_id]
+        values: list[Value] = [status.value, at, at if recorded else None, taint or "", found, turn_id]
         still = "recorded_at IS NULL" if recorded else "status = 'open'"
         ended = self._session.run(
-            "UPDATE turn SET status = ?, ended_at = ?, recorded_at = ? "
+            "UPDATE turn SET status = ?, ended_at = ?, recorded_at = ?, taint = ? "
             f"WHERE conversation_key = ? AND id = ? AND {still}",
             values,
         )
@@ -507,6 +518,14 @@ class SqlConversations:
         if recorded and ended:
             self._session.run("UPDATE conversation SET turns = turns + 1 WHERE key = ?", (found,))
         return recorded and ended == 1
+
+    def is_tainted(self, key: ConversationKey) -> bool:
+        row = self._session.row(
+            f"SELECT 1 FROM turn WHERE conversation_key = ({FIND_CONVERSATION}) "
+            "AND (taint <> '' OR status = 'abandoned') LIMIT 1",
+            (key.tenant, key.space, key.id),
+        )
+        return row is not None
 
     def touch_turn(self, key: ConversationKey, turn_id: str, *, at: float) -> None:
         self._session.run(
@@ -595,8 +614,9 @@ class SqlConversations:
 
 
 def _turn(row: Row) -> TurnRow:
-    turn_id, status, started_at, user_hash, ended_at, recorded_at = row
-    return TurnRow(turn_id, TurnStatus(status), started_at, user_hash, ended_at, recorded_at)
+    turn_id, status, started_at, user_hash, ended_at, recorded_at, taint = row
+    found = Taint(taint) if taint else None
+    return TurnRow(turn_id, TurnStatus(status), started_at, user_hash, ended_at, recorded_at, found)
 
 
 # The results of recalls, a limited number in each space.

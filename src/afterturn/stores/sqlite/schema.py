@@ -429,6 +429,20 @@ _NO_DIGESTS = (
     "DELETE FROM job WHERE kind = 'digest'",
 )
 
+# Earlier versions did not note what an assistant had read. So its messages, and what a model learned from a
+# conversation with tools, are trusted like a tool's output. The rules read only the user's words.
+_TAINT = (
+    "ALTER TABLE turn ADD COLUMN taint TEXT NOT NULL DEFAULT ''",
+    "UPDATE turn SET taint = 'unknown'",
+    "UPDATE entry SET trust = 40 WHERE kind = 'record' AND origin = 'agent' AND trust > 40",
+    """UPDATE entry SET trust = 40
+        WHERE kind = 'statement' AND origin = 'background_review' AND trust > 40 AND conversation IS NOT NULL
+        AND EXISTS (SELECT 1 FROM entry AS r WHERE r.space_key = entry.space_key
+            AND r.conversation = entry.conversation AND r.kind = 'record' AND r.origin NOT IN ('user', 'agent'))
+        AND NOT EXISTS (SELECT 1 FROM review WHERE review.kind = 'rules'
+            AND review.id = json_extract(entry.metadata, '$.review'))""",
+)
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _ENTRIES,
     _CONVERSATIONS,
@@ -438,6 +452,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _REVIEWS,
     _DIGESTS,
     _NO_DIGESTS,
+    _TAINT,
 )
 
 _BATCH = 1000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,7 @@ from afterturn.types import (
     Scope,
     Selector,
     StandingRow,
+    Taint,
     TurnRow,
     TurnStatus,
     Verb,
@@ -94,6 +96,20 @@ class TestTurns:
         found = await self._find(store)
         assert found is not None
         assert (found.status, found.recorded_at) == (TurnStatus.COMPLETED, 20.0)
+
+    async def test_a_tainted_turn_taints_its_conversation(self, store: Store) -> None:
+        """G2b: the mark is stored with the turn. An abandoned turn counts as tainted."""
+        await self._start(store)
+        await self._end(store, at=20.0, recorded=True)
+        clean = await store.read(lambda unit: unit.conversations.is_tainted(TALK))
+        await self._start(store, TurnRow("turn-2", TurnStatus.OPEN, 50.0, "hash"))
+        ending: dict[str, Any] = {"status": TurnStatus.COMPLETED, "at": 60.0, "recorded": True, "taint": Taint.TOOL}
+        await store.write(lambda unit: unit.conversations.end_turn(TALK, "turn-2", **ending))
+        found = await store.read(lambda unit: unit.conversations.find_turn(TALK, "turn-2"))
+        keys = (TALK, replace(TALK, id="another"))
+        tainted = await store.read(lambda unit: [unit.conversations.is_tainted(key) for key in keys])
+        assert found is not None
+        assert (clean, found.taint, tainted) == (False, Taint.TOOL, [True, False])
 
     async def test_turns_that_nobody_came_back_to_are_abandoned(self, store: Store) -> None:
         await self._start(store)
