@@ -53,7 +53,7 @@ FAULTS = (
     Fault(
         "recall",
         "recall/search.py",
-        "size = min(_PAGE_MAX, size * _PAGE_GROWTH)",
+        "size = more = min(_PAGE_MAX, max(more, limit - len(rows)) * _PAGE_GROWTH)",
         "break",
         "Excluded memories take the places of others: later turns recall too little.",
         ("tests/recall/test_searching.py",),
@@ -77,7 +77,7 @@ FAULTS = (
     Fault(
         "recall",
         "conversation/read_turn.py",
-        "worth_showing(lines_of(request.text, found.hits), config.recall_score_min)",
+        "lines_of(request.text, worth_showing(found.hits, config.recall_score_min))",
         "lines_of(request.text, found.hits)",
         "The score floor is ignored: unrelated memories are shown.",
         ("tests/conversation/test_explaining.py",),

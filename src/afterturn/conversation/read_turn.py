@@ -23,7 +23,7 @@ from afterturn.recall.broad_questions import read_broad_question
 from afterturn.recall.duplicates import collapse, contradicting
 from afterturn.recall.profile import profile_hits
 from afterturn.recall.query import RecallRequest, is_follow_up, is_learned_from_seen, needs_recall
-from afterturn.recall.relevance import is_familiar, is_told_by, judge, lines_of, worth_showing
+from afterturn.recall.relevance import is_familiar, judge, lines_of, replaced_by_lines, worth_showing
 from afterturn.recall.scoring import above_floor
 from afterturn.recall.search import search
 from afterturn.scanners.secrets import RedactedHashes, hashes, redact_within, scanner, unnamed
@@ -368,10 +368,10 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
         table=table,
     )
     found = replace(searched, hits=tuple(judged))
-    lines = worth_showing(lines_of(request.text, found.hits), config.recall_score_min)
+    lines = lines_of(request.text, worth_showing(found.hits, config.recall_score_min))
     hits, restated = collapse(lines)
-    left_out = {hit.entry.ref: line.entry.ref for line in lines for hit in found.hits if is_told_by(line, hit)}
-    return RecallAnswer(found, tuple(hits), left_out | {item.hit.entry.ref: item.by_ref for item in restated})
+    left_out = replaced_by_lines(lines, found.hits) | {item.hit.entry.ref: item.by_ref for item in restated}
+    return RecallAnswer(found, tuple(hits), left_out)
 
 
 def compose(

@@ -215,7 +215,7 @@ class _RemainingBudget:
         self._entries = budget.entries_max
         self._misfits = 0
         self._bytes = budget.bytes_max - len(frame.encode())
-        self._tokens = budget.tokens_max - estimate_tokens(frame)
+        self._tokens = budget.tokens_max - (_FRAME_TOKENS if frame == FRAME else estimate_tokens(frame))
 
     def take_shortened(self, hit: Hit) -> None:
         """Dense scripts cost a token or more per character; half a window is better than an empty block."""

@@ -48,6 +48,11 @@ class EntryFeatures:
         return read_utterance(self.text)
 
     @cached_property
+    def has_digit(self) -> bool:
+        """Whether its first 500 characters have a digit."""
+        return any(map(str.isdigit, self.text[:500]))
+
+    @cached_property
     def form(self) -> NormalForm | None:
         """None for a text that is too long for one statement, or empty of meaning."""
         return normal_form(self.text, self.origin, self.voice)

@@ -12,7 +12,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import repeat
 from math import exp, log, log1p
+from operator import mul
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -204,7 +206,11 @@ def with_partners(hits: Sequence[Hit]) -> list[Hit]:
             return None
         return (answers if _is_said(entry) else said).get((entry.space, entry.turn))
 
-    return [hit if hit.partner is not None else replace(hit, partner=partner_of(hit.entry)) for hit in hits]
+    partners = [hit.partner or partner_of(hit.entry) for hit in hits]
+    return [
+        hit if partner is hit.partner else replace(hit, partner=partner)
+        for hit, partner in zip(hits, partners, strict=True)
+    ]
 
 
 def group_exchanges(hits: Sequence[Hit]) -> list[RecalledExchange]:
@@ -282,12 +288,19 @@ def line_of(one: RecalledExchange, asked: frozenset[str]) -> Hit | None:
     return replace(said, answer=answer) if adds else said
 
 
-def is_told_by(line: Hit, hit: Hit) -> bool:
-    """Whether a line of a block replaces another hit of its exchange."""
-    if hit.entry is line.entry or hit.entry is line.answer:
-        return False
-    pair = (hit.entry.id, *hit.entry.sources, hit.partner.id if hit.partner is not None else "")
-    return line.entry.id in pair or any(source in pair for source in line.entry.sources)
+def replaced_by_lines(lines: Iterable[Hit], hits: Iterable[Hit]) -> dict[str, str]:
+    """The hits that another line of their exchange replaces: that line's reference, by reference."""
+    by_id: dict[str, list[Hit]] = {}
+    for line in lines:
+        for known in (line.entry.id, *line.entry.sources):
+            by_id.setdefault(known, []).append(line)
+    replaced: dict[str, str] = {}
+    for hit in hits:
+        for known in (hit.entry.id, *hit.entry.sources, hit.partner.id if hit.partner is not None else ""):
+            for line in by_id.get(known, ()):
+                if hit.entry is not line.entry and hit.entry is not line.answer:
+                    replaced[hit.entry.ref] = line.entry.ref
+    return replaced
 
 
 _NOTHING = UtteranceChances(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -364,7 +377,7 @@ def _features(
         "said supposes": said.supposes,
         "said changes": said.changes,
         "said length": log1p(len(said_terms)),
-        "said digit": float(one.said is not None and any(character.isdigit() for character in one.said.text[:500])),
+        "said digit": float(one.said is not None and features_of(one.said).has_digit),
         "answer states": answer.states,
         "answer asks": answer.asks,
         "answer social": answer.social,
@@ -459,7 +472,8 @@ def _content(entry: Entry | None) -> frozenset[str]:
 
 
 def _weigh(features: Features, weights: Weights) -> float:
-    return sum(weights.get(name, 0.0) * value for name, value in features.items())
+    weighed: float = sum(map(mul, map(weights.get, features, repeat(0.0)), features.values()))
+    return weighed
 
 
 def _chance(log_odds: float) -> float:

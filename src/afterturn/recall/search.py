@@ -43,7 +43,8 @@ VECTORS = "vectors"
 # If the query admits none of this many of the best rows, SQL finds the others faster.
 _RESOLVED_MAX = 1024
 _PAGE_GROWTH = 4
-# Entries are read with their texts, and hundreds of long ones take long to read.
+# Entries are read with their texts, and hundreds of long ones take long to read. The second page is small, because
+# often only a few are missing, and what it reads leaves less room for others in the cache.
 _PAGE_MAX = 256
 
 
@@ -143,7 +144,7 @@ def search_in_memory(
     rows: list[ScoredRow] = []
     entries: dict[int, Entry] = {}
     seen: set[int] = set()
-    size = limit
+    size, more = limit, 0
     seen_max = _RESOLVED_MAX + len(lane_query.excluded_refs) + len(lane_query.excluded_ids)
     seen_max += len(lane_query.visible_hashes)
     while len(rows) < limit and len(seen) < seen_max:
@@ -154,7 +155,7 @@ def search_in_memory(
         # An entry without a vector is found by its words or not at all, as in the store.
         rows += [row for row in page if row.key in entries and (row.share or row.similarity is not None)]
         seen.update([row.key for row in page])
-        size = min(_PAGE_MAX, size * _PAGE_GROWTH)
+        size = more = min(_PAGE_MAX, max(more, limit - len(rows)) * _PAGE_GROWTH)
     is_done = len(rows) >= limit or len(seen) < seen_max
     rows = rows[:limit]
     partners = [row.partner for row in rows if row.partner is not None and row.partner not in seen]
