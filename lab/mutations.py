@@ -293,7 +293,7 @@ FAULTS = (
     ),
     Fault(
         "guard",
-        "scanners/secrets.py",
+        "scanners/secret_formats.py",
         '("ghp_", "gho_",',
         '("gho_",',
         "A GitHub token that was said is stored.",

@@ -24,7 +24,7 @@ from afterturn.runtime.loop_thread import LoopThread
 from afterturn.services import Components, Services
 from afterturn.space.verbs import SpaceCore
 from afterturn.types import Event
-from afterturn.validation import check_name
+from afterturn.validation import check_name, check_no_secret
 
 _warned_of: set[str] = set()
 
@@ -125,7 +125,7 @@ def merge_settings(
         merged = replace(config, **given) if given else config
     else:
         merged = load_config({**config, **given} if isinstance(config, Mapping) else config or given)
-    check_name(merged.tenant, "tenant")
+    check_no_secret(check_name(merged.tenant, "tenant"), "tenant", scanning=merged.scanning)
     return merged
 
 

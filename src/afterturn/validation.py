@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from afterturn.errors import EmptyText, InvalidInput, InvalidName, InvalidText, TooLarge
+from afterturn.scanners.secrets import UNSPECIFIC, redact
 from afterturn.types import Metadata
 
 NAME_CHARS_MAX = 200
@@ -29,6 +30,14 @@ def check_name(value: object, what: str) -> str:
             f"{value[:60]!r} is not a valid {what}. Use 1 to {NAME_CHARS_MAX} printable characters, not all blank."
         )
     return value
+
+
+def check_no_secret(name: str, what: str, *, scanning: bool) -> str:
+    """Refuses a name with a secret in it: names are stored, logged and shown as they are."""
+    kinds = [kind for kind in redact(name).kinds if kind != UNSPECIFIC] if scanning else ()
+    if kinds:
+        raise InvalidName(f"The {what} contains a secret ({kinds[0]}), and names are stored as they are. Use another.")
+    return name
 
 
 def check_space(value: object) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from afterturn.config import Config
-from afterturn.errors import InvalidInput, TooLarge
+from afterturn.errors import InvalidInput, InvalidName, TooLarge
 from afterturn.guard.gate import Gate, lowered
 from afterturn.testing.clock import ManualClock, SequentialIds
 from afterturn.types import Draft, Kind, Origin, Verdict
@@ -96,9 +96,11 @@ def test_a_name_that_is_a_secret_is_refused(what: str, fields: dict[str, Any]) -
     assert OFF.admit(Draft("Deployed", **fields)).verdict is Verdict.ALLOW
 
 
-def test_what_is_learned_in_a_conversation_is_kept_whatever_that_is_called() -> None:
-    """G1, M2: its id is how it is found again and forgotten, and a host that named it so is not told here."""
-    assert ON.admit(Draft("Deployed", conversation=TOKEN, turn=TOKEN)).draft.conversation == TOKEN
+def test_a_secret_as_the_id_of_a_conversation_is_refused() -> None:
+    """G1, M2: the id is how an entry is found again and forgotten, so it cannot be redacted."""
+    with pytest.raises(InvalidName, match="conversation contains a secret"):
+        ON.admit(Draft("Deployed", conversation=TOKEN))
+    assert OFF.admit(Draft("Deployed", conversation=TOKEN)).draft.conversation == TOKEN
 
 
 @pytest.mark.parametrize("admit", ["admit_record", "admit_import"])

@@ -3,6 +3,7 @@
 import io
 import logging
 import traceback
+from pathlib import Path
 
 import pytest
 
@@ -106,13 +107,13 @@ def test_a_command_that_fails_prints_no_secret(debug: bool, capsys) -> None:
     assert TOKEN not in printed
 
 
-async def test_what_a_handler_raises_is_logged_without_its_secret(written) -> None:
+async def test_what_a_handler_raises_is_logged_without_its_secret(written, tmp_path: Path) -> None:
     """G1: a handler is an object of the host."""
 
     def handler(event: object) -> None:
         raise ValueError(SAID)
 
-    async with afterturn.open(":memory:", on_event=handler) as memory:
+    async with afterturn.open(tmp_path / "memory.db", on_event=handler) as memory:
         await memory.space("user:ada").add("Likes tea")
         async with memory.conversation("c", user="ada").turn([{"role": "user", "content": "Hello"}]) as turn:
             await turn.inject([])

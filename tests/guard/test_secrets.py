@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterturn.scanners.secret_formats import FORMATS
 from afterturn.scanners.secrets import (
-    FORMATS,
     NoScanner,
     RedactedHashes,
     Scanner,
@@ -118,6 +118,159 @@ def test_the_token_next_to_an_account_goes() -> None:
     assert redact(account).kinds == ()
 
 
+# Further formats, as their issuers document them: (what is taken out, as what).
+MORE = [
+    (f"glrt-{some(20)}", "gitlab token"),
+    (f"ATATT3{some(180)}", "atlassian token"),
+    (f"rubygems_{hexadecimal(48)}", "rubygems key"),
+    (f"dckr_pat_{some(27)}", "docker token"),
+    (f"squ_{hexadecimal(40)}", "sonar token"),
+    (f"ya29.{some(60)}", "google token"),
+    (f"abc7Q~{some(34)}", "azure secret"),
+    (f"LTAI{some(20)}", "alibaba key"),
+    (f"hvs.{some(90)}", "vault token"),
+    (f"{some(14)}.atlasv1.{some(67)}", "terraform token"),
+    (f"pul-{hexadecimal(40)}", "pulumi token"),
+    (f"dp.st.prd.{some(43)}", "doppler token"),
+    (f"tskey-auth-{some(12)}-{some(32)}", "tailscale key"),
+    (f"dapi{hexadecimal(32)}", "databricks token"),
+    (f"pscale_tkn_{some(43)}", "planetscale secret"),
+    (f"sbp_{hexadecimal(40)}", "supabase key"),
+    (f"lsv2_pt_{hexadecimal(32)}_{hexadecimal(10)}", "langsmith key"),
+    (f"gsk_{some(52)}", "groq key"),
+    (f"xai-{some(80)}", "xai key"),
+    (f"r8_{some(37)}", "replicate token"),
+    (f"pplx-{some(48)}", "perplexity key"),
+    (f"nvapi-{some(64)}", "nvidia key"),
+    (f"whsec_{some(32)}", "webhook secret"),
+    (f"sq0csp-{some(43)}", "square secret"),
+    (f"shpat_{hexadecimal(32)}", "shopify token"),
+    (f"https://discord.com/api/webhooks/{'1' * 9}{some(9, string.digits)[:-3]}234/{some(68)}", "discord webhook"),
+    (f"MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.{some(27)}", "discord token"),
+    (f"key-{hexadecimal(32)}", "mailgun key"),
+    (f"{hexadecimal(32)}-us12", "mailchimp key"),
+    (f"xkeysib-{hexadecimal(64)}-{some(16)}", "brevo key"),
+    (f"re_{some(8)}_{some(24)}", "resend key"),
+    (f"PMAK-{hexadecimal(24)}-{hexadecimal(34)}", "postmark token"),
+    (f"ntn_{some(46)}", "notion token"),
+    (f"lin_api_{some(40)}", "linear key"),
+    (f"pat{some(14)}.{hexadecimal(64)}", "airtable token"),
+    (f"figd_{some(40)}", "figma token"),
+    ("pat-na1-550e8400-e29b-41d4-a716-446655440000", "hubspot token"),
+    (f"CFPAT-{some(43)}", "contentful token"),
+    (f"glsa_{some(32)}_{hexadecimal(8)}", "grafana token"),
+    (f"NRAK-{some(27).upper()}", "newrelic key"),
+    (f"dt0c01.{some(24).upper()}.{some(64).upper()}", "dynatrace token"),
+    (f"sntryu_{hexadecimal(64)}", "sentry token"),
+    (f"EAA{some(120)}", "facebook token"),
+    (f"acme_live_secret_{some(32)}", "secret"),
+]
+
+
+@pytest.mark.parametrize("around", ["{}", "For the deploy we use {} now.", "note\n{}\nend", 'x="{}"'])
+@pytest.mark.parametrize("secret, kind", MORE, ids=lambda value: value[:12])
+def test_the_formats_of_other_issuers_are_taken_out(secret: str, kind: str, around: str) -> None:
+    """G1: with nothing around them that names them."""
+    redacted = redact(around.format(secret))
+    assert redacted.kinds == (kind,)
+    assert secret[-12:] not in redacted.text
+
+
+PASSWORDS = ["tR7!mQ2x", "hunter2x9", "Xk9mP2vLq8", "hWIFACMDrZFE", "S0mmer2024!"]
+LABELS = """
+    password: {}
+    PASSWORD={}
+    passwd: {}
+    pwd={}
+    pw: {}
+    pass: {}
+    DB_PASS={}
+    "password": "{}"
+    password => '{}'
+    password := "{}"
+    <password>{}</password>
+    --password {}
+    PGPASSWORD={} psql
+    my password was {}
+    the wifi password is now {}
+    The password for the staging server is {}.
+    password (staging): {}
+    password -> {}
+    password - {}
+    | password | {} |
+    **Password:** {}
+    passphrase: {}
+    The password has been changed to {}
+    adminPassword: {}
+    WPA2: {}
+    Das Passwort lautet {}
+    Mein WLAN-Passwort ist {}.
+    Kennwort: {}
+    le mot de passe est {}
+    mdp: {}
+    mi contraseña es {}
+    La clave es {}
+    a senha é {}
+    la password è {}
+    het wachtwoord is {}
+    hasło: {}
+    Мой пароль — {}
+    密码是{}
+    パスワードは {} です
+    비밀번호는 {}
+    şifre: {}
+    lösenord: {}
+    salasana: {}
+    jelszó: {}
+    كلمة المرور: {}
+    סיסמה: {}
+    mật khẩu: {}
+    sshpass -p {} ssh host
+    curl -u admin:{} https://x
+    CREATE USER a IDENTIFIED BY '{}'
+""".strip().split("\n")
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
+@pytest.mark.parametrize("label", [label.strip() for label in LABELS])
+def test_a_password_behind_a_label_is_taken_out(label: str, password: str) -> None:
+    """G1: in many forms and languages."""
+    assert password not in redact(label.replace("{}", password)).text
+
+
+@pytest.mark.parametrize("form", ["use {} as the password", "{} is my password", "credentials: bob / {}"])
+def test_a_strong_password_is_found_on_either_side_of_its_name(form: str) -> None:
+    """G1: without a sign between, it must have capitals, small letters and digits."""
+    assert "Xk9mP2vLq8" not in redact(form.format("Xk9mP2vLq8")).text
+
+
+WHOLE = [secret for secret, kind, _ in SECRETS if len(secret) > 30 and kind not in ("private key", "web token")]
+
+
+@pytest.mark.parametrize("secret", WHOLE, ids=lambda value: value[:12])
+@pytest.mark.parametrize("gap", ["\n", "\r\n", "\\\n    ", "\n> "])
+def test_a_key_that_is_wrapped_or_split_is_taken_out(secret: str, gap: str) -> None:
+    """G1: a mail, a terminal or a message in two parts breaks it anywhere."""
+    around = next(around for one, _, around in SECRETS if one == secret)
+    for at in (12, len(secret) // 2, len(secret) - 8):
+        text = "note to self\n" + around.format(secret[:at] + gap + secret[at:]) + "\nend of it"
+        redacted = redact(text).text
+        assert secret[:at] not in redacted or at <= 12
+        assert secret[at:] not in redacted
+        assert redacted.startswith("note to self\n")
+        assert redacted.endswith("\nend of it")
+
+
+@pytest.mark.parametrize("secret, kind, around", SECRETS, ids=lambda value: value[:12])
+def test_a_secret_in_base64_is_taken_out(secret: str, kind: str, around: str) -> None:
+    """G1: as one piece, in both alphabets, and in lines of 76 characters."""
+    said = f"the value {around.format(secret)}".encode()
+    for encoded in (base64.b64encode(said), base64.urlsafe_b64encode(said), base64.encodebytes(said)):
+        text = f"config: {encoded.decode()}"
+        assert redact(text).kinds
+        assert encoded.decode()[:40] not in redact(text).text
+
+
 LABELLED = ("secret", "password", "slack webhook", "azure key", "azure signature", "private key")
 PREFIXED = [(secret, kind) for secret, kind, _ in SECRETS if kind not in LABELLED]
 # What stands right before it: the last character may be a letter, and is none of a word.
@@ -216,6 +369,16 @@ ORDINARY = [
     "data:image/png;base64," + base64.b64encode(random.Random(3).randbytes(60_000)).decode(),
     base64.urlsafe_b64encode(random.Random(4).randbytes(60_000)).decode(),
     "password: password: passwd: token: 1 token: 2",
+    "password: string, password: required, password is hashed with bcrypt12, passwords are stored in 1password",
+    "pass: 1200 fail: 3, password length: 12, the password expires in 90days, password strength is 80%",
+    "Password must have 8-64 characters. Login: 2024-05-06T10:00:00Z, login: ada@example.com",
+    "PIN 13 is the LED, pin: D13, key: value1, cache key: user:1234:profile, primary key: id_2024_users",
+    "public key: MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE",
+    "max_tokens=4096, token_count: 128000, token_type: Bearer, auth: OAuth2, key: uploads/2024/report-Final2.pdf",
+    "msg_01XFDUDYJgAACzvnptvVoYEL toolu_01A09q90qw90lq917835lq9 req_011CSHoEeqs5C35K2UUqR7Fy",
+    "https://docs.google.com/document/d/1BxiMVs0XRA5nFMdKvBdBZjgmUUqptlbs74OgvE2upms/edit",
+    "pass the `userId2` on to it, test_user_can_login_with_token_v2, AUTH_TOKEN_HEADER_NAME_2",
+    "the list:\n3f786850e387550fdab836ed7e6dc881de23001b\n550e8400-e29b-41d4-a716-446655440000\nend",
     f'verify_token="{web_token().split(".")[0]}..." api_key={some(32)}...',
 ]
 
@@ -266,6 +429,13 @@ HOSTILE = [
     "password:aaaaaaa1",
     "password: Xk9#aaaaaaaa ",
     "nghp_",
+    "a1\n",
+    "key_a1B2c3\n",
+    "password (",
+    "1 as the password ",
+    "token_token_",
+    "QUFB" * 8 + " ",
+    "пароль 1",
 ]
 
 

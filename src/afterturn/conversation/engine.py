@@ -70,7 +70,7 @@ from afterturn.types import (
     TurnRow,
     TurnStatus,
 )
-from afterturn.validation import check_limit, check_name, check_space
+from afterturn.validation import check_limit, check_name, check_no_secret, check_space
 
 if TYPE_CHECKING:
     from afterturn.runtime.loop_thread import LoopThread
@@ -321,10 +321,15 @@ class ConversationEngine:
         resumed: TurnRow | None = None,
     ) -> HostTurn:
         first = self._new_prefetch(RecallCause.MESSAGE, "", epoch=0)
-        first.turn = _usable_name(turn_id, "turn id") or first.correlation
+        first.turn = _usable_name(turn_id, "turn id", scanning=self.config.scanning) or first.correlation
         started_at = self.clock.now() if resumed is None else resumed.started_at
         shared = SharedTurn(
-            first.turn, scope, first, started_at, speaker=_usable_name(speaker, "speaker"), durable=durable
+            first.turn,
+            scope,
+            first,
+            started_at,
+            speaker=_usable_name(speaker, "speaker", scanning=False),
+            durable=durable,
         )
         loop = LoopTurn(
             shared,
@@ -344,7 +349,7 @@ class ConversationEngine:
         A turn that is open already may be started again, by a host that retries: it gets the same one.
         """
         if turn_id is not None:
-            check_name(turn_id, "turn id")
+            check_no_secret(check_name(turn_id, "turn id"), "turn id", scanning=self.config.scanning)
             self._check_open(turn_id, await self._log.find_turn(turn_id))
         turn = self._newest = self._new_turn(scope, turn_id, speaker, messages=messages, durable=True)
         self._start(turn, messages)
@@ -973,12 +978,15 @@ def _removable(turn: LoopTurn) -> frozenset[str]:
     return frozenset(row.hash for row in turn.shared.blocks if row.point != HandoverPoint.PROMPT)
 
 
-def _usable_name(name: object, what: str) -> str | None:
-    """A host's name for something, or None if it cannot be stored: the turn continues without it."""
+def _usable_name(name: object, what: str, *, scanning: bool) -> str | None:
+    """A host's name for something, or None if it cannot be stored: the turn continues without it.
+
+    `scanning` refuses secrets in an id; a speaker's name is redacted later.
+    """
     if name is None:
         return None
     try:
-        return check_name(name, what)
+        return check_no_secret(check_name(name, what), what, scanning=scanning)
     except InvalidName as error:
         logger.warning("%s The turn continues without it.", error)
         return None

@@ -9,7 +9,7 @@ from afterturn.dialects.detection import get_dialect
 from afterturn.errors import InvalidInput
 from afterturn.scanners.secrets import redact, scanner
 from afterturn.types import ConversationKey, Scope
-from afterturn.validation import check_name, check_space, mend_name
+from afterturn.validation import check_name, check_no_secret, check_space, mend_name
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -96,6 +96,9 @@ def make_scope(
     home = _owner(where.get("user"), where.get("owner"))
     writes, agent, project = where.get("writes"), where.get("agent"), where.get("project")
     dialect = where.get("dialect")
+    for name, what in ((conversation, "conversation"), (home, "owner"), (writes, "space")):
+        if isinstance(name, str):
+            check_no_secret(name, what, scanning=scanning)
     return ConversationScope(
         id=check_name(conversation, "conversation"),
         tenant=tenant,

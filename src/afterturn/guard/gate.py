@@ -14,7 +14,16 @@ from afterturn.ports import Clock, Ids
 from afterturn.scanners.secrets import MARGIN_CHARS, Redacted, Scanner, redact, scanner
 from afterturn.text import content_hash, terms
 from afterturn.types import SOURCES_MAX, Admitted, Draft, Kind, Metadata, Origin, Target, Verdict
-from afterturn.validation import SECONDS_MAX, check_id, check_metadata, check_name, check_space, check_text, mend_name
+from afterturn.validation import (
+    SECONDS_MAX,
+    check_id,
+    check_metadata,
+    check_name,
+    check_no_secret,
+    check_space,
+    check_text,
+    mend_name,
+)
 
 CUT_MARK = " […]"
 
@@ -60,6 +69,7 @@ class Gate:
         clean = self._clean(draft, text)
         _check_size(clean.text, "record", self._config.record_bytes_max)
         check_fields(clean.draft)
+        self._check_ids(clean.draft)
         return self._admitted(self._clean_names(clean), lineage)
 
     def admit_record(
@@ -91,11 +101,18 @@ class Gate:
 
     def _check_names(self, draft: Draft) -> None:
         """Raises InvalidName for a secret in a name: under another name it could not be found again."""
+        self._check_ids(draft)
         for what, name in names_in(draft):
             if kinds := self.redact(name).kinds:
                 raise InvalidName(
                     f"The {what} contains a secret ({kinds[0]}), which is never stored. Use another name."
                 )
+
+    def _check_ids(self, draft: Draft) -> None:
+        """Raises InvalidName for a secret in an id that entries share, or in the name of the owner."""
+        for what in ("conversation", "turn", "owner"):
+            if (name := getattr(draft, what)) is not None:
+                check_no_secret(name, what, scanning=self._config.scanning)
 
     def _clean_names(self, clean: _Clean) -> _Clean:
         kinds = tuple(kind for _, name in names_in(clean.draft) for kind in self.redact(name).kinds)

@@ -59,7 +59,7 @@ from afterturn.types import (
     Verb,
     new_job,
 )
-from afterturn.validation import check_id, check_limit, check_name, check_space, moment
+from afterturn.validation import check_id, check_limit, check_name, check_no_secret, check_space, moment
 
 if TYPE_CHECKING:
     from afterturn.services import Services
@@ -70,7 +70,7 @@ class SpaceCore:
 
     def __init__(self, services: Services, name: str) -> None:
         self._services = services
-        self.name = check_space(name)
+        self.name = check_no_secret(check_space(name), "space", scanning=services.config.scanning)
         self._scope = Scope(services.tenant, (self.name,))
 
     async def get(self, entry_id: str, *, version: int | None = None) -> Entry:
@@ -164,6 +164,7 @@ class SpaceCore:
         refuses; the chunks before it remain stored.
         """
         named = self._services.ids.new() if group is None else check_name(group, "group")
+        check_no_secret(named, "group", scanning=self._services.config.scanning)
         imported = await import_drafts(self._services, self.name, drafts, group=named, progress=progress)
         self._services.wake_jobs()
         self._services.events.pass_on(

@@ -1,0 +1,315 @@
+"""Secrets behind a label: "password: …", "api_key=…", "das Passwort lautet …", and before one: "use … as password".
+
+Each occurrence of a name costs a bounded number of characters, and names without a possible value near them are skipped
+at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from afterturn.scanners.secret_formats import (
+    compiled,
+    is_random,
+    is_reference,
+    is_scrambled,
+    is_scrambled_case,
+    is_value,
+)
+
+# Names that are found inside longer words too: `dbPassword`, `Wifipasswort`.
+_PASSWORD_NAMES = (
+    *("password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "contrasena", "wachtwoord"),
+    *("mot de passe", "motdepasse", "palavra-passe", "senha", "parola d'ordine", "lösenord", "adgangskode", "passord"),
+    *("salasana", "jelszó", "hasło", "heslo", "пароль", "пароля", "парола", "лозинка", "κωδικός", "şifre", "mật khẩu"),
+    *(
+        "kata sandi",
+        "密码",
+        "密碼",
+        "口令",
+        "パスワード",
+        "暗証番号",
+        "비밀번호",
+        "암호",
+        "पासवर्ड",
+        "كلمة المرور",
+        "كلمة السر",
+    ),
+    *("סיסמה", "סיסמא", "รหัสผ่าน", "wifi key", "wi-fi key", "wpa key", "wlan-schlüssel", "código de acceso"),
+)
+# Names that must be whole words: "pass" is not in "compass".
+_SHORT_PASSWORD_NAMES = (
+    *("pass", "pwd", "pw", "psw", "pswd", "mdp", "pin", "clave", "wpa", "wpa2", "psk", "creds", "credentials", "login"),
+    *("parola", "код", "passkey", "passwords"),
+)
+_SECRET_NAMES = (
+    *("secret", "token", "apikey", "api_key", "api-key", "api key", "bearer", "access key", "access_key", "accesskey"),
+    *("auth key", "auth_key", "authkey", "signing key", "signing_key", "encryption key", "encryption_key", "sdk key"),
+    *("license key", "licence key", "service key", "master key", "master_key", "app key", "app_key", "sdk_key"),
+    *("application key", "account key", "private key", "private_key", "authorization", "credential", "schlüssel"),
+    *(
+        "clé",
+        "chave",
+        "chiave",
+        "sleutel",
+        "klucz",
+        "nyckel",
+        "anahtar",
+        "jeton",
+        "ключ",
+        "токен",
+        "密钥",
+        "密鑰",
+        "令牌",
+    ),
+    *("キー", "トークン", "토큰", "مفتاح", "מפתח", "אסימון", "कुंजी", "टोकन"),
+)
+_SHORT_SECRET_NAMES = ("key", "pat", "auth", "clave", "avain", "webhook")
+# Before "key": its value is not secret.
+_PUBLIC = (
+    r"(?i:public|primary|foreign|partition|sort|cache|idempotency|host|map|object|dictionary|row|group|ssh)[ _-]?\Z"
+)
+
+_QUOTE = r"[\\\"'`*“”‘’«»„]{0,4}"
+# "for the staging database", "(staging)": between a name and its sign or verb.
+_ABOUT = (
+    r"(?:\s?[\[(][^()\[\]\n]{1,40}[)\]]|\s(?:for|of|to|on|at|in|fürs?|von|vom|beim|zum|zur|der|des|du|de|del|della|di"
+    r"|pour|para|do|da|voor|van|till|til|для|от|к)\s[^\n:=.;!?\"']{1,40}?)?"
+)
+_SIGN = r"\s{0,3}(?::=|=>|->|==|[:=→：＝|]|%3[AaDd])\s{0,3}"
+_VERB = (
+    r"\s{1,3}(?:is|was|are|ist|war|lautet|est|es|era|è|é|jest|är|er|on|bu|это|-|–|—)"
+    r"(?:\s{1,3}(?:now|currently|still|set to|changed to|jetzt|nun|ahora|maintenant|simply))?[\s:]{1,3}"
+    r"|\s{0,2}(?:是|为|為|は|が|는|은|이)[\s:：]{0,3}"
+    r"|\s{1,3}(?:(?:has been|was|is|got)\s)?(?:set|changed|reset|updated|rotated)\s(?:to|from)\s{1,3}"
+)
+# A command's option, an XML element, or a quotation directly behind the name.
+_DIRECT = r"\s{0,3}>\s{0,3}|\s{1,3}(?=[\"'`“‘«][^\s]{4})"
+_BARE = rf"\s{{1,3}}(?:to\s{{1,3}})?{_QUOTE}"
+
+_QUOTED = r"[^\"'`“”‘’«»„\n]{4,128}(?=[\"'`“”‘’«»\\])"
+_OPEN = r"[^\s\"'`,;<>]{3,127}[^\s\"'`,;<>.!?)\]}*\\:|]"
+# "sk-abc..." is only the beginning of a key, and not secret.
+_KEY = r"(?>[A-Za-z0-9+/_.~-]{15,511}[A-Za-z0-9+/_~-]={0,2})(?!\.\.)"
+
+# A value has at least one of these: a digit, a sign, or a capital in the middle of a word.
+_MARK = r"[\d!@#$%^&*+?~§€]|[a-z][A-Z]"
+_REACH_CHARS = 220
+_VALUE_CHARS_MAX = 512
+
+# What has a digit next to "password" without being one: hashes, encodings, products, counts, ranges, dates, versions.
+_TERMS = (
+    r"(?i:(?:sha|md|base|utf|argon|pbkdf|bcrypt|scrypt|aes|rsa|oauth|ed|tls|ssl|http|h|ipv|wpa|web|win|python|py|es|v|id"
+    r"|user|test|step|level|type|option|field|line|page|row|col|port)[-_]?\d{1,5}(?:id|bit|[a-z]{0,2})?"
+    r"|\d{1,4}[-_ ]?[a-z]{1,12}|\d{1,4}(?:[-–.:/]\d{1,4}){1,5}|v?\d{1,4}(?:\.\d{1,4}){1,3}|1password|\d{1,3}%?"
+    r"|\d{4}-\d{2}-\d{2}[tT_].*)\Z"
+)
+_ADDRESS = r"[^\s@]{1,64}@[^\s@]{1,64}\.[A-Za-z]{2,}|[a-z]{2,10}://"
+_LETTERS_MIN = 2
+_DIGITS_MIN = 4
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_OWNER = r"(?:the|my|our|your|his|her|its|a|an|as|als|das|mein|comme|como)"
+
+
+def is_password(text: str) -> bool:
+    """Whether a value behind a name looks like a password, and not like a word, a count or the name of something."""
+    if not is_value(text) or compiled(_TERMS).match(text) or compiled(_ADDRESS).match(text):
+        return False
+    digits = sum(map(str.isdigit, text))
+    letters = sum(map(str.isalpha, text))
+    signs = compiled(r"[!@#$%^&*+?~§€]").search(text) is not None
+    if is_reference(text) and not signs:
+        return False
+    if compiled(r"(?i:pass(?!age)|secret|token|key|pwd)").search(text) and not signs:
+        return False
+    if digits:
+        return len(text) >= 6 and (letters >= _LETTERS_MIN or signs)
+    return (len(text) >= 8 and signs and letters >= _LETTERS_MIN) or (len(text) >= 10 and is_scrambled_case(text))
+
+
+def is_strong(text: str) -> bool:
+    """As `is_password`, for places where no sign says that a value follows: capitals, small letters and digits."""
+    if len(text) < 8 or not is_password(text) or not any(map(str.isdigit, text)):
+        return False
+    if text.upper() == text or text.lower() == text:
+        return False
+    return compiled(r"[!@#$%^&*+?~]").search(text) is not None or is_scrambled(text)
+
+
+def is_pin(text: str) -> bool:
+    return _DIGITS_MIN <= len(text) <= 12 and text.isdecimal()
+
+
+def is_key(text: str) -> bool:
+    return len(text) >= 20 and is_random(text)
+
+
+def is_distinct_key(text: str) -> bool:
+    """For a name that is clear, such as `api_key`: shorter keys, and UUIDs, count too."""
+    if compiled(_UUID).fullmatch(text.lower()):
+        return True
+    return is_random(text) and (len(text) >= 20 or is_scrambled(text))
+
+
+class _Label(NamedTuple):
+    """What may follow the names: the text between (a sign or a verb), and the value after that."""
+
+    kind: str
+    names: tuple[str, ...]
+    words: tuple[str, ...]
+    value: str
+    is_one: Callable[[str], bool]
+
+
+_LABELS = (
+    _Label("password", _PASSWORD_NAMES, _SHORT_PASSWORD_NAMES, _OPEN, is_password),
+    _Label("secret", _SECRET_NAMES, _SHORT_SECRET_NAMES, _KEY, is_key),
+)
+_CLEAR = frozenset(_SECRET_NAMES) - {"token", "secret", "bearer", "authorization", "キー", "clé"}
+_PINS = frozenset(["pin", "passcode", "暗証番号", "パスワード", "password", "passwort", "密码"])
+# Every name in ASCII contains one of these: searching for all names takes three times as long.
+_STEMS = (
+    *("pass", "key", "token", "secret", "pw", "psw", "pin", "cred", "login", "auth", "bearer", "pat", "mdp", "clave"),
+    *(
+        "wpa",
+        "psk",
+        "parola",
+        "senha",
+        "heslo",
+        "jeton",
+        "chave",
+        "kenn",
+        "contra",
+        "wacht",
+        "adgang",
+        "salas",
+        "kata ",
+    ),
+    *("chiave", "sleutel", "klucz", "nyckel", "anahtar", "avain", "webhook"),
+)
+
+
+class _Name(NamedTuple):
+    text: str
+    label: _Label
+    is_word: bool
+
+
+def _by_stem() -> Mapping[str, Sequence[_Name]]:
+    """The names by the stem that they contain; those in other scripts under the blank one."""
+    names = [_Name(name, label, False) for label in _LABELS for name in label.names]
+    names += [_Name(name, label, True) for label in _LABELS for name in label.words]
+    stems: dict[str, list[_Name]] = {}
+    for name in names:
+        stem = next((stem for stem in _STEMS if stem in name.text), "")
+        assert stem or not name.text.isascii(), name.text
+        stems.setdefault(stem, []).append(name)
+    return stems
+
+
+_NAMES_BY_STEM = _by_stem()
+
+
+def find_labelled(text: str) -> Iterator[tuple[str, int, int]]:
+    """(kind, start, end) of the values behind names."""
+    # The one letter that becomes longer in lower case.
+    lowered = text.replace("\u0130", "i").lower()
+    stems = [stem for stem in _STEMS if stem in lowered]
+    if not text.isascii():
+        stems.append("")
+    for stem in stems:
+        for name in _NAMES_BY_STEM[stem]:
+            if name.text in lowered:
+                yield from _behind(text, lowered, name)
+
+
+def _behind(text: str, lowered: str, named: _Name) -> Iterator[tuple[str, int, int]]:
+    name, label, is_word = named
+    at, mark = lowered.find(name), -1
+    while at >= 0:
+        behind = at + len(name)
+        if mark < at - _REACH_CHARS:
+            found = compiled(_MARK).search(text, max(0, at - _REACH_CHARS))
+            if found is None:
+                return
+            mark = found.start()
+        if mark > behind + _REACH_CHARS:
+            # There is no value before that mark, so all names before it are skipped at once.
+            at = lowered.find(name, mark - _REACH_CHARS)
+            continue
+        following = lowered.find(name, behind)
+        if not is_word or _is_word(text, at, behind):
+            found_at = _value_behind(text, behind, following, label, name) or _value_before(text, at, label)
+            if found_at is not None:
+                yield (label.kind, *found_at)
+        if mark <= at:
+            mark = -1
+        at = following
+
+
+def _is_word(text: str, start: int, end: int) -> bool:
+    before, after = text[start - 1 : start], text[end : end + 1]
+    if after.isalnum() and not (after.isdigit() and text[end + 1 : end + 2] in (":", "=", " ")):
+        return False
+    return not before.isalpha() or (before.islower() and text[start].isupper())
+
+
+def _value_behind(text: str, behind: int, following: int, label: _Label, name: str) -> tuple[int, int] | None:
+    """The value behind a name that ends at `behind`. It ends where the name occurs again, at `following`."""
+    suffix = (
+        r"(?:s|en|n)?(?:[_\s-]?access)?(?:[_\s-]?(?:key|id|value|wert|word))?"
+        if label.kind == "secret"
+        else "(?:s|er)?"
+    )
+    direct = "" if name in label.words else f"|{_DIRECT}"
+    begins = compiled(rf"{suffix}{_QUOTE}{_ABOUT}(?:{_SIGN}|{_VERB}{direct}){_QUOTE}(?:\s{{1,2}}{_QUOTE})?").match(
+        text, behind
+    )
+    checks = [label.is_one, *([is_distinct_key] if name in _CLEAR else []), *([is_pin] if name in _PINS else [])]
+    if begins is None and name not in label.words:
+        begins = compiled(rf"{suffix}{_BARE}").match(text, behind)
+        if not text.startswith("--", behind - len(name) - 2):
+            checks = [is_key if label.kind == "secret" else is_strong]
+    if begins is None or (
+        name in ("key", "schlüssel") and compiled(_PUBLIC).search(text, max(0, behind - 30), behind - len(name))
+    ):
+        return None
+    start, end = begins.end(), min(len(text), begins.end() + _VALUE_CHARS_MAX)
+    if start < following < end and compiled(rf"{_QUOTE}(?:{_SIGN}|{_VERB})").match(text, following + len(name)):
+        end = following
+    return _checked(text, start, end, label, checks)
+
+
+def _checked(
+    text: str, start: int, end: int, label: _Label, checks: list[Callable[[str], bool]]
+) -> tuple[int, int] | None:
+    patterns = [label.value]
+    if label.kind == "password" and text[start - 1 : start] in tuple("\"'`“‘«"):
+        patterns.insert(0, _QUOTED)
+    for pattern in patterns:
+        value = compiled(pattern).match(text, start, end)
+        if value is not None and any(check(value.group()) for check in checks):
+            return value.span()
+    if label.kind == "password":
+        # "credentials: bob / S3cret!9", "login: bob:S3cret!9"
+        pair = compiled(r"[\w.@+-]{1,64}\s?[/:|]\s?([^\s\"'`,;]{5,127}[^\s\"'`,;.!?)\]}*\\])").match(text, start, end)
+        if pair is not None and is_strong(pair.group(1)):
+            return pair.span(1)
+    return None
+
+
+def _value_before(text: str, at: int, label: _Label) -> tuple[int, int] | None:
+    """The value before a name: "use Xk9… as the password"."""
+    first = max(0, at - 180)
+    window = text[first:at]
+    if not (window[-60:].count(" as ") or window[-60:].count(" is ") or window[-60:].count(" als ")):
+        return None
+    found = compiled(
+        rf"([^\s\"'`]{{8,128}}+)[\"'`,]?\s(?:as|is|als)\s(?:{_OWNER}\s)?(?:[\w-]{{1,16}}\s){{0,2}}[\w-]{{0,16}}\Z"
+    ).search(window)
+    is_one = is_strong if label.kind == "password" else is_key
+    if found is None or not is_one(found.group(1).rstrip(".,;:")):
+        return None
+    start = first + found.start(1)
+    return start, start + len(found.group(1).rstrip(".,;:"))
