@@ -193,6 +193,23 @@ async def test_forgotten_text_is_gone_from_every_verb(memory: afterturn.Memory, 
     assert "xylophone" not in str(await ada.export())
 
 
+async def test_a_review_of_another_space_is_as_unknown_as_none(memory: afterturn.Memory, ada: afterturn.Space) -> None:
+    """L2: the error does not say that somebody else has it."""
+    messages = [{"role": "user", "content": "I prefer green tea."}]
+    async with memory.conversation("c", user="ada").turn(messages) as turn:
+        messages.append({"role": "assistant", "content": "I see."})
+    await turn.wait_recorded()
+    await memory.drain()
+    (row,) = await ada.reviews()
+    bob, unused = memory.space("user:bob"), row.id[:-1] + ("0" if row.id[-1] != "0" else "1")
+    for verb in (bob.review, bob.undo_review):
+        with pytest.raises(NotFound) as foreign:
+            await verb(row.id)
+        with pytest.raises(NotFound) as nobody:
+            await verb(unused)
+        assert str(foreign.value).replace(row.id, "ID") == str(nobody.value).replace(unused, "ID")
+
+
 async def test_forget_wants_exactly_one_selector(ada: afterturn.Space) -> None:
     """M2: nothing is erased by accident."""
     with pytest.raises(InvalidInput, match="exactly one"):

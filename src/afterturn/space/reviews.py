@@ -173,8 +173,12 @@ def _schedule(unit: Unit, row: ReviewRow, *, everything: bool) -> str | None:
 
 
 def _row(unit: Unit, tenant: str, space: str, review_id: str) -> ReviewRow:
-    row = unit.reviews.get(tenant, review_id)
-    if space != row.space and space not in row.spaces:
+    """The message is the same whether another space has it or none, so that nobody learns of others' reviews."""
+    try:
+        row = unit.reviews.get(tenant, review_id)
+    except NotFound:
+        row = None
+    if row is None or (space != row.space and space not in row.spaces):
         raise NotFound(f"{space} has no review {review_id}. `afterturn review log` lists them.")
     return row
 
