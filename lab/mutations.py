@@ -447,7 +447,7 @@ def try_fault(number: int, fault: Fault) -> Result:
         content = fault.apply(SOURCE)
     except LookupError as error:
         return result(problem=f"NOT APPLIED: {error}")
-    with _source_copy() as copy:
+    with source_copy() as copy:
         (copy / PACKAGE / fault.file).write_text(content, encoding="utf-8")
         code, output = _run_tests(copy, [*fault.tests, "-x"])
     failures = _FAILURE.findall(output)
@@ -463,13 +463,13 @@ def find_unsound(tests: Iterable[str]) -> set[str]:
     chosen = sorted(set(tests))
     if not chosen:
         return set()
-    with _source_copy() as copy:
+    with source_copy() as copy:
         code, output = _run_tests(copy, chosen)
     return set() if code == 0 else set(_FAILURE.findall(output)) or set(chosen)
 
 
 @contextmanager
-def _source_copy() -> Iterator[Path]:
+def source_copy() -> Iterator[Path]:
     """With the compiled files, whose times agree with those of their sources: only the fault is compiled again."""
     with tempfile.TemporaryDirectory(prefix="afterturn-mutation-") as folder:
         yield Path(shutil.copytree(SOURCE, Path(folder) / "src"))

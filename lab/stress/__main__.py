@@ -1,4 +1,4 @@
-"""`make stress`: runs seeds one after the other. Exit code 1 if one of them broke a promise."""
+"""Runs seeds one after the other. Exit code 1 if one of them broke a promise."""
 
 from __future__ import annotations
 

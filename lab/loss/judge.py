@@ -1,6 +1,7 @@
 """Checks a store after a crash: its content, and whether its tables agree."""
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import apsw
 from afterturn.errors import StoreCorrupt
 from afterturn.stores.sqlite.session import ApswSession, FtsText
 from afterturn.types import Status
-from lab.crash.plan import ExpectedEntry, State
+from lab.loss.plan import LEARNED_BY_A_REVIEW, LEARNER, ExpectedEntry, State, Step, StepKind, after
 
 _CONTRADICTIONS = {
     "active without index entry": "SELECT key FROM entry WHERE status = 'active' EXCEPT SELECT rowid FROM entry_terms",
@@ -42,6 +43,17 @@ _CONTRADICTIONS = {
         "SELECT id FROM conversation WHERE turns <> (SELECT count(*) FROM turn "
         "WHERE conversation_key = conversation.key AND recorded_at IS NOT NULL)"
     ),
+    "message recorded twice": (
+        "SELECT turn FROM entry WHERE kind = 'record' AND turn IS NOT NULL "
+        "GROUP BY space_key, conversation, turn, position HAVING count(*) > 1"
+    ),
+    "statement active twice": (
+        "SELECT id FROM entry WHERE kind = 'statement' AND status = 'active' "
+        "GROUP BY space_key, target, coalesce(agent, ''), coalesce(project, ''), content_hash HAVING count(*) > 1"
+    ),
+    "changes of a review that has not saved": (
+        "SELECT r.id FROM review AS r JOIN operation AS o ON o.grp = r.id WHERE r.state <> 'saved'"
+    ),
     "block's reference without block": (
         "SELECT ref FROM block_ref AS r "
         "WHERE NOT EXISTS (SELECT 1 FROM block WHERE conversation_key = r.conversation_key AND hash = r.hash)"
@@ -60,6 +72,53 @@ def look_at(path: Path) -> tuple[dict[str, State], list[str]]:
     with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
         session = ApswSession(connection)
         return _states(session), [*_damage(session), *_contradictions(session), *_wrong_figures(session)]
+
+
+def compare(
+    actual: Mapping[str, State], before: Mapping[str, State], done: Sequence[Step], begun: Mapping[str, Step]
+) -> tuple[list[str], Counter[str]]:
+    """Differences to what was promised: the states `before`, then `done`. A step in `begun` is complete or absent."""
+    wrong: list[str] = []
+    counts: Counter[str] = Counter()
+    for space in sorted(({step.space for step in done} | set(begun) | set(before)) - {LEARNER}):
+        promised, held = before.get(space, {}), actual.get(space, {})
+        for step in done:
+            promised = after(promised, step) if step.space == space else promised
+        step_begun = begun.get(space)
+        if step_begun is not None and held == after(promised, step_begun):
+            counts["unacknowledged kept"] += 1
+        elif held != promised:
+            labels = held.keys() | promised.keys()
+            differing = sorted(label for label in labels if held.get(label) != promised.get(label))
+            under_way = f"{step_begun.act} {step_begun.label}" if step_begun else "nothing"
+            wrong.append(f"{space} differs in {differing[:5]}; under way was {under_way}")
+        elif step_begun is not None:
+            counts["unacknowledged absent"] += 1
+    return wrong, counts
+
+
+def check_learned(path: Path, done: Sequence[Step], begun: Step | None, *, drained: bool) -> list[str]:
+    """Reviews are complete or absent, and learned once; after `drained`, rules have learned from every turn."""
+    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        rows = connection.execute(
+            "SELECT e.text, e.origin, e.status FROM entry AS e JOIN space AS s ON s.key = e.space_key "
+            "WHERE s.name = ? AND e.kind = 'statement'",
+            (LEARNER,),
+        ).fetchall()
+    wrong: list[str] = []
+    for step in [*done, *([begun] if begun else [])]:
+        texts = [text for text, _, status in rows if step.label in str(text) and status == "active"]
+        if step.act is StepKind.TIDY:
+            wanted = step is not begun
+            if wanted and not texts:
+                wrong.append(f"{step.label} was added, and consolidation lost it")
+            continue
+        full = LEARNED_BY_A_REVIEW if step.act is StepKind.REVIEW else 1
+        at_most = len(texts) in (0, full)
+        is_promised = step is not begun and (step.act is StepKind.REVIEW or drained)
+        if not at_most or (is_promised and len(texts) != full):
+            wrong.append(f"{step.act} {step.label}: {len(texts)} of {full} memories are there")
+    return wrong
 
 
 def _states(session: ApswSession) -> dict[str, State]:

@@ -1,4 +1,4 @@
-"""The steps of a writer, and the state after each step. Pure functions, shared by child and judge."""
+"""The steps of writers and learners, and the state after each step. Pure functions, shared by workload and judge."""
 
 import json
 from collections.abc import Mapping
@@ -18,6 +18,15 @@ class StepKind(StrEnum):
     DELETE = "delete"
     FORGET = "forget"
     RECORD = "record"
+    LEARN = "learn"
+    REVIEW = "review"
+    TIDY = "tidy"
+
+
+WRITING = (StepKind.ADD, StepKind.UPDATE, StepKind.DELETE, StepKind.FORGET, StepKind.RECORD)
+LEARNER = "user:learner"
+"""The space of learning steps. Each has a label of its own, which every text has that it leads to."""
+LEARNED_BY_A_REVIEW = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ def after(state: State, step: Step) -> State:
         case StepKind.DELETE:
             assert held is not None
             changed[step.label] = ExpectedEntry(held.version, Status.DELETED, held.texts)
-        case StepKind.FORGET:
+        case StepKind.FORGET | StepKind.LEARN | StepKind.REVIEW | StepKind.TIDY:
             pass
     return changed
 
@@ -78,7 +87,7 @@ def after(state: State, step: Step) -> State:
 def choose(random: Random, space: str, fresh_label: str, state: State) -> Step:
     """The next step: mostly new entries, but a limited number, so that every kind of step occurs."""
     active = [label for label, held in state.items() if held.status is Status.ACTIVE and not held.is_record]
-    act = random.choices(list(StepKind), weights=(4, 3, 1, 1 + len(state) // 20, 3))[0]
+    act = random.choices(WRITING, weights=(4, 3, 1, 1 + len(state) // 20, 3))[0]
     if act is StepKind.FORGET and state:
         return Step(space, act, random.choice(list(state)))
     if act is StepKind.UPDATE and active:

@@ -1,0 +1,182 @@
+"""`make lab-isolation`: random operations on every surface by many tenants and spaces, with a canary in each.
+
+Four checks: no output has a canary that its caller may not see; nothing that others do changes what a space sees, its
+scores and counts included; an id of somebody else gives the same answer and runs the same SQL statements as an id of
+nobody; no prompt of a model mixes spaces that were not granted together. `--mutants` removes one scope check of the
+source at a time: the lab must fail for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+from collections import Counter
+from random import Random
+
+from afterturn.errors import AfterturnError
+from lab import slices
+from lab.isolation.mutants import try_mutants
+from lab.isolation.surfaces import PROBES, UNEXPECTED, Probe, Surfaces, observe, outcome
+from lab.isolation.world import CANARY, Party, World, make_world
+from lab.slices import Lab, Outcome, Row, StoreTarget
+
+_TRIES = 5
+# The polling of the job queue, in transactions of its own.
+_BACKGROUND = re.compile(r"BEGIN|COMMIT|ROLLBACK|SELECT .* FROM job |UPDATE job SET state = 'leased'")
+_BURST = 40
+
+
+async def run_seed(
+    seed: int, target: StoreTarget, *, tenants: int = 10, spaces: int = 12, operations: int = 4_000
+) -> Outcome:
+    random, result = Random(seed), Outcome(seed)
+    # Commands and one-shot recalls read their settings from here.
+    os.environ["AFTERTURN_EMBEDDER"] = "none"
+    with target.fresh() as store, target.statements() as statements:
+        try:
+            async with make_world(store, random, tenants=tenants, spaces=spaces, vectors=seed % 2 == 0) as world:
+                await _run_world(world, random, operations, statements, result)
+        except AfterturnError as error:
+            result.broken.append(f"a space cannot be set up next to the others: {type(error).__name__}: {error}")
+    return result
+
+
+async def _run_world(world: World, random: Random, operations: int, statements: list[str], result: Outcome) -> None:
+    result.counts["spaces"] = len(world.parties)
+    for party in world.quiet:
+        await observe(party)
+    surfaces = Surfaces(world, random)
+    await _act(world, surfaces, random, operations, result)
+    await _probe(world, surfaces, random, statements, result)
+    _check_prompts(world, result)
+
+
+async def _act(world: World, surfaces: Surfaces, random: Random, operations: int, result: Outcome) -> None:
+    """Bursts of operations. Before and after each, a quiet party looks at everything that it has."""
+    for _ in range(0, operations, _BURST):
+        witness = random.choice(world.quiet)
+        before = await observe(witness)
+        for _ in range(_BURST):
+            name, operation, allowed = surfaces.choose()
+            party = random.choice(world.active)
+            shown = await outcome(operation(party))
+            result.counts["operations"] += 1
+            if shown.startswith(UNEXPECTED):
+                result.broken.append(f"{name} of {party.tenant}/{party.space}: {shown[:300]}")
+            for leaked in sorted(set(CANARY.findall(shown)) - allowed(party)):
+                result.broken.append(f"{name} of {party.tenant}/{party.space} shows {leaked}: {_near(shown, leaked)}")
+        after = await observe(witness)
+        for what in before:
+            result.counts["comparisons"] += 1
+            if before[what] != after[what]:
+                changed = _difference(before[what], after[what])
+                result.broken.append(f"{what} of {witness.tenant}/{witness.space} changed by others: {changed}")
+        world.clock.advance(60)
+
+
+async def _probe(world: World, surfaces: Surfaces, random: Random, statements: list[str], result: Outcome) -> None:
+    """Every verb that takes an id, with an id of the same tenant, of another tenant, and of nobody."""
+    # Lets events be stored, so that their statements are not counted here.
+    await asyncio.sleep(0.5)
+    for name, (kind, probe) in PROBES.items():
+        for same_tenant in (True, False):
+            party = random.choice(world.quiet)
+            others = [one for one in world.parties if (one.tenant == party.tenant) is same_tenant and one is not party]
+            owned = set(party.names[kind])
+            foreign = [id for one in others for id in one.names[kind] if id not in owned]
+            if not foreign:
+                continue
+            result.counts["probes"] += 1
+            chosen = random.choice(foreign)
+            trouble = await _compare(party, probe, chosen, surfaces.unused(kind, chosen), statements)
+            if trouble:
+                where = "the same tenant" if same_tenant else "another tenant"
+                result.broken.append(f"{name} with an id of {where} differs from one of nobody: {trouble}")
+
+
+async def _compare(party: Party, probe: Probe, foreign: str, missing: str, statements: list[str]) -> str:
+    """Tries again, because a statement of the background may come between."""
+    trouble = ""
+    for _ in range(_TRIES):
+        seen = []
+        for id in (missing, foreign, missing):
+            del statements[:]
+            said = (await outcome(probe(party, id))).replace(id, "ID")
+            await asyncio.sleep(0)
+            seen.append((said, sorted(sql for sql in map(_plain, statements) if not _BACKGROUND.match(sql))))
+        first, other, again = seen
+        if first == other or other == again:
+            return ""
+        if first[0] != other[0]:
+            trouble = f"says {other[0][:200]!r} instead of {first[0][:200]!r}"
+        else:
+            more, fewer = Counter(other[1]) - Counter(first[1]), Counter(first[1]) - Counter(other[1])
+            trouble = f"runs {sorted(more)!r} and not {sorted(fewer)!r}"
+        await asyncio.sleep(0.3)
+    return trouble
+
+
+def _plain(sql: str) -> str:
+    return " ".join(sql.split())
+
+
+def _check_prompts(world: World, result: Outcome) -> None:
+    granted = [party.readable for party in world.parties]
+    for prompt in world.model.prompts:
+        result.counts["prompts"] += 1
+        if not any(prompt <= readable for readable in granted):
+            result.broken.append(f"a prompt of the model mixes {sorted(prompt)}")
+
+
+def _near(text: str, word: str) -> str:
+    at = text.index(word)
+    return text[max(0, at - 120) : at + 80]
+
+
+def _difference(before: str, after: str) -> str:
+    at = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)
+    return f"{before[max(0, at - 80) : at + 80]!r} became {after[max(0, at - 80) : at + 80]!r}"
+
+
+def _run(seed: int, target: StoreTarget, options: argparse.Namespace) -> Outcome:
+    return asyncio.run(
+        run_seed(seed, target, tenants=options.tenants, spaces=options.spaces, operations=options.operations)
+    )
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tenants", type=int, default=10, help="tenants in one store")
+    parser.add_argument("--spaces", type=int, default=12, help="spaces of each tenant")
+    parser.add_argument("--operations", type=int, default=4_000, help="random operations of each seed")
+    parser.add_argument(
+        "--mutants", action="store_true", help="instead: run a short seed with each scope check of the source removed"
+    )
+
+
+LAB = Lab(
+    "isolation",
+    "random operations of many tenants and spaces on every surface, with a canary in each.",
+    "1-10",
+    _run,
+    (
+        Row("random operations", "operations", full=1_000_000),
+        Row("what a space sees, before and after others acted", "comparisons"),
+        Row("ids of others compared with ids of nobody", "probes"),
+        Row("prompts of models searched for canaries", "prompts"),
+        Row("spaces with a canary, over all stores", "spaces"),
+    ),
+    "leaks, differences, or mixed prompts",
+    _options,
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = sys.argv[1:] if arguments is None else arguments
+    return try_mutants() if given == ["--mutants"] else slices.main(LAB, given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

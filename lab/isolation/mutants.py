@@ -1,0 +1,216 @@
+"""Copies of the source with one scope check removed. The isolation lab must fail for each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from lab.mutations import PACKAGE, ROOT, SOURCE, Fault, source_copy
+
+_SHORT = ("--seeds", "1", "--tenants", "4", "--spaces", "6", "--operations", "800")
+_RUN_SECONDS_MAX = 600.0
+
+
+def _scope(file: str, text: str, replacement: str, effect: str) -> Fault:
+    return Fault("isolation", file, text, replacement, effect, ())
+
+
+_ENTRIES, _MEMORIES, _OPERATIONS = "stores/sql/entries.py", "stores/sql/memories.py", "stores/sql/operations.py"
+_CONVERSATIONS, _REVIEWS, _INDEX = "stores/sql/conversations.py", "stores/sql/reviews.py", "stores/sql/index.py"
+_FORGET, _JOBS = "stores/sql/forget.py", "stores/sql/jobs.py"
+_IN_CONVERSATION = (
+    '"SELECT c.key FROM conversation AS c JOIN space AS s ON s.key = c.space_key "\n    "WHERE s.tenant = ? AND s.name'
+)
+
+MUTANTS = (
+    _scope(
+        _ENTRIES,
+        'self.add("s.tenant = ?", scope.tenant)',
+        "self.add(\"? <> ''\", scope.tenant)",
+        "queries do not check the tenant",
+    ),
+    _scope(
+        _ENTRIES,
+        'self.add("s.name = ?", scope.spaces[0])',
+        "self.add(\"? <> ''\", scope.spaces[0])",
+        "queries of one space do not check the space",
+    ),
+    _scope(
+        _ENTRIES,
+        'self.among("s.name", scope.spaces)',
+        "pass",
+        "queries of several spaces do not check the spaces",
+    ),
+    _scope(
+        _ENTRIES,
+        '"SELECT key FROM space WHERE tenant = ? AND name = ?"',
+        "\"SELECT key FROM space WHERE ? <> '' AND name = ?\"",
+        "a space is found under any tenant",
+    ),
+    _scope(
+        _MEMORIES,
+        '_ACTIVE = f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE e.space_key = ? AND',
+        '_ACTIVE = f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE e.space_key <> -? AND',
+        "a memory of another space can be deleted",
+    ),
+    _scope(
+        _MEMORIES,
+        "e.base FROM {FROM_ENTRY} WHERE e.space_key = ? AND",
+        "e.base FROM {FROM_ENTRY} WHERE e.space_key <> -? AND",
+        "a proposal of another space can be approved",
+    ),
+    _scope(
+        _MEMORIES,
+        "WHERE e.space_key = ? AND e.target = ?",
+        "WHERE e.space_key <> -? AND e.target = ?",
+        "adding what another space says returns that one's memory",
+    ),
+    _scope(
+        _MEMORIES,
+        'WHERE s.tenant = ? GROUP BY s.name ORDER BY s.name"',
+        "WHERE ? <> '' GROUP BY s.name ORDER BY s.name\"",
+        "the spaces of other tenants are listed",
+    ),
+    _scope(
+        _OPERATIONS,
+        '"WHERE o.space_key = ? AND (o.id',
+        '"WHERE o.space_key <> -? AND (o.id',
+        "undo takes back the operations of another space",
+    ),
+    _scope(
+        _CONVERSATIONS,
+        _IN_CONVERSATION,
+        _IN_CONVERSATION.replace("s.tenant = ?", "? <> ''"),
+        "conversations of other tenants with the same id are found",
+    ),
+    _scope(
+        _CONVERSATIONS,
+        _IN_CONVERSATION + " = ? AND c.id = ?",
+        _IN_CONVERSATION.replace("s.name", "? <> ''") + " AND c.id = ?",
+        "conversations of other spaces with the same id are found",
+    ),
+    _scope(
+        _CONVERSATIONS,
+        'c.compacted_at FROM conversation AS c JOIN space AS s ON s.key = c.space_key "\n    "WHERE s.tenant = ? AND',
+        "c.compacted_at FROM conversation AS c JOIN space AS s ON s.key = c.space_key \"\n    \"WHERE ? <> '' AND",
+        "the state of another tenant's conversation is read",
+    ),
+    _scope(
+        _REVIEWS,
+        '"s.tenant = ? AND s.name = ?", [tenant, space]\n        for',
+        "\"s.tenant = ? AND ? <> ''\", [tenant, space]\n        for",
+        "reviews of other spaces are listed",
+    ),
+    _scope(
+        _REVIEWS,
+        '"s.tenant = ? AND s.name = ?", [tenant, space]\n        for',
+        "\"? <> '' AND s.name = ?\", [tenant, space]\n        for",
+        "reviews of other tenants are listed",
+    ),
+    _scope(
+        _REVIEWS,
+        "WHERE r.id = ? AND s.tenant = ?",
+        "WHERE r.id = ? AND ? <> ''",
+        "a review of another tenant is found by its id",
+    ),
+    _scope(
+        "space/reviews.py",
+        "row is None or (space != row.space and space not in row.spaces)",
+        "row is None",
+        "a review of another space is shown",
+    ),
+    _scope(
+        _REVIEWS,
+        'return ("s.tenant = ?", [tenant]) if',
+        "return (\"? <> ''\", [tenant]) if",
+        "the token usage of other tenants is listed",
+    ),
+    _scope(
+        _REVIEWS,
+        'else ("s.tenant = ? AND s.name = ?", [tenant, space])',
+        "else (\"s.tenant = ? AND ? <> ''\", [tenant, space])",
+        "the token usage of other spaces is listed",
+    ),
+    _scope(
+        _JOBS,
+        'where = "s.tenant = ?"',
+        "where = \"? <> ''\"",
+        "the waiting jobs of other tenants are counted",
+    ),
+    _scope(
+        _FORGET,
+        'selected = f"SELECT {_VERSION} FROM entry AS e WHERE e.space_key = ? AND',
+        'selected = f"SELECT {_VERSION} FROM entry AS e WHERE e.space_key <> -? AND',
+        "forgetting a conversation erases those of other spaces with the same id",
+    ),
+    _scope(
+        _FORGET,
+        'f"SELECT key FROM conversation WHERE space_key = ? AND',
+        'f"SELECT key FROM conversation WHERE space_key <> -? AND',
+        "forgetting a conversation erases the state of others with the same id",
+    ),
+    _scope(
+        _FORGET,
+        '"SELECT seq, conversation, data FROM timeline WHERE space_key = ?"',
+        '"SELECT seq, conversation, data FROM timeline WHERE space_key <> -?"',
+        "forgetting a conversation erases events of other spaces",
+    ),
+    _scope(
+        _FORGET,
+        'within = "space_key = ?"',
+        'within = "space_key <> -?"',
+        "forgetting a conversation erases the reviews of other spaces",
+    ),
+    _scope(
+        _INDEX,
+        "f\"WHERE space_key = ? AND status = 'active' AND {chosen} ORDER BY key",
+        "f\"WHERE space_key <> -? AND status = 'active' AND {chosen} ORDER BY key",
+        "the index of a space in memory has the entries of others",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`caught` is the first broken promise that the lab reported; `problem` says why there is none."""
+
+    caught: str = ""
+    problem: str = ""
+
+
+def try_mutant(mutant: Fault) -> Verdict:
+    """Runs a short seed of the lab on a copy of the source with this change."""
+    try:
+        content = mutant.apply(SOURCE)
+    except LookupError as error:
+        return Verdict(problem=f"NOT APPLIED: {error}")
+    with source_copy() as copy:
+        (copy / PACKAGE / mutant.file).write_text(content, encoding="utf-8")
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(copy), str(ROOT)])}
+        command = [sys.executable, "-m", "lab.isolation", *_SHORT, "--results", str(copy / "results.jsonl")]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_RUN_SECONDS_MAX, check=False
+        )
+    if done.returncode == 0:
+        return Verdict(problem="SURVIVED")
+    reported = [line.strip() for line in done.stderr.splitlines() if line.startswith("    ")]
+    if "BROKEN" not in done.stderr or not reported:
+        return Verdict(problem=f"NOT TESTED: {done.stderr.strip().splitlines()[-1:]}")
+    return Verdict(caught=reported[0])
+
+
+def try_mutants(only: list[int] | None = None) -> int:
+    """The exit code: 1 if the lab did not notice one of them, or fails on the unchanged source."""
+    caught = 0
+    chosen = [(number, mutant) for number, mutant in enumerate(MUTANTS, 1) if not only or number in only]
+    for number, mutant in chosen:
+        began = time.monotonic()
+        verdict = try_mutant(mutant)
+        caught += bool(verdict.caught)
+        said = verdict.problem or verdict.caught[:160]
+        print(f"{number:3} {time.monotonic() - began:4.0f} s  {mutant.effect}: {said}", flush=True)
+    print(f"{caught} of {len(chosen)} mutants were caught")
+    return 0 if caught == len(chosen) else 1

@@ -1,0 +1,295 @@
+"""The frame of the labs: a store target, slices by seed, results that add up over runs, and tables in docs/trust.md.
+
+A lab is a function that runs one seed. Each result is appended to a file of JSON lines as soon as its seed has ended,
+so a full size of many hours can be reached in parts, and an interrupted run loses nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "trust.md"
+RESULTS = ROOT / ".lab" / "results.jsonl"
+_SHOWN_MAX = 20
+_MEMORY_FOLDER = Path("/dev/shm")
+
+
+class StoreTarget(Protocol):
+    """The kind of store that a lab runs against. PostgreSQL would be a second implementation."""
+
+    kind: str
+
+    def fresh(self) -> AbstractContextManager[Path]:
+        """A new, empty place for one run: what `afterturn.open` takes. It is removed afterwards."""
+
+    def files(self, store: Path) -> list[Path]:
+        """Every file that may hold bytes of the store."""
+
+    def statements(self) -> AbstractContextManager[list[str]]:
+        """The SQL of every statement that stores run inside, whoever opened them. Open the stores inside, too."""
+
+
+class SqliteTarget:
+    """Each run gets a new folder below `folder`, with one store in it. Without `folder`, in memory if possible."""
+
+    kind = "sqlite"
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def fresh(self) -> Iterator[Path]:
+        parent = self._folder or (_MEMORY_FOLDER if _MEMORY_FOLDER.is_dir() else None)
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="afterturn-lab-", dir=parent, ignore_cleanup_errors=True) as folder:
+            yield Path(folder) / "memory.db"
+
+    def files(self, store: Path) -> list[Path]:
+        return sorted(path for path in store.parent.rglob("*") if path.is_file())
+
+    @contextmanager
+    def statements(self) -> Iterator[list[str]]:
+        import apsw
+
+        seen: list[str] = []
+
+        def watch(connection: apsw.Connection) -> None:
+            connection.exec_trace = lambda cursor, sql, values: not seen.append(sql)  # type: ignore[func-returns-value]
+
+        apsw.connection_hooks.append(watch)
+        try:
+            yield seen
+        finally:
+            apsw.connection_hooks.remove(watch)
+
+
+def parse_target(text: str) -> StoreTarget:
+    """`sqlite:` or `sqlite:FOLDER`. Raises ValueError for another kind of store."""
+    kind, _, rest = text.partition(":")
+    if kind != "sqlite":
+        raise ValueError(f"{text!r} is not a store target. Use sqlite: or sqlite:FOLDER.")
+    return SqliteTarget(Path(rest) if rest else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of one seed. `counts` are added up over seeds; of `worst`, the largest value counts.
+
+    `broken` lists every promise that was not kept, as sentences.
+    """
+
+    seed: int
+    counts: Counter[str] = field(default_factory=Counter)
+    broken: list[str] = field(default_factory=list)
+    worst: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a lab's table. `full` is the count of a full size; without it, the count is only reported.
+
+    With `most`, it is a value of `worst` that must not be larger.
+    """
+
+    label: str
+    count: str
+    full: int | None = None
+    most: float | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """`run` runs one seed. `broken` in the table counts the promises that were not kept."""
+
+    name: str
+    about: str
+    seeds: str
+    run: Callable[[int, StoreTarget, argparse.Namespace], Outcome]
+    rows: tuple[Row, ...]
+    broken: str
+    add_options: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`7`, `1-100`, or `1-5,9`."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def main(lab: Lab, arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 1 if a promise was broken."""
+    options = _parser(lab).parse_args(arguments)
+    if not options.add_up:
+        status = _run_seeds(lab, options)
+        if status == _INTERRUPTED:
+            return status
+    results = read_results(options.results, lab.name)
+    print("\n".join(summary(lab, results)))
+    if options.page:
+        write_table(PAGE, lab, results)
+    return 1 if any(result["broken"] for result in results) else 0
+
+
+_INTERRUPTED = 130
+
+
+def _run_seeds(lab: Lab, options: argparse.Namespace) -> int:
+    target, seeds = parse_target(options.store), parse_seeds(options.seeds)
+    failed = 0
+    try:
+        for number, seed in enumerate(seeds, 1):
+            began = time.monotonic()
+            outcome = lab.run(seed, target, options)
+            failed += bool(outcome.broken)
+            append_result(options.results, lab.name, target.kind, outcome, seconds=time.monotonic() - began)
+            _show(number, len(seeds), outcome, time.monotonic() - began)
+    except KeyboardInterrupt:
+        print("Interrupted. The seeds that have ended are in the results.", file=sys.stderr)
+        return _INTERRUPTED
+    return 1 if failed else 0
+
+
+def _show(number: int, total: int, outcome: Outcome, seconds: float) -> None:
+    done = ", ".join(f"{count:,} {what}" for what, count in sorted(outcome.counts.items()))
+    values = ", ".join(f"{what} {value:.3g}" for what, value in sorted(outcome.worst.items()))
+    state = "BROKEN" if outcome.broken else "ok"
+    print(f"[{number}/{total}] seed {outcome.seed}: {state}, {seconds:.0f} s, {done} {values}", file=sys.stderr)
+    for what in outcome.broken[:_SHOWN_MAX]:
+        print(f"    {what}", file=sys.stderr)
+    sys.stderr.flush()
+
+
+def _parser(lab: Lab) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m lab.{lab.name}",
+        description=f"make lab-{lab.name}: {lab.about}",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--seeds", default=lab.seeds, help="seeds, such as 7, 1-100 or 1-5,9")
+    parser.add_argument("--store", default="sqlite:", help="the store target: sqlite: or sqlite:FOLDER")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the file to which results are appended")
+    parser.add_argument("--add-up", action="store_true", help="run nothing, print the sum of all results in the file")
+    parser.add_argument("--page", action="store_true", help="write the sum as a table to docs/trust.md")
+    lab.add_options(parser)
+    return parser
+
+
+# Results
+
+
+def append_result(results: Path, lab: str, store: str, outcome: Outcome, *, seconds: float) -> None:
+    line = {
+        "lab": lab,
+        "store": store,
+        "seed": outcome.seed,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seconds": round(seconds, 1),
+        "counts": dict(outcome.counts),
+        "worst": outcome.worst,
+        "broken": outcome.broken[:_SHOWN_MAX],
+    }
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with results.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def read_results(results: Path, lab: str) -> list[dict[str, Any]]:
+    """The newest result of each seed and store: a seed that ran twice counts once."""
+    newest: dict[tuple[str, int], dict[str, Any]] = {}
+    if results.exists():
+        for line in results.read_text(encoding="utf-8").splitlines():
+            result = json.loads(line)
+            if result["lab"] == lab:
+                newest[result["store"], result["seed"]] = result
+    return [newest[key] for key in sorted(newest)]
+
+
+def add_up(results: Sequence[dict[str, Any]]) -> tuple[Counter[str], dict[str, float], int]:
+    """The sums, the worst values, and how many promises were broken."""
+    counts: Counter[str] = Counter()
+    worst: dict[str, float] = {}
+    for result in results:
+        counts.update(result["counts"])
+        for name, value in result["worst"].items():
+            worst[name] = max(value, worst.get(name, value))
+    return counts, worst, sum(len(result["broken"]) for result in results)
+
+
+def table(lab: Lab, results: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    """Rows of: what, measured, wanted."""
+    counts, worst, broken = add_up(results)
+    rows = [_cells(row, counts, worst) for row in lab.rows]
+    return [*rows, (lab.broken, str(broken), "0")]
+
+
+def _cells(row: Row, counts: Counter[str], worst: dict[str, float]) -> tuple[str, str, str]:
+    if row.most is not None:
+        measured = f"{worst[row.count]:.2g} {row.unit}" if row.count in worst else "not measured"
+        return row.label, measured.strip(), f"< {row.most:g} {row.unit}".strip()
+    if row.full is None:
+        return row.label, f"{counts[row.count]:,}", ""
+    return row.label, f"{counts[row.count]:,}", f"≥ {row.full:,} ({100 * counts[row.count] / row.full:.2g} % reached)"
+
+
+def summary(lab: Lab, results: Sequence[dict[str, Any]]) -> list[str]:
+    if not results:
+        return [f"lab-{lab.name}: no results yet."]
+    lines = [f"lab-{lab.name}: {_about(results)}"]
+    lines += [f"  {label:<58} {measured:>14}  {wanted}" for label, measured, wanted in table(lab, results)]
+    faults = [what for result in results for what in result["broken"]]
+    return [*lines, *(f"    {what}" for what in faults[:_SHOWN_MAX])]
+
+
+def _about(results: Sequence[dict[str, Any]]) -> str:
+    days = sorted({result["at"][:10] for result in results})
+    when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+    hours = sum(result["seconds"] for result in results) / 3600
+    stores = ", ".join(sorted({result["store"] for result in results}))
+    return f"{len(results)} seeds on {stores}, {when}, {hours:.1f} hours"
+
+
+def write_table(page: Path, lab: Lab, results: Sequence[dict[str, Any]]) -> None:
+    """Replaces the text between the lab's two marks in the page. Raises LookupError if they are missing."""
+    command = f"make lab-{lab.name} SEEDS={_seeds(results)}"
+    lines = ["| measured | result | full size or limit |", "|---|---:|---|"]
+    lines += [f"| {label} | {measured} | {wanted} |" for label, measured, wanted in table(lab, results)]
+    machine = f"Python {platform.python_version()}, apsw {version('apsw')}, {platform.system()}, {os.cpu_count()} cores"
+    lines += ["", f"`{command}`: {_about(results)}. {machine}."]
+    begin, end = f"<!-- lab-{lab.name} -->", f"<!-- end of lab-{lab.name} -->"
+    text = page.read_text(encoding="utf-8")
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if not pattern.search(text):
+        raise LookupError(f"{page} has no {begin}.")
+    body = "\n".join([begin, "", *lines, "", end])
+    page.write_text(pattern.sub(lambda _: body, text), encoding="utf-8")
+
+
+def _seeds(results: Sequence[dict[str, Any]]) -> str:
+    """The seeds as ranges, such as `1-20` or `1-5,9`."""
+    ranges: list[list[int]] = []
+    for seed in sorted({result["seed"] for result in results}):
+        if ranges and ranges[-1][1] == seed - 1:
+            ranges[-1][1] = seed
+        else:
+            ranges.append([seed, seed])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
