@@ -1,5 +1,8 @@
 """Whether a statement rests on what was said."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -110,3 +113,17 @@ def test_any_text_supports_itself(statement: str, texts: list[str]) -> None:
 
     assert 0.0 <= found.support <= 1.0
     assert measure_support(statement, [statement]) == type(found)(1.0, ())
+
+
+@pytest.mark.parametrize("part", ["\\x1b[31m", "Abc ", "\\x1b[1m x", "A. ", "(\\n", "1,", "n't "])
+def test_a_long_text_is_weighed_in_linear_time(part: str) -> None:
+    """G5: 256 KB of one part take well under a second. The limit is processor time, so that a busy machine passes."""
+    program = (
+        "import resource\n"
+        "from afterturn.learning.evidence import find_reversals, measure_support\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (20, 20))\n"
+        f"text = '{part}' * (256_000 // len('{part}'))\n"
+        "print(bool(measure_support(text, [text])), find_reversals(text, [text]))\n"
+    ).replace("n't", "n\\'t")
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.stdout == "True []\n"

@@ -27,7 +27,6 @@ _REPORTING = frozenset(
 )
 _WORD = re.compile(r"\w[\w'’-]*")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_SENTENCE_START = re.compile(r"(?:^|[.!?:;\n]\s+|[\"'“‘(]\s*)$")
 _DENIAL = re.compile(
     r"\b(?:never|not|no|none|nothing|nobody|without|cannot|\w+n['’]t|nie|niemals|nicht|kein\w*|ohne|jamais|pas|sans|nunca|sin)\b",
     re.IGNORECASE,
@@ -101,12 +100,21 @@ def _missing_names(statement: str, texts: Sequence[str]) -> list[str]:
     missing = []
     for found in _WORD.finditer(statement):
         name = found.group()
-        if not _is_name(name) or (name[1:].islower() and _SENTENCE_START.search(statement, 0, found.start())):
+        if not _is_name(name) or (name[1:].islower() and _starts_sentence(statement, found.start())):
             # Any word has a capital at the start of a sentence, so it is not taken for a name there.
             continue
         if any(part not in spoken and part not in STOP_WORDS and not _is_reporting(part) for part in words(name)):
             missing.append(name)
     return missing
+
+
+def _starts_sentence(text: str, at: int) -> bool:
+    """Whether the word at `at` starts a sentence: after another, an empty line, a quote or a bracket, or first."""
+    end = at
+    while end and text[end - 1].isspace():
+        end -= 1
+    before, gap = text[end - 1 : end], text[end:at]
+    return not before or before in "\"'“‘(" or "\n" in gap[:-1] or (bool(gap) and before in ".!?:;")
 
 
 def _is_name(word: str) -> bool:
