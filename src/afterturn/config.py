@@ -48,7 +48,12 @@ class Config:
         "`full` makes every commit survive a power cut; `normal` is faster and may lose the last commits.",
         choices=("full", "normal"),
     )
-    busy_timeout: float = _key(5.0, "seconds", "How long a write waits while another process writes.", least=0)
+    busy_timeout: float = _key(
+        5.0,
+        "seconds",
+        "How long a write waits for a lock that nobody uses. While other processes write, it waits 12 times as long.",
+        least=0,
+    )
     # switches
     recall: bool = _key(True, "", "Recalls memories in turns. If false, turns are only recorded.")
     recording: bool = _key(True, "", "Records finished turns. If false, memories are only recalled.")

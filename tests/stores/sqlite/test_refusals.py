@@ -25,6 +25,7 @@ from afterturn.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
+from afterturn.stores.sqlite.connection import LockPatience
 from afterturn.stores.sqlite.store import SqliteStore
 
 NOBODY = 65534
@@ -159,6 +160,21 @@ def test_a_lock_that_is_given_up_in_time_is_waited_for(tmp_path: Path) -> None:
     writer.join(WAIT)
     assert engine.read_now(values) == [1]
     other.close()
+    engine.close()
+
+
+def test_a_lock_is_waited_for_while_other_processes_write(tmp_path: Path) -> None:
+    """§13: `busy_timeout` is for a lock that nobody uses. With many processes, each lock is short."""
+    path = tmp_path / "memory.db"
+    engine, waits = open_plain(path), []
+    patience = LockPatience(str(path), lambda: 0.2)
+    # Together these tries take more than twice the timeout.
+    for attempt in range(14):
+        engine.write_now(insert(attempt))
+        waits.append(patience.wait(attempt))
+    assert all(waits)
+    while patience.wait(attempt):
+        attempt += 1
     engine.close()
 
 

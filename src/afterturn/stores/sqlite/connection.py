@@ -28,9 +28,9 @@ _WRITER_CACHE_KIB = 16384
 # For each reader. There are several, and the system caches the file too.
 _READER_CACHE_KIB = 6144
 _WAL_BYTES_KEPT_MAX = 64 * 1024 * 1024
-_TIMEOUT_MILLISECONDS_MAX = 2**31 - 1
-_WAL_RETRY_SECONDS = 0.01
 _LOCK_RETRY_SECONDS = 0.001
+# How many times its timeout a write waits while other processes write: a minute with the default settings.
+_CONTENDED_FACTOR = 12
 
 
 class StoreLocation(NamedTuple):
@@ -106,7 +106,7 @@ def connect_reader(place: StoreLocation) -> apsw.Connection:
 def open_connection(place: StoreLocation, flags: int) -> apsw.Connection:
     connection = apsw.Connection(os.fspath(place.file), flags=flags, vfs=place.vfs)
     _inheritable.add(connection)
-    connection.set_busy_timeout(milliseconds(place.config.busy_timeout))
+    wait_for_locks(connection, lambda: place.config.busy_timeout)
     return connection
 
 
@@ -134,10 +134,10 @@ def _no_database(path: str) -> ForeignFile:
 
 
 def use_wal(connection: apsw.Connection, *, within: float) -> None:
-    """Switches to write-ahead logging. SQLite does not wait for locks here, so this retries for `within` seconds."""
-    deadline = time.monotonic() + within
-    while (mode := _try_wal(connection, last=time.monotonic() >= deadline)) is None:
-        time.sleep(_WAL_RETRY_SECONDS)
+    """Switches to write-ahead logging. SQLite does not wait for locks here, so this does, as for any other lock."""
+    patience, attempt = LockPatience(connection.filename, lambda: within), 0
+    while (mode := _try_wal(connection, patience, attempt)) is None:
+        attempt += 1
     if mode != "wal":
         raise StoreError(
             f"The store {connection.filename} cannot use a write-ahead log (journal mode {mode!r}). "
@@ -145,30 +145,52 @@ def use_wal(connection: apsw.Connection, *, within: float) -> None:
         )
 
 
-def _try_wal(connection: apsw.Connection, *, last: bool) -> str | None:
+def _try_wal(connection: apsw.Connection, patience: LockPatience, attempt: int) -> str | None:
     try:
         return scalar_text(connection, "PRAGMA journal_mode=WAL")
     except (apsw.BusyError, apsw.LockedError):
-        if last:
+        if not patience.wait(attempt):
             raise
         return None
 
 
-def wait_for_locks(connection: apsw.Connection, timeout: Callable[[], float]) -> None:
-    """Waits for locks of others up to `timeout()` seconds, called at every try: SQLite's own wait cannot be ended."""
-    began = 0.0
+class LockPatience:
+    """Decides whether to wait longer for a lock: up to `timeout()` seconds while nobody writes.
 
-    def wait(attempt: int) -> bool:
-        nonlocal began
-        now = time.monotonic()
+    While other processes write, the lock is only contended and this one's turn comes: SQLite has no queue, so with many
+    processes that can take several times as long. `timeout` is called at every try, so that a wait can be ended.
+    """
+
+    def __init__(self, path: str, timeout: Callable[[], float]) -> None:
+        self._files = (path, f"{path}-wal")
+        self._timeout = timeout
+        self._began = self._changed = 0.0
+        self._seen: object = None
+
+    def wait(self, attempt: int) -> bool:
+        """Sleeps a little and returns True, or returns False. `attempt` counts the tries for one lock, from 0."""
+        now, timeout = time.monotonic(), self._timeout()
         if attempt == 0:
-            began = now
-        if now - began >= timeout():
+            self._began, self._seen = now, None
+        if (seen := tuple(map(_last_written, self._files))) != self._seen:
+            self._changed, self._seen = now, seen
+        if now - self._changed >= timeout or now - self._began >= timeout * _CONTENDED_FACTOR:
             return False
-        time.sleep(min(_LOCK_RETRY_SECONDS * 2 ** min(attempt, 6), timeout()))
+        time.sleep(min(_LOCK_RETRY_SECONDS * 2 ** min(attempt, 6), timeout))
         return True
 
-    connection.set_busy_handler(wait)
+
+def wait_for_locks(connection: apsw.Connection, timeout: Callable[[], float]) -> None:
+    """Replaces SQLite's own wait, which cannot be ended and counts the time in which others write."""
+    connection.set_busy_handler(LockPatience(connection.filename, timeout).wait)
+
+
+def _last_written(file: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def run(connection: apsw.Connection, sql: str, values: Sequence[str | int | None] = ()) -> list[tuple[object, ...]]:
@@ -183,10 +205,6 @@ def scalar(connection: apsw.Connection, sql: str) -> int:
 
 def scalar_text(connection: apsw.Connection, sql: str) -> str:
     return str(run(connection, sql)[0][0])
-
-
-def milliseconds(seconds: float) -> int:
-    return min(int(seconds * 1000), _TIMEOUT_MILLISECONDS_MAX)
 
 
 def log_bytes(path: Path) -> int:

@@ -9,7 +9,7 @@ import apsw
 from afterturn.errors import StoreTooNew
 from afterturn.stores.sql.entries import StatsDelta
 from afterturn.stores.sql.session import Session
-from afterturn.stores.sqlite.connection import APPLICATION_ID, StoreLocation, identify, milliseconds, run
+from afterturn.stores.sqlite.connection import APPLICATION_ID, StoreLocation, identify, run, wait_for_locks
 from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.session import ApswSession, FtsText
 from afterturn.text import terms
@@ -26,7 +26,7 @@ def migrate(connection: apsw.Connection, place: StoreLocation, keep_copy: Callab
     if version == len(place.migrations):
         return 0
     if version:
-        connection.set_busy_timeout(milliseconds(max(_MIGRATION_WAIT, place.config.busy_timeout)))
+        wait_for_locks(connection, lambda: max(_MIGRATION_WAIT, place.config.busy_timeout))
     taken = 0
     try:
         for step in range(version, len(place.migrations)):
@@ -35,7 +35,7 @@ def migrate(connection: apsw.Connection, place: StoreLocation, keep_copy: Callab
     except apsw.Error as error:
         raise translate(error, str(place.path)) from error
     finally:
-        connection.set_busy_timeout(milliseconds(place.config.busy_timeout))
+        wait_for_locks(connection, lambda: place.config.busy_timeout)
     return taken
 
 
