@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import os
 import threading
 import weakref
@@ -15,6 +16,7 @@ from typing import Any, TypeVar, cast
 from afterturn.errors import AfterturnError, CalledFromHandler, ForkedProcess, MemoryClosed
 from afterturn.log import logger
 from afterturn.ports import Worker
+from afterturn.runtime.loop_calls import call_on
 from afterturn.runtime.once_future import OnceFuture
 
 R = TypeVar("R")
@@ -78,7 +80,7 @@ class LoopThread:
         self.check()
         with self._lock:
             self.check()
-            self._loop.call_soon_threadsafe(work, *values)
+            call_on(self._loop, functools.partial(work, *values))
 
     async def run(self, work: Coroutine[Any, Any, R]) -> R:
         """Runs a coroutine on this loop and awaits its result on the caller's. Cancelling the caller cancels it."""
@@ -98,7 +100,7 @@ class LoopThread:
             # Also marks the error as retrieved: if the host's loop has ended, nobody else does.
             error = MemoryClosed(_CLOSED) if ended.cancelled() else ended.exception()
             try:
-                host.call_soon_threadsafe(_settle, result, ended, error)
+                call_on(host, functools.partial(_settle, result, ended, error))
             except RuntimeError:
                 logger.debug("a call finished after its event loop was closed")
 
@@ -263,7 +265,7 @@ async def run_on(worker: Worker, work: Callable[[], R]) -> R:
         except BaseException as error:  # noqa: BLE001  the boundary: raised again where the result is awaited
             failure = error
         try:
-            loop.call_soon_threadsafe(resolve, result, failure)
+            call_on(loop, functools.partial(resolve, result, failure))
         except RuntimeError:
             logger.debug("the event loop was closed before a worker finished")
         # The traceback refers to this frame: a reference cycle that would keep alive what the work had open.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from afterturn.runtime.loop_calls import call_on
 
 T = TypeVar("T")
 
@@ -46,7 +49,7 @@ class OnceFuture(Generic[T]):
 
         def wake() -> None:
             try:
-                loop.call_soon_threadsafe(_finish, woken)
+                call_on(loop, functools.partial(_finish, woken))
             except RuntimeError:  # the host has closed its loop, so nobody waits there
                 return
 

@@ -21,6 +21,7 @@ from afterturn.config import Config
 from afterturn.errors import MemoryClosed
 from afterturn.log import logger
 from afterturn.ports import Clock, Unit, Worker
+from afterturn.runtime.loop_calls import call_on
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.sqlite.backup import automatic_copies, leftovers
 from afterturn.stores.sqlite.connection import StoreLocation, connect_reader, identify, log_bytes, scalar_text
@@ -286,7 +287,7 @@ def _run_for(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], work: C
 
 def _post_to(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[Any], WriteOutcome]]) -> None:
     try:
-        loop.call_soon_threadsafe(_settle, settled)
+        call_on(loop, partial(_settle, settled))
     except RuntimeError:
         # The loop is closed: nothing waits for the result, and committed writes stay committed.
         logger.info("%d results arrived after their event loop had closed", len(settled))
