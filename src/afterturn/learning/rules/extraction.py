@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from afterturn.guard.pasted import typed_text
 from afterturn.learning.rules import english
 from afterturn.learning.rules.clauses import (
     CORRECTION,
@@ -36,7 +37,6 @@ from afterturn.learning.rules.sentences import (
     may_introduce,
     plain_start,
     split_sentences,
-    strip_pasted,
 )
 from afterturn.learning.rules.statements import find_statements
 from afterturn.types import Target
@@ -60,7 +60,7 @@ _OF_USER = re.compile(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.
 
 def may_teach(text: str) -> bool:
     """False if `text` teaches nothing. True does not mean that it does: explicit rules are only looked for by hints."""
-    return has_hint(text) or bool(find_statements(own_sentences(strip_pasted(text))))
+    return has_hint(text) or bool(find_statements(own_sentences(typed_text(text))))
 
 
 def own_sentences(text: str) -> list[Sentence]:
@@ -85,8 +85,8 @@ def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
             continue
         if begins_play(plain_start(text)):
             break
-        own = strip_pasted(text)
-        for lesson in find_lessons_in(own, answer, by_rules=has_hint(text)) if own else ():
+        own = typed_text(text)
+        for lesson in find_lessons_in(own, answer, by_rules=has_hint(own)) if own else ():
             found.pop(lesson.text.casefold(), None)
             found[lesson.text.casefold()] = replace(lesson, message=at)
     return list(found.values())

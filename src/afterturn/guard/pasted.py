@@ -1,0 +1,446 @@
+"""Tells what a user typed in a message from what was pasted into it: mails, quotations, code, logs, markup.
+
+Pure functions that read each character a bounded number of times. They go by form, and by the words with which people
+announce a paste. Plain prose that is pasted without a word about it cannot be told from typing.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from itertools import islice
+
+# Nobody types more than this in one message, or a longer paragraph.
+TYPED_CHARS_MAX = 4_000
+_LINES_MAX = 500
+PARAGRAPH_CHARS_MAX = 1_500
+# A quotation of this length is a sentence of somebody else and not a title or a word.
+QUOTATION_CHARS_MIN = 40
+_READ_CHARS_MAX = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a text, from `start` up to but without `end`. Spans cover a text without gaps."""
+
+    start: int
+    end: int
+    is_typed: bool
+
+
+def split_pasted(text: str) -> list[Span]:
+    """The typed and pasted parts of a user's message, in order. Neighbours differ."""
+    spans: list[Span] = []
+    at = 0
+    for start, end in _merge(_find_pasted(text)):
+        if start > at:
+            spans.append(Span(at, start, is_typed=True))
+        spans.append(Span(start, end, is_typed=False))
+        at = end
+    if at < len(text):
+        spans.append(Span(at, len(text), is_typed=True))
+    return spans
+
+
+def typed_text(text: str) -> str:
+    """What the user typed, without what was pasted. A line break takes the place of each pasted part."""
+    spans = split_pasted(text)
+    if all(span.is_typed for span in spans):
+        return text
+    return "\n".join(text[span.start : span.end] for span in spans if span.is_typed).strip("\n")
+
+
+def has_pasted(text: str) -> bool:
+    return any(not span.is_typed for span in split_pasted(text))
+
+
+# Lines
+
+_LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    start: int
+    end: int
+    text: str
+
+    @property
+    def is_blank(self) -> bool:
+        return not self.text or self.text.isspace()
+
+
+def _lines(text: str) -> list[_Line]:
+    found: list[_Line] = []
+    at = 0
+    for end in _LINE_ENDS.finditer(text):
+        found.append(_Line(at, end.start(), text[at : end.start()]))
+        at = end.end()
+    found.append(_Line(at, len(text), text[at:]))
+    return found
+
+
+# Words, from pasted_words.toml
+
+_LISTS: Mapping[str, Mapping[str, list[str]]] = tomllib.loads(
+    resources.files("afterturn.guard").joinpath("pasted_words.toml").read_text(encoding="utf-8")
+)
+
+
+def _any_of(name: str) -> str:
+    """A pattern for any word of a list. A star stands for any ending."""
+    listed = {word for words in _LISTS[name].values() for word in words}
+    longest_first = sorted(listed, key=lambda word: (-len(word), word))
+    return "(?:" + "|".join(re.escape(word).replace(r"\*", r"\w*") for word in longest_first) + ")"
+
+
+def _word_of(*names: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w-])(?:{'|'.join(map(_any_of, names))})(?![\w-])", re.IGNORECASE)
+
+
+_HANDLES, _ASKS, _POINTS = _word_of("handles"), _word_of("asks"), _word_of("points")
+_DOCUMENT, _RECEIVED = _word_of("documents"), _word_of("received")
+_INSIDE, _INSIDE_OWN = re.compile(_any_of("inside")), re.compile(_any_of("inside_own"))
+_OWN, _PERSONAL = _word_of("own"), _word_of("personal")
+_WROTE = _word_of("wrote")
+# A sentence that begins with a request, as an order or a question.
+_REQUEST = re.compile(
+    rf"\W*(?:{_any_of('polite')}\W+){{0,5}}(?:{_any_of('handles')}|{_any_of('asks')})(?![\w-])", re.IGNORECASE
+)
+# "ChatGPT gave me this"
+_GIVEN = re.compile(rf"{_any_of('asks')}(?: me| us| mir| uns)?(?: the)? {_any_of('points')}(?!\w)", re.IGNORECASE)
+_ANNOUNCEMENT_CHARS_MAX = 200
+# Of one line, so that a line of nothing else is read in time.
+_SIGNS_MAX = 50
+_COLON = re.compile(r"：|:(?=\s|$|[\"“„«「『]|[^\x00-\x7f])")
+_SENTENCE_END = re.compile(r"[.!?](?:\s|$)|[。！？]")
+_FYI = re.compile(r"\s*(?:fyi|fwd?|wg|tr|rv|zur info|pour info|転送|转发|轉發)\b\s*[:：.,!–—-]*", re.IGNORECASE)
+
+# From such a line on, nothing is typed any more.
+
+_HEADER = re.compile(rf"(?:^|(?<=[\s|*]))\**{_any_of('headers')}\**\s?[:：]\**[ \t]*\S", re.IGNORECASE)
+_HEADER_LINE = re.compile(rf"\s*[*>|]{{0,3}}{_any_of('headers')}\**\s?[:：]", re.IGNORECASE)
+_FORWARDED = re.compile(
+    rf"\s*(?:[-_*=]{{2,40}}\s{{0,3}}[^-_*=\s][^-_*=\n]{{0,60}}(?<!\w){_any_of('documents')}[^\n]{{0,40}}[-_*=]{{2}}"
+    r"|[-=_]{5,40}\s{0,3}(?:original|forwarded|weitergeleitet|ursprüngliche|転送|原始|转发)"
+    r"|begin forwarded message|anfang der weitergeleiteten)",
+    re.IGNORECASE,
+)
+# "On Mon, 3 Mar 2025 at 10:02, Bob <bob@example.org> wrote:", in any language: a date or an address, and a colon.
+_ATTRIBUTION = re.compile(r"[^\n]{0,300}(?:\d{1,2}[:.]\d{2}|\d{4}|@[\w.-]{1,64})[^\n]{0,100}[:：]\s*$")
+_STAMPED = re.compile(
+    r"\s*(?:\[[^\]\n]{0,40}\d[:./-]\d[^\]\n]{0,40}\]"
+    r"|[^\W\d][\w .'’-]{0,30}[,\s]+\[?\(?(?:\d{1,2}[:.]\d{2}|\d{1,4}[/.-]\d{1,2}[/.-])[^\n]{0,20}$)"
+)
+_TEMPLATE = re.compile(
+    r"<\|[\w/ ]{0,40}\|?>|\[/?INST\]|^#{2,}\s*(?:instruction|system|response|input)s?\b", re.IGNORECASE
+)
+_GREETING = re.compile(
+    rf"\s*(?:{_any_of('letters')}\s+[^,.!?:;\n]{{1,60}}[,:!]|{_any_of('greetings')}\s+{_any_of('groups')}\b"
+    r"|[^\s,。]{1,20}\s?(?:様|さま|先生)[,、]?\s*$|尊敬的)",
+    re.IGNORECASE,
+)
+# After another line, this begins somebody's letter: "Hi Ada,".
+_INNER_GREETING = re.compile(rf"\s*{_any_of('greetings')}(?:\s+[^\W\d][\w.'’-]{{0,30}}){{0,3}}\s*[,!]", re.IGNORECASE)
+_CLOSING = re.compile(rf"\s*{_any_of('closings')}\s*[,.!]?\s*$", re.IGNORECASE)
+
+# Parts that end where their form ends.
+
+_FENCE = re.compile(r"\s{0,12}(```|~~~)")
+_QUOTED_LINE = re.compile(r"\s*(?:>|\|\s?>)")
+_TAG = re.compile(r"(?<![\w(])</?([A-Za-z][\w.:-]{0,40})(?:\s[^<>]{0,200})?/?>")
+_HTML = frozenset(
+    "html head body title meta link style script div span p br hr a b i u em strong table thead tbody tr td th ul ol "
+    "li h1 h2 h3 h4 h5 h6 img form input button font center blockquote pre section article header footer nav svg "
+    "iframe".split()
+)
+_JSON = re.compile(r"\s*[{\[]\s*(?:[\"{\[\]}]|$)")
+_PROMPT = re.compile(r"\s*(?:\$\s\S|>>>\s|PS [A-Z]:|[A-Z]:\\\S*>|Traceback \(|(?:Exception|Caused by)\b)")
+_PRINTED = re.compile(
+    r"\s*(?:\[?\d{4}-\d\d-\d\d[T ]\d|\[?\d\d:\d\d:\d\d\b|\[?(?:INFO|WARN|WARNING|ERROR|DEBUG|FATAL|TRACE)\b[\]:\s]"
+    r"|at\s[\w.$<>/]{1,100}\(|File \"|(?:stdout|stderr|stdin)\b\s*[|:]|@@ |(?:\+\+\+|---) \S|(?:diff|index) \S+ \S"
+    r"|\w{0,40}(?:Error|Exception):\s|\|.*\|\s*$|[^\t\n]*\t[^\t\n]*\t)"
+    r"|[^\n]*\s[|]\s|[^\n]*\s//\s|[^\n]*\s#\s?(?:TODO|FIXME)"
+)
+_BLOB = re.compile(r"[A-Za-z0-9+/=_%-]{100,}")
+# Short ones are matched too, so that the end of one is not taken for the beginning of the next.
+_QUOTATION = re.compile(
+    r"""(?<![\w"])"(?=[^\s"])[^"]{1,2000}" | “[^“”]{1,2000}” | „[^„“”]{1,2000}[“”] | «[^«»]{1,2000}»
+      | »[^«»]{1,2000}« | 「[^「」]{1,2000}」 | 『[^『』]{1,2000}』""",
+    re.VERBOSE,
+)
+_SAID = re.compile(rf"{_any_of('wrote')}\s{{0,3}}[:,]?\s{{0,3}}([\"“„«])", re.IGNORECASE)
+_OPENED = re.compile(r"(?<![\w\"“„«「『])[\"“„«「『](?=[^\s\"”»」』])")
+_CLOSES = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}
+_SPEAKER = re.compile(r"\s*[*\[(]{0,3}([^\W\d_][\w .'’-]{0,30}?)[*\])]{0,3}(?:[:：]\**\s|\s-\s)\s*(\S[^\n]*)$")
+_ROLES = frozenset(["user", "assistant", "human", "ai", "bot", "chatgpt", "claude", "gemini"])
+_LIST_ITEM = re.compile(r"\s*(?:[-*•–]|\d{1,2}[.)])\s*\S")
+
+
+def _find_pasted(text: str) -> Iterator[tuple[int, int]]:
+    """The pasted parts, in no particular order. They may overlap."""
+    read = text[:_READ_CHARS_MAX]
+    lines = _lines(read)
+    if len(lines) > _LINES_MAX:
+        lines = lines[:_LINES_MAX]
+        read = read[: lines[-1].end]
+    rest, parts = _read_lines(read, lines)
+    parts += [found.span() for found in _QUOTATION.finditer(read, 0, rest) if _is_long(found.group())]
+    parts += [
+        span
+        for found in islice(_SAID.finditer(read, 0, rest), _SIGNS_MAX)
+        if _is_long(read[slice(*(span := _said(read, found)))])
+    ]
+    parts += [found.span() for found in _BLOB.finditer(read, 0, rest)]
+    parts += _long_parts(read, lines, rest, _merge(parts))
+    yield from parts
+    if rest < len(text):
+        yield rest, len(text)
+
+
+def _read_lines(read: str, lines: Sequence[_Line]) -> tuple[int, list[tuple[int, int]]]:
+    """The position from which on nothing is typed, and the pasted parts before it."""
+    written = [at for at, line in enumerate(lines) if not line.is_blank]
+    if not written:
+        return len(read), []
+    start, rest = _typed_range(lines, written)
+    parts = [(0, start)] if start else []
+    resume = start
+    for at in written:
+        line = lines[at]
+        if line.start < resume:
+            continue
+        if line.start >= rest:
+            break
+        if (ends := _block_end(read, lines, at)) is not None:
+            parts.append((line.start, ends))
+            resume = ends
+        elif (tag := _TAG.search(line.text)) is not None:
+            resume = _element_end(read, tag.group(1), line.start + tag.end())
+            parts.append((line.start + tag.start(), resume))
+        elif _PRINTED.match(line.text):
+            parts.append((line.start, line.end))
+    return min(rest, len(read)), parts
+
+
+def _typed_range(lines: Sequence[_Line], written: Sequence[int]) -> tuple[int, int]:
+    """The positions between which typed text may be, by the lines that announce or begin somebody else's text."""
+    last = lines[written[-1]]
+    if any(_CLOSING.match(lines[at].text) for at in written[1:-1]):
+        return last.end, last.end  # a letter
+    rest = _find_rest(lines, written)
+    if _asks_about_above(lines, written):
+        # If something else is announced too, either may be a part of what is pasted.
+        return (last.start if rest is None else last.end), last.end
+    return 0, last.end if rest is None else rest
+
+
+def _find_rest(lines: Sequence[_Line], written: Sequence[int]) -> int | None:
+    turns = _transcript_start(lines, written)
+    fenced = False
+    for number, at in enumerate(written):
+        line = lines[at]
+        if _FENCE.match(line.text):
+            fenced = not fenced
+        if fenced:
+            continue
+        if line.start == turns or _begins_anothers(lines, written, number):
+            return line.start
+        has_more = number + 1 < len(written)
+        marks = (_find_mark(line), _find_announced(line, is_first=number == 0, has_more=has_more))
+        if found := [mark for mark in marks if mark is not None]:
+            return line.start + min(found)
+        if has_more and _hands_over(lines, written, number):
+            return line.end
+    return _find_unclosed(lines)
+
+
+def _begins_anothers(lines: Sequence[_Line], written: Sequence[int], number: int) -> bool:
+    """Whether a mail, a chat message or a letter of somebody else begins with this line."""
+    text = lines[written[number]].text
+    has_more = number + 1 < len(written)
+    if _FORWARDED.match(text) or _GREETING.match(text):
+        return True
+    if has_more and (_STAMPED.match(text) or (_ATTRIBUTION.match(text) and (_WROTE.search(text) or "@" in text))):
+        return True
+    if has_more and _HEADER_LINE.match(text) and _HEADER_LINE.match(lines[written[number + 1]].text):
+        return True
+    return number > 0 and has_more and _INNER_GREETING.match(text) is not None
+
+
+def _find_mark(line: _Line) -> int | None:
+    """Where the headers of a mail in one line begin, or the marks of a model's prompt."""
+    headers = list(islice(_HEADER.finditer(line.text[:2_000]), 2))
+    if len(headers) == 2:
+        return headers[0].start()
+    template = _TEMPLATE.search(line.text)
+    return template.start() if template is not None else None
+
+
+def _find_announced(line: _Line, *, is_first: bool, has_more: bool) -> int | None:
+    """Where a text begins that is announced in the same line: "see this mail: …", "FYI …"."""
+    if is_first and (found := _FYI.match(line.text)) is not None:
+        return found.end()
+    for colon in islice(_COLON.finditer(line.text), _SIGNS_MAX):
+        after = line.text[colon.end() :]
+        if (has_more or (after and not after.isspace())) and _announces(_last_sentence(line.text[: colon.start()])):
+            return colon.end()
+    return None
+
+
+def _announces(sentence: str) -> bool:
+    """Whether a sentence, before a colon, is about a text that follows it."""
+    if len(sentence) > _ANNOUNCEMENT_CHARS_MAX or _is_own(sentence):
+        return False
+    if _HANDLES.search(sentence) or _INSIDE.search(sentence):
+        return True
+    names = _DOCUMENT.search(sentence)
+    if _POINTS.search(sentence):
+        return names is not None or _ASKS.search(sentence) is not None
+    return names is not None and _RECEIVED.search(sentence) is not None
+
+
+def _is_own(sentence: str) -> bool:
+    return _OWN.search(sentence) is not None or _INSIDE_OWN.search(sentence) is not None
+
+
+def _hands_over(lines: Sequence[_Line], written: Sequence[int], number: int) -> bool:
+    """Whether a line is a question or request about the lines below it, which are then most likely pasted."""
+    text, following = lines[written[number]].text.rstrip(), lines[written[number + 1]].text
+    asked = _last_sentence(text)
+    if text.endswith((":", "：")):
+        # In a language whose words are not known. People list their own points under a colon too.
+        is_next = written[number + 1] == written[number] + 1
+        is_own = _is_own(asked) or _PERSONAL.search(asked) or (is_next and _PERSONAL.match(following.lstrip()))
+        return not is_own and not _LIST_ITEM.match(following)
+    if number > 0 or len(text) > _ANNOUNCEMENT_CHARS_MAX or _is_own(asked):
+        return False
+    is_asked = text.endswith(("?", "？")) or _REQUEST.match(asked) is not None
+    if _INSIDE.search(asked) or (is_asked and _HANDLES.search(asked)):
+        return True
+    return _POINTS.search(asked) is not None and (is_asked or _GIVEN.search(asked) is not None)
+
+
+def _asks_about_above(lines: Sequence[_Line], written: Sequence[int]) -> bool:
+    """Whether the last line, after a blank one, asks to translate or summarize what is above it."""
+    last = lines[written[-1]]
+    is_apart = len(written) > 1 and written[-2] < written[-1] - 1
+    if not is_apart or len(last.text) > _ANNOUNCEMENT_CHARS_MAX:
+        return False
+    handled = _REQUEST.match(last.text) is not None and _HANDLES.search(last.text) is not None
+    return handled or _INSIDE.search(last.text) is not None
+
+
+def _last_sentence(text: str) -> str:
+    text = text[-2 * _ANNOUNCEMENT_CHARS_MAX :]
+    ends = [found.end() for found in _SENTENCE_END.finditer(text.rstrip())]
+    before = [end for end in ends if end < len(text.rstrip())]
+    return text[before[-1] :] if before else text
+
+
+def _transcript_start(lines: Sequence[_Line], written: Sequence[int]) -> int | None:
+    """Where a conversation of others begins: lines with speakers that repeat, ask, or are a model's roles."""
+    spoken = [(lines[at], found) for at in written if (found := _SPEAKER.match(lines[at].text[:2_000])) is not None]
+    names = [found.group(1).casefold() for _, found in spoken]
+    if len(spoken) < 2:
+        return None
+    plain = [name for name, (line, _) in zip(names, spoken, strict=True) if "*" not in line.text]  # not a form
+    repeats = len(set(plain)) < len(plain)
+    asks = any(found.group(2).rstrip().endswith(("?", "？")) for _, found in spoken[:-1])
+    return spoken[0][0].start if repeats or asks or not _ROLES.isdisjoint(names) else None
+
+
+def _find_unclosed(lines: Sequence[_Line]) -> int | None:
+    """Where a quotation begins that goes on over the end of its line and is never closed."""
+    opened: tuple[str, int, int] | None = None
+    for number, line in enumerate(lines):
+        if opened is not None and any(mark in line.text for mark in _CLOSES[opened[0]]):
+            opened = None
+        elif opened is None and (mark := _open_mark(line.text)) is not None:
+            opened = (mark[0], line.start + mark[1], number)
+    if opened is None or all(line.is_blank for line in lines[opened[2] + 1 :]):
+        return None
+    return opened[1]
+
+
+def _open_mark(text: str) -> tuple[str, int] | None:
+    """The last mark of a line that opens a quotation, if one is left open."""
+    for found in reversed(list(_OPENED.finditer(text))):
+        opening = found.group()
+        closing = sum(text.count(mark) for mark in _CLOSES[opening])
+        if closing % 2 if opening == '"' else closing < text.count(opening):
+            return opening, found.start()
+    return None
+
+
+def _said(read: str, found: re.Match[str]) -> tuple[int, int]:
+    """What somebody said, up to the last mark of that kind in the paragraph: it may contain quotations itself."""
+    end = read.find("\n\n", found.end())
+    end = len(read) if end < 0 else end
+    return found.start(1), max(read.rfind(mark, found.end(), end) + 1 for mark in _CLOSES[found.group(1)])
+
+
+def _is_long(quotation: str) -> bool:
+    # Words in Chinese and Japanese have a third of the letters.
+    return len(quotation) > QUOTATION_CHARS_MIN * (1 if quotation.isascii() or " " in quotation else 0.5)
+
+
+def _block_end(read: str, lines: Sequence[_Line], at: int) -> int | None:
+    """The end of a block that begins with this line: code in a fence, a quotation, JSON, what a program printed."""
+    text = lines[at].text
+    if (fence := _FENCE.match(text)) is not None:
+        for line in lines[at + 1 :]:
+            if line.text.lstrip().startswith(fence.group(1)):
+                return line.end
+        return len(read)
+    if _QUOTED_LINE.match(text) or _JSON.match(text) or _PROMPT.match(text):
+        blank = next((line for line in lines[at + 1 :] if line.is_blank), None)
+        return blank.start if blank is not None else len(read)
+    return None
+
+
+def _element_end(read: str, name: str, after: int) -> int:
+    """After the last closing tag of that name: what is pasted may contain one itself. HTML is a page up to its end."""
+    closing = f"</{name}>"
+    found = -1 if name.lower() in _HTML else read.rfind(closing, after)
+    return found + len(closing) if found >= 0 else len(read)
+
+
+def _long_parts(
+    read: str, lines: Sequence[_Line], rest: int, pasted: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Paragraphs that are too long to be typed; in a very long message all but a short first one."""
+    paragraphs = _paragraphs(lines, rest)
+    removed = sum(end - start for start, end in pasted)
+    if rest - removed > TYPED_CHARS_MAX:
+        first = paragraphs[0] if paragraphs else (0, 0)
+        yield (first[1] if first[1] - first[0] <= PARAGRAPH_CHARS_MAX // 2 else 0), rest
+        return
+    for start, end in paragraphs:
+        if end - start > PARAGRAPH_CHARS_MAX:
+            yield start, end
+
+
+def _paragraphs(lines: Sequence[_Line], rest: int) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    is_open = False
+    for line in lines:
+        if line.start >= rest:
+            break
+        if not line.is_blank:
+            found.append((found.pop()[0] if is_open else line.start, line.end))
+        is_open = not line.is_blank
+    return found
+
+
+def _merge(parts: Sequence[tuple[int, int]] | Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(part for part in parts if part[0] < part[1]):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
