@@ -8,6 +8,7 @@ PYTHON ?=
 ARGS ?=
 DATA ?=
 SEEDS ?= 1-1000
+DURATION ?= 3600
 # The labs have defaults of their own.
 LAB_SEEDS = $(if $(filter file,$(origin SEEDS)),,--seeds $(SEEDS))
 
@@ -20,7 +21,7 @@ READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
 .PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review eval eval-everyday eval-rules \
-	simulation lab-loss lab-isolation mutations small-model format docs rules site lock clean embedders
+	simulation lab-loss lab-isolation lab-erasure lab-soak mutations small-model format docs rules site lock clean embedders
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +81,12 @@ lab-loss: $(READY) ## Crash at every kind of moment, cut the power, fill the dis
 
 lab-isolation: $(READY) ## Let many tenants use every surface at random: nobody sees others; SEEDS=1-10, ARGS="--add-up --page"
 	@$(BIN)/python -m lab.isolation $(LAB_SEEDS) $(ARGS)
+
+lab-erasure: $(READY) ## Forget words that came in by every path while work is under way: none stays; SEEDS=1-11
+	@$(BIN)/python -m lab.erasure $(LAB_SEEDS) $(ARGS)
+
+lab-soak: $(READY) ## Let 200 conversations run at once: memory and delays stay flat; DURATION=3600 seconds
+	@$(BIN)/python -m lab.soak --duration $(DURATION) $(LAB_SEEDS) $(ARGS)
 
 mutations: $(READY) ## Put deliberate faults into a copy of the source: a test must fail for each; ARGS="--only 3"; 5 minutes
 	@$(BIN)/python -m lab.mutations $(ARGS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import platform
 import re
@@ -40,6 +41,9 @@ class StoreTarget(Protocol):
     def files(self, store: Path) -> list[Path]:
         """Every file that may hold bytes of the store."""
 
+    def transaction(self, store: Path, *, writes: bool) -> AbstractContextManager[None]:
+        """An open transaction of another program, which reads, or holds the lock for writing."""
+
     def statements(self) -> AbstractContextManager[list[str]]:
         """The SQL of every statement that stores run inside, whoever opened them. Open the stores inside, too."""
 
@@ -62,6 +66,19 @@ class SqliteTarget:
 
     def files(self, store: Path) -> list[Path]:
         return sorted(path for path in store.parent.rglob("*") if path.is_file())
+
+    @contextmanager
+    def transaction(self, store: Path, *, writes: bool) -> Iterator[None]:
+        import apsw
+
+        connection = apsw.Connection(str(store))
+        connection.set_busy_timeout(30_000)
+        try:
+            connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+            yield
+        finally:
+            connection.close(True)
 
     @contextmanager
     def statements(self) -> Iterator[list[str]]:
@@ -192,6 +209,18 @@ def _parser(lab: Lab) -> argparse.ArgumentParser:
     parser.add_argument("--page", action="store_true", help="write the sum as a table to docs/trust.md")
     lab.add_options(parser)
     return parser
+
+
+@contextmanager
+def without_log() -> Iterator[None]:
+    """Hides afterturn's warnings where a lab causes the trouble itself."""
+    log = logging.getLogger("afterturn")
+    earlier = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(earlier)
 
 
 # Results

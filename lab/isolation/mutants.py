@@ -19,7 +19,7 @@ def _scope(file: str, text: str, replacement: str, effect: str) -> Fault:
 
 
 _ENTRIES, _MEMORIES, _OPERATIONS = "stores/sql/entries.py", "stores/sql/memories.py", "stores/sql/operations.py"
-_CONVERSATIONS, _REVIEWS, _INDEX = "stores/sql/conversations.py", "stores/sql/reviews.py", "stores/sql/index.py"
+_CONVERSATIONS, _REVIEWS = "stores/sql/conversations.py", "stores/sql/reviews.py"
 _FORGET, _JOBS = "stores/sql/forget.py", "stores/sql/jobs.py"
 _IN_CONVERSATION = (
     '"SELECT c.key FROM conversation AS c JOIN space AS s ON s.key = c.space_key "\n    "WHERE s.tenant = ? AND s.name'
@@ -163,12 +163,6 @@ MUTANTS = (
         'within = "space_key = ?"',
         'within = "space_key <> -?"',
         "forgetting a conversation erases the reviews of other spaces",
-    ),
-    _scope(
-        _INDEX,
-        "f\"WHERE space_key = ? AND status = 'active' AND {chosen} ORDER BY key",
-        "f\"WHERE space_key <> -? AND status = 'active' AND {chosen} ORDER BY key",
-        "the index of a space in memory has the entries of others",
     ),
 )
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import shutil
 import signal
 import subprocess
@@ -42,7 +41,7 @@ from lab.loss.old import ROWS, write_old_store
 from lab.loss.plan import LEARNER, State, Step, step_from_json
 from lab.loss.recording_vfs import Call, Files, RecordingVfs, after_kill, after_power_cut, write_files
 from lab.loss.workload import SETTINGS, components, work
-from lab.slices import Lab, Outcome, Row, StoreTarget
+from lab.slices import Lab, Outcome, Row, StoreTarget, without_log
 from lab.stress.__main__ import run_stress
 
 PARTS = ("replay", "migration", "kill", "errors", "processes")
@@ -299,14 +298,12 @@ def _fail_once(store: Path, seed: str, random: Random, outcome: Outcome) -> None
     """Writers that meet an error stop, and their step is complete or absent; what was acknowledged stays."""
     run, kind = Run(), random.choice(("disk full", "I/O errors"))
     vfs = RecordingVfs(run.log)
-    # Every warning here is meant.
-    logging.getLogger("afterturn").setLevel(logging.CRITICAL)
     try:
-        asyncio.run(_work_on_bad_disk(store, seed, run, vfs, kind, after=random.randrange(200, 3_000)))
+        with without_log():
+            asyncio.run(_work_on_bad_disk(store, seed, run, vfs, kind, after=random.randrange(200, 3_000)))
     finally:
         vfs.mend()
         vfs.stop()
-        logging.getLogger("afterturn").setLevel(logging.NOTSET)
     outcome.counts[kind] += vfs.failures > 0
     done, begun = run.steps_before(len(run.log))
     outcome.counts["acknowledged"] += len(done)
