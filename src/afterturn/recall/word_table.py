@@ -43,10 +43,12 @@ _LEAST_NORM = 1e-6
 
 
 class TextWords(NamedTuple):
-    """The words of a text as rows of the table: `rows` of all pieces, `starts` of each word in them."""
+    """The words of a text as rows of the table: `rows` of all pieces, `starts` of each word in them, and the `norms` of
+    the words' vectors."""
 
     rows: NDArray[np.int32]
     starts: NDArray[np.int32]
+    norms: NDArray[np.float32]
 
 
 class WordMatch(NamedTuple):
@@ -124,7 +126,8 @@ class WordTable:
             if pieces:
                 starts.append(len(rows))
                 rows += pieces
-        return TextWords(np.array(rows, dtype=np.int32), np.array(starts, dtype=np.int32))
+        found, at = np.array(rows, dtype=np.int32), np.array(starts, dtype=np.int32)
+        return TextWords(found, at, _norms(self._words(found, at)))
 
     def match(
         self, question: TextWords, candidates: Sequence[tuple[TextWords | None, TextWords | None]]
@@ -136,8 +139,7 @@ class WordTable:
         filled = {at: text for at, text in enumerate(texts) if text is not None and text.starts.size}
         if not filled or not question.starts.size:
             return [NO_MATCH] * len(candidates)
-        asked: NDArray[np.float32] = np.add.reduceat(self._vectors(question.rows), question.starts, axis=0)
-        weights = _norms(asked)
+        asked, weights = self._words(question.rows, question.starts), question.norms
         # Of each text, the best cosine with each word of the question.
         best = np.full((len(texts), len(asked)), -np.inf, dtype=np.float32)
         best[list(filled)] = self._best_cosines(asked / weights[:, None], list(filled.values()))
@@ -162,29 +164,24 @@ class WordTable:
         # On this thread. `@` shares it among the threads of a BLAS, which then wait busily: 40 ms of CPU time.
         compared = np.einsum("ik,jk->ij", pieces, asked)
         products = np.add.reduceat(compared.take(places, axis=0), starts, axis=0)
-        cosines = products / _word_norms(pieces, places, starts)[:, None]
+        cosines = products / np.concatenate([text.norms for text in texts])[:, None]
         best: NDArray[np.float32] = np.maximum.reduceat(cosines, np.cumsum(counts) - counts, axis=0)
         return best
+
+    def _words(self, rows: NDArray[np.int32], starts: NDArray[np.int32]) -> NDArray[np.float32]:
+        """The vectors of words."""
+        import numpy as np
+
+        pieces = self._vectors(rows)
+        # Without words there is nothing to add, which numpy refuses.
+        words: NDArray[np.float32] = np.add.reduceat(pieces, starts, axis=0) if starts.size else pieces
+        return words
 
     def _vectors(self, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         import numpy as np
 
         assert self._files is not None
         return self._files.vectors.take(rows, axis=0).astype(np.float32)
-
-
-def _word_norms(pieces: NDArray[np.float32], places: NDArray[np.intp], starts: NDArray[np.intp]) -> NDArray[np.float32]:
-    """Adds the vectors of words of several pieces only: adding takes long, and most words are one piece."""
-    import numpy as np
-
-    sizes = np.diff(starts, append=places.size)
-    norms = _norms(pieces).take(places.take(starts))
-    is_long = sizes > 1
-    if is_long.any():
-        long_sizes = sizes[is_long]
-        parts = pieces.take(places[np.repeat(is_long, sizes)], axis=0)
-        norms[is_long] = _norms(np.add.reduceat(parts, np.cumsum(long_sizes) - long_sizes, axis=0))
-    return norms
 
 
 def _norms(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
