@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
 
 from afterturn.config import SHAPING, Config
@@ -314,7 +315,7 @@ def recall_row(run: PhaseRun, config: Config, delivered: Delivered | None) -> Re
     )
 
 
-def _candidates(hits: Iterable[Hit]) -> tuple[Candidate, ...]:
+def _candidates(hits: Iterable[Hit], decisions: Iterable[Decision | None] = repeat(None)) -> tuple[Candidate, ...]:
     return tuple(
         Candidate(
             ref=hit.entry.ref,
@@ -323,10 +324,11 @@ def _candidates(hits: Iterable[Hit]) -> tuple[Candidate, ...]:
             score=hit.score,
             lexical=hit.lexical,
             similarity=hit.similarity,
+            decision=decision,
             is_earlier=hit.is_earlier,
             answer=hit.answer.ref if hit.answer is not None else None,
         )
-        for hit in hits
+        for hit, decision in zip(hits, decisions, strict=False)
     )
 
 
@@ -345,10 +347,7 @@ def _decided(run: PhaseRun, weighed: tuple[Hit, ...], delivered: Delivered | Non
         _offered_decision(run, hit, delivered) if at < len(run.hits) else _left_out_decision(run, hit, worthy)
         for at, hit in enumerate(weighed)
     ]
-    return tuple(
-        replace(candidate, decision=decision)
-        for candidate, decision in zip(_candidates(weighed), decisions, strict=True)
-    )
+    return _candidates(weighed, decisions)
 
 
 def _left_out_decision(run: PhaseRun, hit: Hit, worthy: frozenset[str]) -> Decision:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import fields, replace
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from afterturn.stores.sql.entries import FROM_ENTRY, Entries
@@ -154,7 +155,7 @@ def _hash(kind: str, name: str) -> str:
 
 RECALL_COLUMNS = ("correlation", "phase", "turn", "delivered_in", "asked_at")
 """The fields of a recall row that have columns of their own."""
-_CANDIDATE = tuple(item.name for item in fields(Candidate))
+_candidate_values = attrgetter(*(item.name for item in fields(Candidate)))
 _TUPLES = ("reads", "missing", "excluded", "visible", "terms")
 
 
@@ -229,7 +230,7 @@ def _written(values: Mapping[str, Any]) -> str:
 
 def _encoded(row: RecallRow | CarriedRow, columns: Sequence[str]) -> str:
     detail = {item.name: getattr(row, item.name) for item in fields(row) if item.name not in columns}
-    detail["candidates"] = [[getattr(candidate, name) for name in _CANDIDATE] for candidate in row.candidates]
+    detail["candidates"] = list(map(_candidate_values, row.candidates))
     if isinstance(row, RecallRow):
         detail["settings"] = dict(row.settings)
     return _written(detail)
