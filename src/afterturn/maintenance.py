@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from afterturn.services import Services
 
 
-TIMELINE_DELAY = 0.2
+# A turn of a few steps emits all its events in this time, and so costs one commit for them.
+TIMELINE_DELAY = 1.0
 HOUSEKEEPING_EVERY = 3600.0
 RETENTION_BATCH = 200
 DAY = 86_400.0

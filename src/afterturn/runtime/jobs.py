@@ -111,6 +111,8 @@ class JobRunner:
             while jobs := await self._claim(list(self._handlers if kinds is None else kinds), by):
                 done += await self._run_all(jobs)
                 self._is_holding = False
+                if by is not None and len(jobs) < CLAIM_MAX:
+                    break  # there are no others that were due then
         return done
 
     async def _run_all(self, jobs: Sequence[Job]) -> int:
