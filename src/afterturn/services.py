@@ -215,7 +215,7 @@ class Services:
         self.file_reads = FileReads(self._file_reader, clock)
         self._build_jobs()
         self.recorder = Recorder(
-            make_record_sinks(config, components, self.store, self.gate),
+            make_record_sinks(config, components, self.store, self.gate, self.embedding),
             events,
             self.supervisor,
             self._file_writer,
@@ -455,11 +455,13 @@ def _model(config: Config, name: str | None, timeout: float) -> ChatModel | None
     return OpenAICompatible(config.model_url, name or "", key=config.model_key, timeout=timeout)
 
 
-def make_record_sinks(config: Config, components: Components, store: Store, gate: Gate) -> RecordSinks:
+def make_record_sinks(
+    config: Config, components: Components, store: Store, gate: Gate, embedding: EmbeddingService | None
+) -> RecordSinks:
     """Where finished turns are stored: at the host's provider if there is one, else as the settings say."""
     own = SinkKind.NOBODY if config.recorder == "none" else SinkKind.MEMORY
     found: dict[SinkKind, RecordSink] = {
-        SinkKind.MEMORY: StoreSink(store, gate, components.ids, ReviewSchedule.of(config)),
+        SinkKind.MEMORY: StoreSink(store, gate, components.ids, ReviewSchedule.of(config), embedding),
         SinkKind.NOBODY: NullSink(store),
     }
     if components.provider is not None:

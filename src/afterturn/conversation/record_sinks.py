@@ -18,6 +18,7 @@ from afterturn.conversation.recording import (
     note_end,
     write_recording,
 )
+from afterturn.embedders.service import EmbeddingService
 from afterturn.errors import DeadlineExceeded, MemoryClosed, StoreError
 from afterturn.guard.gate import Gate
 from afterturn.learning.scheduling import ReviewSchedule
@@ -57,14 +58,24 @@ class StoreSink:
 
     in_order = True
 
-    def __init__(self, store: Store, gate: Gate, ids: Ids, plan: ReviewSchedule) -> None:
+    def __init__(
+        self, store: Store, gate: Gate, ids: Ids, plan: ReviewSchedule, embedding: EmbeddingService | None
+    ) -> None:
         self._store = store
         self._gate = gate
         self._ids = ids
         self._plan = plan
+        self._embedding = embedding
 
     async def record(self, recording: Recording) -> RecordingResult:
-        return await self._store.write(lambda unit: write_recording(unit, recording, self._gate, self._ids, self._plan))
+        embedding = self._embedding
+        embed = None if embedding is None else embedding.embed_written
+        written = await self._store.write(
+            lambda unit: write_recording(unit, recording, self._gate, self._ids, self._plan, embed)
+        )
+        if embedding is not None and written.outcome is RecordingOutcome.STORED:
+            embedding.note_written(recording.tenant, recording.space)
+        return written
 
 
 class NullSink:

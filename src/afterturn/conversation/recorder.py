@@ -57,7 +57,7 @@ class Recorder:
         file_writer: Worker,
         config: Config,
         spill: Spill,
-        on_stored: Callable[[], None],
+        wake_jobs: Callable[[], None],
     ) -> None:
         self._sinks = sinks
         self._events = events
@@ -65,7 +65,7 @@ class Recorder:
         self._file_writer = file_writer
         self._queue_max = config.recording_queue_max
         self.spill = spill
-        self._on_stored = on_stored
+        self._wake_jobs = wake_jobs
         self._under_way: set[asyncio.Task[None]] = set()
         # In the order in which they ended. Files are stored in this order too.
         self._recording: dict[PendingTurn, None] = {}
@@ -190,7 +190,8 @@ class Recorder:
             self._emit("recorded", pending, records=written.records)
             for one in written.scheduled:
                 self._emit("review_scheduled", pending, review=one.review, kind=one.kind.value, messages=one.messages)
-            self._on_stored()
+            if written.has_jobs:
+                self._wake_jobs()
             if pending.spilled or pending.key in self._waiting:
                 self._emit("recording_recovered", pending)
             kinds = [kind for found in pending.recording.redacted for kind in found]

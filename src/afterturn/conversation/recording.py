@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
@@ -37,6 +37,8 @@ from afterturn.types import (
 )
 
 Key: TypeAlias = tuple[str, str, str, str]
+EmbedWritten: TypeAlias = Callable[[Unit, str, str], bool]
+"""Gives the new entries of a space, by tenant and name, their vectors. Returns False if that is left to a job."""
 
 
 class SinkKind(StrEnum):
@@ -125,13 +127,15 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class RecordingResult:
-    """`records` counts the messages that were stored. `reason`, one word, is why it waits or was given up."""
+    """`records` counts the messages that were stored. `reason`, one word, is why it waits or was given up. `has_jobs`:
+    something is left to background jobs."""
 
     outcome: RecordingOutcome
     records: int = 0
     cut: int = 0
     scheduled: tuple[ScheduledReview, ...] = ()
     reason: str = ""
+    has_jobs: bool = False
 
 
 def is_exchange(messages: Sequence[Message]) -> bool:
@@ -142,15 +146,20 @@ def is_exchange(messages: Sequence[Message]) -> bool:
 
 
 def write_recording(
-    unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan: ReviewSchedule = NO_REVIEWS
+    unit: Unit,
+    recording: Recording,
+    gate: Gate,
+    ids: Ids,
+    plan: ReviewSchedule = NO_REVIEWS,
+    embed: EmbedWritten | None = None,
 ) -> RecordingResult:
-    """Writes turn, records, blocks and scheduled reviews in one transaction; a turn id is recorded once."""
+    """Writes turn, records, blocks, vectors and scheduled reviews in one transaction; a turn id is recorded once."""
     if _is_forgotten(unit, recording):
         return RecordingResult(RecordingOutcome.FORGOTTEN)
     recording = replace(recording, taint=_find_taint(unit, recording))
     if not _end_turn(unit, recording, recorded=True):
         return RecordingResult(RecordingOutcome.KNOWN)
-    return _write_records(unit, recording, gate, ids, plan)
+    return _write_records(unit, recording, gate, ids, plan, embed)
 
 
 def find_outcome(unit: Unit, recording: Recording) -> RecordingOutcome | None:
@@ -230,7 +239,9 @@ def _conversation(recording: Recording) -> ConversationKey:
     return ConversationKey(recording.tenant, recording.owner, recording.conversation)
 
 
-def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan: ReviewSchedule) -> RecordingResult:
+def _write_records(
+    unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan: ReviewSchedule, embed: EmbedWritten | None
+) -> RecordingResult:
     position = unit.records.next_position(
         recording.tenant, recording.space, recording.conversation, owner=recording.owner
     )
@@ -252,10 +263,14 @@ def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan:
         )
     )
     entries = unit.records.add(operation, admitted)
-    job = new_job(JobKind.EMBED, ids.new(), recording.tenant, recording.space, recording.ended_at)
-    unit.jobs.add(job, coalesce=True)
+    is_embedded = embed is not None and embed(unit, recording.tenant, recording.space)
+    if not is_embedded:
+        job = new_job(JobKind.EMBED, ids.new(), recording.tenant, recording.space, recording.ended_at)
+        unit.jobs.add(job, coalesce=True)
     cut = sum("cut" in entry.reason for entry in admitted)
-    return RecordingResult(RecordingOutcome.STORED, len(admitted), cut, _follow_up(unit, recording, entries, plan, ids))
+    scheduled = _follow_up(unit, recording, entries, plan, ids)
+    has_jobs = bool(scheduled) or not is_embedded
+    return RecordingResult(RecordingOutcome.STORED, len(admitted), cut, scheduled, has_jobs=has_jobs)
 
 
 def _lineage(recording: Recording, draft: Draft) -> tuple[int, ...]:

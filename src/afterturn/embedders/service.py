@@ -435,6 +435,30 @@ class EmbeddingService:
         self._imports.add(importing)
         return importing
 
+    def embed_written(self, unit: Unit, tenant: str, space: str) -> bool:
+        """Gives the entries that this unit has written their vectors, on the writer's thread. Returns False if that is
+        left to a job: the embedder is not immediate or not ready, or more entries wait than one unit may embed.
+
+        It saves the two commits of a job, and the next question finds the entries by their meaning.
+        """
+        if self.index is None or self._immediate is None or not self._is_adopted:
+            return False
+        identity = self._embedder.identity
+        rows = unit.index.unembedded(tenant, space, identity, limit=SLICE_IN_TURN + 1)
+        if len(rows) > SLICE_IN_TURN:
+            return False
+        try:
+            vectors = self._packed([text for _, text in rows]) if rows else []
+        except EmbedderUnavailable:
+            return False  # the job reports it
+        unit.index.put_vectors(identity, [(key, vector) for (key, _), vector in zip(rows, vectors, strict=True)])
+        return True
+
+    def note_written(self, tenant: str, space: str) -> None:
+        """After a unit that wrote entries was committed: their index in memory is updated. Call it on the loop."""
+        if self.index is not None:
+            self.index.note_changes(tenant, space)
+
     async def handle(self, job: Job) -> Commit:
         """Runs an embedding job: gives the space its missing vectors. The last ones are stored with the job's end.
 
@@ -452,11 +476,7 @@ class EmbeddingService:
         def commit(unit: Unit) -> Callable[[], None]:
             if last(unit):
                 unit.jobs.add(rest, coalesce=True)
-            return update_index
-
-        def update_index() -> None:
-            if self.index is not None:
-                self.index.note_changes(job.tenant, job.space)
+            return functools.partial(self.note_written, job.tenant, job.space)
 
         return commit
 
