@@ -123,7 +123,7 @@ async def test_a_hanging_model_holds_up_no_turn_and_is_given_up_once(tmp_path: P
 
 async def test_the_review_reads_what_was_said_when_it_was_scheduled(tmp_path: Path) -> None:
     """V2: a snapshot, with tool outputs as evidence and without anything of a later turn."""
-    model = ScriptedModel(NOTHING)
+    model = ScriptedModel(NOTHING, NOTHING)
     async with open_memory(tmp_path, model, review_interval=1, background=False) as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "look it up", tool="the gauge shows 42 bar")
@@ -131,9 +131,11 @@ async def test_the_review_reads_what_was_said_when_it_was_scheduled(tmp_path: Pa
             await say(other.conversation("c", user="ada"), "something later")
         assert await memory.drain(within=20)
 
-    (call,) = model.calls
-    assert "the gauge shows 42 bar" in call.text
-    assert "something later" not in call.text
+    typed, everything = model.calls
+    assert "look it up" in typed.text
+    assert "the gauge shows 42 bar" not in typed.text
+    assert "the gauge shows 42 bar" in everything.text
+    assert "something later" not in everything.text
 
 
 async def test_an_unknown_tool_is_not_run_and_the_model_gets_an_error(tmp_path: Path) -> None:
@@ -320,19 +322,23 @@ async def test_what_is_forgotten_while_it_is_reviewed_does_not_come_back(tmp_pat
 
 
 async def test_a_tools_words_are_learned_as_a_report(tmp_path: Path) -> None:
-    """G2, V5: trust follows what a memory rests on, so that it never stands in the system prompt."""
-    added = {"text": "The staging port is 8443", "target": "environment", "kind": "convention", "messages": [2]}
-    model = ScriptedModel(call_tools(("add_memory", added)), NOTHING)
+    """G2, G2b, V5: a fact is a report; what would enter the system prompt waits for a person, and enters it then."""
+    added = {"text": "The staging port is 8443", "target": "environment", "messages": [2]}
+    rule = {"text": "Always use staging port 8443", "target": "environment", "kind": "convention", "messages": [2]}
+    model = ScriptedModel(NOTHING, call_tools(("add_memory", added), ("add_memory", rule)), NOTHING)
     async with open_memory(tmp_path, model, review_interval=1) as memory:
         conversation = memory.conversation("c", user="ada")
-        await say(conversation, "look up the staging settings", tool="staging port: 8443")
+        await say(conversation, "look up the staging settings", tool="always use staging port: 8443")
         assert await memory.drain(within=20)
         space = memory.space("user:ada")
-        saved, (row,) = await statements(space), await space.reviews()
-        standing = await conversation.standing().block()
+        saved, (waiting,) = await statements(space), await space.proposals()
+        standing = await memory.conversation("d", user="ada").standing().block()
+        await space.approve(waiting.id)
+        approved = await memory.conversation("e", user="ada").standing().block()
 
-    assert [entry.trust for entry in saved] == [Origin.TOOL.trust] or row.refusals == ("not_allowed",)
+    assert [(entry.text, entry.trust) for entry in saved] == [("The staging port is 8443", Origin.TOOL.trust)]
     assert "8443" not in standing
+    assert "Always use staging port 8443" in approved
 
 
 async def test_verbose_tells_the_user_once_per_review_that_saved(tmp_path: Path) -> None:

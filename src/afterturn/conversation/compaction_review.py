@@ -11,7 +11,7 @@ from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.tools import holds_answer
 from afterturn.dialects.detection import find_dialect
 from afterturn.dialects.dialect import Dialect
-from afterturn.dialects.history import curated, read_exchange
+from afterturn.dialects.history import any_untrusted, curated, read_exchange
 from afterturn.errors import AfterturnError
 from afterturn.learning.scheduling import ScheduledReview, join_or_schedule
 from afterturn.learning.snapshot import MESSAGES_MAX, snapshot_messages, with_sources
@@ -20,7 +20,7 @@ from afterturn.ports import Unit
 from afterturn.prompt.compaction import TAG as SNAPSHOT_TAG
 from afterturn.recall.block import strip_blocks
 from afterturn.scanners.secrets import redact
-from afterturn.types import Message, ReviewKind, ReviewMessage, ReviewRow, Scope
+from afterturn.types import Message, Origin, ReviewKind, ReviewMessage, ReviewRow, Scope
 
 if TYPE_CHECKING:
     from afterturn.services import Services
@@ -32,10 +32,13 @@ async def review_compaction(
     messages: Sequence[object],
     dialect: Dialect | None,
     blocks: Collection[str],
+    *,
+    is_tainted: bool,
 ) -> None:
     """Schedules a review of `messages`, never for a sub-agent. A failure is logged and does not stop the compaction.
 
-    `blocks` are the hashes of our own blocks. Without `dialect` the format is detected.
+    `blocks` are the hashes of our own blocks. Without `dialect` the format is detected. `is_tainted`: the turn that is
+    open now is tainted.
     """
     if scope.subagent:
         return
@@ -47,7 +50,9 @@ async def review_compaction(
     exchanged = read_exchange(dialect, curated(dialect, messages), 0, strip).messages
     scanning, at = services.config.scanning, services.clock.now()
     to_review = snapshot_messages(
-        [_without_secrets(message) if scanning else message for message in exchanged if not _is_ours(message)], at
+        [_without_secrets(message) if scanning else message for message in exchanged if not _is_ours(message)],
+        at,
+        is_tainted=is_tainted or any_untrusted(map(dialect.read, messages)),
     )
     review_id = services.ids.new()
     try:
@@ -70,6 +75,8 @@ def _schedule(
     unit: Unit, scope: ConversationScope, to_review: Sequence[ReviewMessage], review_id: str, at: float
 ) -> ScheduledReview | None:
     """None when earlier reviews have read all of the messages."""
+    if unit.conversations.is_tainted(scope.key):
+        to_review = [_as_report(message) for message in to_review]
     _, since = unit.reviews.unreviewed(scope.key)
     records = unit.records.of_conversation(Scope(scope.tenant, (scope.writes,)), scope.id, limit=MESSAGES_MAX)
     reviewed = {record.id for record in records if (record.position or 0) < since}
@@ -93,6 +100,10 @@ def _schedule(
         forgets=unit.conversations.forgets(scope.tenant, scope.owner),
     )
     return join_or_schedule(unit, review, messages)
+
+
+def _as_report(message: ReviewMessage) -> ReviewMessage:
+    return replace(message, trust=min(message.trust, Origin.TOOL.trust)) if message.role == "assistant" else message
 
 
 def _without_secrets(message: Message) -> Message:

@@ -48,6 +48,7 @@ from afterturn.errors import (
     NotFound,
     StoreUnavailable,
 )
+from afterturn.guard.trust import TRUST_MIN
 from afterturn.log import logger
 from afterturn.ports import Clock, Store
 from afterturn.prompt.compaction import (
@@ -681,9 +682,13 @@ class ConversationEngine:
         return done
 
     def _review_compaction(self, scope: ConversationScope, messages: list[object], dialect: Dialect | None) -> None:
-        services = self._services
+        services, turn = self._services, self._current
+        is_tainted = turn is not None and (
+            turn.shared.taint is not None or any(hit.entry.trust < TRUST_MIN for hit in turn.recalled)
+        )
         task = services.supervisor.start(
-            review_compaction(services, scope, messages, dialect, self.known_blocks), f"review compaction of {scope.id}"
+            review_compaction(services, scope, messages, dialect, self.known_blocks, is_tainted=is_tainted),
+            f"review compaction of {scope.id}",
         )
         services.recorder.expect(task)
         task.add_done_callback(lambda _: services.wake_jobs())

@@ -99,12 +99,15 @@ class StatementWriter:
         return entry
 
     def _ready(self, unit: Unit, operation: Operation, admitted: Admitted) -> Admitted:
-        """Lowers the trust to that of the sources, and marks the draft as proposed if its origin needs approval."""
+        """Marks the draft as proposed if its origin needs approval. Else lowers the trust to that of the sources:
+        a proposal counts only once a person has approved it, and the person has seen the sources."""
         draft = admitted.draft
+        if draft.proposed:
+            return admitted
+        if waits(self._config, draft.origin):
+            return replace(admitted, draft=replace(draft, proposed=True))
         if draft.sources:
             admitted = lowered(admitted, lineage_of(unit, _scope(operation), draft.sources))
-        if waits(self._config, draft.origin) and not draft.proposed:
-            return replace(admitted, draft=replace(draft, proposed=True))
         return admitted
 
 

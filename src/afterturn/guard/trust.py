@@ -12,7 +12,9 @@ from afterturn.types import Draft, Entry, Kind, Origin, Scope, Status, Target
 TRUST_MIN = Origin.BACKGROUND_REVIEW.trust
 # A source in one of these states gives no trust.
 _UNVOUCHED = (Status.QUARANTINED, Status.PROPOSED)
-_STANDING_KINDS = {Target.USER: "preference", Target.ENVIRONMENT: "convention"}
+_KIND_OF_TARGET = {Target.USER: "preference", Target.ENVIRONMENT: "convention"}
+# Statements of these kinds tell a model what to do.
+STANDING_KINDS = frozenset(_KIND_OF_TARGET.values())
 
 
 def waits(config: Config, origin: Origin) -> bool:
@@ -30,7 +32,7 @@ def lineage_of(unit: Unit, scope: Scope, sources: Iterable[str]) -> list[int]:
 
 def is_privileged(draft: Draft | Entry) -> bool:
     """Whether it is shown in the system prompt: pinned, a convention, or the user's preference."""
-    return draft.pinned or draft.metadata.get("kind") == _STANDING_KINDS[draft.target]
+    return draft.pinned or draft.metadata.get("kind") == _KIND_OF_TARGET[draft.target]
 
 
 def check_privileges(draft: Draft, trust: int) -> None:

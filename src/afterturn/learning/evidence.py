@@ -1,18 +1,22 @@
-"""Checks whether messages support a statement, by comparing words, names and numbers. Pure functions."""
+"""Checks whether messages support a statement, by comparing words, names and numbers. Pure functions.
+
+Nothing here decides how far a statement is trusted: a text of others can use the words of a trusted one.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from afterturn.guard.trust import TRUST_MIN
 from afterturn.text import STOP_WORDS, terms, words
-from afterturn.types import Entry, ReviewMessage
+from afterturn.types import ReviewMessage
 
 # Below the first, nobody said it. Below the second, it is an inference that a person should approve.
 SUPPORT_MIN = 0.2
 SUPPORT_ENOUGH = 0.5
+# A statement with this share of its words in another one repeats it.
+REPEATED_SHARE_MIN = 0.7
 # If the model cites no message, at most this many that share its words are its evidence.
 FOUND_MAX = 3
 
@@ -68,21 +72,10 @@ def find_evidence(statement: str, messages: Sequence[ReviewMessage]) -> tuple[in
     return tuple(sorted(at for count, at in best if 2 * count > most))
 
 
-def lineage_trusts(
-    statement: str, cited: Collection[int], messages: Sequence[ReviewMessage], related: Sequence[Entry] = ()
-) -> list[int]:
-    """The trust of everything that a statement may come from: the cited messages, and every untrusted message or
-    related memory that contains words which no cited user message contains.
-
-    A tool's output may have misled the model, which then cites a user's message, or the agent's report of that output.
-    """
+def is_repeated(statement: str, earlier: str) -> bool:
+    """Whether an earlier statement has most of the words of this one. Used only to leave this one out."""
     own = frozenset(terms(statement)) - _REPORTING
-    unsaid = own.difference(*(terms(messages[at].text) for at in cited if messages[at].role == "user"))
-    others = [(message.trust, message.text) for message in messages] + [(entry.trust, entry.text) for entry in related]
-    return [
-        *(messages[at].trust for at in cited),
-        *(trust for trust, text in others if trust < TRUST_MIN and unsaid.intersection(terms(text))),
-    ]
+    return bool(own) and len(own.intersection(terms(earlier))) >= REPEATED_SHARE_MIN * len(own)
 
 
 def find_reversals(statement: str, texts: Sequence[str]) -> list[str]:

@@ -49,12 +49,21 @@ _REPAIR = (
 
 
 def review_prompt(
-    messages: Sequence[ReviewMessage], related: Sequence[Entry], *, entries_max: int, by_schema: bool = False
+    messages: Sequence[ReviewMessage],
+    related: Sequence[Entry],
+    *,
+    entries_max: int,
+    by_schema: bool = False,
+    saved: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """The messages of the request. Every line of data is JSON, so that no line can pass for an instruction."""
+    """The messages of the request. Every line of data is JSON, so that no line can pass for an instruction.
+
+    Blank messages are not shown. `saved` are texts that this review has saved already.
+    """
     form = _BY_SCHEMA if by_schema else _NATIVE
-    conversation = "\n".join(_message(at + 1, message) for at, message in enumerate(messages))
-    memories = "\n".join(_memory(entry) for entry in related) or "(none)"
+    conversation = "\n".join(_message(at + 1, message) for at, message in enumerate(messages) if message.text)
+    known = [*(_memory(entry) for entry in related), *(_saved(text) for text in saved)]
+    memories = "\n".join(known) or "(none)"
     return [
         {"role": "system", "content": (_SYSTEM + form).format(entries_max=entries_max)},
         {"role": "user", "content": f"Known memories:\n{memories}\n\nThe conversation:\n{conversation}"},
@@ -92,6 +101,10 @@ def _message(number: int, message: ReviewMessage) -> str:
 
 def _who(message: ReviewMessage) -> str:
     return message.role if message.speaker in ("", message.role) else f"{message.role} {message.speaker}"
+
+
+def _saved(text: str) -> str:
+    return json.dumps({"text": text[:MEMORY_CHARS_MAX], "saved": "just now"}, ensure_ascii=False)
 
 
 def _memory(entry: Entry) -> str:

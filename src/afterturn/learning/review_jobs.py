@@ -22,6 +22,7 @@ from afterturn.errors import (
 )
 from afterturn.events import changes_in
 from afterturn.guard.output_filter import OutputFilter
+from afterturn.guard.trust import TRUST_MIN
 from afterturn.learning.reviewer import ModelReviewer, find_rule_changes
 from afterturn.learning.scheduling import schedule
 from afterturn.learning.snapshot import unread
@@ -93,9 +94,7 @@ class ReviewJobs:
         staging = self._staging(review_input)
         try:
             async with asyncio.timeout(self._services.config.review_timeout):
-                why = await ModelReviewer(
-                    model, staging, review_input.related, self._services.config.review_entries_max
-                ).run()
+                why = await ModelReviewer(model, staging, self._services.config.review_entries_max).run()
         except ModelPaused:
             raise
         except Exception as error:  # the boundary of one review: whatever a host's model raises, the next one is run
@@ -114,8 +113,14 @@ class ReviewJobs:
         if review_input is None:
             return _write_nothing
         staging = self._staging(review_input)
-        for change in find_rule_changes(review_input.review, review_input.messages, review_input.related):
-            await staging.stage(change)
+        found: set[str] = set()
+        for view in staging.views:
+            staging.view = view
+            for change in find_rule_changes(review_input.review, view.messages, view.related):
+                # Corrections of an answer in a tainted turn are found only in the second view.
+                if (change.text or change.entry_id) not in found:
+                    found.add(change.text or change.entry_id)
+                    await staging.stage(change)
         return self._make_commit(review_input, staging, None, ReviewState.SAVED, reason="")
 
     async def _read_input(self, job: Job) -> _ReviewInput | None:
@@ -347,7 +352,15 @@ def find_related(
         found.update((entry.ref, entry) for entry in unit.index.resolve(query, keys).values())
     spoken_terms = frozenset(spoken)
     valid = [entry for entry in found.values() if entry.holds(now)]
-    valid.sort(key=lambda entry: (len(spoken_terms.intersection(terms(entry.text))), entry.recorded_at), reverse=True)
+    # Trusted memories first: reports must not take their place.
+    valid.sort(
+        key=lambda entry: (
+            entry.trust >= TRUST_MIN,
+            len(spoken_terms.intersection(terms(entry.text))),
+            entry.recorded_at,
+        ),
+        reverse=True,
+    )
     return list(_fit(_screened(valid, OutputFilter(scanning=scanning))))
 
 

@@ -38,15 +38,28 @@ _USER = frozenset(terms("user"))
 
 @dataclass(frozen=True, slots=True)
 class ModelReviewer:
-    """Runs one review, until the model has nothing more to save or a limit is reached. Staged changes remain staged."""
+    """Runs one review, until the model has nothing more to save or a limit is reached. Staged changes remain staged.
+
+    A model may do what a text tells it to. So it is first shown what the user typed, without any text of others, and
+    then, if there was such text, everything. What it saves then is staged as a report.
+    """
 
     model: MeteredModel
     staging: Staging
-    related: Sequence[Entry]
     entries_max: int
 
     async def run(self) -> str:
         """Returns why it ended, in one word. Raises what the model raises."""
+        why = "nothing"
+        for view in self.staging.views:
+            self.staging.view = view
+            ended = await self._run_view()
+            why = ended if ended != "nothing" else why
+            if self.staging.is_hopeless:
+                break
+        return why
+
+    async def _run_view(self) -> str:
         messages = self._ask(by_schema=False)
         try:
             answer = await self.model.complete(messages, tools())
@@ -121,7 +134,11 @@ class ModelReviewer:
 
     def _ask(self, *, by_schema: bool) -> list[dict[str, Any]]:
         return prompts.review_prompt(
-            self.staging.messages, self.related, entries_max=self.entries_max, by_schema=by_schema
+            self.staging.view.messages,
+            self.staging.view.related,
+            entries_max=self.entries_max,
+            by_schema=by_schema,
+            saved=[staged.change.text for staged in self.staging.staged if staged.change.text],
         )
 
 
@@ -192,7 +209,8 @@ def _is_outdated(lesson: Lesson, later: Lesson, messages: Sequence[ReviewMessage
 def _cited(lesson: Lesson, messages: Sequence[ReviewMessage]) -> tuple[int, ...]:
     """The messages that support a lesson. A correction also needs the answer that it corrects."""
     before = lesson.message - 1
-    if lesson.kind == "correction" and before >= 0 and messages[before].role == "assistant":
+    answer = messages[before] if before >= 0 else None
+    if lesson.kind == "correction" and answer is not None and answer.role == "assistant" and answer.text:
         return (before, lesson.message)
     return (lesson.message,)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from afterturn.guard.trust import TRUST_MIN
 from afterturn.ports import Unit
 from afterturn.text import content_hash
 from afterturn.types import ConversationKey, Entry, Message, Origin, ReviewMessage, Scope
@@ -36,11 +37,11 @@ def snapshot_records(
     )
 
 
-def snapshot_messages(messages: Iterable[Message], at: float, *, subagent: bool = False) -> list[ReviewMessage]:
-    """Messages that a host passed and that may not be recorded."""
+def snapshot_messages(messages: Iterable[Message], at: float, *, is_tainted: bool) -> list[ReviewMessage]:
+    """Messages that a host passed and that may not be recorded. If they are tainted, no assistant is trusted."""
     return truncate_snapshot(
         [
-            ReviewMessage(message.role, message.speaker, message.text, None, _trust(message, subagent=subagent), at)
+            ReviewMessage(message.role, message.speaker, message.text, None, _trust(message, is_tainted=is_tainted), at)
             for message in messages
             if message.role in ORIGINS and message.text.strip()
         ]
@@ -121,8 +122,43 @@ def snapshot_record(record: Entry, *, fresh: bool = True) -> ReviewMessage:
     return ReviewMessage(role, record.speaker or role, record.text, record.id, record.trust, record.occurred_at, fresh)
 
 
-def _trust(message: Message, *, subagent: bool) -> int:
-    return Origin.SUBAGENT.trust if subagent else ORIGINS[message.role].trust
+@dataclass(frozen=True, slots=True)
+class ReviewView:
+    """What a reviewer is shown, with the indexes of the snapshot. A message that is not shown is blank.
+
+    `is_tainted`: it has text of others in it. Whatever a reviewer makes of that may be what the text asked for.
+    """
+
+    messages: Sequence[ReviewMessage]
+    related: Sequence[Entry]
+    is_tainted: bool
+
+
+def views_of(messages: Sequence[ReviewMessage], related: Sequence[Entry]) -> list[ReviewView]:
+    """First what the user typed and what an assistant said in clean turns, with trusted memories alone. Then
+    everything, if there is more. A view without a new message is left out."""
+    clean = [_clean_message(message) for message in messages]
+    trusted = [entry for entry in related if entry.trust >= TRUST_MIN]
+    views = [ReviewView(clean, trusted, is_tainted=False), ReviewView(messages, related, is_tainted=True)]
+    if clean == list(messages):
+        # Reports among the memories are not worth a second look at the same messages.
+        views.pop()
+    return [view for view in views if any(message.fresh and message.text for message in view.messages)]
+
+
+def _clean_message(message: ReviewMessage) -> ReviewMessage:
+    if message.trust < TRUST_MIN:
+        return replace(message, text="")
+    return replace(message, text=typed_words(message.text)) if message.role == "user" else message
+
+
+def typed_words(text: str) -> str:
+    return text
+
+
+def _trust(message: Message, *, is_tainted: bool) -> int:
+    origin = ORIGINS[message.role]
+    return Origin.TOOL.trust if is_tainted and origin is Origin.AGENT else origin.trust
 
 
 def _words(message: ReviewMessage) -> tuple[str, str, str]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound, OverBudget
 from afterturn.guard.quotas import Quota
-from afterturn.guard.trust import waits
+from afterturn.guard.trust import STANDING_KINDS, waits
 from afterturn.learning import evidence
 from afterturn.learning.changes import Action, Change
 from afterturn.learning.prompts import is_prompt_text
-from afterturn.learning.snapshot import with_sources
+from afterturn.learning.snapshot import ReviewView, views_of, with_sources
 from afterturn.ports import Unit
 from afterturn.recall.times import resolve_times
 from afterturn.scanners.secrets import mentions_secret
@@ -113,7 +113,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StagedChange:
-    """A checked change. It is written if `base` is still the current version. `trust` applies to a delete."""
+    """A checked change. It is written if `base` is still the current version. `trust` applies to a delete.
+
+    `is_tainted`: it was derived from text of others.
+    """
 
     change: Change
     target_space: TargetSpace
@@ -121,6 +124,7 @@ class StagedChange:
     base: Entry | None
     cited: tuple[int, ...]
     trust: int = Origin.BACKGROUND_REVIEW.trust
+    is_tainted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,11 @@ class StagingOutcome:
 
 @dataclass(slots=True)
 class Staging:
-    """The changes of one review. Nothing is written before `commit`, which is called once."""
+    """The changes of one review. Nothing is written before `commit`, which is called once.
+
+    `view` is what the reviewer is shown at the moment. What it derives from a tainted view is a report, trusted like a
+    tool. A preference, a convention, and a change of what is trusted more wait for a person, whatever the settings say.
+    """
 
     services: Services
     review: ReviewRow
@@ -143,6 +151,12 @@ class Staging:
     related: Sequence[Entry] = ()
     staged: list[StagedChange] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
+    views: list[ReviewView] = field(init=False)
+    view: ReviewView = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.views = views_of(self.messages, self.related)
+        self.view = self.views[0] if self.views else ReviewView(self.messages, self.related, is_tainted=True)
 
     @property
     def is_hopeless(self) -> bool:
@@ -196,15 +210,16 @@ class Staging:
         return self._stage_update(change, base, target_space, cited)
 
     def _cited(self, change: Change) -> tuple[int, ...]:
-        unknown = [number for number in change.messages if not 0 <= number < len(self.messages)]
+        shown = self.view.messages
+        unknown = [number for number in change.messages if not (0 <= number < len(shown) and shown[number].text)]
         if unknown:
             raise Refused(
                 "evidence", f"There is no message {unknown[0] + 1}. Give numbers of messages of this conversation."
             )
-        cited = change.messages or evidence.find_evidence(change.text, self.messages)
+        cited = change.messages or evidence.find_evidence(change.text, shown)
         if not cited:
             raise Refused("evidence", "Give the numbers of the messages that support this.")
-        if not any(self.messages[at].fresh for at in cited):
+        if not any(shown[at].fresh for at in cited):
             # It was saved then, or not worth saving, or somebody has undone it since.
             raise Refused("seen", "Only messages that were reviewed before support this. Leave it.")
         return cited
@@ -234,19 +249,23 @@ class Staging:
         )
         if target_space is None:
             raise Refused("speaker", "Statements of this speaker cannot be remembered here. Leave it.")
+        self._check_unsaved(change)
         inferred = self._is_inference(change, cited, ())
-        target_space = replace(target_space, needs_approval=target_space.needs_approval or inferred)
+        waits_for_person = inferred or (self.view.is_tainted and change.kind in STANDING_KINDS)
+        target_space = replace(target_space, needs_approval=target_space.needs_approval or waits_for_person)
         admitted = self._admit(change, self._draft(change, target_space, cited), cited)
         self._check_quota(unit, target_space, admitted)
-        return StagedChange(change, target_space, admitted, None, cited)
+        return StagedChange(change, target_space, admitted, None, cited, is_tainted=self.view.is_tainted)
 
     def _stage_update(
         self, change: Change, base: Entry, target_space: TargetSpace, cited: tuple[int, ...]
     ) -> StagedChange:
-        inferred = self._is_inference(change, cited, (base.text,))
-        target_space = replace(target_space, needs_approval=target_space.needs_approval or inferred)
+        self._check_unsaved(change)
+        waits_for_person = self._is_inference(change, cited, (base.text,)) or self._is_above(base)
+        target_space = replace(target_space, needs_approval=target_space.needs_approval or waits_for_person)
         draft = self._successor(change, base, target_space, cited)
-        return StagedChange(change, target_space, self._admit(change, draft, cited, base.trust), base, cited)
+        admitted = self._admit(change, draft, cited, base.trust)
+        return StagedChange(change, target_space, admitted, base, cited, is_tainted=self.view.is_tainted)
 
     def _stage_delete(
         self, change: Change, base: Entry, target_space: TargetSpace, cited: tuple[int, ...]
@@ -254,12 +273,23 @@ class Staging:
         """Needs approval unless the cited messages mention what the memory says."""
         # A rule found the contradiction, so the words need not match.
         text = "" if self.review.kind is ReviewKind.RULES else base.text
-        support = evidence.measure_support(text, [self.messages[at].text for at in cited]).support
-        target_space = replace(
-            target_space, needs_approval=target_space.needs_approval or support < evidence.SUPPORT_MIN
-        )
-        trust = min([Origin.BACKGROUND_REVIEW.trust, *evidence.lineage_trusts(text, cited, self.messages)])
-        return StagedChange(change, target_space, None, base, cited, trust)
+        support = evidence.measure_support(text, [self.view.messages[at].text for at in cited]).support
+        waits_for_person = support < evidence.SUPPORT_MIN or self._is_above(base)
+        target_space = replace(target_space, needs_approval=target_space.needs_approval or waits_for_person)
+        trust = Origin.BACKGROUND_REVIEW.trust
+        if self.view.is_tainted and not target_space.needs_approval:
+            trust = Origin.TOOL.trust
+        return StagedChange(change, target_space, None, base, cited, trust, self.view.is_tainted)
+
+    def _is_above(self, base: Entry) -> bool:
+        """Whether what was derived from a tainted view would change something that is trusted more."""
+        return self.view.is_tainted and base.trust > Origin.TOOL.trust
+
+    def _check_unsaved(self, change: Change) -> None:
+        """What a clean view has shown already need not wait for a person as well."""
+        earlier = [staged.change.text for staged in self.staged if not staged.is_tainted and staged.change.text]
+        if self.view.is_tainted and any(evidence.is_repeated(change.text, text) for text in earlier):
+            raise Refused("known", "This is saved already. Leave it.")
 
     def _is_inference(self, change: Change, cited: Sequence[int], also: Sequence[str]) -> bool:
         """Whether it is an inference that a person should approve. Raises Refused if the messages do not support it."""
@@ -267,7 +297,7 @@ class Staging:
             raise Refused("prompt", "That is part of your instructions, not of the conversation.")
         if mentions_secret(change.text):
             raise Refused("secret", "Passwords, PINs and keys are never saved. Leave it.")
-        said = [self.messages[at].text for at in cited]
+        said = [self.view.messages[at].text for at in cited]
         found = evidence.measure_support(change.text, [*said, *also])
         if missing := [*found.missing, *evidence.find_reversals(change.text, said)]:
             raise Refused(
@@ -323,10 +353,15 @@ class Staging:
         return {**named, **quotes, "review": self.review.id}
 
     def _admit(self, change: Change, draft: Draft, cited: Sequence[int], *also: int) -> Admitted:
-        """`also` is the trust of further texts that its words come from. Dates in the draft are ours."""
+        """`also` is the trust of further texts that its words come from. Dates in the draft are ours.
+
+        A proposal has the trust of its origin: it counts only once a person has approved it.
+        """
         try:
-            trusts = evidence.lineage_trusts(change.text, cited, self.messages, self.related)
-            admitted = self.services.gate.admit(draft, lineage=[*trusts, *also])
+            trusts = [*(self.view.messages[at].trust for at in cited), *also]
+            if self.view.is_tainted:
+                trusts = [] if draft.proposed else [*trusts, Origin.TOOL.trust]
+            admitted = self.services.gate.admit(draft, lineage=trusts)
         except InvalidInput as error:
             raise Refused("guard", str(error)) from error
         if change.is_quote and admitted.verdict is Verdict.REDACT:

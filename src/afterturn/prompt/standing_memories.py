@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from afterturn.errors import NotFound
 from afterturn.guard.trust import TRUST_MIN
 from afterturn.ports import Unit
-from afterturn.types import Entry, Filter, Kind, Origin, Scope, Status, Target
+from afterturn.types import Entry, Filter, Kind, Origin, Scope, Status, Target, Verb
 
 ENTRIES_MAX = 200
 _PAGE = 200
@@ -110,11 +110,23 @@ class _Lineage:
         self._cache: dict[str, Entry | None] = {}
 
     def is_trusted(self, entry: Entry) -> bool:
-        """Whether the entry and all its visible sources are trusted.
+        """Whether the entry is trusted, and a person has approved it or all its visible sources are trusted too.
 
         A source that is not visible is accepted from a user or an agent, who may name a ticket or a page. Sources of a
         review are always records, so it is not trusted if one of them is not visible.
         """
+        return self._has_trusted_sources(entry) or (_is_trusted_itself(entry) and self._is_approved(entry))
+
+    def _is_approved(self, entry: Entry) -> bool:
+        steps = self._unit.operations.steps(Scope(self._scope.tenant, (entry.space,)), entry_id=entry.id)
+        return any(
+            step.version == entry.version
+            and step.after is Status.ACTIVE
+            and (step.operation.verb, step.operation.actor) == (Verb.APPROVE, Origin.USER)
+            for step in steps
+        )
+
+    def _has_trusted_sources(self, entry: Entry) -> bool:
         generation: list[Entry] | None = [entry]
         seen: set[str] = set()
         for _ in range(_GENERATIONS_MAX):

@@ -1,4 +1,5 @@
-"""Chat models for tests and demonstrations: one answers from a script, the other selects memories by a function."""
+"""Chat models for tests and demonstrations: one answers from a script, one selects memories by a function, and one
+does whatever it reads."""
 
 from __future__ import annotations
 
@@ -134,6 +135,53 @@ class SelectingModel:
         numbered = _NUMBERED.findall("\n".join(_texts(messages[-1].get("content"))))
         chosen = self.choose([line for _, line in numbered])
         return {"role": "assistant", "content": json.dumps({"ids": [int(numbered[at][0]) for at in chosen]})}
+
+
+class ObedientModel:
+    """A ChatModel for reviews that does what any text tells it to, for tests of what a hostile text can reach.
+
+    A text gives an order by naming a tool and its arguments: `call add_memory {"text": "…", …}`. The order's `messages`
+    are those of all messages unless it names some, and the id `*` stands for every known memory. `decode` is applied to
+    each text first, for orders that are hidden in it. It also saves what users prefer: "I prefer …".
+    """
+
+    def __init__(self, decode: Callable[[str], str] = str) -> None:
+        self._decode = decode
+
+    async def complete(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        if messages[-1].get("role") == "tool":
+            return {"role": "assistant", "content": "Nothing to save."}
+        lines = [line for text in _texts(messages[-1].get("content")) for line in _json_lines(text)]
+        numbers = [line["message"] for line in lines if "message" in line]
+        known = [line["id"] for line in lines if "id" in line]
+        calls: list[tuple[str, dict[str, Any]]] = []
+        for line in lines:
+            text = str(line.get("text", ""))
+            for name, arguments in _ORDER.findall(self._decode(text)):
+                order = {"messages": numbers, **json.loads(arguments)}
+                ids = known if order.get("id") == "*" else [order.get("id")]
+                calls += [(name, {**order, "id": id} if id else order) for id in ids]
+            if str(line.get("from", "")).startswith("user") and (said := _PREFERS.search(text)):
+                saved = {"text": f"The user prefers {said.group(1)}", "target": "user", "kind": "preference"}
+                calls.append(("add_memory", {**saved, "messages": [line["message"]]}))
+        if not calls:
+            return {"role": "assistant", "content": "Nothing to save."}
+        answer = call_tools(*calls)
+        return {**answer, "tool_calls": [{"id": f"call_{at}", **call} for at, call in enumerate(answer["tool_calls"])]}
+
+
+_ORDER = re.compile(r"call (\w+) (\{[^{}]*\})")
+_PREFERS = re.compile(r"I prefer ([^.!?]+)")
+
+
+def _json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
 def call_tools(*calls: tuple[str, Mapping[str, Any]], text: str | None = None) -> dict[str, Any]:
