@@ -1,4 +1,4 @@
-"""Trains the weights of `afterturn.recall.utterance`, and judges them by leaving out people and languages.
+"""Trains the weights of `afterturn.utterance`, and judges them by leaving out people and languages.
 
     python -m lab.train_utterance LABELS.jsonl            judge: each person and each language left out once
     python -m lab.train_utterance LABELS.jsonl --write    train on everything and write the weights into the package
@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from afterturn.recall import utterance
-from afterturn.recall.utterance import sentence_features
+from afterturn import utterance
+from afterturn.utterance import sentence_features
 
 SENTENCES = Path(__file__).with_name("utterance_sentences.tsv")
 NAMES = ("states", "asks", "orders", "social", "supposes", "changes")

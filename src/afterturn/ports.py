@@ -306,6 +306,11 @@ class Records(Protocol):
         conversation.
         """
 
+    def most_telling(self, scope: Scope, filter: Filter, *, limit: int) -> list[Entry]:
+        """Returns, of each space, the active records that the filter admits with the highest `Admitted.telling`, by id,
+        highest first, where that is equal. Those with 0 are not returned.
+        """
+
     def next_position(self, tenant: str, space: str, conversation: str, *, owner: str | None = None) -> int:
         """Returns the position of the conversation's next record in this space. Without `owner`, the space is the
         owner.

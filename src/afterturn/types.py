@@ -365,7 +365,8 @@ class Draft(EntryFields):
 class Admitted:
     """A draft that passed the guard. Only `guard.gate` makes one, and a store writes nothing else.
 
-    `terms` are the terms of the text for the lexical index, in order, with repeats.
+    `terms` are the terms of the text for the lexical index, in order, with repeats. `telling` is how much a recorded
+    message tells about the user, from 0 to 10; 0 for anything else.
     """
 
     draft: Draft
@@ -377,6 +378,7 @@ class Admitted:
     recorded_at: float
     verdict: Verdict = Verdict.ALLOW
     reason: str = ""
+    telling: int = 0
 
 
 @dataclass(frozen=True, slots=True)

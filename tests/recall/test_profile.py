@@ -9,11 +9,13 @@ import pytest
 import afterturn
 from afterturn import blocking
 from afterturn.recall.broad_questions import read_broad_question
-from afterturn.recall.profile import STATEMENTS_ENOUGH, group_by_subject, profile_hits, tells_about_user
+from afterturn.recall.profile import RECORDS_READ_MAX, STATEMENTS_ENOUGH, group_by_subject, profile_hits
 from afterturn.recall.query import RecallRequest
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.entries import hit
+from afterturn.text import terms
 from afterturn.types import Draft, Hit, Kind, LaneQuery, Origin, Profile, Scope, Target
+from afterturn.utterance import TELLING_MAX, rate_telling, states_about_speaker
 
 ADA = Scope("default", ("user:ada",))
 
@@ -227,13 +229,48 @@ async def test_an_answer_excludes_what_the_model_sees(memory: afterturn.Memory) 
     assert [hit.entry.id for hit in hits] == [cello.id]
 
 
+@pytest.mark.parametrize(
+    "told, remarks",
+    [
+        ("my brother Aldo is allergic to nuts", ("hello again", "thanks!", "haha nice", "good night", "I am bored")),
+        ("meine Schwester Ilse wohnt seit März in Freiburg", ("hallo", "danke dir", "na gut", "gute nacht")),
+        ("ma fille Zoé est allergique aux noix", ("bonjour", "merci beaucoup", "bonne nuit", "ah bon")),
+        ("妹は京都の大学で化学を勉強している", ("こんにちは", "ありがとう", "おやすみ", "なるほど")),
+    ],
+)
+async def test_small_talk_does_not_push_a_fact_out_of_the_profile(
+    memory: afterturn.Memory, told: str, remarks: tuple[str, ...]
+) -> None:
+    """L14: however much of it follows."""
+    await record(memory, told)
+    for part in range(8):
+        await record(memory, *(remarks * 30), conversation=f"small talk {part}")
+    assert told in texts(await memory.space("user:ada").profile(limit=5))
+    assert told in [hit.entry.text for hit in await answer(memory, "What do you know about me?")]
+
+
+async def test_of_many_facts_those_are_read_that_tell_most(memory: afterturn.Memory) -> None:
+    """L14: remarks that state little come after them, even if they are newer."""
+    facts = [f"my cousin number {number} runs a bakery with {number} ovens in Turin" for number in range(3)]
+    await record(memory, *facts)
+    await record(memory, *(f"I am in mood {number}" for number in range(RECORDS_READ_MAX + 100)), conversation="c2")
+    assert set(facts) <= set(texts(await memory.space("user:ada").profile(limit=100)))
+
+
+def test_a_longer_statement_is_rated_as_more_telling() -> None:
+    """L14: from 0 to 10."""
+    long, short = "my sister Ruth moved to Leeds with her two dogs in March", "I am bored"
+    assert 0 < rate_telling(short, terms(short)) < rate_telling(long, terms(long)) <= TELLING_MAX
+    assert rate_telling("where is it?", terms("where is it?")) == 0
+
+
 def test_how_much_a_message_tells_about_its_speaker() -> None:
     """L11: statements about oneself most, questions and orders little."""
-    told = tells_about_user("I'm a nurse and I work at night")
-    assert told > tells_about_user("The museum opens at ten")
-    assert told > tells_about_user("Book a table for two")
-    assert tells_about_user("Where is the museum?") < 0.3
-    assert tells_about_user("I wrote this: " + "long text " * 400) == 0
+    told = states_about_speaker("I'm a nurse and I work at night")
+    assert told > states_about_speaker("The museum opens at ten")
+    assert told > states_about_speaker("Book a table for two")
+    assert states_about_speaker("Where is the museum?") < 0.3
+    assert states_about_speaker("I wrote this: " + "long text " * 400) == 0
 
 
 async def test_only_the_user_is_asked_about_the_user(memory: afterturn.Memory) -> None:

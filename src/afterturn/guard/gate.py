@@ -14,6 +14,7 @@ from afterturn.ports import Clock, Ids
 from afterturn.scanners.secrets import MARGIN_CHARS, Redacted, Scanner, redact, scanner
 from afterturn.text import content_hash, terms
 from afterturn.types import SOURCES_MAX, Admitted, Draft, Kind, Metadata, Origin, Target, Verdict
+from afterturn.utterance import rate_telling
 from afterturn.validation import (
     SECONDS_MAX,
     check_id,
@@ -132,16 +133,19 @@ class Gate:
         draft, trust = clean.draft, min([clean.draft.origin.trust, *lineage])
         why = [*([Redacted("", clean.kinds).reason] if clean.kinds else []), *reasons]
         verdict = Verdict.REDACT if why else Verdict.ALLOW
+        found = terms(clean.text)
+        is_said = draft.kind is Kind.RECORD and draft.origin is Origin.USER
         return Admitted(
             draft=draft,
             id=draft.id or self._ids.new(),
             text=clean.text,
             content_hash=content_hash(clean.text),
-            terms=terms(clean.text),
+            terms=found,
             trust=trust,
             recorded_at=self._clock.now(),
             verdict=Verdict.QUARANTINE if clean.kinds and trust < TRUST_MIN else verdict,
             reason="; ".join(why),
+            telling=rate_telling(clean.text, found) if is_said else 0,
         )
 
 

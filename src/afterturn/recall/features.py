@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from afterturn.guard.output_filter import neutralise
 from afterturn.recall.query import COMMON_TERMS
-from afterturn.recall.utterance import UtteranceChances, read_utterance
 from afterturn.text import STOP_WORDS, estimate_tokens, terms, words
 from afterturn.types import Entry, Kind, Origin
+from afterturn.utterance import UtteranceChances, read_utterance
 
 if TYPE_CHECKING:
     from afterturn.recall.word_table import TextWords, WordTable

@@ -18,7 +18,6 @@ from afterturn.recall.broad_questions import BroadQuestion, family_words, first_
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.features import features_of
 from afterturn.recall.query import COMMON_TERMS, RecallRequest, admits, is_learned_from_seen, lane_of
-from afterturn.recall.utterance import read_utterance
 from afterturn.text import STOP_WORDS, terms, words
 from afterturn.types import (
     Entry,
@@ -26,11 +25,11 @@ from afterturn.types import (
     Kind,
     Lane,
     LaneQuery,
-    Origin,
     Profile,
     ProfileSubject,
     Target,
 )
+from afterturn.utterance import states_about_speaker
 
 STATEMENTS_READ_MAX = 500
 RECORDS_READ_MAX = 500
@@ -39,13 +38,10 @@ STATEMENTS_ENOUGH = 40
 SUBJECTS_MAX = 12
 USER = "user"
 ENVIRONMENT = "environment"
-# A longer message is a document, not a statement; of others, no more is read.
+# Of a longer entry, no more is read.
 _READ_CHARS_MAX = 2_000
-_RECORD_WORTH_MIN = 0.3
 _TOLD_SHARE = 0.5
 _STATED_WORTH, _PINNED_WORTH = 1.2, 1.6
-# A message that does not speak of the speaker counts this much.
-_IMPERSONAL_WORTH = 0.6
 _LENGTH_FREE, _LENGTH_MAX = 6, 40
 _WINDOW_TERMS = 8
 _COMPARED_SHARE = 2
@@ -72,7 +68,7 @@ class _Candidate(NamedTuple):
 
 def find_candidates(unit: Unit, query: LaneQuery) -> list[_Candidate]:
     """The current trusted statements that the query admits, newest first; if they are few, also what the user said."""
-    statements, records = replace(query.filter, kind=Kind.STATEMENT), replace(query.filter, kind=Kind.RECORD)
+    statements = replace(query.filter, kind=Kind.STATEMENT)
     stated = [
         entry
         for entry in unit.memories.page(query.scope, statements, limit=STATEMENTS_READ_MAX)
@@ -88,28 +84,15 @@ def find_candidates(unit: Unit, query: LaneQuery) -> list[_Candidate]:
     for one in found:
         for source in one.entry.sources:
             learned[source] |= one.terms
-    for entry in unit.memories.page(query.scope, records, limit=RECORDS_READ_MAX):
-        if entry.origin is not Origin.USER or admits(query, entry) is False:
+    for entry in unit.records.most_telling(query.scope, query.filter, limit=RECORDS_READ_MAX):
+        if admits(query, entry) is False:
             continue
-        worth, said = tells_about_user(entry.text), features_of(entry).terms
+        worth, said = states_about_speaker(entry.text), features_of(entry).terms
         # A message counts for what no statement that was learned from it says.
         untold = said - learned[entry.id] if entry.id in learned else said
-        if worth >= _RECORD_WORTH_MIN and len(untold) > _TOLD_SHARE * len(said):
+        if len(untold) > _TOLD_SHARE * len(said):
             found.append(_Candidate(entry, untold, worth))
     return found
-
-
-def tells_about_user(text: str) -> float:
-    """From 0 to 1: how much a message of the user states about the user, their people, things and work."""
-    if len(text) > _READ_CHARS_MAX:
-        return 0.0
-    chances = read_utterance(text)
-    states = chances.states * (1 - chances.social)
-    doubts = (1 - chances.asks / 2) * (1 - chances.orders / 4) * (1 - chances.supposes / 2)
-    spoken = words(text)
-    # Languages without spaces often leave the speaker out.
-    is_personal = _UNSPACED.search(text) is not None or not first_person_words().isdisjoint(spoken)
-    return states * doubts * (1.0 if is_personal else _IMPERSONAL_WORTH)
 
 
 def _is_admitted(unit: Unit, query: LaneQuery, entry: Entry) -> bool:

@@ -23,9 +23,9 @@ from afterturn.recall.features import features_of, is_request, words_of
 from afterturn.recall.query import COMMON_TERMS
 from afterturn.recall.scoring import SIMILARITY_ASSUMED
 from afterturn.recall.times import AskedTime, time_asked
-from afterturn.recall.utterance import UtteranceChances, read_utterance, speaks_of_self
 from afterturn.text import terms
 from afterturn.types import Entry, Hit, Kind, Origin
+from afterturn.utterance import UtteranceChances, read_utterance, speaks_of_self
 
 if TYPE_CHECKING:
     from afterturn.recall.word_table import WordMatch, WordTable

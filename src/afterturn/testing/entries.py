@@ -13,7 +13,13 @@ _operations = SequentialIds("o")
 
 
 def admit(
-    text: str, *, at: float = 100.0, id: str | None = None, verdict: Verdict = Verdict.ALLOW, **draft: Any
+    text: str,
+    *,
+    at: float = 100.0,
+    id: str | None = None,
+    verdict: Verdict = Verdict.ALLOW,
+    telling: int = 0,
+    **draft: Any,
 ) -> Admitted:
     """An admitted draft, recorded at `at`, without a guard. Further arguments are fields of the draft."""
     asked = Draft(text, id=id, **draft)
@@ -27,6 +33,7 @@ def admit(
         recorded_at=at,
         verdict=verdict,
         reason="" if verdict is Verdict.ALLOW else "test",
+        telling=telling,
     )
 
 

@@ -43,6 +43,7 @@ SPOKEN = 4
 REVIEWED = 5
 DIGESTED = 7
 UNTAINTED = 8
+UNRATED = 9
 BROKEN = ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
 
 
@@ -121,6 +122,32 @@ def test_whoever_spoke_in_the_fourth_version_can_be_asked_about(tmp_path: Path) 
     assert _version(path) == len(MIGRATIONS) > SPOKEN
     assert "entry_speaker" in plan
     assert "SCAN entry" not in plan
+
+
+def test_what_users_said_in_the_ninth_version_is_rated_for_profiles(tmp_path: Path) -> None:
+    """M4, L14: an older store knows which of its messages tell most."""
+    path = tmp_path / "memory.db"
+    after = {version: fill for version, fill in AFTER.items() if version <= UNRATED}
+    engine = open_place(StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:UNRATED], after))
+    engine.write_now(_insert_messages)
+    engine.close()
+    engine = open_engine(path, Config(), SystemClock())
+    scope = Scope("default", ("user:ada",))
+    told = engine.read_now(lambda unit: unit.records.most_telling(scope, ANYTHING, limit=9))
+    engine.close()
+    assert [entry.text for entry in told] == ["my sister keeps bees on the roof of her house in Turin"]
+
+
+def _insert_messages(unit: object) -> None:
+    _insert_entry(unit, 0, kind="record", text="my sister keeps bees on the roof of her house in Turin")
+    session = unit._entries.session  # type: ignore[attr-defined]
+    for id, text, origin in (("0002", "thanks a lot!", "user"), ("0003", "my own roof is flat and green", "agent")):
+        session.run(
+            "INSERT INTO entry SELECT NULL, ?, version, space_key, kind, status, ?, target, ?, trust, content_hash, "
+            "agent, project, conversation, owner, turn, position, speaker, occurred_at, recorded_at, valid_from, "
+            "valid_to, expires_at, pinned, metadata, reason, has_sources, base, spent FROM entry WHERE id = '0001'",
+            (id, text, origin),
+        )
 
 
 def test_proposals_of_the_fifth_version_wait_on_and_conversations_start_to_be_counted(tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ class Entries:
         """None if a constraint forbids it; then nothing has changed."""
         status = _first_status(admitted)
         entry = new_entry(admitted, entry_id, version=version, space=operation.space, status=status)
-        key = self._put(operation, entry)
+        key = self._put(operation, entry, admitted.telling)
         if key is None:
             return None
         if status is Status.ACTIVE:
@@ -270,8 +270,9 @@ class Entries:
         self.journal.flush()
         self.stats.flush()
 
-    def _put(self, operation: Operation, entry: Entry) -> int | None:
-        key = self.session.insert(_INSERT, values_of(entry, self.spaces.key(operation.tenant, operation.space)))
+    def _put(self, operation: Operation, entry: Entry, telling: int = 0) -> int | None:
+        space_key = self.spaces.key(operation.tenant, operation.space)
+        key = self.session.insert(_INSERT, values_of(entry, space_key, telling))
         if key is None:
             return None
         if entry.sources:
@@ -324,8 +325,8 @@ INDEXED_COLUMNS = "e.key, e.space_key, e.kind, e.origin, e.speaker, e.conversati
 FROM_ENTRY = "entry AS e JOIN space AS s ON s.key = e.space_key"
 
 _INSERT = (
-    f"INSERT INTO entry (space_key, has_sources, {', '.join(_COLUMNS)}) "
-    f"VALUES ({', '.join('?' * (len(_COLUMNS) + 2))}) ON CONFLICT DO NOTHING"
+    f"INSERT INTO entry (space_key, has_sources, telling, {', '.join(_COLUMNS)}) "
+    f"VALUES ({', '.join('?' * (len(_COLUMNS) + 3))}) ON CONFLICT DO NOTHING"
 )
 """Inserts nothing if a constraint forbids it: one active version, no duplicate, one row for each version."""
 
@@ -368,11 +369,12 @@ def new_entry(admitted: Admitted, entry_id: str, *, version: int, space: str, st
     )
 
 
-def values_of(entry: Entry, space_key: int) -> tuple[Value, ...]:
+def values_of(entry: Entry, space_key: int, telling: int) -> tuple[Value, ...]:
     """The values for `_INSERT`."""
     return (
         space_key,
         int(bool(entry.sources)),
+        telling,
         entry.id,
         entry.version,
         entry.kind.value,
@@ -513,7 +515,10 @@ class Conditions:
 
     def filter(self, wanted: Filter) -> None:
         """Adds everything except the statuses, which each query interprets in its own way."""
-        for column in ("kind", "target", "agent", "conversation"):
+        if wanted.kind is not None:
+            # Not a bound value: the query planner must see it to choose a partial index.
+            self.add(f"e.kind = '{Kind(wanted.kind).value}'")
+        for column in ("target", "agent", "conversation"):
             value = getattr(wanted, column)
             if value is not None:
                 self.add(f"e.{column} = ?", str(value))

@@ -369,8 +369,10 @@ class SqlMemories:
     def _listed(self, scope: Scope, filter: Filter) -> Conditions:
         where = Conditions(self._session, scope)
         where.filter(filter)
-        where.among("e.status", filter.statuses)
-        if filter.statuses != (Status.ACTIVE,):
+        if filter.statuses == (Status.ACTIVE,):
+            where.add("e.status = 'active'")
+        else:
+            where.among("e.status", filter.statuses)
             condition, value = self._session.among("n.status", filter.statuses)
             where.add(_BETTER.format(condition=condition), value)
         return where

@@ -1,10 +1,11 @@
 """Recorded messages: written together, read by conversation, erased when their retention ends."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from afterturn.errors import Conflict
 from afterturn.stores.sql.entries import ENTRY_COLUMNS, FROM_ENTRY, OWNED, Conditions, Entries, read_entries
-from afterturn.types import Admitted, Entry, Operation, Scope
+from afterturn.types import Admitted, Entry, Filter, Operation, Scope
 
 
 class SqlRecords:
@@ -28,6 +29,18 @@ class SqlRecords:
             where.add(OWNED, owner)
         sql = f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE {where.sql} ORDER BY e.position DESC, e.key DESC LIMIT ?"
         return read_entries(self._session, self._session.rows(sql, [*where.values, limit])[::-1])
+
+    def most_telling(self, scope: Scope, filter: Filter, *, limit: int) -> list[Entry]:
+        found: list[Entry] = []
+        for space in scope.spaces:
+            # One space at a time, so that the index has the order, and no more than `limit` rows are read.
+            where = Conditions(self._session, replace(scope, spaces=(space,)))
+            where.filter(filter)
+            where.add("e.kind = 'record' AND e.status = 'active' AND e.telling > 0")
+            tail = "ORDER BY e.telling DESC, e.id DESC LIMIT ?"
+            sql = f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE {where.sql} {tail}"
+            found += read_entries(self._session, self._session.rows(sql, [*where.values, limit]))
+        return found
 
     def next_position(self, tenant: str, space: str, conversation: str, *, owner: str | None = None) -> int:
         row = self._session.row(

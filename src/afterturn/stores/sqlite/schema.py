@@ -13,6 +13,7 @@ from afterturn.stores.sqlite.connection import APPLICATION_ID, StoreLocation, id
 from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.session import ApswSession, FtsText
 from afterturn.text import terms
+from afterturn.utterance import rate_telling
 
 _MIGRATION_WAIT = 30.0
 
@@ -443,6 +444,14 @@ _TAINT = (
             AND review.id = json_extract(entry.metadata, '$.review'))""",
 )
 
+_PROFILES = (
+    # How much a recorded message tells about the user, for profiles: 0 for any other entry.
+    "ALTER TABLE entry ADD COLUMN telling INTEGER NOT NULL DEFAULT 0",
+    "CREATE INDEX entry_telling ON entry (space_key, telling, id) WHERE status = 'active' AND telling > 0",
+    # A space has far more records than statements.
+    "CREATE INDEX entry_statement ON entry (space_key, id) WHERE kind = 'statement' AND status = 'active'",
+)
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _ENTRIES,
     _CONVERSATIONS,
@@ -453,6 +462,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _DIGESTS,
     _NO_DIGESTS,
     _TAINT,
+    _PROFILES,
 )
 
 _BATCH = 1000
@@ -474,5 +484,18 @@ def index_entries(session: Session) -> None:
         last = found[-1][0]
 
 
-AFTER: dict[int, Callable[[Session], None]] = {3: index_entries}
+def rate_messages(session: Session) -> None:
+    """Rates the messages that users said before the tenth version."""
+    last = 0
+    while found := session.rows(
+        "SELECT key, text FROM entry WHERE key > ? AND kind = 'record' AND origin = 'user' ORDER BY key LIMIT ?",
+        (last, _BATCH),
+    ):
+        for key, content in found:
+            if telling := rate_telling(content, terms(content)):
+                session.run("UPDATE entry SET telling = ? WHERE key = ?", (telling, key))
+        last = found[-1][0]
+
+
+AFTER: dict[int, Callable[[Session], None]] = {3: index_entries, 10: rate_messages}
 """Functions that run after a version's statements, in the same transaction."""

@@ -24,6 +24,7 @@ from afterturn.testing.conformance.actions import (
 )
 from afterturn.testing.entries import admit, operation
 from afterturn.types import (
+    ANYTHING,
     SOURCES_MAX,
     Entry,
     Filter,
@@ -397,12 +398,30 @@ class TestRecords:
         named = await store.read(lambda unit: unit.records.older_than(TENANT, 30.0, limit=10))
         assert named == [(SPACE, older.id), (SPACE, newer.id)]
 
+    async def test_the_most_telling_records_are_read_first(self, store: Store) -> None:
+        """L14: newest first where they tell as much; what tells nothing, or was deleted, is not read."""
+        told = {"bees": 3, "goats": 7, "hello": 0, "geese": 7, "ducks": 9}
+        entries = {text: await record(store, text, telling=telling) for text, telling in told.items()}
+        await add(store, "Ada keeps hens")
+        await delete(store, entries["ducks"].id)
+        assert await self._telling(store, limit=10) == ["geese", "goats", "bees"]
+        assert await self._telling(store, limit=2) == ["geese", "goats"]
+
+    async def test_the_most_telling_records_respect_the_filter(self, store: Store) -> None:
+        await record(store, "bees", telling=9, project="api")
+        await record(store, "goats", telling=2)
+        assert await self._telling(store, limit=1, filter=Filter(project=(None,))) == ["goats"]
+
     async def test_records_of_one_turn_share_an_operation(self, store: Store) -> None:
         chosen = operation(Verb.RECORD)
         admitted = [admit(text, kind=Kind.RECORD, conversation="talk") for text in ("question", "answer")]
         await store.write(lambda unit: unit.records.add(unit.operations.start(chosen), admitted))
         steps = await store.read(lambda unit: unit.operations.steps(ADA, operation_id=chosen.id))
         assert [step.entry_id for step in steps] == [item.id for item in admitted]
+
+    async def _telling(self, store: Store, *, limit: int, filter: Filter = ANYTHING) -> list[str]:
+        found = await store.read(lambda unit: unit.records.most_telling(ADA, filter, limit=limit))
+        return [entry.text for entry in found]
 
     async def _conversation(self, store: Store, *, limit: int) -> list[Entry]:
         return await store.read(lambda unit: unit.records.of_conversation(ADA, "talk", limit=limit))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -67,7 +67,10 @@ _NOTHING = UtteranceChances(0.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
 def read_utterance(text: str) -> UtteranceChances:
     """Reads every script, with or without punctuation and capitals. A text without words is social."""
-    sentences = _sentence_bits(text)
+    return _read(_sentence_bits(text))
+
+
+def _read(sentences: list[int]) -> UtteranceChances:
     if not sentences:
         return _NOTHING
     weights = _weights()
@@ -82,7 +85,43 @@ def read_utterance(text: str) -> UtteranceChances:
 
 def speaks_of_self(text: str) -> bool:
     """Whether it has a word of the first person, such as "my" and "we"."""
-    return any(bits & _BITS["me"] for bits in _sentence_bits(text))
+    return _has_first_person(_sentence_bits(text))
+
+
+def _has_first_person(sentences: list[int]) -> bool:
+    return any(bits & _BITS["me"] for bits in sentences)
+
+
+# A longer message is a document, not a statement.
+_STATED_CHARS_MAX = 2_000
+_STATES_MIN = 0.3
+# A message that does not speak of the speaker counts this much.
+_IMPERSONAL = 0.6
+# "I feel tired" has fewer terms, and tells little.
+_TERMS_FEW = 4
+TELLING_MAX = 10
+
+
+def states_about_speaker(text: str) -> float:
+    """From 0 to 1: how much a message states about the speaker, their people, things and work."""
+    if len(text) > _STATED_CHARS_MAX:
+        return 0.0
+    sentences = _sentence_bits(text)
+    chances = _read(sentences)
+    states = chances.states * (1 - chances.social)
+    doubts = (1 - chances.asks / 2) * (1 - chances.orders / 4) * (1 - chances.supposes / 2)
+    is_personal = _LEAVES_OUT_SPEAKER.search(text) is not None or _has_first_person(sentences)
+    return states * doubts * (1.0 if is_personal else _IMPERSONAL)
+
+
+def rate_telling(text: str, terms: Collection[str]) -> int:
+    """From 0 to 10: how much a message with these terms tells about the speaker, for a profile. 0: it is left out."""
+    states = states_about_speaker(text)
+    if states < _STATES_MIN:
+        return 0
+    # The terms of scripts without spaces are pairs of characters that overlap.
+    count = sum(0.5 if _UNSPACED.match(term) else 1.0 for term in frozenset(terms))
+    return round(TELLING_MAX * states * count / (count + _TERMS_FEW))
 
 
 def sentence_features(text: str) -> list[list[str]]:
@@ -163,6 +202,8 @@ _OPENING_CHARS = 40
 _CLAUSE_END = re.compile(r"[,;:()–—،、]| - ")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _KANA = re.compile(r"[\u3040-\u30ff]")
+# Thai, Japanese, Chinese and Korean.
+_LEAVES_OUT_SPEAKER = re.compile(r"[\u0e01-\u0e4e\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _HANGUL = re.compile(r"[\uac00-\ud7af\u3131-\u318e]")
 _DIGIT = re.compile(r"\d")
 _SYMBOL = re.compile(r"[\u2600-\u27bf\U0001f300-\U0001faff]")

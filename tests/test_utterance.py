@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.recall.utterance import END_CHARS, FEATURES, START_CHARS, WEIGHTS_PATH, UtteranceKind, read_utterance
+from afterturn.utterance import END_CHARS, FEATURES, START_CHARS, WEIGHTS_PATH, UtteranceKind, read_utterance
 
 KINDS = {
     UtteranceKind.STATEMENT: [
