@@ -418,10 +418,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class LoggedOperation(Operation):
-    """An operation with one entry that it changed: the last one, with its text afterwards.
-
-    `entries` is how many entries it changed.
-    """
+    """An operation with the last entry that it changed and the text of that. `entries` is how many it changed."""
 
     entry_id: str | None = None
     text: str = ""
@@ -441,10 +438,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """What to forget. Exactly one field is set; `everything` is the whole space.
-
-    `memories` are several at once, which is faster than one after another.
-    """
+    """What to forget. Exactly one field is set: `everything` is the whole space, `memories` are several at once."""
 
     memory: str | None = None
     conversation: str | None = None
