@@ -10,6 +10,7 @@ from afterturn.recall.relevance import (
     is_familiar,
     judge,
     lines_of,
+    may_replace,
     put_newer_first,
     with_partners,
     worth_showing,
@@ -134,3 +135,17 @@ def test_a_time_in_a_question_weighs_and_does_not_filter():
     anytime, then = judged("Where did we have dinner?"), judged("Where did we have dinner six weeks ago?")
     assert then["far"] > anytime["far"]
     assert then["far"] > then["near"] > 0
+
+
+def test_an_answer_that_is_always_the_same_does_not_make_a_remark_newer():
+    """L12: an agent often says the same, which tells nothing about what holds now."""
+    told = [
+        said("Aldo keeps bees", "r001", turn="t1", occurred_at=NOW - 9 * DAY),
+        said("Filed under household.", "r002", turn="t1", origin=Origin.AGENT, occurred_at=NOW - 9 * DAY),
+        said("What a day", "r003", turn="t2", occurred_at=NOW - DAY),
+        said("Filed under household.", "r004", turn="t2", origin=Origin.AGENT, occurred_at=NOW - DAY),
+    ]
+    older, newer = group_exchanges(with_partners(told))
+    assert not older.content.isdisjoint(newer.content)
+    assert not may_replace(older, newer)
+    assert may_replace(older, replace(newer, said=told[0].entry))

@@ -438,8 +438,11 @@ def put_newer_first(
 
 
 def may_replace(older: RecalledExchange, newer: RecalledExchange) -> bool:
-    """Whether the second was said later and shares a word with the first."""
-    return newer.occurred_at > older.occurred_at + _MOMENT and not older.content.isdisjoint(newer.content)
+    """Whether the second was said later, and shares a word with the first that is not in both answers only: an agent
+    often says the same."""
+    if newer.occurred_at <= older.occurred_at + _MOMENT:
+        return False
+    return not (_content(older.said).isdisjoint(newer.content) and _content(newer.said).isdisjoint(older.content))
 
 
 def pair_features(
