@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 
 from afterturn.errors import AfterturnError
@@ -23,7 +24,9 @@ from lab.isolation.surfaces import PROBES, UNEXPECTED, Probe, Surfaces, observe,
 from lab.isolation.world import CANARY, Party, World, make_world
 from lab.slices import Lab, Outcome, Row, StoreTarget
 
-_TRIES = 5
+_TRIES = 4
+_SILENCE = 1.0
+_SILENCES_MAX = 20
 # The polling of the job queue, in transactions of its own.
 _BACKGROUND = re.compile(r"BEGIN|COMMIT|ROLLBACK|SELECT .* FROM job |UPDATE job SET state = 'leased'")
 _BURST = 40
@@ -79,8 +82,7 @@ async def _act(world: World, surfaces: Surfaces, random: Random, operations: int
 
 async def _probe(world: World, surfaces: Surfaces, random: Random, statements: list[str], result: Outcome) -> None:
     """Every verb that takes an id, with an id of the same tenant, of another tenant, and of nobody."""
-    # Lets events be stored, so that their statements are not counted here.
-    await asyncio.sleep(0.5)
+    await _silence(statements)
     for name, (kind, probe) in PROBES.items():
         for same_tenant in (True, False):
             party = random.choice(world.quiet)
@@ -98,15 +100,17 @@ async def _probe(world: World, surfaces: Surfaces, random: Random, statements: l
 
 
 async def _compare(party: Party, probe: Probe, foreign: str, missing: str, statements: list[str]) -> str:
-    """Tries again, because a statement of the background may come between."""
+    """Tries again in silence, because statements of the background may come between."""
     trouble = ""
-    for _ in range(_TRIES):
+    for attempt in range(_TRIES):
         seen = []
         for id in (missing, foreign, missing):
+            if attempt:
+                await _silence(statements)
             del statements[:]
             said = (await outcome(probe(party, id))).replace(id, "ID")
             await asyncio.sleep(0)
-            seen.append((said, sorted(sql for sql in map(_plain, statements) if not _BACKGROUND.match(sql))))
+            seen.append((said, _of_a_call(statements)))
         first, other, again = seen
         if first == other or other == again:
             return ""
@@ -115,12 +119,21 @@ async def _compare(party: Party, probe: Probe, foreign: str, missing: str, state
         else:
             more, fewer = Counter(other[1]) - Counter(first[1]), Counter(first[1]) - Counter(other[1])
             trouble = f"runs {sorted(more)!r} and not {sorted(fewer)!r}"
-        await asyncio.sleep(0.3)
     return trouble
 
 
-def _plain(sql: str) -> str:
-    return " ".join(sql.split())
+async def _silence(statements: list[str]) -> None:
+    """Returns when events are stored and jobs are done, which begin within a second after a call."""
+    for _ in range(_SILENCES_MAX):
+        del statements[:]
+        await asyncio.sleep(_SILENCE)
+        if not _of_a_call(statements):
+            return
+
+
+def _of_a_call(statements: Sequence[str]) -> list[str]:
+    plain = [" ".join(sql.split()) for sql in list(statements)]
+    return sorted(sql for sql in plain if not _BACKGROUND.match(sql))
 
 
 def _check_prompts(world: World, result: Outcome) -> None:

@@ -6,6 +6,7 @@ A seed runs these parts (`--parts`):
 - migration: the same for the migration of an older store;
 - kill: real processes are killed with SIGKILL, at random or at a chosen call of SQLite;
 - errors: the disk is full or fails for a while, and the work goes on afterwards;
+- leases: a job is taken over while its process is still at work, and jobs are in the store several times;
 - processes: several processes chat, review, edit, undo and forget at once, and one of them is killed.
 """
 
@@ -37,6 +38,7 @@ from afterturn.stores.sqlite.engine import open_engine
 from afterturn.stores.sqlite.schema import MIGRATIONS
 from lab import slices
 from lab.loss.judge import check_learned, compare, look_at
+from lab.loss.leases import duplicate, take_over
 from lab.loss.old import ROWS, write_old_store
 from lab.loss.plan import LEARNER, State, Step, step_from_json
 from lab.loss.recording_vfs import Call, Files, RecordingVfs, after_kill, after_power_cut, write_files
@@ -44,7 +46,7 @@ from lab.loss.workload import SETTINGS, components, work
 from lab.slices import Lab, Outcome, Row, StoreTarget, without_log
 from lab.stress.__main__ import run_stress
 
-PARTS = ("replay", "migration", "kill", "errors", "processes")
+PARTS = ("replay", "migration", "kill", "errors", "leases", "processes")
 _CHILD_SECONDS_MAX = 60.0
 _CALLS_MAX = 1_500
 _STEPS, _LEARNED = 12, 9
@@ -61,6 +63,7 @@ class Size:
     migrations: int = 40
     processes: int = 4
     errors: int = 4
+    leases: int = 2
     synchronous: str = "full"
 
 
@@ -318,6 +321,18 @@ async def _work_on_bad_disk(store: Path, seed: str, run: Run, vfs: RecordingVfs,
         vfs.mend()
 
 
+# Jobs that run twice
+
+
+def _leases(store: Path, random: Random, size: Size, outcome: Outcome) -> None:
+    for number in range(size.leases):
+        case, label = (take_over, duplicate)[number % 2], f"j{outcome.seed}r{number}x"
+        with without_log():
+            steps = asyncio.run(case(store, label))
+        outcome.counts["jobs that ran twice"] += len(steps)
+        _judge(store, {}, steps, {}, case.__name__, outcome, drains=True)
+
+
 # Several processes
 
 
@@ -333,6 +348,7 @@ _PARTS: dict[str, Callable[[Path, Random, Size, Outcome], None]] = {
     "migration": _migration,
     "kill": _kill,
     "errors": _errors,
+    "leases": _leases,
     "processes": _processes,
 }
 
@@ -359,6 +375,7 @@ LAB = Lab(
         Row("power cuts that drop unsynced writes", "power cuts", full=2_000),
         Row("runs on a full disk", "disk full"),
         Row("runs with I/O errors", "I/O errors"),
+        Row("jobs whose lease ended too early, or that were there twice", "jobs that ran twice"),
         Row("stores whose jobs were run two leases later", "stores whose jobs were run"),
         Row("acknowledged operations", "acknowledged"),
         Row("unacknowledged operations found complete", "unacknowledged kept"),

@@ -39,6 +39,13 @@ def test_nothing_acknowledged_is_lost_when_processes_are_killed_or_the_disk_fail
     assert outcome.counts["acknowledged"] > 50
 
 
+def test_a_job_that_runs_twice_has_its_effect_once() -> None:
+    """C8, V4: its lease ended while its process was at work, or it is in the store several times."""
+    outcome = run_seed(7, SqliteTarget(), Size(leases=2), ("leases",))
+    assert outcome.broken == []
+    assert outcome.counts["jobs that ran twice"] == 4
+
+
 def test_a_power_cut_would_be_noticed_without_full_synchronisation() -> None:
     """C2: the lab really drops writes. With `synchronous=normal`, the last commits may be lost."""
     outcome = run_seed(7, SqliteTarget(), Size(kills=0, cuts=60, synchronous="normal"), ("replay",))
