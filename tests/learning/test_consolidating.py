@@ -102,6 +102,26 @@ async def test_a_users_own_word_is_not_dropped_without_asking(tmp_path: Path) ->
     assert (review.row.written, review.row.proposed) == (0, 1)
 
 
+async def test_what_a_newer_statement_seems_to_replace_waits_for_a_person(tmp_path: Path) -> None:
+    """V10, L12: by the judgement of recall, in whatever words; a rejected proposal is not made again."""
+    async with open_memory(tmp_path) as memory:
+        space = memory.space("user:ada")
+        old = (await space.add("The Oslo trip is in June", occurred_at=100.0)).entry
+        await space.add("Wir nutzen npm", occurred_at=100.0)
+        await space.add("The Oslo trip is off", occurred_at=100_000.0)
+        await space.add("The Oslo office has a sauna", occurred_at=200_000.0)
+        review = await space.consolidate()
+        waiting = [proposal.id for proposal in await space.proposals()]
+        await space.reject(old.id)
+        again = await space.consolidate()
+        left = await texts(space)
+
+    assert waiting == [old.id]
+    assert (review.row.written, review.row.proposed) == (0, 1)
+    assert (again.row.proposed, again.row.refusals) == (0, ())
+    assert "The Oslo trip is in June" in left
+
+
 async def test_what_was_learned_and_never_used_fades(tmp_path: Path) -> None:
     """V10: with `fade_days`; not what somebody wrote, what is pinned, or what was shown meanwhile."""
     clock = ManualClock()

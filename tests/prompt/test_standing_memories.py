@@ -10,6 +10,7 @@ import pytest
 from afterturn.config import Config
 from afterturn.ports import Unit
 from afterturn.prompt import standing_memories
+from afterturn.prompt.standing_block import StandingBudget, StandingContent, render_standing
 from afterturn.prompt.standing_memories import (
     StandingMemories,
     StandingReader,
@@ -232,3 +233,35 @@ def test_what_an_agent_should_know_of_its_own_work(engine: Engine, add: Add):
 def test_an_empty_store_has_nothing_lasting(engine: Engine):
     """S1: absent when empty."""
     assert engine.read_now(lambda unit: find_standing_memories(unit, READER)) == StandingMemories()
+
+
+@pytest.mark.parametrize(
+    "older, newer",
+    [
+        ("We use npm in the web folder", "We switched from npm to pnpm in the web folder"),
+        ("Deploy on Fridays", "No deploys on Fridays any more"),
+        ("Commit messages start with the ticket", "Commit messages no longer need the ticket"),
+        ("Wir nutzen npm", "Wir nutzen jetzt pnpm statt npm"),
+        ("réponds-moi en anglais", "désormais réponds-moi en français"),
+    ],
+)
+def test_a_memory_that_a_newer_one_replaces_is_marked(engine: Engine, add: Add, older: str, newer: str):
+    """L12, S1: as in the block of a turn, with its date."""
+    old = add(older, **CONVENTION, occurred_at=86_400.0 * 40)
+    add(newer, **CONVENTION, occurred_at=86_400.0 * 50)
+    reader = replace(READER, now=86_400.0 * 60)
+    memories = engine.read_now(lambda unit: find_standing_memories(unit, reader))
+    block = render_standing(StandingContent(memories=memories), StandingBudget(4_000, 1_000)).text
+    assert memories.earlier == {old.ref}
+    assert f"- [{old.ref}] (earlier, 1970-02-10) {older}" in block
+    assert f"] {newer}" in block
+
+
+def test_memories_about_different_things_are_not_marked(engine: Engine, add: Add):
+    """L12: two conventions with a word in common both hold, and so do those of two projects."""
+    add("Tests run with pytest", **CONVENTION, occurred_at=86_400.0)
+    add("Tests must not sleep", **CONVENTION, occurred_at=86_400.0 * 9)
+    add("We use npm", **CONVENTION, occurred_at=86_400.0)
+    add("We switched from npm to pnpm", **CONVENTION, project="api", occurred_at=86_400.0 * 9)
+    reader = replace(READER, now=86_400.0 * 60, project="api")
+    assert engine.read_now(lambda unit: find_standing_memories(unit, reader)).earlier == frozenset()

@@ -17,6 +17,7 @@ from afterturn.guard.output_filter import (
 )
 from afterturn.prompt.context_files import ContextFile
 from afterturn.prompt.standing_memories import NO_STANDING_MEMORIES, StandingMemories
+from afterturn.recall.block import describe_day
 from afterturn.scanners.secrets import Scanner, redact, redact_within, scanner
 from afterturn.text import LINES_CUT, WORDS_CUT, cut, shares, size
 from afterturn.types import Entry
@@ -148,10 +149,10 @@ def _parts(content: StandingContent, room: StandingBudget) -> list[_StandingPart
     return [
         _files(_FILES, content.files, scan),
         _StandingPart(_INSTRUCTIONS, texts, _fit_texts),
-        _memories(_CONVENTIONS, memories.conventions, room),
-        _memories(_PINNED, memories.pinned, room),
-        _memories(_PREFERENCES, memories.preferences, room),
-        _memories(_AGENT, content.agent_memories, room),
+        _memories(_CONVENTIONS, memories.conventions, room, memories.earlier),
+        _memories(_PINNED, memories.pinned, room, memories.earlier),
+        _memories(_PREFERENCES, memories.preferences, room, memories.earlier),
+        _memories(_AGENT, content.agent_memories, room, memories.earlier),
     ]
 
 
@@ -159,13 +160,12 @@ def _files(heading: str, files: Sequence[ContextFile], scan: Scanner) -> _Standi
     return _StandingPart(heading, [item for file in files if (item := _file_item(file, scan)).body.strip()], _fit_texts)
 
 
-def _memories(heading: str, entries: Sequence[Entry], room: StandingBudget) -> _StandingPart:
+def _memories(heading: str, entries: Sequence[Entry], room: StandingBudget, earlier: frozenset[str]) -> _StandingPart:
     """Memories are scanned for secrets again: the patterns may have improved since they were written."""
     screen = OutputFilter(scanning=room.scanning)
     shown = [(entry, text) for entry in entries if (text := screen.shown(entry)) is not None]
-    return _StandingPart(
-        heading, [_memory_item(entry, text, room.entry_bytes_max) for entry, text in shown], _fit_memories
-    )
+    items = [_memory_item(entry, text, room.entry_bytes_max, is_earlier=entry.ref in earlier) for entry, text in shown]
+    return _StandingPart(heading, items, _fit_memories)
 
 
 def _file_item(file: ContextFile, scan: Scanner) -> _StandingItem:
@@ -180,9 +180,11 @@ def _instruction_item(text: str, scan: Scanner) -> _StandingItem:
     return _StandingItem("", neutralise_lines(beginning).strip(), goes_on=len(text) > _INSTRUCTION_CHARS_MAX)
 
 
-def _memory_item(entry: Entry, text: str, bytes_max: int) -> _StandingItem:
+def _memory_item(entry: Entry, text: str, bytes_max: int, *, is_earlier: bool) -> _StandingItem:
+    """One that was replaced says so, with its day: a model must not follow it, but may be asked about it."""
     shown = cut(neutralise(text), bytes_max, WORDS_CUT)
-    return _StandingItem(f"- [{entry.ref}] ", shown or WORDS_CUT, ref=entry.ref)
+    mark = f"(earlier, {describe_day(entry.occurred_at)}) " if is_earlier else ""
+    return _StandingItem(f"- [{entry.ref}] {mark}", shown or WORDS_CUT, ref=entry.ref)
 
 
 def _render(parts: Sequence[_StandingPart], frame: tuple[str, str], bytes_max: int) -> StandingBlock:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from afterturn.errors import NotFound
 from afterturn.guard.trust import TRUST_MIN
 from afterturn.ports import Unit
+from afterturn.recall.relevance import find_replaced
 from afterturn.types import Entry, Filter, Kind, Origin, Scope, Status, Target, Verb
 
 ENTRIES_MAX = 200
@@ -40,11 +41,15 @@ class StandingReader:
 
 @dataclass(frozen=True, slots=True)
 class StandingMemories:
-    """Each entry once, the most important first: pinned, then more trusted, then newer ones."""
+    """Each entry once, the most important first: pinned, then more trusted, then newer ones.
+
+    `earlier` are the references of those that a newer one replaces.
+    """
 
     conventions: tuple[Entry, ...] = ()
     pinned: tuple[Entry, ...] = ()
     preferences: tuple[Entry, ...] = ()
+    earlier: frozenset[str] = frozenset()
 
 
 NO_STANDING_MEMORIES = StandingMemories()
@@ -60,7 +65,7 @@ def find_standing_memories(unit: Unit, reader: StandingReader) -> StandingMemori
     conventions = tuple(entry for entry in entries if entry.target is Target.ENVIRONMENT)
     preferences = tuple(entry for entry in entries if _is_preference(entry))
     others = tuple(entry for entry in entries if entry.target is Target.USER and not _is_preference(entry))
-    return StandingMemories(conventions, others, preferences)
+    return StandingMemories(conventions, others, preferences, frozenset(find_replaced(entries)))
 
 
 def find_agent_memories(unit: Unit, reader: StandingReader, agent: str) -> tuple[Entry, ...]:

@@ -24,7 +24,7 @@ from afterturn.recall.query import COMMON_TERMS
 from afterturn.recall.scoring import SIMILARITY_ASSUMED
 from afterturn.recall.times import AskedTime, time_asked
 from afterturn.text import terms
-from afterturn.types import Entry, Hit, Kind, Origin
+from afterturn.types import Entry, Hit, Kind, Lane, Origin
 from afterturn.utterance import UtteranceChances, read_utterance, speaks_of_self
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ _HOLDS_NOW = -2.0
 _HOLDS_NOW_UNSEEN = -1.0
 # The log odds above which the older one is also marked as earlier: an order may be wrong, a mark should not.
 _REPLACED = 0.5
+# The same for two statements without a question, which would show whether they are about the same thing.
+_REPLACED_ALWAYS = 2.5
+# Two such statements also share this part of the words of the shorter one.
+_SHARED_ALWAYS = 0.4
 _DAY = 86400.0
 FLOOR_SHARE = 0.5
 """Lines after the best may have this share of the floor."""
@@ -304,6 +308,7 @@ def replaced_by_lines(lines: Iterable[Hit], hits: Iterable[Hit]) -> dict[str, st
 
 
 _NOTHING = UtteranceChances(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+_NO_QUESTION = JudgedQuestion({}, _NOTHING, is_personal=False, has_digit=False, unseen=0.0, time=None)
 
 
 def match_words(text: str, exchanges: Sequence[RecalledExchange], table: WordTable) -> list[WordMatch]:
@@ -435,6 +440,32 @@ def put_newer_first(
     for at in order:
         place_after_newer(at)
     return list(placed), frozenset(replaced)
+
+
+def find_replaced(entries: Sequence[Entry]) -> dict[str, Entry]:
+    """The statements that a newer one replaces whatever is asked, by reference, each with the newest that does.
+
+    Only statements with the same target, agent and project are compared.
+    """
+    ordered = sorted(entries, key=lambda entry: (entry.occurred_at, entry.id))
+    exchanges = [RecalledExchange((_unscored(one),), one, None, _content(one)) for one in ordered]
+    subjects = [(one.target, one.agent, one.project) for one in ordered]
+    weights, found = _weights()["pair"], {}
+    for at, older in enumerate(exchanges):
+        for later in range(len(exchanges) - 1, at, -1):
+            newer = exchanges[later]
+            least = _SHARED_ALWAYS * min(len(older.content), len(newer.content))
+            if subjects[at] != subjects[later] or not 0 < least <= len(older.content & newer.content):
+                continue
+            features = pair_features(_NO_QUESTION, older, newer, 0.5, 0.5)
+            if may_replace(older, newer) and _weigh(features, weights) > _REPLACED_ALWAYS:
+                found[ordered[at].ref] = ordered[later]
+                break
+    return found
+
+
+def _unscored(entry: Entry) -> Hit:
+    return Hit(entry, Lane.LONG_TERM, 1.0, 0.0, None, ())
 
 
 def may_replace(older: RecalledExchange, newer: RecalledExchange) -> bool:

@@ -18,6 +18,7 @@ from afterturn.learning.review_jobs import report_review_ended, steps_of_review
 from afterturn.learning.single_value import contradict, single_value
 from afterturn.ports import Unit
 from afterturn.recall.duplicates import collapse
+from afterturn.recall.relevance import find_replaced
 from afterturn.runtime.jobs import Commit
 from afterturn.space.reviews import get_review
 from afterturn.types import (
@@ -37,6 +38,7 @@ from afterturn.types import (
     ReviewRow,
     ReviewState,
     Scope,
+    Status,
     Step,
     Verb,
     Verdict,
@@ -131,7 +133,7 @@ def _restatement(again: Entry, says: Entry) -> ConsolidationStep:
 
 
 def _find_outdated(entries: Sequence[Entry]) -> Iterator[ConsolidationStep]:
-    """Older values of things that have only one value."""
+    """Older values of things that have only one value, and statements that a newer one seems to replace."""
     values_by_thing: dict[tuple[object, ...], list[tuple[Entry, str]]] = {}
     for entry in entries:
         if (found := single_value(entry.text)) is not None and entry.trust >= TRUST_MIN:
@@ -145,6 +147,12 @@ def _find_outdated(entries: Sequence[Entry]) -> Iterator[ConsolidationStep]:
                 yield ConsolidationStep(
                     ConsolidationReason.OUTDATED, entry, newest, needs_approval=entry.trust > newest.trust
                 )
+    # Recall's judgement is less certain than the form of a statement, so a person decides.
+    trusted = [entry for entry in entries if entry.trust >= TRUST_MIN]
+    replaced = find_replaced(trusted)
+    for entry in trusted:
+        if entry.ref in replaced:
+            yield ConsolidationStep(ConsolidationReason.OUTDATED, entry, replaced[entry.ref], needs_approval=True)
 
 
 def _is_unused(entry: Entry, usage: RecallUsage) -> bool:
@@ -200,10 +208,12 @@ class Consolidation:
             created_at=now,
             forgets=unit.conversations.forgets(tenant, space),
         )
-        entries = list(_entries(unit, Scope(tenant, (space,)), now))
+        scope = Scope(tenant, (space,))
+        entries = list(_entries(unit, scope, now))
         fade_days = services.config.fade_days
         shown = {} if fade_days is None else unit.conversations.last_shown(tenant, [entry.ref for entry in entries])
-        return cls(services, row, plan(entries, _find_restated(entries), RecallUsage(shown, now, fade_days)))
+        steps = plan(entries, _find_restated(entries), RecallUsage(shown, now, fade_days))
+        return cls(services, row, [step for step in steps if not _was_rejected(unit, scope, step)])
 
     @property
     def preview(self) -> Review:
@@ -330,6 +340,14 @@ def _entries(unit: Unit, scope: Scope, now: float) -> Iterator[Entry]:
             return
         before = page[-1].id
         unit.check()
+
+
+def _was_rejected(unit: Unit, scope: Scope, step: ConsolidationStep) -> bool:
+    """Whether a person rejected it, or it waits already: then a version of the memory is newer than the active one."""
+    if not step.needs_approval:
+        return False
+    later = [version for version in unit.memories.history(scope, step.entry.id) if version.version > step.entry.version]
+    return any(version.status in (Status.DELETED, Status.WITHDRAWAL) for version in later)
 
 
 def _find_restated(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
