@@ -493,33 +493,11 @@ def test_what_only_looks_like_a_time_asks_for_no_range(text):
 
 
 @pytest.mark.parametrize("line", lines(FLAGGED))
-def test_a_question_without_a_range_says_what_it_wants(line):
-    """L14: a time, an earlier state, or an order of events."""
+def test_a_question_without_a_range_may_be_about_the_past(line):
+    """L14, L12: one that asks for a time, or for an order of events, says nothing about when."""
     flag, text = line.split(" | ")
     asked = time_asked(text, NOW)
-    assert asked is not None
-    assert not asked.has_range
-    assert {"when": asked.asks_when, "past": asked.is_past, "event": asked.names_event}[flag]
-
-
-@pytest.mark.parametrize(
-    "text, spans",
-    [
-        ("What did we decide last week about tea?", ["last week"]),
-        ("Was war im Oktober los?", ["im Oktober"]),
-        ("Was war am 5. November los?", []),
-        ("Que s'est-il passé en août, à Lyon ?", ["en août"]),
-        ("Que s'est-il passe\u0301 en aou\u0302t ?", ["en aou\u0302t"]),
-        ("先週の土曜日に何をした？", ["先週の土曜日"]),
-        ("What did I do in September and in October?", ["in September", "in October"]),
-        ("When did I move?", []),
-    ],
-)
-def test_the_words_of_a_range_are_known(text, spans):
-    """L14: so that they are not words to match."""
-    asked = time_asked(text, NOW)
-    assert asked is not None
-    assert [text[start:end] for start, end in asked.spans] == spans
+    assert (asked is not None and asked.is_past and not asked.has_range) if flag == "past" else asked is None
 
 
 @pytest.mark.parametrize(
@@ -563,12 +541,12 @@ WORDS = "0159.-/ '?月日前先週の年末マ十in since last may oct week 3rd 
 
 @given(st.text(alphabet=WORDS) | st.text(), st.floats(0, 1e11))
 @example("I ate ½ of it, 1½ yesterday, 2² and ٣ days ago", NOW)
+@example("1日末", NOW)
 def test_any_text_can_be_read(text, now):
-    """L12, L14: the range is not empty, and its words are in the text; a date is added once."""
+    """L12, L14: the range is not empty; a date is added once."""
     asked = time_asked(text, now, is_query=True)
     if asked is not None:
         assert asked.since is None or asked.until is None or asked.since < asked.until
-        assert all(0 <= start < end <= len(text) for start, end in asked.spans)
     resolved = resolve_times(text, now)
     assert resolve_times(resolved, now) == resolved
 

@@ -45,24 +45,18 @@ _FEW = 6
 class AskedTime(NamedTuple):
     """When the things happened that a question is about, in Unix seconds. Without a range, both limits are None.
 
-    `spans` are the positions of the words for the range in the text, which are not words to match. A date such as
-    "5 November" is not among them: what is about it often names it. A range may lie in the future.
+    A range may lie in the future.
     """
 
     since: float | None
     """Inclusive."""
     until: float | None
     """Exclusive."""
-    spans: tuple[tuple[int, int], ...] = ()
-    asks_when: bool = False
-    """The answer is a time: "when did …", "how long ago …"."""
     is_past: bool = False
     """Asks what was so earlier and may have changed: "where did I live before?", "originally"."""
     looks_ahead: bool = False
     """The range is not over, and the question is not in the past: "what is the plan for today?". The answer was said
     before it."""
-    names_event: bool = False
-    """Asks for what was before or after something that is not a date: "before the move"."""
 
     @property
     def has_range(self) -> bool:
@@ -85,28 +79,17 @@ def time_asked(text: str, now: float, *, zone: tzinfo = UTC, is_query: bool = Fa
         return None
     calendar = _Calendar(today, tokens)
     ranges: list[Range] = []
-    spans: list[tuple[int, int]] = []
     looks_ahead = False
     for group in _groups(found, tokens):
         asked = _group_range(group, calendar)
         if asked is not None:
             ranges.append(asked)
-            if not any(_breadth(one) == 0 for one in _leaves(group)):
-                spans.append((tokens.starts[group[0].start], tokens.ends[group[-1].end - 1]))
             looks_ahead |= _looks_ahead(group, asked, calendar)
-    names = {one.meaning.name for one in found}
-    if not ranges and names.isdisjoint(FLAGS):
+    is_past = any(one.meaning.name == "past" for one in found)
+    if not ranges and not is_past:
         return None
     since, until = _hull(ranges)
-    return AskedTime(
-        _midnight(since, zone),
-        _midnight(until, zone),
-        tuple(spans),
-        asks_when="when" in names or "when_first" in names,
-        is_past="past" in names,
-        looks_ahead=looks_ahead,
-        names_event="order" in names,
-    )
+    return AskedTime(_midnight(since, zone), _midnight(until, zone), is_past, looks_ahead)
 
 
 def resolve_times(text: str, said_at: float, *, zone: tzinfo = UTC) -> str:
@@ -318,13 +301,14 @@ def _limited_range(found: TimePhrase, calendar: _Calendar, base: Range | None) -
 def _part(name: str, since: date, until: date) -> Days:
     """The beginning, the middle or the end of a range, or the weekend of a day."""
     days = (until - since).days
+    part = timedelta(days=max(1, round(days * 0.4)))
     match name:
         case "early":
-            return since, since + timedelta(days=round(days * 0.4))
+            return since, since + part
         case "mid":
             return since + timedelta(days=round(days * 0.3)), since + timedelta(days=round(days * 0.7))
         case "late":
-            return until - timedelta(days=round(days * 0.4)), until
+            return until - part, until
         case "weekend_of":
             # The Saturday that is nearest to the day.
             saturday = since + timedelta(days=(5 - since.weekday() + 3) % 7 - 3)
