@@ -481,7 +481,7 @@ def _from_file(path: str) -> dict[str, Any]:
         raise ConfigError(f"The settings file {path} cannot be read: {error}. Correct or remove it.") from error
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"The settings file {path} is not valid TOML: {error}. Correct that line.") from error
     return _merged([(name, name, value) for name, value in table.items()], path)
 
@@ -528,7 +528,7 @@ def _parsed(name: str, text: str) -> Any:
         return False
     try:
         return json.loads(text.lower())
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -119,7 +119,7 @@ class Recording:
             taint = fields.get("taint", Taint.UNKNOWN)
             fields["taint"] = Taint(taint) if taint else None
             return cls(**fields)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InvalidFile(
                 f"A waiting recording cannot be read: {error}. Move the file away, or delete it."
             ) from error

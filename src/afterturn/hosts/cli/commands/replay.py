@@ -91,7 +91,7 @@ def _changes(settings: tuple[str, ...]) -> tuple[dict[str, Scalar], list[str]]:
 def _value(given: str, text: str) -> Scalar:
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         value = text
     if not isinstance(value, str | int | float | bool):
         raise InvalidInput(f"--config {given!r} has no plain value. Write it like --config recall_entries_max=4.")
@@ -105,7 +105,7 @@ def _table(path: Path) -> dict[str, Scalar]:
         raise ConfigError(
             f"--config {str(path)!r} is neither KEY=VALUE nor a file that can be read: {error}."
         ) from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"The settings file {path} is not valid TOML: {error}. Correct that line.") from error
 
 

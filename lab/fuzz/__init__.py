@@ -1,0 +1,1 @@
+"""Hostile input for every parser and renderer."""
