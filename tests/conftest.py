@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from afterturn.log import rate_limit
 from interrupts import restore_interrupts
 
 # The same examples on every run; `pytest --hypothesis-profile=explore` looks for new ones.
@@ -30,6 +31,12 @@ def _settings_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
         patch.setenv("XDG_DATA_HOME", str(home / "data"))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _log_of_its_own() -> None:
+    """A warning that an earlier test has caused is logged again."""
+    rate_limit.reset()
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

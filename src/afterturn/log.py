@@ -1,11 +1,49 @@
-"""The one logger of afterturn. Messages and tracebacks are logged without the secrets in them."""
+"""The one logger of afterturn. It leaves secrets out of what it logs, and logs the same failure once a minute."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import traceback
 
 from afterturn.scanners.secrets import Redacted, redact
+
+SAME_SECONDS = 60.0
+_SAME_MAX = 1000
+
+
+class RateLimit(logging.Filter):
+    """Lets a warning or error through once a minute: a store that cannot be written fails every turn.
+
+    Two records are the same if they have the same text before its values are filled in, and the same type of exception.
+    The next one that is let through says how many were left out. Other levels are not limited.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        # When the last one was let through, and how many were left out since.
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        failure = record.exc_info[0] if record.exc_info else None
+        key = (str(record.msg), failure.__qualname__ if failure is not None else "")
+        with self._lock:
+            at, left_out = self._seen.pop(key, (0.0, 0))
+            is_new = not 0.0 <= record.created - at < SAME_SECONDS
+            self._seen[key] = (record.created, 0) if is_new else (at, left_out + 1)
+            if len(self._seen) > _SAME_MAX:
+                del self._seen[next(iter(self._seen))]
+        if is_new and left_out:
+            record.msg = f"{record.msg} ({left_out:,} more like this since the last one)"
+        return is_new
+
+    def reset(self) -> None:
+        """Forgets what was logged."""
+        with self._lock:
+            self._seen.clear()
 
 
 class _Redaction(logging.Filter):
@@ -46,4 +84,6 @@ def _traceback(error: BaseException | None) -> str:
 
 
 logger = logging.getLogger("afterturn")
+rate_limit = RateLimit()
+logger.addFilter(rate_limit)
 logger.addFilter(_Redaction())
