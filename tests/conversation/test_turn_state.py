@@ -1,12 +1,22 @@
 """What both threads change of a turn is changed under its lock, and only once."""
 
 import threading
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import pytest
+
 from afterturn.conversation.delivery import Prefetch
-from afterturn.conversation.ledger import BlockPosition, end_anchor
+from afterturn.conversation.ledger import BlockPosition, end_anchor, scan_blocks
 from afterturn.conversation.scope import make_scope
-from afterturn.conversation.turn_state import SharedTurn
+from afterturn.conversation.turn_state import (
+    TURN_MESSAGES_MAX,
+    HostTurn,
+    LoopTurn,
+    SharedTurn,
+    copy_messages,
+)
 from afterturn.conversation.visible import VisibleBlocks
 from afterturn.dialects.detection import get_dialect
 from afterturn.recall.block import block_hash, render
@@ -74,3 +84,43 @@ def test_a_block_that_is_both_expected_and_dropped_goes_back_once() -> None:
     assert not visible.find_lost(turn, dialect, messages)
     visible.restore(turn, dialect, messages)
     assert [str(message["content"]) for message in messages] == ["Hello", text]
+
+
+def host_turn(user: BlockPosition | None) -> HostTurn:
+    shared = shared_turn()
+    return HostTurn(shared, LoopTurn(shared), user=user)
+
+
+@pytest.mark.parametrize("container", [list, deque])
+def test_a_very_long_turn_is_copied_in_part(container: Callable[[list[object]], Sequence[object]]) -> None:
+    """C4: the host's thread waits for the copy, so a list of a million messages must not be copied as a whole."""
+    said = {"role": "user", "content": "Go"}
+    long: list[object] = [{"role": "assistant", "content": str(number)} for number in range(3 * TURN_MESSAGES_MAX)]
+    copied = copy_messages(container([said, *long]), host_turn(BlockPosition(0, said)))
+    assert copied.messages == [said, *long[-TURN_MESSAGES_MAX:]]
+    assert copied.starts_with_user
+
+
+def test_of_a_very_long_list_without_the_user_message_the_newest_are_copied() -> None:
+    """C4: a host that has rebuilt its list, or that leaves before the list was read."""
+    long: list[object] = [{"role": "assistant", "content": str(number)} for number in range(3 * TURN_MESSAGES_MAX)]
+    copied = copy_messages(long, host_turn(None))
+    assert copied.messages == long[-TURN_MESSAGES_MAX:]
+    assert not copied.starts_with_user
+
+
+def test_the_anchor_of_a_very_long_list_is_found_by_its_end() -> None:
+    """H6: also if thousands of messages were added since the list was read."""
+    dialect, read = get_dialect("openai_chat"), Counter[int]()
+
+    class Message(dict[str, object]):
+        def get(self, key: str, default: object = None) -> object:  # type: ignore[override]
+            read[id(self)] += 1
+            return super().get(key, default)
+
+    messages: list[object] = [Message(role="user", content=f"m{number}") for number in range(50)]
+    earlier = scan_blocks(dialect, messages, ()).chain
+    messages += [Message(role="user", content=f"m{number}") for number in range(50, 9_000)]
+    anchor = end_anchor(dialect, messages, (), earlier)
+    assert len(read) < 4_000
+    assert anchor == scan_blocks(dialect, messages, ()).chain.anchor

@@ -145,7 +145,7 @@ def end_anchor(
     `earlier` is the chain of an earlier state of the list, so that only new messages are read.
     """
     chain = MessageChain(max(0, len(messages) - _SEARCHED_MAX))
-    if earlier is not None and earlier.leads_into(messages):
+    if earlier is not None and chain.length <= earlier.length and earlier.leads_into(messages):
         chain = earlier.copy()
     for at in range(chain.length, len(messages)):
         chain.step(messages[at], dialect.read(messages[at]), known)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from afterturn.config import Config
@@ -49,6 +50,8 @@ CANDIDATES = 8
 CANDIDATES_MIN = 32
 # A user who pastes a log asks about its beginning, at best; more of it finds nothing better.
 QUESTION_CHARS_MAX = 4_000
+# Of a longer list, only the newest messages are read.
+READ_MAX = 10_000
 # How many lines of the profile answer a broad question.
 PROFILE_LINES = 12
 # A follow-up needs the subject of the message before it, not all of a page that was pasted.
@@ -168,8 +171,10 @@ class _Visible:
 def _read_visible(
     unit: Unit, shown: ShownMessages, scope: ConversationScope, blocks: dict[str, BlockRow], stored: RedactedHashes
 ) -> _Visible:
-    # Each message is read once: a long history takes longer than everything else here.
-    elements = [shown.dialect.read(message) for message in shown.messages]
+    # Each message is read once: a long history takes longer than everything else here. Of a list that no model can see
+    # as a whole, the older part counts as unreadable.
+    unread = max(0, len(shown.messages) - READ_MAX)
+    elements = [None] * unread + [shown.dialect.read(message) for message in islice(shown.messages, unread, None)]
     messages = [message for element in elements if element is not None for message in element.messages]
     is_tainted = any_untrusted(elements)
     if scope.is_hidden:

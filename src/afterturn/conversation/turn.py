@@ -75,6 +75,8 @@ REASON_CHARS_MAX = 200
 # Enough to recognise a format by, or the place up to which a list is known; lists may be endless, and need not support
 # slices.
 NEWEST_EXAMINED = 32
+# How many new messages of one step are searched for something that the user said.
+ADDED_MAX = 1000
 # A shorter text that was reported must be all that the user said.
 QUOTED_CHARS_MIN = 16
 
@@ -342,7 +344,7 @@ class TurnVerbs:
         turn.followed = BlockPosition(last, messages[last])
         if start is None:
             return
-        added = [messages[at] for at in range(start, last + 1)]
+        added = [messages[at] for at in range(max(start, last + 1 - ADDED_MAX), last + 1)]
         # A look at one field: most steps add only calls and responses, and a block of ours.
         ours = {id(position.element) for position in turn.shared.positions.values()}
         others = [message for message in added if id(message) not in ours]

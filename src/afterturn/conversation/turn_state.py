@@ -275,16 +275,23 @@ class TurnMessages:
 
 COPIED_LEVELS_MAX = 6
 SEARCHED_MAX = 10_000
+# Takes about 20 ms to copy. No model has seen more messages than that.
+TURN_MESSAGES_MAX = 10_000
 
 
 def copy_messages(messages: Sequence[object], turn: HostTurn) -> TurnMessages:
     """This turn's messages, copied so that the host's later edits do not change them.
 
-    From its user message on where that is still the same object; all of them when the host has rebuilt its list.
+    From its user message on where that is still the same object, else all of them. Of more than `TURN_MESSAGES_MAX`
+    only the newest, after the user message: the host's thread waits for the copy.
     """
     user = turn.user_position
     found = find_index(messages, user) if user is not None else None
-    copied = [_copied(message, COPIED_LEVELS_MAX) for message in itertools.islice(messages, found or 0, None)]
+    start = max(found or 0, len(messages) - TURN_MESSAGES_MAX)
+    newest = messages[start:] if isinstance(messages, list) else itertools.islice(messages, start, None)
+    copied = [_copied(message, COPIED_LEVELS_MAX) for message in newest]
+    if found is not None and found < start:
+        copied.insert(0, _copied(messages[found], COPIED_LEVELS_MAX))
     return TurnMessages(copied, found is not None)
 
 
