@@ -233,7 +233,7 @@ class Config:
         least=100,
     )
     recording_queue_max: int = _key(
-        1000, "turns", "How many turns may wait in memory while the store cannot be written.", least=1
+        1000, "turns", "How many turns may wait in memory to be recorded. Others wait in files.", least=1
     )
     backups_max: int = _key(3, "files", "How many automatic backups are kept next to the store.", least=1)
 

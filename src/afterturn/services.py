@@ -21,6 +21,7 @@ from afterturn.config import Config, config_folder, models_folder
 from afterturn.conversation.engine import ConversationEngine
 from afterturn.conversation.prefetcher import RecallClient
 from afterturn.conversation.proposals import Proposals
+from afterturn.conversation.recall_queue import RecallQueue
 from afterturn.conversation.record_sinks import NullSink, ProviderSink, RecordSink, RecordSinks, StoreSink
 from afterturn.conversation.recorder import Recorder
 from afterturn.conversation.recording import SinkKind
@@ -136,6 +137,7 @@ class Services:
         self.ids = components.ids
         self.events = events
         self.supervisor = Supervisor()
+        self.recall_queue = RecallQueue()
         self.gate = Gate(config, self.clock, self.ids)
         self.statement_writer = StatementWriter(config)
         self.store: Store = NoStore()

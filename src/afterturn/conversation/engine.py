@@ -27,6 +27,7 @@ from afterturn.conversation.read_turn import (
     no_recall_reason,
     read_turn,
 )
+from afterturn.conversation.recall_queue import RecallShed, reason_of
 from afterturn.conversation.recorder import NO_FINAL_ANSWER, SWITCHED_OFF, make_recording
 from afterturn.conversation.replay import Replay, check_changes, replay
 from afterturn.conversation.scope import ConversationScope
@@ -112,7 +113,9 @@ class ConversationEngine:
         self._visible = VisibleBlocks()
         # The log refers to this engine: while it writes, the engine lives and is found again by its key.
         self._log = ConversationLog(services, key, self)
-        self._prefetcher = Prefetcher(services.recall_client, self._log, services.events, self._slot, self._visible)
+        self._prefetcher = Prefetcher(
+            services.recall_client, services.recall_queue, self._log, services.events, self._slot, self._visible
+        )
         self._speculation = Speculation(
             services.recall_client, services.supervisor, services.ids, self._read_hidden_ledger, self._emit
         )
@@ -456,8 +459,9 @@ class ConversationEngine:
         try:
             with self._prefetcher.late_after_timeout(prefetch):
                 await self._log.wait_cleared()
-                reading = await self._read(turn, dialect, messages, turn_id=turn.id, late_seconds=LATE_SECONDS)
-        except AfterturnError as error:
+                read = functools.partial(self._read, turn, dialect, messages, turn_id=turn.id, late=True)
+                reading = await self._services.recall_queue.run(read)
+        except (AfterturnError, RecallShed) as error:
             self._open_unread(turn, error)
             return
         if prefetch.is_late and (self._current is not turn or turn.compactions):
@@ -488,14 +492,14 @@ class ConversationEngine:
         if reading.question is not None and recall and not prefetch.fast.consumed:
             await self._recall(turn, prefetch, reading.question)
 
-    def _open_unread(self, turn: LoopTurn, error: AfterturnError) -> None:
+    def _open_unread(self, turn: LoopTurn, error: Exception) -> None:
         """A store that cannot be read degrades the recall, and is not asked again in this epoch."""
         logger.warning("the store could not be read; the turn continues without recall: %s", error)
         text = self._find_user_text(turn)
         question = make_question(text, turn.scope, turn.ledger, self.config) if text is not None else None
         if question is not None and not turn.shared.first.fast.consumed:
             self._emit_epoch(turn, turn.shared.first)
-            self._prefetcher.fail(turn, turn.shared.first, question, type(error).__name__)
+            self._prefetcher.fail(turn, turn.shared.first, question, reason_of(error))
 
     def _find_user_text(self, turn: LoopTurn) -> str | None:
         """The user's text in a turn that could not be read, by the blocks that this process knows."""
@@ -520,7 +524,7 @@ class ConversationEngine:
         messages: list[object],
         *,
         turn_id: str = "",
-        late_seconds: float = 0.0,
+        late: bool = False,
     ) -> TurnReading:
         """Reads on a reader's thread: a long list takes a while, and other conversations share this loop.
 
@@ -532,7 +536,7 @@ class ConversationEngine:
             dialect, messages, self._visible.copy(), self.clock.now(), carried, turn_id, self._visible.unstored
         )
         try:
-            async with asyncio.timeout(config.recall_timeout + late_seconds):
+            async with asyncio.timeout(config.recall_timeout + LATE_SECONDS * late):
                 return await self._services.store.read(
                     functools.partial(read_turn, shown=shown, scope=scope, config=config)
                 )

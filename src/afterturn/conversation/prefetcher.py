@@ -29,6 +29,7 @@ from afterturn.conversation.read_turn import (
     make_question,
     make_request,
 )
+from afterturn.conversation.recall_queue import RecallQueue, reason_of
 from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.turn_state import LoopTurn
 from afterturn.conversation.visible import VisibleBlocks
@@ -45,7 +46,7 @@ from afterturn.recall.rerank import select
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.text import terms
-from afterturn.types import BlockRow, CarriedRow, Decision, Hit, Lane, Outcome, Phase, Purpose, Scalar
+from afterturn.types import BlockRow, CarriedRow, Decision, Hit, Lane, Outcome, Phase, Purpose, RecallCause, Scalar
 
 if TYPE_CHECKING:
     from afterturn.recall.index.cache import IndexCache
@@ -164,9 +165,16 @@ class Prefetcher:
     """
 
     def __init__(
-        self, client: RecallClient, log: ConversationLog, events: Events, slot: DeliverySlot, visible: VisibleBlocks
+        self,
+        client: RecallClient,
+        queue: RecallQueue,
+        log: ConversationLog,
+        events: Events,
+        slot: DeliverySlot,
+        visible: VisibleBlocks,
     ) -> None:
         self._client = client
+        self._queue = queue
         self._log = log
         self._events = events
         self._slot = slot
@@ -190,13 +198,16 @@ class Prefetcher:
         if answer is None:
             try:
                 with self.late_after_timeout(prefetch):
-                    answer, ready = await self._recall(turn, prefetch)
+                    # A turn's own message was read before; an interjection or a cue is new.
+                    begun = prefetch.cause is RecallCause.MESSAGE
+                    recalled = await self._queue.run(lambda: self._recall(turn, prefetch), begun=begun)
+                answer, ready = recalled
             except TimeoutError:
                 self._degrade(prefetch, "timeout")
                 return
             except Exception as error:  # the boundary: memory's fault must not fail the host's turn
                 logger.warning("a recall failed; the turn continues without it", exc_info=error)
-                self._degrade(prefetch, type(error).__name__)
+                self._degrade(prefetch, reason_of(error))
                 return
         self._emit_withheld(turn, prefetch, answer.withheld)
         if answer.forgotten is not None:

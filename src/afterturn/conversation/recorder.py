@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from afterturn.config import Config
+from afterturn.conversation.recall_queue import OVERLOAD
 from afterturn.conversation.record_sinks import RecordSink, RecordSinks
 from afterturn.conversation.recording import Key, Recording, RecordingOutcome, RecordingResult, is_exchange
 from afterturn.conversation.spill import Spill, covers
@@ -143,7 +144,9 @@ class Recorder:
             ) from error
 
     async def _record(self, pending: PendingTurn) -> None:
-        if (reason := await self._write(pending)) is not None:
+        # More turns end than the store takes: a file is cheaper, and is stored when fewer end.
+        reason = OVERLOAD if len(self._recording) > self._queue_max else await self._write(pending)
+        if reason is not None:
             await self._hold(pending, reason)
 
     def _ended(self, pending: PendingTurn) -> None:

@@ -1,0 +1,133 @@
+"""More turns than memory can serve: early ones are finished first, recalls are left out, recordings never."""
+
+import asyncio
+from pathlib import Path
+
+import apsw
+import pytest
+from controlled_store import Stage, letters
+from spoken import assistant, user
+
+from afterturn.conversation import recall_queue
+from afterturn.conversation.recall_queue import RecallQueue, RecallShed
+
+WAIT = 20.0
+SOUP = "What goes into the soup?"
+
+
+class Steps:
+    """Work that a test lets end one by one, and the order in which it began."""
+
+    def __init__(self) -> None:
+        self.began: list[str] = []
+        self._may_end: dict[str, asyncio.Event] = {}
+
+    def start(self, queue: RecallQueue, name: str, *, begun: bool = False) -> asyncio.Task[str]:
+        async def work() -> str:
+            self.began.append(name)
+            await self._may_end.setdefault(name, asyncio.Event()).wait()
+            return name
+
+        return asyncio.get_running_loop().create_task(queue.run(work, begun=begun))
+
+    async def end(self, name: str) -> None:
+        self._may_end.setdefault(name, asyncio.Event()).set()
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recall_queue, "RUNNING_MAX", 1)
+    monkeypatch.setattr(recall_queue, "WAITING_MAX", 2)
+
+
+async def test_what_has_begun_is_finished_before_the_newest_which_is_before_older_ones() -> None:
+    """R2: so the first turns of a burst get their block, and later the one whose host still waits."""
+    queue, steps = RecallQueue(), Steps()
+    tasks = [steps.start(queue, name) for name in ("first", "older", "newer")]
+    await settle()
+    tasks.append(steps.start(queue, "second step", begun=True))
+    await settle()
+    for name in ("first", "second step", "newer", "older"):
+        await steps.end(name)
+    assert steps.began == ["first", "second step", "newer", "older"]
+    assert [task.done() for task in tasks] == [True] * 4
+
+
+async def test_the_oldest_of_too_many_is_left_out() -> None:
+    """R2: what waits is bounded."""
+    queue, steps = RecallQueue(), Steps()
+    tasks = [steps.start(queue, name) for name in ("running", "oldest", "b", "c")]
+    await settle()
+    with pytest.raises(RecallShed):
+        await asyncio.wait_for(tasks[1], WAIT)
+    for name in ("running", "c", "b"):
+        await steps.end(name)
+    assert steps.began == ["running", "c", "b"]
+
+
+async def test_a_recall_that_is_given_up_leaves_its_place_to_the_next() -> None:
+    """R4: whether it still waits, was just admitted, or runs."""
+    queue, steps = RecallQueue(), Steps()
+    running, admitted, waiting = (steps.start(queue, name) for name in ("running", "admitted", "waiting"))
+    await settle()
+    waiting.cancel()
+    running.cancel()
+    await settle()
+    assert steps.began == ["running", "admitted"]
+    last = steps.start(queue, "last")
+    await settle()
+    admitted.cancel()
+    await settle()
+    await steps.end("last")
+    assert last.result() == "last"
+
+
+async def test_recalls_are_left_out_and_every_turn_is_recorded(stage: Stage) -> None:
+    """R5, C4: the recall of a turn too many ends as degraded by overload; its messages are stored all the same."""
+    async with stage.open(grace=0.0) as memory:
+        await memory.space("user:ada").add("Anise goes into the soup")
+        stage.store.reading.shut()
+        turns, lists = [], []
+        for number in range(4):
+            messages = [user(SOUP)]
+            turn = memory.conversation(f"c{number}", user="ada").turn(messages)
+            await turn.__aenter__()
+            turns.append(turn)
+            lists.append(messages)
+        assert dict(await stage.heard("recall_ended"))["reason"] == "overload"
+        stage.store.reading.open()
+        pairs = list(zip(turns, lists, strict=True))
+        delivered = [letters(await turn.inject(messages, within=WAIT)) for turn, messages in pairs]
+        for turn, messages in pairs:
+            messages.append(assistant("Anise."))
+            turn.complete(messages)
+            await turn.__aexit__(None, None, None)
+        assert [await turn.wait_recorded(within=WAIT) for turn in turns] == [True] * 4
+    assert delivered == ["A", "", "A", "A"]
+    assert stage.endings().count(("degraded", "overload")) == 1
+
+
+async def test_turns_that_end_faster_than_the_store_takes_them_wait_in_files(stage: Stage) -> None:
+    """C4: memory holds `recording_queue_max` of them, and all are stored in the end."""
+    async with stage.open(busy_timeout=60.0, recording_queue_max=1, grace=0.0, rules=False) as memory:
+        other = apsw.Connection(str(stage.path))
+        other.set_busy_timeout(10_000)
+        other.execute("BEGIN IMMEDIATE")
+        turns = []
+        for number in range(3):
+            async with memory.conversation(f"c{number}", user="ada").turn([user(SOUP), assistant("Anise.")]) as turn:
+                turns.append(turn)
+        waits = await stage.heard("recording_waits", 2)
+        files = list(Path(f"{stage.path}.waiting").glob("*.json"))
+        other.execute("ROLLBACK")
+        other.close()
+        assert await memory.drain(within=WAIT)
+        texts = [entry.text for entry in await memory.space("user:ada").list(limit=100)]
+    assert (waits["reason"], waits["spilled"], len(files)) == ("overload", True, 2)
+    assert sorted(texts) == sorted([SOUP, "Anise."] * 3)
