@@ -30,7 +30,7 @@ from afterturn.conversation.read_turn import (
 from afterturn.conversation.recall_queue import RecallShed, reason_of
 from afterturn.conversation.recorder import NO_FINAL_ANSWER, SWITCHED_OFF, make_recording
 from afterturn.conversation.replay import Replay, check_changes, replay
-from afterturn.conversation.scope import ConversationScope
+from afterturn.conversation.scope import ConversationScope, find_usable_name
 from afterturn.conversation.standing import StandingCore
 from afterturn.conversation.subagents import Subagents
 from afterturn.conversation.trace import TURNS_MAX, Trace, TraceAnswer, answers, check_ref, check_turn, trace
@@ -45,7 +45,6 @@ from afterturn.errors import (
     Conflict,
     DeadlineExceeded,
     InvalidInput,
-    InvalidName,
     NotFound,
     StoreUnavailable,
 )
@@ -325,14 +324,14 @@ class ConversationEngine:
         resumed: TurnRow | None = None,
     ) -> HostTurn:
         first = self._new_prefetch(RecallCause.MESSAGE, "", epoch=0)
-        first.turn = _usable_name(turn_id, "turn id", scanning=self.config.scanning) or first.correlation
+        first.turn = find_usable_name(turn_id, "turn id", scanning=self.config.scanning) or first.correlation
         started_at = self.clock.now() if resumed is None else resumed.started_at
         shared = SharedTurn(
             first.turn,
             scope,
             first,
             started_at,
-            speaker=_usable_name(speaker, "speaker", scanning=False),
+            speaker=find_usable_name(speaker, "speaker", scanning=False),
             durable=durable,
         )
         loop = LoopTurn(
@@ -985,17 +984,3 @@ class ConversationEngine:
 def _removable(turn: LoopTurn) -> frozenset[str]:
     """The hashes of this turn's blocks that a compaction can remove: not those that a host has as text."""
     return frozenset(row.hash for row in turn.shared.blocks if row.point != HandoverPoint.PROMPT)
-
-
-def _usable_name(name: object, what: str, *, scanning: bool) -> str | None:
-    """A host's name for something, or None if it cannot be stored: the turn continues without it.
-
-    `scanning` refuses secrets in an id; a speaker's name is redacted later.
-    """
-    if name is None:
-        return None
-    try:
-        return check_no_secret(check_name(name, what), what, scanning=scanning)
-    except InvalidName as error:
-        logger.warning("%s The turn continues without it.", error)
-        return None

@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Literal, TypedDict, TypeVar
 
 from afterturn.dialects.detection import get_dialect
-from afterturn.errors import InvalidInput
+from afterturn.errors import InvalidInput, InvalidName
+from afterturn.log import logger
 from afterturn.scanners.secrets import redact, scanner
 from afterturn.types import ConversationKey, Scope
 from afterturn.validation import check_name, check_no_secret, check_space, mend_name
@@ -140,3 +141,17 @@ def _reads(home: str, others: Sequence[str]) -> tuple[str, ...]:
     if isinstance(others, str):
         raise InvalidInput(f"`reads` is a list of spaces, not text. Pass [{others!r}].")
     return tuple(dict.fromkeys((home, *(check_space(space) for space in others))))
+
+
+def find_usable_name(name: object, what: str, *, scanning: bool) -> str | None:
+    """A host's name for something, or None if it cannot be stored: the turn continues without it.
+
+    `scanning` refuses secrets in an id; a speaker's name is redacted later.
+    """
+    if name is None:
+        return None
+    try:
+        return check_no_secret(check_name(name, what), what, scanning=scanning)
+    except InvalidName as error:
+        logger.warning("%s The turn continues without it.", error)
+        return None
