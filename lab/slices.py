@@ -15,7 +15,7 @@ import re
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -155,9 +155,10 @@ def parse_seeds(text: str) -> list[int]:
 
 def main(lab: Lab, arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 if a promise was broken."""
-    options = _parser(lab).parse_args(arguments)
+    parser = _parser(lab)
+    options = parser.parse_args(arguments)
     if not options.add_up:
-        status = _run_seeds(lab, options)
+        status = _run_seeds(lab, options, _own_arguments(parser, options))
         if status == _INTERRUPTED:
             return status
     results = read_results(options.results, lab.name)
@@ -168,9 +169,19 @@ def main(lab: Lab, arguments: Sequence[str] | None = None) -> int:
 
 
 _INTERRUPTED = 130
+_OF_THE_FRAME = ("seeds", "store", "results", "add_up", "page")
 
 
-def _run_seeds(lab: Lab, options: argparse.Namespace) -> int:
+def _own_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
+    """The lab's own options that differ from their defaults, as they are given in a command."""
+    words: list[str] = []
+    for name, value in vars(options).items():
+        if name not in _OF_THE_FRAME and value != parser.get_default(name):
+            words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+    return " ".join(words)
+
+
+def _run_seeds(lab: Lab, options: argparse.Namespace, arguments: str) -> int:
     target, seeds = parse_target(options.store), parse_seeds(options.seeds)
     failed = 0
     try:
@@ -178,8 +189,9 @@ def _run_seeds(lab: Lab, options: argparse.Namespace) -> int:
             began = time.monotonic()
             outcome = lab.run(seed, target, options)
             failed += bool(outcome.broken)
-            append_result(options.results, lab.name, target.kind, outcome, seconds=time.monotonic() - began)
-            _show(number, len(seeds), outcome, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            append_result(options.results, lab.name, target.kind, outcome, seconds=seconds, arguments=arguments)
+            _show(number, len(seeds), outcome, seconds)
     except KeyboardInterrupt:
         print("Interrupted. The seeds that have ended are in the results.", file=sys.stderr)
         return _INTERRUPTED
@@ -226,13 +238,16 @@ def without_log() -> Iterator[None]:
 # Results
 
 
-def append_result(results: Path, lab: str, store: str, outcome: Outcome, *, seconds: float) -> None:
+def append_result(
+    results: Path, lab: str, store: str, outcome: Outcome, *, seconds: float, arguments: str = ""
+) -> None:
     line = {
         "lab": lab,
         "store": store,
         "seed": outcome.seed,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seconds": round(seconds, 1),
+        "arguments": arguments,
         "counts": dict(outcome.counts),
         "worst": outcome.worst,
         "broken": outcome.broken[:_SHOWN_MAX],
@@ -299,11 +314,17 @@ def _about(results: Sequence[dict[str, Any]]) -> str:
 
 def write_table(page: Path, lab: Lab, results: Sequence[dict[str, Any]]) -> None:
     """Replaces the text between the lab's two marks in the page. Raises LookupError if they are missing."""
-    command = f"make lab-{lab.name} SEEDS={_seeds(results)}"
+    by_arguments: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for result in results:
+        by_arguments[result["arguments"]].append(result)
+    commands = [
+        f"`make lab-{lab.name} SEEDS={_seeds(some)}" + (f' ARGS="{arguments}"`' if arguments else "`")
+        for arguments, some in by_arguments.items()
+    ]
     lines = ["| measured | result | full size or limit |", "|---|---:|---|"]
     lines += [f"| {label} | {measured} | {wanted} |" for label, measured, wanted in table(lab, results)]
     machine = f"Python {platform.python_version()}, apsw {version('apsw')}, {platform.system()}, {os.cpu_count()} cores"
-    lines += ["", f"`{command}`: {_about(results)}. {machine}."]
+    lines += ["", f"{', '.join(commands)}: {_about(results)}. {machine}."]
     begin, end = f"<!-- lab-{lab.name} -->", f"<!-- end of lab-{lab.name} -->"
     text = page.read_text(encoding="utf-8")
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)

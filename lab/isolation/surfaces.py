@@ -42,23 +42,26 @@ class Surfaces:
         self.by_space: dict[str, Operation] = {
             **{name: getattr(self, f"_{name}") for name in _SPACE_VERBS},
             **{f"{name} by id": self._with_any_id(kind, probe) for name, (kind, probe) in PROBES.items()},
-            **{f"cli {line[0]}": self._command(line) for line in _COMMANDS},
+            **{f"cli {' '.join(line)}": self._command(line) for line in COMMANDS},
         }
         self.by_conversation: dict[str, Operation] = {name: getattr(self, f"_{name}") for name in _CONVERSATION_VERBS}
-        self.by_tenant: dict[str, Operation] = {name: getattr(self, f"_{name}") for name in _TENANT_VERBS}
+        self.by_tenant: dict[str, Operation] = {
+            **{name: getattr(self, f"_{name}") for name in _TENANT_VERBS},
+            **{f"cli {' '.join(line)}": self._command(line) for line in TENANT_COMMANDS},
+        }
 
     def choose(self) -> tuple[str, Operation, Callable[[Party], frozenset[str]]]:
         """An operation, and whose canaries it may show."""
         kind = self._random.choices(("space", "conversation", "tenant"), (70, 25, 5))[0]
         if kind == "space":
             name = self._random.choices(list(self.by_space), [_weight(one) for one in self.by_space])[0]
-            if any(word in name for word in _OF_CONVERSATIONS):
+            if any(word in name.split(" --")[0] for word in _OF_CONVERSATIONS):
                 return name, self.by_space[name], lambda party: party.readable
             return name, self.by_space[name], lambda party: frozenset({party.canary})
         if kind == "conversation":
             name = self._random.choice(list(self.by_conversation))
             return name, self.by_conversation[name], lambda party: party.readable
-        name = self._random.choice(list(self.by_tenant))
+        name = self._random.choices(list(self.by_tenant), [_weight(one) for one in self.by_tenant])[0]
         return name, self.by_tenant[name], lambda party: self._world.of_tenant(party.tenant)
 
     def _any(self, kind: str, party: Party) -> str:
@@ -203,6 +206,25 @@ class Surfaces:
             turn.abort()
         return shown
 
+    async def _long_turn(self, party: Party) -> object:
+        """With everything that a host may report, and what its model is shown after it."""
+        talk = party.conversation(self._any("conversation", party))
+        messages: list[dict[str, Any]] = [{"role": "user", "content": self._question()}]
+        talk.expect(self._question())
+        async with talk.turn(messages) as turn:
+            await turn.inject(messages)
+            turn.cue("the attic")
+            turn.returned(QUESTION, self._text(party))
+            messages.append({"role": "user", "content": self._question()})
+            turn.interject(messages[-1]["content"])
+            await turn.inject(messages)
+            messages.append({"role": "assistant", "content": self._text(party)})
+        talk.compacting(messages)
+        talk.compacted(messages[-1:])
+        if self._random.random() < 0.2:
+            talk.reset()
+        return messages
+
     async def _standing(self, party: Party) -> object:
         standing = party.conversation(self._any("conversation", party)).standing()
         return [
@@ -243,6 +265,9 @@ class Surfaces:
     async def _memory_usage(self, party: Party) -> object:
         return await party.memory.usage()
 
+    async def _doctor(self, party: Party) -> object:
+        return await party.memory.check()
+
     async def _retry_dead(self, party: Party) -> object:
         return await party.memory.retry_dead()
 
@@ -250,7 +275,8 @@ class Surfaces:
 
     def _command(self, line: Sequence[str]) -> Operation:
         async def act(party: Party) -> object:
-            kinds = {"ID": "entry", "TALK": "conversation", "REVIEW": "review", "PROPOSAL": "proposal"}
+            kinds = {"ID": "entry", "TALK": "conversation", "TURN": "turn", "REVIEW": "review"}
+            kinds |= {"PROPOSAL": "proposal", "OPERATION": "operation"}
             given = [self._any(kinds[word], party) if word in kinds else word for word in line]
             given = [word.replace("TEXT", self._text(party)).replace("QUESTION", self._question()) for word in given]
             shared = ["--store", str(self._world.store), "--tenant", party.tenant, "--space", party.space]
@@ -329,6 +355,7 @@ _SPACE_VERBS = (
 )
 _CONVERSATION_VERBS = (
     "turn",
+    "long_turn",
     "block",
     "standing",
     "search_tool",
@@ -338,8 +365,8 @@ _CONVERSATION_VERBS = (
     "replay",
 )
 _OF_CONVERSATIONS = ("trace", "turn", "why", "replay", "review", "export", "run_rules", "block", "conversation")
-_TENANT_VERBS = ("spaces", "memory_stats", "memory_usage", "retry_dead")
-_COMMANDS: tuple[tuple[str, ...], ...] = (
+_TENANT_VERBS = ("spaces", "memory_stats", "memory_usage", "retry_dead", "doctor")
+COMMANDS: tuple[tuple[str, ...], ...] = (
     ("add", "TEXT"),
     ("search", "QUESTION"),
     ("search", "QUESTION", "--json", "--conversation", "TALK"),
@@ -353,8 +380,13 @@ _COMMANDS: tuple[tuple[str, ...], ...] = (
     ("inbox",),
     ("inbox", "show", "PROPOSAL"),
     ("inbox", "approve", "PROPOSAL"),
+    ("inbox", "reject", "PROPOSAL"),
     ("review", "log"),
     ("review", "show", "REVIEW"),
+    ("review", "undo", "REVIEW"),
+    ("review", "run", "TALK", "--rules"),
+    ("undo", "OPERATION"),
+    ("replay", "TURN", "--conversation", "TALK"),
     ("trace",),
     ("trace", "TALK"),
     ("export",),
@@ -363,6 +395,9 @@ _COMMANDS: tuple[tuple[str, ...], ...] = (
     ("forget", "--conversation", "TALK", "--dry-run"),
     ("consolidate", "--dry-run"),
 )
+
+
+TENANT_COMMANDS: tuple[tuple[str, ...], ...] = (("spaces",), ("stats", "--json"), ("doctor",))
 
 
 async def outcome(operation: Awaitable[object]) -> str:

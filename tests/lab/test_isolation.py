@@ -1,7 +1,13 @@
 """Many tenants and spaces in one store see nothing of each other; and the lab notices a missing scope check."""
 
+import inspect
+import re
+
 import pytest
 
+import afterturn
+from afterturn.hosts.cli.app import SECTIONS
+from lab.isolation import surfaces, world
 from lab.isolation.__main__ import run_seed
 from lab.isolation.mutants import MUTANTS, try_mutant
 from lab.mutations import SOURCE, Fault
@@ -19,6 +25,30 @@ async def test_nobody_sees_what_belongs_to_others(seed: int):
     assert result.counts["comparisons"] > 40
     assert result.counts["probes"] > 30
     assert result.counts["prompts"] > 10
+
+
+def _verbs(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+
+
+# Not for the words of a space: for the whole store, or without its content.
+OF_THE_STORE = {"backup", "restore", "ready", "drain", "start", "close", "start_closing", "wait_closed"}
+NOT_ABOUT_A_SPACE = {"completion", "config", "eval", "models", "worker", "backup", "restore"}
+# The verbs behind them are called directly: `apply_edits` and `add_many`.
+INTERACTIVE = {"edit", "import"}
+# `turn` and `block` call the same code; the rest needs a model that summarises, or ends a turn.
+SAME_AS_OTHERS = {"inject_now", "block_now", "start_turn", "finish", "complete", "compact"}
+
+
+def test_every_verb_and_command_is_a_surface_of_the_lab():
+    """A new one must be called here too, or be named above with a reason."""
+    source = inspect.getsource(surfaces) + inspect.getsource(world)
+    called = set(re.findall(r"\.(\w+)\(", source))
+    verbs = set().union(*map(_verbs, (afterturn.Space, afterturn.Conversation, afterturn.Turn, afterturn.Memory)))
+    assert verbs - called - OF_THE_STORE - SAME_AS_OTHERS == set()
+    run = {line[0] for line in (*surfaces.COMMANDS, *surfaces.TENANT_COMMANDS)}
+    commands = {name for section in SECTIONS.values() for name in section}
+    assert commands - run - NOT_ABOUT_A_SPACE - INTERACTIVE == set()
 
 
 @pytest.mark.parametrize("mutant", NUMBERED)

@@ -28,6 +28,10 @@ def run(seed: int, target: StoreTarget, options: argparse.Namespace) -> Outcome:
     return Outcome(seed, Counter(rounds=10 * seed), broken, {"slope": float(seed)})
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--parts", nargs="+", default=["all"])
+
+
 LAB = Lab(
     "sample",
     "counts.",
@@ -35,6 +39,7 @@ LAB = Lab(
     run,
     (Row("rounds", "rounds", full=1_000), Row("slope", "slope", most=9.0, unit="%")),
     "broken promises",
+    add_options,
 )
 
 
@@ -72,7 +77,8 @@ def test_a_broken_promise_is_shown_and_is_the_exit_code(tmp_path: Path, capsys: 
 
 def test_a_table_replaces_the_text_between_its_marks(tmp_path: Path):
     page, results = tmp_path / "trust.md", tmp_path / "results.jsonl"
-    main(LAB, ["--seeds", "1-2,4", "--results", str(results)])
+    main(LAB, ["--seeds", "1-2", "--results", str(results)])
+    main(LAB, ["--seeds", "4", "--results", str(results), "--parts", "some", "more"])
     page.write_text("Before.\n\n<!-- lab-sample -->\nold\n<!-- end of lab-sample -->\n\nAfter.\n", encoding="utf-8")
     for _ in range(2):
         write_table(page, LAB, read_results(results, "sample"))
@@ -81,7 +87,8 @@ def test_a_table_replaces_the_text_between_its_marks(tmp_path: Path):
     assert text.startswith("Before.\n\n<!-- lab-sample -->")
     assert text.endswith("<!-- end of lab-sample -->\n\nAfter.\n")
     assert text.count("| rounds | 70 | ≥ 1,000 (7 % reached) |") == 1
-    assert "`make lab-sample SEEDS=1-2,4`: 3 seeds on sqlite" in text
+    commands = '`make lab-sample SEEDS=1-2`, `make lab-sample SEEDS=4 ARGS="--parts some more"`'
+    assert f"{commands}: 3 seeds on sqlite" in text
 
 
 def test_a_page_without_the_marks_is_refused(tmp_path: Path):
