@@ -165,11 +165,16 @@ def test_stored_text_never_steers_the_terminal(cli: CommandLine, arguments: list
     assert not set(answer.out + answer.err) & UNSAFE
 
 
-def test_markdown_is_printed_as_it_is_into_a_pipe_and_safely_on_a_terminal(cli: CommandLine) -> None:
+def test_markdown_is_printed_without_hidden_characters_and_changes_nothing_when_it_is_applied(cli: CommandLine) -> None:
+    """What was written stays stored: a view without hidden characters is not an edit."""
     fill(cli)
-    assert "\u202e" in cli("edit", "--print").out
+    before = cli("list", "--json").out
+    printed = cli("edit", "--print").out
+    assert not {"\x1b", "\x9b", "\u202e"} & set(printed)
     _, shown = cli.on_a_terminal("edit", "--print")
-    assert ("\\u202e" in shown, {"\x1b", "\x9b", "\u202e"} & set(shown)) == (True, set())
+    assert not {"\x9b", "\u202e"} & set(shown)
+    assert "Nothing was changed" in cli("edit", "--file", "-", "--yes", stdin=printed.encode()).out
+    assert cli("list", "--json").out == before
 
 
 def test_markdown_with_escapes_is_shown_as_a_difference_without_them(cli: CommandLine) -> None:

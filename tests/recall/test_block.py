@@ -140,7 +140,7 @@ def test_a_name_is_not_read_to_its_end():
 def test_invisible_characters_are_removed():
     """H4: nothing is shown to the model that a person would not see."""
     hidden = "\u202eabc\u2066\u200b\ufeff\U000e0068\U000e0069\x1b[31m\u00ad"
-    assert bullet(show(f"a{hidden}z"), now=NOW).endswith("user: aabc[31mz")
+    assert bullet(show(f"a{hidden}z"), now=NOW).endswith("user: aabcz")
 
 
 def test_joiners_stay_where_a_script_needs_them():

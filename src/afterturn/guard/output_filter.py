@@ -6,6 +6,7 @@ import re
 import unicodedata
 
 from afterturn.guard.trust import TRUST_MIN
+from afterturn.scanners.invisible import clean
 from afterturn.scanners.secrets import MARGIN_CHARS, redact, scanner
 from afterturn.types import Entry
 
@@ -40,23 +41,19 @@ _NOT_LETTER = re.compile(r"[^a-z]+")
 _TAG_LETTERS = _NOT_LETTER.sub("", "afterturn".translate(_PLAIN))
 # Most texts differ from the tag in the first characters; marks and blanks may stretch a tag to the second length.
 _TAG_CHARS = (24, 512)
-_JOINERS = "\u200c\u200d"
-_EMOJI_STYLES = "\ufe0e\ufe0f"
-# Variation selectors: Python calls them printable, but they are invisible.
-_INVISIBLE = re.compile("[\ufe00-\ufe0f\U000e0000-\U000e0fff]")
 
 
 def neutralise(text: str) -> str:
-    """One line without control, bidirectional, zero-width and tag characters, and without afterturn's tags."""
+    """One line without hidden characters, and without afterturn's tags."""
     line = " ".join(text.split())
-    if not _is_plain(line):
-        line = " ".join("".join(_visible(line)).split())
+    if not (line.isascii() and line.isprintable()):
+        line = " ".join(clean(line).split())
     return _OPENING.sub(_disarm, line)
 
 
 def neutralise_lines(text: str) -> str:
     """As `neutralise`, for files and instructions: lines, indentation and tabs stay."""
-    lines = (_printable(line).rstrip() for line in text.splitlines())
+    lines = (line.rstrip() for line in clean(text).splitlines())
     return _OPENING.sub(_disarm, "\n".join(lines).strip("\n"))
 
 
@@ -66,40 +63,6 @@ def neutralise_quote(text: str) -> str:
 
 
 _INNER_QUOTES = str.maketrans(dict.fromkeys('"\u201c\u201d\u201e\uff02', "'"))
-
-
-def _printable(line: str) -> str:
-    if _is_plain(line):
-        return line
-    return "\t".join("".join(_visible(part)) for part in line.split("\t"))
-
-
-def _is_plain(line: str) -> bool:
-    """Whether the slow check of each character can be skipped."""
-    return line.isprintable() and (line.isascii() or not _INVISIBLE.search(line))
-
-
-def _visible(line: str) -> list[str]:
-    kept: list[str] = []
-    for at, character in enumerate(line):
-        if character in _JOINERS:
-            keep = _joins_letters(line, at)
-        elif "\ufe00" <= character <= "\ufe0f":
-            keep = character in _EMOJI_STYLES and at > 0 and line[at - 1] not in _EMOJI_STYLES
-        else:
-            keep = (
-                unicodedata.category(character) not in ("Cc", "Cf", "Cs")
-                and not "\U000e0000" <= character <= "\U000e0fff"
-            )
-        if keep:
-            kept.append(character)
-    return kept
-
-
-def _joins_letters(line: str, at: int) -> bool:
-    """Whether a joiner is needed: by Persian, Indic scripts and emoji families. Elsewhere it only hides something."""
-    before, after = line[at - 1 : at], line[at + 1 : at + 2]
-    return all(side > "\x7f" and side not in _JOINERS for side in (before, after))
 
 
 def _disarm(found: re.Match[str]) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from afterturn.scanners.invisible import clean
 from afterturn.types import Entry, Origin, ReviewMessage
 
 NOTHING = "Nothing to save."
@@ -93,14 +94,14 @@ _ASKED = " ".join((_SYSTEM + _NATIVE + _BY_SCHEMA + _REPAIR).casefold().split())
 
 
 def _message(number: int, message: ReviewMessage) -> str:
-    line: dict[str, Any] = {"message": number, "from": _who(message), "text": message.text}
+    line: dict[str, Any] = {"message": number, "from": _who(message), "text": clean(message.text)}
     if not message.fresh:
         line["seen"] = "reviewed before"
     return json.dumps(line, ensure_ascii=False)
 
 
 def _who(message: ReviewMessage) -> str:
-    return message.role if message.speaker in ("", message.role) else f"{message.role} {message.speaker}"
+    return message.role if message.speaker in ("", message.role) else clean(f"{message.role} {message.speaker}")
 
 
 def _saved(text: str) -> str:
@@ -108,7 +109,8 @@ def _saved(text: str) -> str:
 
 
 def _memory(entry: Entry) -> str:
-    text = entry.text if len(entry.text) <= MEMORY_CHARS_MAX else f"{entry.text[:MEMORY_CHARS_MAX]}…"
+    text = clean(entry.text)
+    text = text if len(text) <= MEMORY_CHARS_MAX else f"{text[:MEMORY_CHARS_MAX]}…"
     line: Mapping[str, Any] = {"id": entry.id, "target": str(entry.target), "text": text}
     if entry.pinned:
         line = {**line, "pinned": "cannot be changed"}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.ports import Unit
+from afterturn.scanners.invisible import clean, without_hidden
 from afterturn.space.arguments import parse_target
 from afterturn.types import (
     Admitted,
@@ -127,9 +128,14 @@ def render_bullet(text: str, mark: str) -> str:
 
 
 def show_controls(text: str) -> str:
-    """Replaces control characters, except line breaks and tabs, by visible signs: they must not control a terminal, and
-    an editor might drop them, which would look like an edit."""
-    return text.replace("\r\n", "\n").translate(_SIGNS)
+    """Replaces control characters, except line breaks and tabs, by visible signs, and removes other hidden ones: they
+    must not control a terminal, and an editor might drop them, which would look like an edit."""
+    return clean(text.replace("\r\n", "\n"), _show_control)
+
+
+def _show_control(hidden: str) -> str:
+    shown = hidden.translate(_SIGNS)
+    return shown if shown != hidden else without_hidden(hidden)
 
 
 def parse(text: str) -> MarkdownText:

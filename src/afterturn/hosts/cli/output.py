@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import click
 from afterturn.errors import InvalidInput
 from afterturn.recall.block import describe_age
 from afterturn.runtime.clock import SystemClock
+from afterturn.scanners.invisible import clean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
 
-# Control characters, line separators, bidirectional overrides and invisible characters: the text of a memory must not
-# control the terminal or hide a part of itself. Joiners stay, because emoji and several scripts need them.
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
-)
 _WIDTH_OF_A_PIPE = 65_536
 _GAP = "  "
 _LEAST_WIDTH = 16
@@ -37,13 +31,16 @@ _LEVELS = {"ok": "green", "warning": "yellow", "error": "bold red"}
 
 
 def safe(text: str) -> str:
-    """The text with control characters shown as escapes. Line breaks and tabs stay."""
-    return _UNSAFE.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)
+    """The text with hidden and control characters shown as escapes: a memory must not control the terminal.
+
+    Line breaks and tabs stay.
+    """
+    return clean(text, lambda hidden: hidden.encode("unicode_escape", "surrogatepass").decode())
 
 
 def safe_json(text: str) -> str:
-    """The same JSON with control characters as escapes. Other scripts stay readable."""
-    return _UNSAFE.sub(lambda found: json.dumps(found.group())[1:-1], text)
+    """The same JSON with hidden and control characters as escapes. Other scripts stay readable."""
+    return clean(text, lambda hidden: json.dumps(hidden)[1:-1])
 
 
 def one_line(text: str) -> str:

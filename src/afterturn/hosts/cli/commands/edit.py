@@ -85,7 +85,7 @@ def edit(
     with invocation.in_space() as space:
         text = space.as_markdown(target=target, project=project)
     if switches["printed"]:
-        click.echo(safe(text) if sys.stdout.isatty() else text, nl=False)
+        click.echo(safe(text), nl=False)
         return
     draft = _edited(invocation, text)
     if draft.text == text:
