@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from afterturn.recall.explain import Explained as Explained
     from afterturn.services import Components as Components
     from afterturn.space.arguments import DraftFields as DraftFields
+    from afterturn.space.inbox import Decided as Decided
     from afterturn.space.inbox import Proposal as Proposal
     from afterturn.space.markdown import Bullet as Bullet
     from afterturn.space.markdown import Edit as Edit
@@ -150,7 +151,7 @@ _NAMES = {
     "afterturn.recall.explain": "Explained",
     "afterturn.services": "Components",
     "afterturn.space.arguments": "DraftFields",
-    "afterturn.space.inbox": "Proposal",
+    "afterturn.space.inbox": "Decided Proposal",
     "afterturn.space.markdown": "Bullet Edit Edited Edits SkippedEdit",
     "afterturn.space.transfer": "Imported",
     "afterturn.types": (

@@ -169,6 +169,9 @@ class Config:
         "Who else needs approval. `background`: reviews; `all`: everybody except the user.",
         choices=("off", "background", "all"),
     )
+    inbox_days: float | None = _key(
+        30.0, "days", "Proposals that nobody has decided are rejected after this time. none: they wait.", least=0
+    )
     fade_days: float | None = _key(
         None,
         "days",
@@ -287,6 +290,7 @@ class Settings(TypedDict, total=False):
     review_verbose: bool
     review_compaction: bool
     approval: str
+    inbox_days: float | None
     fade_days: float | None
     context_files: str
     context_file_bytes_max: int

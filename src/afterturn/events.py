@@ -51,6 +51,7 @@ EVENTS = {
     "undone": "An operation or a group of them (`undone`) was taken back: the new `operation`, how many `memories`.",
     "memories_imported": "`add_many` ended: the `group`, how many were `created`, and how many were there already.",
     "store_restored": "The content of the store was replaced with a backup.",
+    "proposals_expired": "Proposals that nobody decided for `inbox_days` were rejected (`proposals` counts them).",
     "proposal_refused": "A finding of a sub-agent was not proposed (`reason`), for example because it is too long.",
     "tool_called": "A model called a memory tool: the `tool`, and how many `memories` it was shown or proposed.",
     "tool_failed": "A memory tool failed (`tool`, `reason`). The model got an answer that says so.",

@@ -15,6 +15,7 @@ from afterturn.config import unknown_variables
 from afterturn.events import Events
 from afterturn.log import describe, logger
 from afterturn.ports import Store, Unit
+from afterturn.space.inbox import expire_proposals
 from afterturn.types import (
     Event,
     Finding,
@@ -75,7 +76,8 @@ class TimelineWriter:
 
 class Housekeeping:
     """When memory opens and every hour: stores turns that wait in files, ends turns that were left open, erases records
-    past their retention, and schedules the consolidation of spaces that have changed."""
+    past their retention, rejects proposals that nobody decided, and schedules the consolidation of spaces that have
+    changed."""
 
     def __init__(self, services: Services) -> None:
         self._store = services.store
@@ -87,7 +89,13 @@ class Housekeeping:
 
     async def run(self) -> None:
         while True:
-            for step in (self._recorder.recover, self._abandon_turns, self._end_retention, self._consolidate):
+            for step in (
+                self._recorder.recover,
+                self._abandon_turns,
+                self._end_retention,
+                self._empty_inbox,
+                self._consolidate,
+            ):
                 try:
                     await step()
                 except Exception as error:  # the boundary of one step: the others are done anyway
@@ -120,6 +128,26 @@ class Housekeeping:
         if erased:
             await self._store.scrub()
             self._events.emit("retention_ended", records=erased, statements=learned)
+
+    async def _empty_inbox(self) -> None:
+        days, tenant, now = self._config.inbox_days, self._config.tenant, self._clock.now()
+        if days is None:
+            return
+        before, total, count = now - days * DAY, 0, 1
+        while count:
+            ended = await self._store.read(
+                lambda unit: unit.memories.waiting_since(tenant, before, limit=RETENTION_BATCH)
+            )
+            count = (
+                await self._store.write(
+                    functools.partial(expire_proposals, proposals=ended, tenant=tenant, at=now, ids=self._ids)
+                )
+                if ended
+                else 0
+            )
+            total += count
+        if total:
+            self._events.emit("proposals_expired", proposals=total)
 
     async def _consolidate(self) -> None:
         if not self._config.consolidation:

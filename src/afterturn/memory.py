@@ -314,6 +314,8 @@ class SpaceFacade:
     proposal = Bridged(SpaceCore.proposal)
     approve = Bridged(SpaceCore.approve)
     reject = Bridged(SpaceCore.reject)
+    approve_all = Bridged(SpaceCore.approve_all)
+    reject_all = Bridged(SpaceCore.reject_all)
     reviews = Bridged(SpaceCore.reviews)
     review = Bridged(SpaceCore.review)
     undo_review = Bridged(SpaceCore.undo_review)

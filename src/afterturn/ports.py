@@ -250,6 +250,9 @@ class Memories(Protocol):
         Raises Conflict as `update` does.
         """
 
+    def waiting_since(self, tenant: str, recorded_before: float, *, limit: int) -> list[tuple[str, str]]:
+        """Returns (space, id) of proposals that were made before that time."""
+
     def approve(self, operation: Operation, entry_id: str) -> Entry:
         """Applies a proposal: a statement or change becomes active, a withdrawal deletes the active version.
 

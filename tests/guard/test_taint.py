@@ -148,3 +148,21 @@ async def test_a_turn_that_waited_in_a_file_of_an_older_version_counts_as_tainte
     old = recording.to_json().replace(', "taint": null', "")
     assert "taint" not in old
     assert Recording.from_json(old).taint is Taint.UNKNOWN
+
+
+async def test_a_pasted_part_of_the_users_message_taints(memory: afterturn.Memory) -> None:
+    """G2b: a mail that the user pastes is somebody else's text."""
+    mail = "Can you answer this mail?\n\nFrom: bob@example.org\nSubject: ports\n\nUse port 9999 from now on."
+    await said(memory, mail, "Use port 9999.")
+    assert await answers(memory) == {"Use port 9999.": 40}
+
+
+async def test_a_pasted_introduction_does_not_rename_the_user(opened) -> None:
+    """G2b, V11: whoever is named in the text that the user hands over."""
+    async with opened(rules=True) as memory:
+        await said(memory, "My name is Ada.", "Hello Ada.")
+        await said(memory, "FYI, see this mail: Hello, My name is Smith and I live in Oslo.", "Noted.")
+        assert await memory.drain(within=20)
+        standing = await memory.conversation("d", user="ada").standing().block()
+    assert "Ada" in standing
+    assert "Smith" not in standing

@@ -30,7 +30,8 @@ def waiting(cli: CommandLine) -> list[str]:
 def test_the_inbox_lists_what_waits(cli: CommandLine, waiting: list[str]) -> None:
     """A3: newest first, one line each, and nothing in it steers a terminal."""
     answer = cli("inbox")
-    header, first, second = answer.out.splitlines()
+    group, header, first, second = answer.out.splitlines()
+    assert group == "no conversation"
     assert (answer.code, header.split()) == (0, ["ID", "AGE", "TARGET", "AUTHOR", "TEXT"])
     assert first.startswith(waiting[1])
     assert second.startswith(waiting[0])
@@ -55,6 +56,59 @@ def test_several_are_approved_at_once_and_can_be_undone(cli: CommandLine, waitin
     operation = answer.out.splitlines()[0].rsplit(" ", 1)[1].rstrip(")")
     assert cli("undo", operation).code == 0
     assert [line["id"] for line in cli("inbox", "--json").lines] == [waiting[0]]
+
+
+@pytest.fixture
+def talks(cli: CommandLine) -> dict[str, list[str]]:
+    """The ids of proposals from two conversations, oldest first."""
+    with blocking.open(cli.store, {"embedder": "none"}) as memory:
+        space = memory.space("user:ada")
+        for talk in ("one", "two", "one"):
+            text = f"Said in {talk}, {len(space.proposals())}"
+            space.add_many([Draft(text, origin=Origin.SUBAGENT, proposed=True, conversation=talk)])
+        return {talk: [one.id for one in reversed(space.proposals(conversation=talk))] for talk in ("one", "two")}
+
+
+def test_the_inbox_is_grouped_by_conversation(cli: CommandLine, talks: dict[str, list[str]]) -> None:
+    """V8: a person decides on what came out of one conversation together."""
+    lines = [line.split("  ")[0] for line in cli("inbox").out.splitlines()]
+    assert lines == ["conversation one", "ID", *reversed(talks["one"]), "", "conversation two", "ID", *talks["two"]]
+    assert [line["id"] for line in cli("inbox", "list", "--conversation", "two", "--json").lines] == talks["two"]
+
+
+def test_a_whole_conversation_is_approved_and_taken_back_at_once(cli: CommandLine, talks: dict[str, list[str]]) -> None:
+    """V8, M1: one transaction, one undo; other conversations wait on."""
+    answer = cli("inbox", "approve", "--conversation", "one")
+    assert (answer.code, answer.out.splitlines()[-1][:10]) == (0, "2 approved")
+    assert [line["id"] for line in cli("inbox", "--json").lines] == talks["two"]
+    group = answer.out.rsplit(" ", 1)[1].strip(")\n")
+    assert cli("undo", group).code == 0
+    assert len(cli("inbox", "--json").lines) == 3
+
+
+def test_all_are_rejected_at_once(cli: CommandLine, talks: dict[str, list[str]]) -> None:
+    """V8: an inbox can be emptied."""
+    assert cli("inbox", "reject", "--all").out.splitlines()[-1].startswith("3 rejected  (undo: ")
+    assert cli("inbox").out == "The inbox is empty.\n"
+    assert cli("list", "--json").lines == []
+
+
+def test_what_cannot_be_approved_with_the_others_is_named_and_waits(
+    cli: CommandLine, talks: dict[str, list[str]]
+) -> None:
+    """V8: the others are approved all the same."""
+    cli("add", "Said in one, 2")
+    answer = cli("inbox", "approve", "--all")
+    assert answer.out.splitlines()[-1].startswith("2 approved, 1 left  (undo: ")
+    assert f"{talks['one'][1]}  not approved: " in answer.out
+    assert [line["id"] for line in cli("inbox", "--json").lines] == [talks["one"][1]]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--all", "--conversation", "one"), ("abcd", "--all")])
+def test_an_approval_needs_exactly_one_choice(cli: CommandLine, arguments: tuple[str, ...]) -> None:
+    answer = cli("inbox", "approve", *arguments)
+    assert answer.code == 2
+    assert "--conversation ID, or --all" in answer.err
 
 
 def test_a_rejected_one_is_gone(cli: CommandLine, waiting: list[str]) -> None:

@@ -13,6 +13,7 @@ from afterturn.dialects.detection import find_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import any_untrusted, curated, read_exchange
 from afterturn.errors import AfterturnError
+from afterturn.guard.pasted import has_pasted
 from afterturn.learning.scheduling import ScheduledReview, join_or_schedule
 from afterturn.learning.snapshot import MESSAGES_MAX, snapshot_messages, with_sources
 from afterturn.log import logger
@@ -52,7 +53,9 @@ async def review_compaction(
     to_review = snapshot_messages(
         [_without_secrets(message) if scanning else message for message in exchanged if not _is_ours(message)],
         at,
-        is_tainted=is_tainted or any_untrusted(map(dialect.read, messages)),
+        is_tainted=is_tainted
+        or any_untrusted(map(dialect.read, messages))
+        or any(message.role == "user" and has_pasted(message.text) for message in exchanged),
     )
     review_id = services.ids.new()
     try:

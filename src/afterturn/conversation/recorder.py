@@ -20,6 +20,7 @@ from afterturn.dialects.dialect import Dialect, Strip
 from afterturn.dialects.history import Exchange, any_untrusted, find_exchange, find_latest_user, read_exchange
 from afterturn.errors import DeadlineExceeded, MemoryClosed, StoreError
 from afterturn.events import Events
+from afterturn.guard.pasted import has_pasted
 from afterturn.log import logger
 from afterturn.ports import Worker
 from afterturn.recall.block import strip_blocks
@@ -335,7 +336,7 @@ def make_recording(
 
 def _find_taint(turn: LoopTurn, left: TurnMessages, dialect: Dialect, found: Exchange) -> Taint | None:
     """What reached the assistant, as far as the messages and the host's calls show it."""
-    if found.is_untrusted:
+    if found.is_untrusted or any(message.role == "user" and has_pasted(message.text) for message in found.messages):
         return Taint.TOOL
     if turn.shared.taint is not None:
         return turn.shared.taint

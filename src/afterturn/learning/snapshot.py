@@ -6,6 +6,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from afterturn.guard.pasted import typed_text
 from afterturn.guard.trust import TRUST_MIN
 from afterturn.ports import Unit
 from afterturn.text import content_hash
@@ -149,11 +150,7 @@ def views_of(messages: Sequence[ReviewMessage], related: Sequence[Entry]) -> lis
 def _clean_message(message: ReviewMessage) -> ReviewMessage:
     if message.trust < TRUST_MIN:
         return replace(message, text="")
-    return replace(message, text=typed_words(message.text)) if message.role == "user" else message
-
-
-def typed_words(text: str) -> str:
-    return text
+    return replace(message, text=typed_text(message.text)) if message.role == "user" else message
 
 
 def _trust(message: Message, *, is_tainted: bool) -> int:

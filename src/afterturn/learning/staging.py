@@ -15,6 +15,7 @@ from afterturn.learning.changes import Action, Change
 from afterturn.learning.prompts import is_prompt_text
 from afterturn.learning.snapshot import ReviewView, views_of, with_sources
 from afterturn.ports import Unit
+from afterturn.recall.duplicates import is_restated
 from afterturn.recall.times import resolve_times
 from afterturn.scanners.secrets import mentions_secret
 from afterturn.types import (
@@ -23,6 +24,7 @@ from afterturn.types import (
     ConversationKey,
     Draft,
     Entry,
+    Filter,
     Kind,
     Metadata,
     Operation,
@@ -44,6 +46,8 @@ PERSON = "user:"
 # After this many refusals the review ends.
 REFUSALS_MAX = 10
 BUDGET_REFUSALS_MAX = 3
+# How many proposals are compared with what the user says.
+WAITING_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +380,8 @@ class Staging:
         try:
             if staged.change.action is Action.ADD:
                 assert staged.admitted is not None
+                if (settled := self._settle_waiting(unit, staged, sources)) is not None:
+                    return settled
                 operation = self._operation(staged.target_space, Verb.ADD)
                 added = writer.add(unit, operation, _with_sources(staged.admitted, sources))
                 return added.entry if added.operation is not None else None
@@ -400,6 +406,31 @@ class Staging:
             raise Refused("not_allowed", str(error)) from error
         except OverBudget as error:
             raise Refused("budget", str(error)) from error
+
+    def _settle_waiting(self, unit: Unit, staged: StagedChange, sources: tuple[str, ...]) -> Entry | None:
+        """What the user has said now decides the proposals that say the same: they need not wait any more.
+
+        The user's words are stored, not those of the proposal. The new version if one of them is a change of a memory.
+        """
+        admitted, space = staged.admitted, staged.target_space.space
+        if staged.is_tainted or admitted is None or admitted.draft.proposed:
+            return None
+        scope, changed = Scope(self.review.tenant, (space,)), None
+        wanted = Filter(kind=Kind.STATEMENT, target=admitted.draft.target, statuses=(Status.PROPOSED,))
+        origin = Origin.USER if staged.change.is_quote else Origin.BACKGROUND_REVIEW
+        for waiting in unit.memories.page(scope, wanted, limit=WAITING_MAX):
+            if waiting.project != admitted.draft.project or not is_restated(waiting, admitted.text, origin):
+                continue
+            operation = self._operation(staged.target_space, Verb.DELETE)
+            unit.memories.delete(unit.operations.start(operation), waiting.id)
+            current = unit.memories.get(scope, waiting.id)
+            if changed is None and current.status is Status.ACTIVE and not current.pinned:
+                operation = self._operation(staged.target_space, Verb.UPDATE)
+                draft = _with_sources(admitted, sources)
+                changed = self.services.statement_writer.update(
+                    unit, operation, current.id, draft, expected_version=current.version
+                )
+        return changed
 
     def _check_sources(self, unit: Unit, sources: Sequence[str]) -> None:
         """A message that was forgotten meanwhile must not come back as a memory."""

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from afterturn.recall.features import AGENT, DENIALS, SPEAKER, NormalForm, features_of
+from afterturn.recall.features import AGENT, DENIALS, SPEAKER, NormalForm, features_of, normal_form, voice_of
 from afterturn.recall.query import COMMON_TERMS
 from afterturn.recall.scoring import SIMILARITY_ASSUMED
 from afterturn.types import Entry, Hit, Kind, Origin
@@ -59,6 +59,12 @@ def contradicting(hits: Sequence[Hit]) -> frozenset[str]:
         if common and not (at in found and other_at in found) and one.is_other_value(other, common):
             found.update((at, other_at))
     return frozenset(claims[at].ref for at in found)
+
+
+def is_restated(entry: Entry, text: str, origin: Origin) -> bool:
+    """Whether a text of this origin says the same as the entry: the same words in the same order, or nearly so."""
+    known, form = features_of(entry).form, normal_form(text, origin, voice_of(entry))
+    return known is not None and form is not None and _is_alike(known, form)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from afterturn.errors import Conflict
-from afterturn.ports import Unit
-from afterturn.space.arguments import LIMIT_MAX
+from afterturn.errors import AfterturnError, Conflict
+from afterturn.ports import Ids, Unit
+from afterturn.space.arguments import LIMIT_MAX, check_conversation
 from afterturn.types import Changed, Entry, Filter, Operation, Origin, Scope, Status, Step, Verb
 from afterturn.validation import check_id, check_limit
 
@@ -33,10 +33,67 @@ class Proposal:
     obstacle: str = ""
 
 
-async def list_proposals(services: Services, space: str, *, limit: int, before: str | None) -> list[Entry]:
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The result of deciding several proposals at once. `undo` takes `group`, None if nothing was decided.
+
+    `skipped` says, by id, why a proposal could not be decided. It still waits.
+    """
+
+    group: str | None
+    changed: tuple[Changed, ...]
+    skipped: Mapping[str, str]
+
+
+async def list_proposals(
+    services: Services, space: str, *, limit: int, before: str | None, conversation: str | None
+) -> list[Entry]:
     count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before)
+    wanted = replace(_PROPOSED, conversation=check_conversation(conversation))
     scope = Scope(services.tenant, (space,))
-    return await services.store.read(lambda unit: unit.memories.page(scope, _PROPOSED, limit=count, before=last))
+    return await services.store.read(lambda unit: unit.memories.page(scope, wanted, limit=count, before=last))
+
+
+async def decide_all(services: Services, space: str, ids: Iterable[str], verb: Verb) -> Decided:
+    """Approves (`Verb.APPROVE`) or rejects (`Verb.DELETE`) proposals in one transaction, oldest first."""
+    checked = sorted({check_id(one) for one in ids})
+    group = services.ids.new()
+    work = [(one, replace(_operation(services, space, verb), group=group)) for one in checked]
+    scope = Scope(services.tenant, (space,))
+
+    def decide(unit: Unit) -> tuple[Decided, list[Step]]:
+        changed, skipped = [], {}
+        for entry_id, operation in work:
+            try:
+                entry = (
+                    services.statement_writer.approve(unit, operation, entry_id)
+                    if verb is Verb.APPROVE
+                    else _reject(unit, operation, entry_id)
+                )
+            except AfterturnError as error:
+                skipped[entry_id] = str(error)
+            else:
+                changed.append(Changed(entry, operation.id))
+        steps = unit.operations.steps(scope, group=group) if changed else []
+        return Decided(group if changed else None, tuple(changed), skipped), steps
+
+    decided, steps = await services.store.write(decide)
+    services.wake_jobs()
+    services.events.report_changes(steps)
+    return decided
+
+
+def expire_proposals(unit: Unit, proposals: Iterable[tuple[str, str]], tenant: str, at: float, ids: Ids) -> int:
+    """Rejects proposals, given as (space, id). Returns how many were still waiting."""
+    count = 0
+    for space, entry_id in proposals:
+        operation = Operation(ids.new(), tenant, space, Verb.DELETE, Origin.USER, at)
+        try:
+            _reject(unit, operation, entry_id)
+        except AfterturnError:
+            continue  # decided meanwhile
+        count += 1
+    return count
 
 
 async def get_proposal(services: Services, space: str, entry_id: str) -> Proposal:
@@ -92,16 +149,18 @@ async def approve(services: Services, space: str, entry_id: str) -> Changed:
 
 async def reject(services: Services, space: str, entry_id: str) -> Changed:
     check_id(entry_id)
-    scope, operation = Scope(services.tenant, (space,)), _operation(services, space, Verb.DELETE)
+    operation = _operation(services, space, Verb.DELETE)
+    rejected = await services.write_change(operation, lambda unit: _reject(unit, operation, entry_id))
+    return Changed(rejected, operation.id)
 
-    def work(unit: Unit) -> Entry:
-        versions = unit.memories.history(scope, entry_id)
-        if not any(entry.status in WAITING for entry in versions):
-            status = unit.memories.get(scope, entry_id).status
-            raise Conflict(f"{entry_id} is {status}; only a proposal can be rejected. Delete it instead.")
-        return unit.memories.delete(unit.operations.start(operation), entry_id)
 
-    return Changed(await services.write_change(operation, work), operation.id)
+def _reject(unit: Unit, operation: Operation, entry_id: str) -> Entry:
+    scope = Scope(operation.tenant, (operation.space,))
+    versions = unit.memories.history(scope, entry_id)
+    if not any(entry.status in WAITING for entry in versions):
+        status = unit.memories.get(scope, entry_id).status
+        raise Conflict(f"{entry_id} is {status}; only a proposal can be rejected. Delete it instead.")
+    return unit.memories.delete(unit.operations.start(operation), entry_id)
 
 
 def _operation(services: Services, space: str, verb: Verb) -> Operation:

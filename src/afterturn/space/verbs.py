@@ -26,7 +26,7 @@ from afterturn.space.arguments import (
     search_request,
 )
 from afterturn.space.consolidation import consolidate
-from afterturn.space.inbox import Proposal, approve, get_proposal, list_proposals, reject
+from afterturn.space.inbox import Decided, Proposal, approve, decide_all, get_proposal, list_proposals, reject
 from afterturn.space.markdown import Edited, Edits, apply_edits, as_markdown, compare_markdown
 from afterturn.space.transfer import Imported, every_conversation, export_lines, import_drafts
 from afterturn.types import (
@@ -272,9 +272,15 @@ class SpaceCore:
             await self.get(memory)
         return await self._forget(selector)
 
-    async def proposals(self, *, limit: int = 50, before: str | None = None) -> Sequence[Entry]:
-        """Returns the entries that wait for approval, newest first. `before` is the last id of the previous page."""
-        return await list_proposals(self._services, self.name, limit=limit, before=before)
+    async def proposals(
+        self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
+    ) -> Sequence[Entry]:
+        """Returns the entries that wait for approval, newest first. `before` is the last id of the previous page.
+
+        `conversation` narrows it to what came out of one conversation. A proposal that nobody has decided for
+        `inbox_days` is rejected.
+        """
+        return await list_proposals(self._services, self.name, limit=limit, before=before, conversation=conversation)
 
     async def proposal(self, entry_id: str) -> Proposal:
         """Returns one proposal with what it would change. Raises Conflict if nothing of that id waits, NotFound if
@@ -295,6 +301,15 @@ class SpaceCore:
         Raises Conflict if the entry is not, or is no longer, a proposal.
         """
         return await reject(self._services, self.name, entry_id)
+
+    async def approve_all(self, ids: Iterable[str]) -> Decided:
+        """Applies several proposals in one transaction, as one group for `undo`. Those that cannot be applied are
+        returned in `skipped`."""
+        return await decide_all(self._services, self.name, ids, Verb.APPROVE)
+
+    async def reject_all(self, ids: Iterable[str]) -> Decided:
+        """Removes several proposals from the inbox in one transaction, as one group for `undo`."""
+        return await decide_all(self._services, self.name, ids, Verb.DELETE)
 
     async def reviews(
         self, *, conversation: str | None = None, limit: int = 50, before: str | None = None

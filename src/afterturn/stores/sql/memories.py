@@ -332,6 +332,14 @@ class SqlMemories:
         _, current = self._get_statement(operation, entry_id, expected_version)
         return self._approval.propose_delete(operation, current)
 
+    def waiting_since(self, tenant: str, recorded_before: float, *, limit: int) -> list[tuple[str, str]]:
+        rows = self._session.rows(
+            f"SELECT s.name, e.id FROM {FROM_ENTRY} WHERE s.tenant = ? AND e.status IN ('proposed', 'withdrawal') "
+            "AND e.recorded_at < ? ORDER BY e.recorded_at, e.key LIMIT ?",
+            (tenant, recorded_before, limit),
+        )
+        return [(name, entry_id) for name, entry_id in rows]
+
     def approve(self, operation: Operation, entry_id: str) -> Entry:
         return self._approval.approve(operation, entry_id)
 

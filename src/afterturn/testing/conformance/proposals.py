@@ -79,6 +79,19 @@ class TestProposals:
         counts = await store.read(lambda unit: unit.memories.counts(ADA))
         assert counts == {(SPACE, Kind.STATEMENT, Status.PROPOSED): 1}
 
+    async def test_old_proposals_are_found_in_all_spaces_of_a_tenant(self, store: Store) -> None:
+        """V8: so that an inbox nobody opens does not grow for ever. What was decided does not wait."""
+        added = await _propose(store)
+        at = added.entry.recorded_at
+
+        async def find(tenant: str, before: float) -> list[tuple[str, str]]:
+            return await store.read(lambda unit: unit.memories.waiting_since(tenant, before, limit=10))
+
+        found = [await find(*asked) for asked in ((TENANT, at + 1), (TENANT, at), ("another", at + 1))]
+        await approve(store, added.entry.id)
+        assert found == [[(SPACE, added.entry.id)], [], []]
+        assert await find(TENANT, at + 1) == []
+
     async def test_the_same_proposed_twice_waits_once(self, store: Store) -> None:
         """G6: a duplicate gives the existing one."""
         first, second = await _propose(store), await _propose(store)

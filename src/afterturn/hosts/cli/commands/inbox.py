@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _HERE = "afterturn.hosts.cli.commands.inbox"
 _PAGE = 50
+_ALL = 1_000
 
 
 @click.group(
@@ -44,6 +45,7 @@ _PAGE = 50
     $ afterturn inbox
     $ afterturn inbox show 0k3v8r2c4d5e6f7g
     $ afterturn inbox approve 0k3v8r2c4d5e6f7g
+    $ afterturn inbox reject --conversation support-42
     """,
     context_settings=CONTEXT_SETTINGS,
     invoke_without_command=True,
@@ -53,11 +55,12 @@ _PAGE = 50
 def inbox(context: click.Context) -> None:
     """Approve or reject proposed memories; without a command, list them.
 
-    Proposals come from sub-agents, from reviews that were not sure, and from the setting `approval`. They are not
-    recalled until you approve them.
+    Proposals come from sub-agents, from reviews that were not sure or had read text of others, and from the setting
+    `approval`. They are not recalled until you approve them. What nobody decides for `inbox_days` is rejected. If you
+    say the same to your agent, it is learned from your words and no longer waits.
     """
     if context.invoked_subcommand is None:
-        _print_inbox(context.ensure_object(Invocation), _PAGE, None)
+        _print_inbox(context.ensure_object(Invocation), _PAGE, None, None)
 
 
 @command(
@@ -71,17 +74,19 @@ def inbox(context: click.Context) -> None:
     "--limit", type=click.IntRange(1, 10_000), default=_PAGE, show_default=True, help="How many to show at most."
 )
 @click.option("--before", metavar="ID", help="Continue after this id, the last of the previous page.")
-def list_proposals(invocation: Invocation, limit: int, before: str | None) -> None:
-    """List the proposals, newest first.
+@click.option("--conversation", metavar="ID", help="Only proposals from this conversation.")
+def list_proposals(invocation: Invocation, limit: int, before: str | None, conversation: str | None) -> None:
+    """List the proposals by conversation, newest first.
 
     With --json, one line per proposal.
     """
-    _print_inbox(invocation, limit, before)
+    _print_inbox(invocation, limit, before, conversation)
 
 
-def _print_inbox(invocation: Invocation, limit: int, before: str | None) -> None:
+def _print_inbox(invocation: Invocation, limit: int, before: str | None, conversation: str | None) -> None:
     with invocation.in_space() as space:
-        entries = space.proposals(limit=limit, before=check_id(before) if before else None)
+        last = check_id(before) if before else None
+        entries = space.proposals(limit=limit, before=last, conversation=conversation)
     if invocation.json:
         for entry in entries:
             print_line(entry)
@@ -89,8 +94,16 @@ def _print_inbox(invocation: Invocation, limit: int, before: str | None) -> None
     if not entries:
         click.echo("The inbox is empty.")
         return
-    print_table(("ID", "AGE", "TARGET", "AUTHOR", "TEXT"), [_row(entry) for entry in entries])
+    groups: dict[str | None, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.conversation, []).append(entry)
+    for number, (name, found) in enumerate(groups.items()):
+        if number:
+            click.echo()
+        click.echo("no conversation" if name is None else f"conversation {one_line(name)}")
+        print_table(("ID", "AGE", "TARGET", "AUTHOR", "TEXT"), [_row(entry) for entry in found])
     note("Show one: afterturn inbox show ID. Then: afterturn inbox approve ID, or afterturn inbox reject ID.")
+    note("Several at once: afterturn inbox approve --conversation ID, or --all; the same with reject.")
     if len(entries) == limit:
         note(f"There may be more: afterturn inbox list --before {entries[-1].id}")
 
@@ -165,25 +178,67 @@ def _kind(proposal: Proposal) -> str:
     examples="""
     $ afterturn inbox approve 0k3v8r2c4d5e6f7g
     $ afterturn inbox approve 0k3v8r2c4d5e6f7g 0k3v8r2c4d5e6f7h
+    $ afterturn inbox approve --conversation support-42
     """,
 )
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
-def approve(invocation: Invocation, ids: tuple[str, ...]) -> None:
-    """Apply a proposal: add, change or delete the memory.
+@click.argument("ids", metavar="ID...", nargs=-1)
+@click.option("--conversation", metavar="ID", help="All proposals from this conversation.")
+@click.option("--all", "everything", is_flag=True, help="All proposals of the space.")
+def approve(invocation: Invocation, ids: tuple[str, ...], conversation: str | None, *, everything: bool) -> None:
+    """Apply proposals: add, change or delete the memories.
 
-    Several are applied in order. If one fails, those before it stay applied.
+    Several ids are applied in order. If one fails, those before it stay applied. With --conversation or --all, those
+    that cannot be applied are listed and stay in the inbox, and one `undo` takes the others back.
     """
-    _decide(invocation, "approve", ids)
+    _decide(invocation, "approve", ids, conversation, everything=everything)
 
 
-@command("reject", examples="$ afterturn inbox reject 0k3v8r2c4d5e6f7g")
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
-def reject(invocation: Invocation, ids: tuple[str, ...]) -> None:
-    """Reject a proposal. `undo` brings it back."""
-    _decide(invocation, "reject", ids)
+@command(
+    "reject",
+    examples="""
+    $ afterturn inbox reject 0k3v8r2c4d5e6f7g
+    $ afterturn inbox reject --all
+    """,
+)
+@click.argument("ids", metavar="ID...", nargs=-1)
+@click.option("--conversation", metavar="ID", help="All proposals from this conversation.")
+@click.option("--all", "everything", is_flag=True, help="All proposals of the space.")
+def reject(invocation: Invocation, ids: tuple[str, ...], conversation: str | None, *, everything: bool) -> None:
+    """Reject proposals. `undo` brings them back."""
+    _decide(invocation, "reject", ids, conversation, everything=everything)
 
 
-def _decide(invocation: Invocation, verb: str, ids: tuple[str, ...]) -> None:
+def _decide(
+    invocation: Invocation, verb: str, ids: tuple[str, ...], conversation: str | None, *, everything: bool
+) -> None:
+    if bool(ids) + (conversation is not None) + everything != 1:
+        raise click.UsageError("Name proposals by id, or pass --conversation ID, or --all.")
+    if ids:
+        _decide_each(invocation, verb, ids)
+    else:
+        _decide_all(invocation, verb, conversation)
+
+
+def _decide_all(invocation: Invocation, verb: str, conversation: str | None) -> None:
+    done = f"{verb.removesuffix('e')}ed"
+    with invocation.in_space() as space:
+        found: list[str] = []
+        while page := space.proposals(conversation=conversation, limit=_ALL, before=found[-1] if found else None):
+            found += [entry.id for entry in page]
+        decided = space.approve_all(found) if verb == "approve" else space.reject_all(found)
+    if invocation.json:
+        print_document(decided)
+        return
+    for changed in decided.changed:
+        click.echo(f"{changed.entry.id}  {done}")
+    for id, reason in decided.skipped.items():
+        click.echo(f"{id}  not {done}: {one_line(reason)}")
+    left = f", {len(decided.skipped)} left" if decided.skipped else ""
+    undo = f"  (undo: afterturn undo {decided.group})" if decided.group is not None else ""
+    click.echo(f"{len(decided.changed)} {done}{left}{undo}")
+
+
+def _decide_each(invocation: Invocation, verb: str, ids: tuple[str, ...]) -> None:
     checked = [check_id(id) for id in ids]
     done = f"{verb.removesuffix('e')}ed"
     with invocation.in_space() as space:
