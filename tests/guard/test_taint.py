@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 import afterturn
-from afterturn.testing import EventLog
+from afterturn.testing import EventLog, ManualClock
 from afterturn.types import Filter, Kind, Origin, Taint
 
 RECORDS = Filter(kind=Kind.RECORD)
@@ -166,3 +166,23 @@ async def test_a_pasted_introduction_does_not_rename_the_user(opened) -> None:
         standing = await memory.conversation("d", user="ada").standing().block()
     assert "Ada" in standing
     assert "Smith" not in standing
+
+
+async def test_look_alikes_do_not_push_a_trusted_memory_out_of_a_block(
+    memory: afterturn.Memory, clock: ManualClock
+) -> None:
+    """G2b, L12, H9: trusted lines have their own share, and a newer report does not make one an earlier one."""
+    ada = memory.space("user:ada")
+    await ada.add("The deployment password rotation day is Tuesday")
+    clock.advance(3600.0)
+    for number in range(40):
+        await ada.add(f"The deployment password rotation day is Friday {number}", origin="web")
+    await memory.drain()
+    messages: list[dict[str, object]] = [{"role": "user", "content": "What is the deployment password rotation day?"}]
+    async with memory.conversation("c", user="ada").turn(messages) as turn:
+        await turn.inject(messages)
+        turn.abort()
+    lines = str(messages[-1]["content"]).splitlines()
+    assert sum("Friday" in line for line in lines) > 8
+    (mine,) = [line for line in lines if "Tuesday" in line]
+    assert "earlier" not in mine

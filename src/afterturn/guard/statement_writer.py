@@ -43,7 +43,7 @@ class StatementWriter:
     ) -> Entry:
         """Raises Conflict as the store does, NotAllowed for a pinned or more trusted memory, OverBudget for no room."""
         ready, current = self._ready(unit, operation, admitted), unit.memories.get(_scope(operation), entry_id)
-        if ready.draft.origin is not Origin.USER:
+        if operation.actor is not Origin.USER:
             check_change(current, ready.trust)
         if is_privileged(ready.draft) and not is_privileged(current):
             check_privileges(ready.draft, ready.trust)

@@ -193,11 +193,12 @@ def choose(
     """The best of `hits` that fit. `hits` and the result are best first.
 
     `frame` is the block without lines, `line` the text of one excerpt's line. The best is cut shorter if needed. A lane
-    at its maximum gets more only when the others have nothing left. A hit that does not fit is skipped for smaller ones
+    at its maximum gets more only when the others have nothing left. Half of the lines are for trusted hits, as long as
+    there are any: many reports that look alike do not push one out. A hit that does not fit is skipped for smaller ones
     after it. What `screen` withholds leaves its room to others.
     """
     remaining = _RemainingBudget(budget, frame, line, screen)
-    for place, hit in enumerate(_by_turns(hits, budget)):
+    for place, hit in enumerate(_alternate(_by_turns(hits, budget))):
         if place:
             remaining.take(hit)
         else:
@@ -263,6 +264,18 @@ def _by_turns(hits: Iterable[Hit], budget: Budget) -> list[Hit]:
         seen[hit.lane] += 1
         (within if seen[hit.lane] <= budget.lane_entries_max else beyond).append(hit)
     return within + beyond
+
+
+def _alternate(hits: Sequence[Hit]) -> list[Hit]:
+    """Trusted hits and reports by turns, beginning with the best hit, then the rest of either. Best first in both."""
+    trusted = [hit for hit in hits if hit.entry.trust >= TRUST_MIN]
+    reports = [hit for hit in hits if hit.entry.trust < TRUST_MIN]
+    if not trusted or not reports:
+        return list(hits)
+    first, second = (trusted, reports) if hits[0].entry.trust >= TRUST_MIN else (reports, trusted)
+    pairs = [hit for pair in zip(first, second, strict=False) for hit in pair]
+    both = min(len(first), len(second))
+    return [*pairs, *first[both:], *second[both:]]
 
 
 CUT = "…"

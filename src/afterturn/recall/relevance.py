@@ -18,6 +18,7 @@ from operator import mul
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from afterturn.guard.trust import TRUST_MIN
 from afterturn.recall.broad_questions import read_broad_question
 from afterturn.recall.features import features_of, is_request, words_of
 from afterturn.recall.query import COMMON_TERMS
@@ -470,8 +471,10 @@ def _unscored(entry: Entry) -> Hit:
 
 def may_replace(older: RecalledExchange, newer: RecalledExchange) -> bool:
     """Whether the second was said later, and shares a word with the first that is not in both answers only: an agent
-    often says the same."""
+    often says the same. A report does not replace what is trusted."""
     if newer.occurred_at <= older.occurred_at + _MOMENT:
+        return False
+    if newer.hits[0].entry.trust < TRUST_MIN <= older.hits[0].entry.trust:
         return False
     return not (_content(older.said).isdisjoint(newer.content) and _content(newer.said).isdisjoint(older.content))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.statement_writer import StatementWriter
+from afterturn.guard.trust import TRUST_MIN
 from afterturn.ports import Unit
 from afterturn.scanners.invisible import clean, without_hidden
 from afterturn.space.arguments import parse_target
@@ -42,7 +43,10 @@ _HEADING = re.compile(r"##[ \t]+(\w+)(?:, project (.+))?")
 _BULLET = re.compile(r"[-*+](?:[ \t](.*))?", re.DOTALL)
 _INDENT = re.compile(r" {2}|\t")
 # The comment at the end of a bullet, which identifies its memory.
-_MARK = re.compile(r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v([1-9][0-9]{0,17})((?:[ \t]+pinned)?)[ \t]*-->")
+_MARK = re.compile(
+    r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v([1-9][0-9]{0,17})"
+    r"((?:[ \t]+(?:pinned|quoted|from[ \t]+[a-z_]{1,30},?))*)[ \t]*-->"
+)
 _PINNED = re.compile(r"<!--[ \t]*pinned[ \t]*-->")
 _REF = re.compile(r"([0-9a-z]{4,40})(?:\.([1-9][0-9]{0,17}))?")
 _SHOWN = "<!-- shown"
@@ -60,7 +64,9 @@ ENDING = "\n<!--\n{help}\n-->\n"
 _HELP = """\
 Each bullet is one memory. Change its text, delete it, move it below another heading, or add one. Indent further
 lines of a memory by two spaces. Keep the comment at the end of a bullet: it identifies the memory. Write `pinned` into
-it to pin the memory, or remove that word. A new bullet has no comment."""
+it to pin the memory, or remove that word. A new bullet has no comment. The comment also says who wrote a memory, if
+it was not you. Whatever you change of a memory that is quoted, it stays a report of others: to make it yours, write a
+new bullet in your own words."""
 _HELP_BELOW = """\
 The lines below list the memories in this text. A memory that is listed there and
 has no bullet is deleted, so do not change these lines."""
@@ -118,7 +124,9 @@ def _quoted(project: str) -> str:
 
 
 def render_mark(entry: Entry) -> str:
-    return f"<!-- {entry.id} v{entry.version}{' pinned' if entry.pinned else ''} -->"
+    origin = "" if entry.origin is Origin.USER else f" from {entry.origin}"
+    quoted = ", quoted" if origin and entry.trust < TRUST_MIN else ""
+    return f"<!-- {entry.id} v{entry.version}{' pinned' if entry.pinned else ''}{origin}{quoted} -->"
 
 
 def render_bullet(text: str, mark: str) -> str:
@@ -253,7 +261,8 @@ def _read_bullet(number: int, text: str, section: Section) -> Bullet:
     body, bar, ending = text.rpartition("<!--")
     comment = (bar + ending).rstrip()
     if (mark := _MARK.fullmatch(comment)) is not None:
-        bullet = Bullet(number, body.strip(), *section, bool(mark.group(3)), mark.group(1), int(mark.group(2)))
+        pinned = "pinned" in mark.group(3).split()
+        bullet = Bullet(number, body.strip(), *section, pinned, mark.group(1), int(mark.group(2)))
     elif bar and _PINNED.fullmatch(comment) is not None:
         bullet = Bullet(number, body.strip(), *section, True)
     elif comment.endswith("-->") or (bar and "-->" not in comment):
@@ -341,7 +350,7 @@ def _compare_bullet(
 ) -> Edit | SkippedEdit | None:
     if bullet.id is None or bullet.version is None:
         _check_no_marks_inside(bullet, None)
-        return Edit(Verb.ADD, None, bullet)
+        return _compare_new(bullet, current)
     base, now = bases.get(reference(bullet.id, bullet.version)), current.get(bullet.id)
     if any(entry is not None and _content_of(entry) == _content_of(bullet) for entry in (base, now)):
         return None
@@ -352,6 +361,16 @@ def _compare_bullet(
         return SkippedEdit(edit, f"{bullet.id} was {what} after you began to edit.")
     if now.version != bullet.version:
         return SkippedEdit(edit, _changed_message(now, bullet.version), now)
+    return edit
+
+
+def _compare_new(bullet: Bullet, current: Mapping[str, Entry]) -> Edit | SkippedEdit:
+    """A copy of a bullet with the words of others does not make them the user's."""
+    edit = Edit(Verb.ADD, None, bullet)
+    text = _normal_text(bullet.text)
+    for entry in current.values():
+        if entry.trust < TRUST_MIN and _normal_text(entry.text) == text:
+            return SkippedEdit(edit, f"{entry.id} has the same text, from {entry.origin}. Write it in your own words.")
     return edit
 
 
@@ -465,13 +484,14 @@ async def compare_markdown(services: Services, space: str, text: str) -> Edits:
 
 
 async def apply_edits(services: Services, space: str, edits: Edits) -> Edited:
-    """Applies the edits in one transaction, as the user's own words. Those that cannot be applied are in `skipped`."""
+    """Applies the edits in one transaction, as the user's own words, except changes of what is only quoted. Edits that
+    cannot be applied are in `skipped`."""
     group, at = services.ids.new(), services.clock.now()
     prepared, skipped = [], list(edits.skipped)
     for edit in sorted(edits.edits, key=lambda one: _ORDER.index(one.verb)):
         operation = Operation(services.ids.new(), services.tenant, space, edit.verb, Origin.USER, at, group)
         try:
-            admitted = None if edit.bullet is None else services.gate.admit(_draft(edit))
+            admitted = None if edit.bullet is None else services.gate.admit(_draft(edit), lineage=_lineage(edit))
         except InvalidInput as error:
             skipped.append(SkippedEdit(edit, str(error), edit.before))
         else:
@@ -571,5 +591,12 @@ def _draft(edit: Edit) -> Draft:
     if edit.before is None:
         draft = Draft(bullet.text)
     else:
-        draft = replace(Draft.successor(edit.before, bullet.text), origin=Origin.USER)
+        origin = edit.before.origin if _lineage(edit) else Origin.USER
+        draft = replace(Draft.successor(edit.before, bullet.text), origin=origin)
     return replace(draft, target=bullet.target, project=bullet.project, pinned=bullet.pinned)
+
+
+def _lineage(edit: Edit) -> tuple[int, ...]:
+    """The trust of a memory that is only quoted: a change of it does not turn the words of others into the user's."""
+    before = edit.before
+    return (before.trust,) if before is not None and before.trust < TRUST_MIN else ()
