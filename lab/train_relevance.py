@@ -40,11 +40,11 @@ from afterturn.recall.relevance import Features, JudgedQuestion, RecalledExchang
 from afterturn.types import Excerpt, Hit
 
 IMPERSONAL_PATH = Path(__file__).with_name("impersonal_questions.tsv")
-FLOOR = 0.25
+FLOOR = 0.2
 LINES_MAX = 16
 LINES_JUDGED = 48
 # An impersonal question asked of everybody counts less than a real one; a right line more than a useful one.
-IMPERSONAL_WEIGHT, RIGHT_WEIGHT = 0.3, 2.0
+IMPERSONAL_WEIGHT, RIGHT_WEIGHT = 0.45, 2.0
 LINE_PENALTY, PAIR_PENALTY = 3.0, 2.0
 COMPARED = 15
 MATCH = ("match", "match said", "match below best", "best match")
@@ -129,15 +129,16 @@ def _read(call: dict[str, Any], question: EverydayQuestion, judge: EverydayJudge
 
 
 def impersonal_cases(people: Sequence[Person]) -> list[Person]:
-    """The same people with questions that have nothing to do with them, in English and in their own language."""
+    """The same people, each asked a third of the questions that have nothing to do with them: in every language if they
+    speak English, otherwise in theirs and in English."""
     rows = [line.split("\t") for line in IMPERSONAL_PATH.read_text(encoding="utf-8").splitlines()]
     asked = []
-    for person in people:
+    for place, person in enumerate(people):
         first = person.questions[0]
         texts = [text for language, text in rows if language in ("en", person.language) or person.language == "en"]
         questions = [
             replace(first, id=f"{person.name}-{at}", kind="silence", turns=(text,), right=(), stale=None, bears=None)
-            for at, text in enumerate(texts)
+            for at, text in enumerate(texts[place % 3 :: 3])
         ]
         asked.append(replace(person, questions=tuple(questions)))
     return asked

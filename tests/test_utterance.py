@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.utterance import END_CHARS, FEATURES, START_CHARS, WEIGHTS_PATH, UtteranceKind, read_utterance
+from afterturn.utterance import (
+    END_CHARS,
+    FEATURES,
+    START_CHARS,
+    WEIGHTS_PATH,
+    UtteranceKind,
+    asks_in_general,
+    read_utterance,
+)
 
 KINDS = {
     UtteranceKind.STATEMENT: [
@@ -169,6 +177,39 @@ def test_an_offer_is_a_question_and_a_supposition():
 def test_general_knowledge_states_less_than_a_fact_about_the_user():
     general = read_utterance("Whales are mammals and breathe air.")
     assert 0.2 < general.states < read_utterance("I work on a whale-watching boat in Tromsø.").states
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "what does NASA stand for",
+        "what's the difference between a moth and a butterfly?",
+        "write a limerick about a goose",
+        "was heißt Handschuh auf Englisch?",
+        "combien de secondes dans une heure ?",
+        "¿cómo se escribe zanahoria?",
+        "сколько будет 12 умножить на 8",
+        "「傘」は英語で何と言う？",
+        "“雨伞”是什么意思？",
+    ],
+)
+def test_a_question_that_no_memory_helps_with_is_general(text: str):
+    """L13: definitions, translations, sums and verses are asked of anybody."""
+    assert asks_in_general(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "where do I live?",
+        "what does my badge stand for?",
+        "when is the standup?",
+        "wann kommt der Klempner?",
+        "上司は誰？",
+    ],
+)
+def test_a_question_about_the_user_is_not_general(text: str):
+    assert not asks_in_general(text)
 
 
 def test_capitals_and_accents_do_not_matter():

@@ -88,7 +88,7 @@ class Config:
     )
     recall_entries_max: int = _key(16, "entries", "How many entries a block may contain; 0 recalls nothing.", least=0)
     recall_score_min: float = _key(
-        0.25, "chance 0 to 1", "If the best match has a lower chance of helping, nothing is recalled.", least=0
+        0.2, "chance 0 to 1", "If the best match has a lower chance of helping, nothing is recalled.", least=0
     )
     search_score_min: float = _key(
         0.5, "score 0 to 1", "If the best match of a direct search has a lower score, nothing is found.", least=0

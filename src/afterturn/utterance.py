@@ -124,6 +124,15 @@ def rate_telling(text: str, terms: Collection[str]) -> int:
     return round(TELLING_MAX * states * count / (count + _TERMS_FEW))
 
 
+def asks_in_general(text: str) -> bool:
+    """Whether it has words of questions that no memory helps with, such as "stand for", "percent of" and "haiku", and
+    none of the first person."""
+    bits = 0
+    for sentence in _sentence_bits(text):
+        bits |= sentence
+    return bool(bits & _BITS["general"]) and not bits & _BITS["me"]
+
+
 def sentence_features(text: str) -> list[list[str]]:
     """Returns the names of each sentence's features, which the weights are trained on."""
     return [[FEATURES[bit.bit_length() - 1] for bit in _split_bits(bits)] for bits in _sentence_bits(text)]
@@ -182,7 +191,7 @@ def _ends_sentence(text: str, at: int) -> bool:
 
 _CLASSES = (
     "common", "question", "helper", "order", "request", "please", "social", "suppose", "offer", "change", "noted", "me",
-    "you", "negation", "standing",
+    "you", "negation", "standing", "general",
 )  # fmt: skip
 _LENGTHS = {2: "length 1-2", 4: "length 3-4", 7: "length 5-7", 12: "length 8-12", 25: "length 13-25"}
 _LONG = "length 26-"

@@ -26,7 +26,7 @@ from afterturn.recall.scoring import SIMILARITY_ASSUMED
 from afterturn.recall.times import AskedTime, time_asked
 from afterturn.text import terms
 from afterturn.types import Entry, Hit, Kind, Lane, Origin
-from afterturn.utterance import UtteranceChances, read_utterance, speaks_of_self
+from afterturn.utterance import UtteranceChances, asks_in_general, read_utterance, speaks_of_self
 
 if TYPE_CHECKING:
     from afterturn.recall.word_table import WordMatch, WordTable
@@ -38,10 +38,9 @@ _JUDGED_MAX = 48
 _ORDINARY_CHARS = 400
 # How many of the best are compared with each other: whether one holds instead of another.
 _COMPARED_MAX = 20
-# The log odds above which the newer of two counts as what holds now: when both are relevant, and when the newer one
-# seems to be less so.
-_HOLDS_NOW = -2.0
-_HOLDS_NOW_UNSEEN = -1.0
+# The log odds above which the newer of two counts as what holds now. Low, because an outdated line misleads, and one
+# that stands second does not.
+_HOLDS_NOW = -1.8
 # The log odds above which the older one is also marked as earlier: an order may be wrong, a mark should not.
 _REPLACED = 0.5
 # The same for two statements without a question, which would show whether they are about the same thing.
@@ -51,7 +50,7 @@ _SHARED_ALWAYS = 0.4
 _DAY = 86400.0
 FLOOR_SHARE = 0.5
 """Lines after the best may have this share of the floor."""
-BEST_SHARE = 0.28
+BEST_SHARE = 1 / 3
 """Lines after the best must have this share of its chance: next to a perfect answer, a fair one is noise."""
 # A statement takes the place of a message that is this many times as long.
 _WORDY = 2
@@ -74,6 +73,7 @@ class JudgedQuestion:
     weights: Weights
     utterance: UtteranceChances
     is_personal: bool
+    is_general: bool
     has_digit: bool
     unseen: float
     time: AskedTime | None
@@ -88,7 +88,13 @@ class JudgedQuestion:
         unseen = sum(weight for term, weight in asked.items() if term not in seen) / (sum(asked.values()) or 1)
         digit = any(character.isdigit() for character in text)
         return cls(
-            asked, read_utterance(text), bool(names) or speaks_of_self(text), digit, unseen, time_asked(text, now)
+            asked,
+            read_utterance(text),
+            bool(names) or speaks_of_self(text),
+            asks_in_general(text),
+            digit,
+            unseen,
+            time_asked(text, now),
         )
 
     @property
@@ -309,7 +315,7 @@ def replaced_by_lines(lines: Iterable[Hit], hits: Iterable[Hit]) -> dict[str, st
 
 
 _NOTHING = UtteranceChances(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-_NO_QUESTION = JudgedQuestion({}, _NOTHING, is_personal=False, has_digit=False, unseen=0.0, time=None)
+_NO_QUESTION = JudgedQuestion({}, _NOTHING, is_personal=False, is_general=False, has_digit=False, unseen=0.0, time=None)
 
 
 def match_words(text: str, exchanges: Sequence[RecalledExchange], table: WordTable) -> list[WordMatch]:
@@ -333,11 +339,11 @@ def line_features(
         "question orders": asked.orders,
         "question social": asked.social,
         "question personal": float(question.is_personal),
+        "question general": float(question.is_general),
         "question digit": float(question.has_digit),
         "question terms": log1p(len(question.weights)),
         "question weight": log1p(question.total),
         "question unseen": question.unseen,
-        "best score": best_score,
         "best share": best_share,
     }
     found = [
@@ -368,7 +374,6 @@ def _features(
     fewest = min(len(said_terms), len(answer_terms))
     similarities = [hit.similarity for hit in one.hits if hit.similarity is not None]
     return {
-        "score": score,
         "score below best": score - best_score,
         "lexical": max(hit.lexical for hit in one.hits),
         "similarity": max(similarities, default=SIMILARITY_ASSUMED),
@@ -414,19 +419,20 @@ def put_newer_first(
     """The order of the exchanges by their chances, except that what holds now comes before what it replaces; and which
     of them are replaced."""
     order = sorted(range(len(exchanges)), key=lambda at: -chances[at])
-    if question.time is not None and (question.time.is_past or question.time.has_range):
+    if question.time is not None and question.time.is_past:
         return order, frozenset()
     best = [at for at in order[:_COMPARED_MAX] if chances[at] > _CHANCE_MIN]
     newer: dict[int, list[int]] = {}
     replaced: set[int] = set()
-    for place, at in enumerate(best):
+    for at in best:
         for other in best:
             if not may_replace(exchanges[at], exchanges[other]):
                 continue
-            least = _HOLDS_NOW if other in best[:place] or chances[other] > chances[at] / 2 else _HOLDS_NOW_UNSEEN
+            if question.asks_for_time_of(exchanges[other].occurred_at) is False:
+                continue
             features = pair_features(question, exchanges[at], exchanges[other], chances[at], chances[other])
             odds = _weigh(features, weights or _weights()["pair"])
-            if odds > least:
+            if odds > _HOLDS_NOW:
                 newer.setdefault(at, []).append(other)
             if odds > _REPLACED:
                 replaced.add(at)
