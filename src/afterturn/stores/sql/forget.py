@@ -231,9 +231,17 @@ class ReviewEraser:
         return ids
 
     def erase_sources(self, tenant: str, names: Collection[str]) -> None:
-        """Erases messages of these records in all reviews of the tenant: a source does not name its space."""
+        """Erases messages of these records in all reviews of the tenant: no other space has a record of that id."""
         condition, value = self._session.among("source", sorted(names))
         self._session.run(BY_SOURCE.format(condition=condition), (value, tenant))
+
+    def erase_own_sources(self, tenant: str, space_key: int, space: str, names: Collection[str]) -> None:
+        """Erases messages of these records in the reviews of this space, and in those that write here."""
+        condition, value = self._session.among("source", sorted(names))
+        self._session.run(
+            f"DELETE FROM review_message WHERE {condition} AND (space_key = ? OR {_WRITING}))",
+            (value, space_key, tenant, space),
+        )
 
     def erase_unrecorded(self, tenant: str, conversations: Collection[tuple[str, str]]) -> None:
         """Erases messages without a record, by owner and conversation: they may have the same text."""
@@ -274,6 +282,11 @@ class ReviewEraser:
 # The eraser: entries, and every trace of them in the other tables
 
 _BATCH = 500
+# An import may name any owner. Only a record that a conversation has made leads to what its owner's space has of it.
+_RECORDED = (
+    "EXISTS (SELECT 1 FROM step AS made JOIN operation AS by_verb ON by_verb.seq = made.operation_seq "
+    "WHERE made.entry_key = e.key AND by_verb.verb = 'record')"
+)
 # Texts that may contain an id or a name are split at these before they are compared.
 _SEPARATORS = str.maketrans(dict.fromkeys(",;|[](){}\"'", " "))
 
@@ -299,7 +312,7 @@ class Eraser:
         self._erase_entries(doomed)
         self._spend(doomed, names)
         self._reviews.set_back(tenant, space, {turn[:2] for turn in turns})
-        self._erase_messages(tenant, space, kind, chosen, names.own.get(space_key, set()))
+        self._erase_messages(tenant, space, kind, chosen, names)
         self._erase_traces(space_key, kind, chosen, names.own.get(space_key, set()))
         self._traces.erase_turns(tenant, turns)
         self._reviews.erase_unrecorded(tenant, {turn[:2] for turn in turns})
@@ -319,7 +332,7 @@ class Eraser:
         """The other spaces that own a conversation with this id that was recorded here."""
         rows = self._session.rows(
             "SELECT DISTINCT o.key FROM entry AS e JOIN space AS o ON o.name = e.owner "
-            "WHERE e.space_key = ? AND e.conversation = ? AND o.tenant = ?",
+            f"WHERE e.space_key = ? AND e.conversation = ? AND o.tenant = ? AND {_RECORDED}",
             (space_key, conversation, tenant),
         )
         return [key for (key,) in rows]
@@ -327,8 +340,9 @@ class Eraser:
     def _turns(self, keys: list[int]) -> list[tuple[str, str, str]]:
         """(owner, conversation, turn) of the recorded messages among these entries."""
         condition, value = self._session.among("e.key", keys)
+        owner = f"CASE WHEN e.owner IS NOT NULL AND {_RECORDED} THEN e.owner ELSE s.name END"
         rows = self._session.rows(
-            f"SELECT DISTINCT coalesce(e.owner, s.name), e.conversation, e.turn FROM {FROM_ENTRY} "
+            f"SELECT DISTINCT {owner}, e.conversation, e.turn FROM {FROM_ENTRY} "
             f"WHERE {condition} AND e.kind = 'record' AND e.conversation IS NOT NULL AND e.turn IS NOT NULL",
             (value,),
         )
@@ -444,11 +458,13 @@ class Eraser:
         self._erase_jobs(space_key, ids, conversation=chosen[0] if kind == "conversation" else None)
         self._erase_timeline(space_key, kind, ids | set(chosen))
 
-    def _erase_messages(self, tenant: str, space: str, kind: str, chosen: Sequence[str], names: Set[str]) -> None:
+    def _erase_messages(self, tenant: str, space: str, kind: str, chosen: Sequence[str], names: Names) -> None:
         """Erases messages that reviews are to read, of this space's conversations and of those that write here."""
-        self._reviews.erase_sources(tenant, names)
+        space_key = self._entries.spaces.key(tenant, space)
+        self._reviews.erase_sources(tenant, names.gone)
+        self._reviews.erase_own_sources(tenant, space_key, space, names.own.get(space_key, set()))
         if kind == "speaker":
-            self._reviews.erase_speaker(tenant, self._entries.spaces.key(tenant, space), space, chosen[0])
+            self._reviews.erase_speaker(tenant, space_key, space, chosen[0])
         if kind in ("conversation", "everything"):
             self._reviews.erase_written(tenant, space, chosen[0] if chosen else None)
 

@@ -19,6 +19,7 @@ from afterturn.types import (
     ConversationKey,
     ConversationState,
     Entry,
+    Event,
     Job,
     Outcome,
     Phase,
@@ -26,6 +27,7 @@ from afterturn.types import (
     RecallRow,
     ReviewKind,
     ReviewState,
+    Scope,
     Selector,
     StandingRow,
     TurnRow,
@@ -311,6 +313,25 @@ class TestForgottenReviews:
         await forget(store, selector, space=TEAM)
         assert [await messages_of(store, name) for name in ("r1", "r2")] == [[], ["Hello"]]
         assert await _reviews(store) == ["r2", "r1"]
+
+    async def test_an_imported_record_does_not_reach_the_owner_that_it_names(self, store: Store) -> None:
+        """L2, M2: a file may name any owner and any id; forgetting what was imported stays in its space."""
+        theirs = await _said(store, "I keep bees", space=BOB)
+        await schedule(store, review("r1", space=BOB, writes=BOB), said(source=theirs.id), said("not recorded"))
+        await _add_job(store, "r1", space=BOB)
+        event = Event("turn_started", 1.0, TENANT, BOB, conversation="talk", turn="turn-1")
+        await store.write(lambda unit: unit.timeline.add([event], entries_max=9))
+        key = ConversationKey(TENANT, BOB, "talk")
+        row = RecallRow("q1", "turn-1", 1, RecallCause.MESSAGE, Phase.FAST, "bees?", 5.0, 6.0, Outcome.EMPTY, "")
+        await store.write(lambda unit: unit.recalls.add(key, row, entries_max=10))
+        imported = operation(Verb.IMPORT)
+        await record(store, "I keep bees", within=imported, id=theirs.id, conversation="talk", turn="turn-1", owner=BOB)
+        await forget(store, Selector(conversation="talk"))
+        assert await messages_of(store, "r1") == ["I keep bees", "not recorded"]
+        assert (await _reviews(store, BOB), await _jobs(store)) == (["r1"], ["job of r1"])
+        bob = Scope(TENANT, (BOB,))
+        assert [one.name for one in await store.read(lambda unit: unit.timeline.page(bob, limit=9))] == ["turn_started"]
+        assert [row.correlation for row in await store.read(lambda unit: unit.recalls.page(key, limit=9))] == ["q1"]
 
     async def test_another_tenant_s_reviews_are_out_of_reach(self, store: Store) -> None:
         """L2: the same ids, names and speakers under another tenant are others."""
