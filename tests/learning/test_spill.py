@@ -148,3 +148,45 @@ def test_a_folder_that_is_a_file_cannot_be_put_to(spill: Spill) -> None:
     with pytest.raises(OSError, match="exists"):
         spill.put(TURN)
     assert (list(spill.waiting()), spill.damaged()) == ([], [])
+
+
+def test_a_folder_that_is_a_link_is_not_used(spill: Spill, tmp_path: Path) -> None:
+    """C4: nothing is written, read or erased where somebody else chose."""
+    other = Spill(tmp_path / "elsewhere")
+    path = other.put(TURN)
+    spill.folder.symlink_to(other.folder, target_is_directory=True)
+    with pytest.raises(OSError, match="is a symbolic link"):
+        spill.put(TURN)
+    assert (spill.files(), list(spill.waiting())) == ([], [])
+    assert spill.forget("default", "user:ada", Selector(everything=True)) == 0
+    assert [(finding.level, finding.remedy) for finding in spill.findings()] == [("error", "Remove the link.")]
+    assert other.files() == [path]
+
+
+def test_a_file_that_is_a_link_is_removed_without_what_it_leads_to(spill: Spill, tmp_path: Path) -> None:
+    """C4: erasing overwrites, and must not overwrite another file."""
+    path = spill.put(TURN)
+    target = tmp_path / "precious.json"
+    path.rename(target)
+    path.symlink_to(target)
+    content = target.read_bytes()
+    spill.remove(TURN)
+    assert (target.read_bytes(), list(spill.folder.iterdir())) == (content, [])
+
+
+def test_nothing_of_a_turn_stays_if_the_disk_is_full(spill: Spill) -> None:
+    """C4: half a turn could neither be stored later nor be found by a forget."""
+    program = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from afterturn.conversation.recording import Recording\n"
+        "from afterturn.conversation.spill import Spill\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))\n"
+        "try:\n"
+        "    Spill(Path(sys.argv[1])).put(Recording.from_json(sys.argv[2]))\n"
+        "except OSError as error:\n"
+        "    print(type(error).__name__)\n"
+    )
+    arguments = [sys.executable, "-c", program, str(spill.folder), TURN.to_json()]
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert (ended.stdout, list(spill.folder.iterdir())) == ("OSError\n", [])

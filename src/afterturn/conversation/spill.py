@@ -14,6 +14,7 @@ from afterturn.runtime.files import sync
 from afterturn.types import Finding, Selector
 
 _LATER = "They are stored when the store can be written, or when their provider accepts them."
+_LINKED = "{folder} is a symbolic link, so no turn is written there"
 _LOOK = "Examine the file, then delete it, or rename it to .json to try again."
 
 
@@ -25,19 +26,31 @@ class Spill:
 
     def put(self, recording: Recording) -> Path:
         """Durable when it returns. The same turn spilled twice is one file. Raises OSError."""
+        if self.is_linked:
+            raise OSError(_LINKED.format(folder=self.folder))
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         target = self._path(recording)
         draft = target.with_suffix(f".{os.getpid()}.tmp")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(recording.to_json())
-            file.flush()
-            # `files` sorts by this time, so that turns keep their order even if they were written late or together.
-            os.utime(file.fileno(), (recording.ended_at, recording.ended_at))
-            os.fsync(file.fileno())
-        draft.replace(target)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(recording.to_json())
+                file.flush()
+                # `files` sorts by this time, so that turns keep their order even if they were written late or together.
+                os.utime(file.fileno(), (recording.ended_at, recording.ended_at))
+                os.fsync(file.fileno())
+            draft.replace(target)
+        except BaseException:
+            # On a full disk, half a turn must not stay.
+            draft.unlink(missing_ok=True)
+            raise
         sync(self.folder)
         return target
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether the folder is a symbolic link. It is not used then: turns must not go where somebody else chose."""
+        return self.folder.is_symlink()
 
     def remove(self, recording: Recording) -> None:
         """Once it is stored, or forgotten."""
@@ -49,7 +62,7 @@ class Spill:
 
     def clear_drafts(self) -> None:
         """Erases unfinished files of processes that have died. Call it on the thread that calls `put`."""
-        for path in self.folder.glob("*.tmp"):
+        for path in self._named("*.tmp"):
             if not _is_written(path):
                 _erase(path)
 
@@ -67,10 +80,13 @@ class Spill:
                 logger.warning("%s cannot be read and keeps waiting: %s", path, error)
 
     def files(self) -> list[Path]:
-        return sorted(self.folder.glob("*.json"), key=lambda path: (_modified(path), path.name))
+        return sorted(self._named("*.json"), key=lambda path: (_modified(path), path.name))
 
     def damaged(self) -> list[Path]:
-        return sorted(self.folder.glob("*.bad"))
+        return sorted(self._named("*.bad"))
+
+    def _named(self, pattern: str) -> Iterator[Path]:
+        return iter(()) if self.is_linked else self.folder.glob(pattern)
 
     def findings(self) -> list[Finding]:
         """The findings of `afterturn doctor` about this folder."""
@@ -78,6 +94,8 @@ class Spill:
             Finding("error", "recordings", f"{path} could not be stored, or is damaged.", _LOOK)
             for path in self.damaged()
         ]
+        if self.is_linked:
+            found.append(Finding("error", "recordings", _LINKED.format(folder=self.folder), "Remove the link."))
         if waiting := len(self.files()):
             message = f"{waiting} {'turn waits' if waiting == 1 else 'turns wait'} in {self.folder}."
             found.insert(0, Finding("warning", "recordings", message, _LATER))
@@ -85,7 +103,7 @@ class Spill:
 
     def unreadable(self) -> list[Path]:
         """Files that may contain any turn: damaged ones, and those that another process is writing."""
-        return [path for path in self.damaged() if _read(path) is None] + sorted(self.folder.glob("*.tmp"))
+        return [path for path in self.damaged() if _read(path) is None] + sorted(self._named("*.tmp"))
 
     def forget(self, tenant: str, space: str, selector: Selector) -> int:
         """Erases the files that a selector covers. Returns how many. Raises OSError."""
@@ -155,11 +173,12 @@ def _set_aside(path: Path) -> None:
 
 def _erase(path: Path) -> None:
     try:
-        size = path.stat().st_size
-        with path.open("r+b") as file:
-            file.write(b"\x00" * size)
-            file.flush()
-            os.fsync(file.fileno())
+        if not path.is_symlink():
+            size = path.stat().st_size
+            with path.open("r+b") as file:
+                file.write(b"\x00" * size)
+                file.flush()
+                os.fsync(file.fileno())
         path.unlink()
     except FileNotFoundError:
         return
