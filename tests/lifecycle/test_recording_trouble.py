@@ -71,6 +71,55 @@ async def test_a_turn_waits_when_the_store_was_removed_and_is_stored_in_the_next
         assert await _texts(memory) == ["Green tea, please", "Noted."]
 
 
+@pytest.mark.parametrize("suffixes", [("-wal",), ("-wal", "-shm"), ("-shm",)], ids="+".join)
+async def test_a_turn_waits_when_the_log_was_removed_and_nothing_is_lost(
+    path: Path, event_log: EventLog, suffixes: tuple[str, ...]
+) -> None:
+    """C2, C4: what was acknowledged before is in the store, what came later is stored when it is opened again."""
+    async with afterturn.open(path, TROUBLED, on_event=event_log) as memory:
+        turn = await _say(memory, "Green tea, please")
+        assert await turn.wait_recorded(within=WAIT)
+        for suffix in suffixes:
+            Path(f"{path}{suffix}").unlink()
+        later = await _say(memory, "And a cake", conversation="d")
+        assert event_log.wait("recording_waits").data["reason"] == "StoreUnavailable"
+        assert not await later.wait_recorded(within=0)
+        with pytest.raises(StoreUnavailable, match="or its log, was removed or replaced while it was open"):
+            await memory.space("user:ada").add("Ada likes tea")
+    async with afterturn.open(path, TROUBLED) as memory:
+        assert await memory.drain(within=WAIT)
+        assert await _texts(memory) == ["And a cake", "Green tea, please", "Noted.", "Noted."]
+
+
+async def test_turns_that_waited_on_a_full_disk_come_back(path: Path, folder: Path, start: StartChild) -> None:
+    """C4: neither the store nor a file had room for them; no half of them stays."""
+    child = start(
+        """
+        import resource
+        from afterturn.conversation import recorder
+        recorder.RETRY_FIRST, recorder.RETRY_MOST = 0.02, 0.1
+        waits = threading.Semaphore(0)
+        def on_event(event):
+            if event.name == "recording_waits":
+                waits.release()
+        with blocking.open(path, NO_EMBEDDER | {"rules": False}, on_event=on_event) as memory:
+            memory.space("user:ada").add("Ada likes tea")
+            no_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, no_limit[1]))
+            turns = []
+            for number in range(3):
+                with memory.conversation(f"c{number}", user="ada").turn(exchange(f"Message {number}")) as turn:
+                    turns.append(turn)
+            for _ in turns:
+                assert waits.acquire(timeout=20)
+            say([turn.wait_recorded(within=0) for turn in turns], os.listdir(path + ".waiting"))
+            resource.setrlimit(resource.RLIMIT_FSIZE, no_limit)
+            say([turn.wait_recorded(within=20) for turn in turns])
+        """
+    )
+    assert child.end().out == ["[False, False, False] []", "[True, True, True]"]
+
+
 async def test_a_process_killed_while_turns_wait_loses_none(path: Path, folder: Path, start: StartChild) -> None:
     """C4: the next process that opens the store finds the file, stores the turn and removes the file."""
     holder = start(HOLD_THE_LOCK_OF_A_STORE)

@@ -133,6 +133,21 @@ def test_a_damaged_store_names_the_way_out(tmp_path: Path) -> None:
         open_plain(path).read_now(lambda unit: [values(unit), unit.session.rows("SELECT * FROM meta, item")])  # type: ignore[attr-defined]
 
 
+def test_a_path_that_is_not_utf_8_is_refused_in_one_line(tmp_path: Path) -> None:
+    """§13: SQLite takes UTF-8 only. Nothing is created, and the message can be printed anywhere."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    folder.mkdir()
+    with pytest.raises(StoreUnavailable, match=r"caf\\xe9.*is not valid UTF-8") as refused:
+        open_plain(folder / "memory.db")
+    assert "\n" not in str(refused.value).encode().decode()
+    engine = open_plain(tmp_path / "memory.db")
+    for copying in (engine.backup, engine.restore):
+        with pytest.raises(StoreUnavailable, match="is not valid UTF-8"):
+            copying(folder / "copy.db")
+    engine.close()
+    assert list(folder.iterdir()) == []
+
+
 def test_a_locked_store_is_reported_after_the_busy_timeout(tmp_path: Path) -> None:
     """§13: another process that holds the write lock gives StoreLocked, and reading goes on."""
     path = tmp_path / "memory.db"

@@ -14,7 +14,15 @@ import apsw
 
 from afterturn.errors import DeadlineExceeded, ForeignFile, InvalidFile, StoreCorrupt, StoreUnavailable
 from afterturn.runtime.files import sync
-from afterturn.stores.sqlite.connection import StoreLocation, connect, identify, open_connection, run, scalar_text
+from afterturn.stores.sqlite.connection import (
+    StoreLocation,
+    check_path,
+    connect,
+    identify,
+    open_connection,
+    run,
+    scalar_text,
+)
 from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.schema import check_version, migrate
 
@@ -36,6 +44,7 @@ _SIDE_FILES = ("-wal", "-shm", "-journal")
 def write_backup(place: StoreLocation, target: Path, progress: Progress, stopped: Callable[[], bool] = never) -> None:
     """Writes a consistent copy to `target`, which must not exist. Others can read and write meanwhile."""
     target = target.absolute()
+    check_path(target)
     if target.exists():
         raise InvalidFile(f"{target} already exists. Name a new file, or remove it first.")
     if not target.parent.is_dir():
@@ -58,6 +67,7 @@ def prepare_restore(
     """
     origin = place._replace(file=source.absolute())
     copy = place._replace(file=partial)
+    check_path(origin.path)
     if not origin.path.is_file():
         raise InvalidFile(f"{source} is not a file. Name a backup, such as one that `afterturn backup` wrote.")
     try:
@@ -80,6 +90,7 @@ def copy_into(writer: apsw.Connection, place: StoreLocation, prepared: Path, pro
     try:
         with closing(connect(place._replace(file=prepared))) as source:
             _keep_count(writer, source)
+            _keep_notes(writer, source)
             _copy_pages(writer, source, progress, never)
     except apsw.Error as error:
         raise translate(error, str(place.path)) from error
@@ -109,6 +120,34 @@ def keep_automatic_copy(place: StoreLocation, version: int) -> None:
         write_backup(place, target, no_progress)
     for old in automatic_copies(place.path)[place.config.backups_max :]:
         old.unlink(missing_ok=True)
+
+
+_NOTE = "backup of "
+_NOTES_MAX = 1000
+
+
+def note_copy(writer: apsw.Connection, target: Path, at: float) -> None:
+    """Notes in the store that `target` is a copy of it, for the report of a forget."""
+    run(writer, "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", [f"{_NOTE}{target.absolute()}", f"{at:f}"])
+    run(
+        writer,
+        "DELETE FROM meta WHERE key IN (SELECT key FROM meta WHERE key GLOB ? "
+        "ORDER BY CAST(value AS REAL) DESC LIMIT -1 OFFSET ?)",
+        [f"{_NOTE}*", _NOTES_MAX],
+    )
+
+
+def noted_copies(connection: apsw.Connection) -> list[Path]:
+    """The copies that were noted, oldest first, without those that were removed from a folder that still exists."""
+    rows = run(connection, "SELECT key FROM meta WHERE key GLOB ? ORDER BY CAST(value AS REAL), key", [f"{_NOTE}*"])
+    paths = [Path(str(key).removeprefix(_NOTE)) for (key,) in rows]
+    return [path for path in paths if path.exists() or not path.parent.exists()]
+
+
+def _keep_notes(live: apsw.Connection, prepared: apsw.Connection) -> None:
+    """After a restore, copies that were made since the backup are still known."""
+    for key, value in run(live, "SELECT key, value FROM meta WHERE key GLOB ?", [f"{_NOTE}*"]):
+        run(prepared, "INSERT OR IGNORE INTO meta (key, value) VALUES (?, ?)", [str(key), str(value)])
 
 
 def automatic_copies(path: Path) -> list[Path]:

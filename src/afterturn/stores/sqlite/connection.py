@@ -53,11 +53,22 @@ class StoreLocation(NamedTuple):
         return Path(self.file)
 
 
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Raises StoreUnavailable for a path that SQLite cannot use: its names must be UTF-8."""
+    try:
+        os.fsencode(path).decode()
+    except UnicodeDecodeError as error:
+        raise StoreUnavailable(
+            f"The path {os.fsencode(path)!r} is not valid UTF-8, which SQLite needs. Use another name or folder."
+        ) from error
+
+
 def check_place(place: StoreLocation) -> None:
     """Refuses a path that cannot be a store; creates a new file that only its owner may read.
 
     Uses only `stat`: opening and closing the file other than through SQLite would drop the locks of this process.
     """
+    check_path(place.file)
     try:
         mode = os.stat(place.file).st_mode
     except FileNotFoundError:

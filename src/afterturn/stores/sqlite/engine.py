@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -29,6 +30,8 @@ from afterturn.stores.sqlite.backup import (
     leftovers,
     never,
     no_progress,
+    note_copy,
+    noted_copies,
     partial_file,
     prepare_restore,
     rescue,
@@ -163,6 +166,7 @@ class Engine:
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
         self.check_usable()
         write_backup(self.place, target, progress, stopped)
+        self.writer.note_copy(target)
 
     def restore(self, source: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
         """Writers wait while the content is replaced. After that has begun, `stopped` is ignored."""
@@ -174,7 +178,10 @@ class Engine:
                 copy_into(self.writer.connection, self.place, prepared, progress)
 
     def backups(self) -> list[Path]:
-        return automatic_copies(self.place.path) + leftovers(self.place.path)
+        """Every copy of the store that is known: automatic ones, leftovers, and those that `backup` wrote."""
+        with closing(connect_reader(self.place)) as connection:
+            noted = noted_copies(connection)
+        return automatic_copies(self.place.path) + leftovers(self.place.path) + noted
 
     def halt(self) -> None:
         """Stops running work: reads fail, the open transaction is rolled back, and nothing new begins."""
@@ -352,7 +359,7 @@ class Writer:
         self.halted = False
         self._place = place
         self._path = place.path
-        self._file = _identity(self._path)
+        self._files = _identities(self._path)
         self._unit = unit
         self._lock_timeout = place.config.busy_timeout
         wait_for_locks(connection, lambda: 0.0 if self.halted else self._lock_timeout)
@@ -388,6 +395,14 @@ class Writer:
                 self._lock_timeout = self._place.config.busy_timeout
             return log_bytes(self._place.path) == 0
 
+    def note_copy(self, target: Path) -> None:
+        """The copy is there already, so a store that cannot note it must not report that there is none."""
+        with self.lock:
+            try:
+                note_copy(self.connection, target, self._place.clock.now())
+            except apsw.Error as error:
+                logger.warning("the backup %s could not be noted, so a forget will not name it: %s", target, error)
+
     def pause(self, *, within: float) -> bool:
         return self.lock.acquire(timeout=within)
 
@@ -413,9 +428,10 @@ class Writer:
                 self.connection.execute("BEGIN IMMEDIATE")
             except apsw.Error as error:
                 return [self._failure(error) for _ in writes]
-            if _identity(self._path) != self._file:
-                # SQLite would go on writing to a file that nobody can open again.
-                reason = f"The store {self._path} was removed or replaced while it was open."
+            if (files := _identities(self._path)) != self._files:
+                # SQLite would go on writing to files that nobody can open again.
+                self._rescue_log(files)
+                reason = f"The store {self._path}, or its log, was removed or replaced while it was open."
                 return [WriteOutcome(error=StoreUnavailable(f"{reason} Open it again.")) for _ in writes]
             deadline = self._place.clock.monotonic() + GROUP_SECONDS_MAX
             outcomes: list[WriteOutcome] = []
@@ -432,6 +448,15 @@ class Writer:
             return [self._failure(error)] if len(writes) == 1 else None
         finally:
             self._roll_back()
+
+    def _rescue_log(self, files: _Identities) -> None:
+        """If only the log was removed, moves what it holds into the store's file: this connection still has it open."""
+        self._roll_back()
+        if files[0] == self._files[0] and files[1] is None:
+            try:
+                self.connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except apsw.Error:
+                logger.exception("the removed log of %s could not be saved; its last commits are lost", self._path)
 
     def _run(self, write: Write, *, isolated: bool) -> WriteOutcome:
         if not write.wanted():
@@ -474,13 +499,20 @@ class Writer:
         return WriteOutcome(error=failure)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """The device and inode of a file, None if there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+_Identities: TypeAlias = list[tuple[int, int] | None]
+
+
+def _identities(path: Path) -> _Identities:
+    """The device and inode of the store's file, its log and the log's index; None for a file that is not there."""
+    found: _Identities = []
+    for suffix in ("", "-wal", "-shm"):
+        try:
+            status = os.stat(f"{path}{suffix}")
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_dev, status.st_ino))
+    return found
 
 
 # Scrubbing: overwriting what SQLite leaves in the unused middle of its pages.
