@@ -322,6 +322,11 @@ class Records(Protocol):
     def older_than(self, tenant: str, recorded_before: float, *, limit: int) -> list[tuple[str, str]]:
         """Returns (space, id) of records that were recorded before that time."""
 
+    def spaces_of(
+        self, tenant: str, owner: str, *, conversation: str | None = None, speaker: str | None = None
+    ) -> list[str]:
+        """Returns the names of other spaces that have records of this owner's conversations, in alphabetical order."""
+
 
 class Operations(Protocol):
     """The history of a store. Every write belongs to an operation; undo and forget work on operations."""
@@ -742,7 +747,8 @@ class Store(Protocol):
     def check(self) -> Awaitable[list[Finding]]: ...
 
     def backups(self) -> list[Path]:
-        """Returns the automatic backups next to the store, which may hold entries that were forgotten since."""
+        """Returns the copies of the store that are known, which may hold entries that were forgotten since: automatic
+        backups, and those that `backup` wrote."""
 
     def close(self, *, within: float) -> Awaitable[None]:
         """Finishes writes that have begun and interrupts the rest after `within` seconds.

@@ -472,7 +472,8 @@ class Forgotten:
     """The result of `forget`. `erased` counts entries.
 
     `state` is "erased", or "pending" while a reader still holds old pages of the file; no query finds the entries then,
-    and a job removes the rest. `out_of_reach` names what may still hold the text, such as backups.
+    and a job removes the rest. `out_of_reach` names what may still hold the text: backups, and other spaces that
+    recorded conversations of this one.
     """
 
     state: str

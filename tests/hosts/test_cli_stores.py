@@ -93,6 +93,6 @@ def test_forget_names_what_is_out_of_reach(capsys: pytest.CaptureFixture[str]) -
     print_forgotten(Forgotten("erased", 2, ("memory.db.backup-1",)))
     assert capsys.readouterr().out.splitlines() == [
         "2 entries erased.",
-        "These files may still contain the text. Delete them yourself:",
+        "The text may still be in these places. Delete these files, and forget it in these spaces:",
         "  memory.db.backup-1",
     ]

@@ -264,8 +264,9 @@ class SpaceCore:
 
         `memory`, `conversation` and `source` are ids, `speaker` is a name; `everything=True` erases the space. This
         cannot be undone. The answer's `state` is "pending" while another process still reads the bytes, and its
-        `out_of_reach` lists copies, such as backups, that afterturn cannot erase. Raises NotFound if there is no such
-        `memory`, and InvalidInput unless exactly one argument is given.
+        `out_of_reach` lists what is not erased: backups, and other spaces that recorded conversations of this one
+        (`writes=`); forget them there. Raises NotFound if there is no such `memory`, and InvalidInput unless exactly
+        one argument is given.
         """
         selector = check_selector(Selector(memory, conversation, source, speaker, everything))
         if memory is not None:
@@ -442,7 +443,20 @@ class SpaceCore:
         for entry_id in erased.ids if services.events.has_handler else ():
             services.events.pass_on("memory_forgotten", space=self.name, memory=entry_id)
         services.events.emit("forgotten", space=self.name, erased=len(erased.ids) + waiting, state=state)
-        return Forgotten(state, len(erased.ids) + waiting, tuple(services.unreachable_copies()))
+        out_of_reach = [*await self._find_elsewhere(selector), *services.unreachable_copies()]
+        return Forgotten(state, len(erased.ids) + waiting, tuple(out_of_reach))
+
+    async def _find_elsewhere(self, selector: Selector) -> Sequence[str]:
+        """Other spaces that recorded this space's conversations: what they have is theirs to forget."""
+        if not (selector.everything or selector.conversation or selector.speaker):
+            return []
+        tenant, name = self._services.tenant, self.name
+        spaces = await self._services.store.read(
+            lambda unit: unit.records.spaces_of(
+                tenant, name, conversation=selector.conversation, speaker=selector.speaker
+            )
+        )
+        return [f"the space {space}, which has records of conversations of {name}" for space in spaces]
 
     def _erase(self, unit: Unit, selector: Selector, at: float) -> tuple[Erased, int]:
         """Returns the erased ids, and the number of this forget."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from afterturn.errors import Conflict
 from afterturn.stores.sql.entries import ENTRY_COLUMNS, FROM_ENTRY, OWNED, Conditions, Entries, read_entries
+from afterturn.stores.sql.session import Value
 from afterturn.types import Admitted, Entry, Filter, Operation, Scope
 
 
@@ -57,3 +58,21 @@ class SqlRecords:
             (tenant, recorded_before, limit),
         )
         return [(name, entry_id) for name, entry_id in rows]
+
+    def spaces_of(
+        self, tenant: str, owner: str, *, conversation: str | None = None, speaker: str | None = None
+    ) -> list[str]:
+        of_owner = (
+            "e.space_key = s.key AND e.kind = 'record' AND e.conversation IS NOT NULL AND coalesce(e.owner, '') = ?"
+        )
+        values: list[Value] = [tenant, owner, owner]
+        for column, value in (("conversation", conversation), ("speaker", speaker)):
+            if value is not None:
+                of_owner += f" AND e.{column} = ?"
+                values.append(value)
+        rows = self._session.rows(
+            "SELECT s.name FROM space AS s WHERE s.tenant = ? AND s.name <> ? "
+            f"AND EXISTS (SELECT 1 FROM entry AS e WHERE {of_owner}) ORDER BY s.name",
+            values,
+        )
+        return [name for (name,) in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -671,6 +671,25 @@ _BOTH = Scope(TENANT, (SPACE, TEAM))
 
 
 class TestOwners:
+    async def test_the_other_spaces_with_an_owner_s_records_are_found(self, store: Store) -> None:
+        """M2, L2: for the report of a forget; another tenant's spaces are not among them."""
+        for tenant, space, conversation, owner in (
+            (TENANT, TEAM, "talk", SPACE),
+            (TENANT, "project:p", "other", SPACE),
+            (TENANT, "project:q", "talk", BOB),
+            (TENANT, SPACE, "talk", None),
+            ("acme", "project:r", "talk", SPACE),
+        ):
+            within = operation(Verb.RECORD, tenant=tenant, space=space)
+            await record(store, "bees", within=within, conversation=conversation, owner=owner, speaker="ada")
+
+        def find(**chosen: str) -> Awaitable[list[str]]:
+            return store.read(lambda unit: unit.records.spaces_of(TENANT, SPACE, **chosen))
+
+        assert await find() == ["project:p", TEAM]
+        assert await find(conversation="talk") == [TEAM]
+        assert (await find(speaker="ada"), await find(speaker="bob")) == (["project:p", TEAM], [])
+
     async def test_a_record_keeps_the_owner_of_its_conversation(self, store: Store) -> None:
         """L2: the space that holds a record need not be the one whose conversation it is."""
         entry = await _said(store, "ada's bees", SPACE)

@@ -109,6 +109,6 @@ def print_forgotten(forgotten: Forgotten) -> None:
     if forgotten.state == "pending":
         click.echo("Pending: a reader still uses the old pages. A job removes them when it has finished.")
     if forgotten.out_of_reach:
-        click.echo("These files may still contain the text. Delete them yourself:")
+        click.echo("The text may still be in these places. Delete these files, and forget it in these spaces:")
         for place in forgotten.out_of_reach:
             click.echo(f"  {one_line(place)}")
