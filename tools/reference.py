@@ -242,7 +242,7 @@ VALUES = {
     "Search results": "SearchResults Hit",
     "Profile": "Profile ProfileSubject",
     "Changes": "Added Changed Imported Operation LoggedOperation Step Undone History Forgotten",
-    "Proposals and edited texts": "Proposal Decided Bullet Edit Edits SkippedEdit Edited",
+    "Proposals and edited texts": "Proposal Decided StandingLine Bullet Edit Edits SkippedEdit Edited",
     "Reviews and usage": "Review ReviewRow ReviewedChange UsageRow",
     "Traces": "Trace TracedTurn TracedRecall TracedBlock TraceAnswer Explained RecallRow TurnRow Candidate "
     "Replay Replayed",

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from afterturn.space.markdown import Edited as Edited
     from afterturn.space.markdown import Edits as Edits
     from afterturn.space.markdown import SkippedEdit as SkippedEdit
+    from afterturn.space.standing_audit import StandingLine as StandingLine
     from afterturn.space.transfer import Imported as Imported
     from afterturn.types import Added as Added
     from afterturn.types import Candidate as Candidate
@@ -153,6 +154,7 @@ _NAMES = {
     "afterturn.space.arguments": "DraftFields",
     "afterturn.space.inbox": "Decided Proposal",
     "afterturn.space.markdown": "Bullet Edit Edited Edits SkippedEdit",
+    "afterturn.space.standing_audit": "StandingLine",
     "afterturn.space.transfer": "Imported",
     "afterturn.types": (
         "Added Candidate Changed Decision Draft EmbedderIdentity Entry Event Filter Finding Forgotten History "

@@ -322,6 +322,7 @@ class SpaceFacade:
     run_review = Bridged(SpaceCore.run_review)
     consolidate = Bridged(SpaceCore.consolidate)
     usage = Bridged(SpaceCore.usage)
+    standing_audit = Bridged(SpaceCore.standing_audit)
     as_markdown = Bridged(SpaceCore.as_markdown)
     compare_markdown = Bridged(SpaceCore.compare_markdown)
     apply_edits = Bridged(SpaceCore.apply_edits)

@@ -181,7 +181,7 @@ async def test_beyond_the_budget(open_memory: OpenMemory) -> None:
 
 async def test_said_by_another(memory: afterturn.Memory) -> None:
     """L10: a fact is stated once; the other names what stands for it."""
-    agents = await remembered(memory, "Ada's cat is named Miso", origin="agent")
+    agents = await remembered(memory, "Ada's cat is named Miso", origin="agent", clean=True)
     users = await remembered(memory, "Ada's cat is called Miso")
     await spoken(memory, [])
     assert (await told(memory, "called Miso")).ref == users

@@ -65,7 +65,7 @@ async def test_what_rests_on_an_untrusted_record_is_trusted_no_further(space) ->
 async def test_what_rests_on_what_nobody_vouched_for_is_not_trusted(space) -> None:
     """G2: neither on what waits for approval nor on what is set aside."""
     await space.add_many([Draft("Node 22 is used", origin=Origin.AGENT, proposed=True, id="waiting1")])
-    added = await space.add("Node 22 is everywhere", origin="agent", sources=["waiting1"])
+    added = await space.add("Node 22 is everywhere", origin="agent", clean=True, sources=["waiting1"])
     assert added.entry.trust < Origin.BACKGROUND_REVIEW.trust
 
 
@@ -73,7 +73,7 @@ async def test_what_rests_on_what_nobody_vouched_for_is_not_trusted(space) -> No
 @pytest.mark.parametrize("whose", ["user", "agent", "background_review"])
 async def test_an_untrusted_origin_supersedes_nothing_that_is_trusted_more(space, origin: str, whose: str) -> None:
     """G2: an update by a tool of a user's memory is refused, and says what to do instead."""
-    entry = (await space.add("The port is 5432", origin=whose)).entry
+    entry = (await space.add("The port is 5432", origin=whose, clean=True)).entry
     with pytest.raises(NotAllowed, match="Add a new memory"):
         await space.update(entry.id, "The port is 9999", origin=origin)
     assert (await space.get(entry.id)).text == "The port is 5432"
@@ -89,7 +89,7 @@ async def test_an_untrusted_origin_may_correct_its_equals(space) -> None:
 async def test_the_new_words_are_trusted_as_whoever_says_them(space) -> None:
     """G2: an agent's words for a user's fact are an agent's words."""
     entry = (await space.add("Ada likes tea")).entry
-    by_agent = await space.update(entry.id, "Ada likes green tea", origin="agent")
+    by_agent = await space.update(entry.id, "Ada likes green tea", origin="agent", clean=True)
     by_user = await space.update(entry.id, "Ada likes black tea")
     assert (by_agent.entry.trust, by_user.entry.trust) == (80, 100)
 
@@ -98,7 +98,7 @@ async def test_an_update_keeps_what_the_memory_rests_on(space) -> None:
     """G2: other words do not wash a tool's claim clean."""
     await space.add_many([Draft("the user wants X", kind=Kind.RECORD, origin=Origin.TOOL, id="record01")])
     entry = (await space.add("Wants X", origin="background_review", sources=["record01"])).entry
-    changed = await space.update(entry.id, "Surely wants X", origin="agent")
+    changed = await space.update(entry.id, "Surely wants X", origin="agent", clean=True)
     assert (changed.entry.sources, changed.entry.trust) == (("record01",), 40)
 
 

@@ -186,3 +186,25 @@ async def test_look_alikes_do_not_push_a_trusted_memory_out_of_a_block(
     assert sum("Friday" in line for line in lines) > 8
     (mine,) = [line for line in lines if "Tuesday" in line]
     assert "earlier" not in mine
+
+
+async def test_what_an_agent_writes_without_a_turn_is_a_report(ada: afterturn.Space) -> None:
+    """G2b: a tool of a server does not show what the agent has read, so its host has to report a clean turn."""
+    reported = (await ada.add("The port is 9999", origin="agent")).entry
+    vouched = (await ada.add("The port is 5432", origin="agent", clean=True)).entry
+    standing = (await ada.add("Wants links", origin="agent", metadata={"kind": "preference"})).entry
+    pinned = (await ada.add("Wants a smile", origin="agent", pinned=True)).entry
+    assert [(entry.trust, entry.status) for entry in (reported, vouched)] == [(40, "active"), (80, "active")]
+    assert [entry.status for entry in (standing, pinned)] == ["proposed", "proposed"]
+
+
+async def test_a_change_by_an_agent_without_a_turn_waits(ada: afterturn.Space) -> None:
+    """G2b: of what is trusted more. Its own report it may change."""
+    mine, heard = (await ada.add("Likes tea")).entry, (await ada.add("Likes rum", origin="agent")).entry
+    await ada.update(mine.id, "Likes rum, too", origin="agent")
+    again = (await ada.update(heard.id, "Likes gin", origin="agent")).entry
+    now = await ada.get(mine.id)
+    assert (now.text, now.version, again.text, again.trust) == ("Likes tea", 1, "Likes gin", 40)
+    assert [entry.id for entry in await ada.proposals()] == [mine.id]
+    by_clean = (await ada.update(heard.id, "Likes rye", origin="agent", clean=True)).entry
+    assert by_clean.trust == 80

@@ -51,8 +51,8 @@ async def _consolidate_around(memory: afterturn.Memory, change: Callable[[], Cor
 async def test_a_merge_that_is_refused_has_deleted_nothing(plain: afterturn.Memory) -> None:
     """V10, V8: either both are one memory, or both stand; and the review says which."""
     ada = plain.space("user:ada")
-    await ada.add(TEA, origin="agent", sources=["ticket-1"])
-    await ada.add(f"{TEA}.", origin="agent", sources=["c3d4c3d4"])
+    await ada.add(TEA, origin="agent", clean=True, sources=["ticket-1"])
+    await ada.add(f"{TEA}.", origin="agent", clean=True, sources=["c3d4c3d4"])
     # By now the source of one of them is a page that nobody trusts.
     await ada.add_many([Draft("something a page said", origin=Origin.WEB, id="c3d4c3d4")])
     before = await _said(ada)
@@ -68,7 +68,7 @@ async def test_one_whose_source_is_not_trusted_keeps_no_others_apart(plain: afte
     """V10, G2: of three that say the same, the two that may be merged are."""
     ada = plain.space("user:ada")
     for text, source in ((f"{TEA}!", "ticket-3"), (f"{TEA}.", "c3d4c3d4"), (TEA, "ticket-1")):
-        await ada.add(text, origin="agent", sources=[source])
+        await ada.add(text, origin="agent", clean=True, sources=[source])
     await ada.add_many([Draft("something a page said", origin=Origin.WEB, id="c3d4c3d4")])
     review = await ada.consolidate()
     left = {entry.sources for entry in (await _said(ada)).values() if "tea" in entry.text}
@@ -81,10 +81,10 @@ async def test_what_cannot_be_written_again_stops_nothing_else(tmp_path: Path) -
     """V10, G5: a pair that the guard would not take any more is left as it is; the rest is tidied up."""
     async with _opened(tmp_path) as memory:
         ada = memory.space("user:ada")
-        await ada.add("The user lives in Lyon", origin="agent", target="environment", occurred_at=100.0)
-        await ada.add("The user lives in Oslo", origin="agent", target="environment", occurred_at=200.0)
-        await ada.add(LONG, origin="agent", sources=["ticket-1"])
-        await ada.add(f"{LONG}.", origin="agent", sources=["ticket-2"])
+        await ada.add("The user lives in Lyon", origin="agent", clean=True, target="environment", occurred_at=100.0)
+        await ada.add("The user lives in Oslo", origin="agent", clean=True, target="environment", occurred_at=200.0)
+        await ada.add(LONG, origin="agent", clean=True, sources=["ticket-1"])
+        await ada.add(f"{LONG}.", origin="agent", clean=True, sources=["ticket-2"])
     async with _opened(tmp_path, statement_bytes_max=64) as memory:
         ada = memory.space("user:ada")
         review = await ada.consolidate()
@@ -145,9 +145,9 @@ async def test_merging_gives_back_no_trust_that_a_forgotten_source_has_taken(pla
 async def test_what_changes_after_the_plan_is_left_alone(plain: afterturn.Memory, which: str, how: str) -> None:
     """V10, M2: neither the memory that would go nor the one that stays for it may have changed in anything."""
     ada = plain.space("user:ada")
-    heard = (await ada.add("Bob said so", origin="agent")).entry
+    heard = (await ada.add("Bob said so", origin="agent", clean=True)).entry
     for text, ticket in ((TEA, "ticket-1"), (f"{TEA}.", "ticket-2")):
-        await ada.add(text, origin="agent", sources=[heard.id, ticket])
+        await ada.add(text, origin="agent", clean=True, sources=[heard.id, ticket])
     planned = (await ada.consolidate(dry_run=True)).changes[0].before
     assert planned is not None
     texts = {"goes": planned.text, "stays": f"{TEA}." if planned.text == TEA else TEA}
@@ -156,7 +156,7 @@ async def test_what_changes_after_the_plan_is_left_alone(plain: afterturn.Memory
         "updated": lambda: ada.update(entry.id, "Ada prefers coffee by now"),
         "deleted": lambda: ada.delete(entry.id),
         "forgotten": lambda: ada.forget(memory=entry.id),
-        "rests on more": lambda: ada.add(entry.text, origin="agent", sources=["ticket-3"]),
+        "rests on more": lambda: ada.add(entry.text, origin="agent", clean=True, sources=["ticket-3"]),
         "rests on less": lambda: ada.forget(memory=heard.id),
     }
     kept: dict[str, Entry] = {}
@@ -174,8 +174,8 @@ async def test_what_changes_after_the_plan_is_left_alone(plain: afterturn.Memory
 async def test_a_contradiction_is_not_settled_by_what_is_gone(plain: afterturn.Memory) -> None:
     """V10: the older statement goes for the newer one, or not at all."""
     ada = plain.space("user:ada")
-    await ada.add("The user lives in Lyon", origin="agent", occurred_at=100.0)
-    newer = (await ada.add("The user lives in Oslo", origin="agent", occurred_at=200.0)).entry
+    await ada.add("The user lives in Lyon", origin="agent", clean=True, occurred_at=100.0)
+    newer = (await ada.add("The user lives in Oslo", origin="agent", clean=True, occurred_at=200.0)).entry
     await _consolidate_around(plain, lambda: ada.delete(newer.id))
 
     assert list(await _said(ada)) == ["The user lives in Lyon"]
@@ -184,9 +184,9 @@ async def test_a_contradiction_is_not_settled_by_what_is_gone(plain: afterturn.M
 async def test_what_both_gives_way_and_is_merged_into_is_one_group(plain: afterturn.Memory) -> None:
     """V10: the same memory may stay for a restatement and for a contradiction; neither makes the other "changed"."""
     ada = plain.space("user:ada")
-    await ada.add("The user lives in Lyon", origin="agent", occurred_at=100.0)
+    await ada.add("The user lives in Lyon", origin="agent", clean=True, occurred_at=100.0)
     for text, ticket in (("The user lives in Oslo", "ticket-1"), ("The user lives in Oslo.", "ticket-2")):
-        await ada.add(text, origin="agent", occurred_at=200.0, sources=[ticket])
+        await ada.add(text, origin="agent", clean=True, occurred_at=200.0, sources=[ticket])
     review = await ada.consolidate()
     (left,) = (await _said(ada)).values()
 
@@ -199,8 +199,8 @@ async def test_with_approval_a_restatement_waits_and_nothing_is_merged_before(tm
     """V8, V10: what waits for a person has changed nothing, and asking again adds nothing."""
     async with _opened(tmp_path, approval="background") as memory:
         ada = memory.space("user:ada")
-        await ada.add(TEA, origin="agent", sources=["ticket-1"])
-        await ada.add(f"{TEA}.", origin="agent", sources=["ticket-2"])
+        await ada.add(TEA, origin="agent", clean=True, sources=["ticket-1"])
+        await ada.add(f"{TEA}.", origin="agent", clean=True, sources=["ticket-2"])
         before = await _said(ada)
         review, again = await ada.consolidate(), await ada.consolidate()
         waiting = await ada.proposals()

@@ -282,7 +282,7 @@ async def texts(space: afterturn.Space) -> list[str]:
 
 async def test_edits_are_one_group_that_undo_takes_back(ada: afterturn.Space) -> None:
     """M1, G2: added, changed, deleted, moved, all at once, as the user's own words; and back."""
-    tea = (await ada.add("Ada drinks tea", origin="agent", expires_at=10**10, metadata={"team": "a"})).entry
+    tea = (await ada.add("Ada drinks tea", origin="agent", clean=True, expires_at=10**10, metadata={"team": "a"})).entry
     await ada.add("Ada drinks coffee")
     build = (await ada.add("It builds on Debian")).entry
     text = (await ada.as_markdown()).replace("Ada drinks tea", "Ada drinks oolong tea")

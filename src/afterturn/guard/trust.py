@@ -54,6 +54,19 @@ def unprivileged(draft: Draft) -> Draft:
     return replace(draft, pinned=False, metadata=kept)
 
 
+def as_report(draft: Draft, *, clean: bool, current: Entry | None = None) -> tuple[Draft, tuple[int, ...]]:
+    """What an agent states through a call that sees no turn, and the trust that it has at most.
+
+    Nobody knows what the agent has read, unless the host reports a `clean` turn. So it is a report, and what would be
+    standing or change a `current` memory with more trust waits for approval.
+    """
+    if draft.origin is not Origin.AGENT or clean is True:
+        return draft, ()
+    if is_privileged(draft) or (current is not None and current.trust > Origin.TOOL.trust):
+        return replace(draft, proposed=True), ()
+    return draft, (Origin.TOOL.trust,)
+
+
 def check_change(current: Entry, trust: int) -> None:
     """Raises NotAllowed if this trust is too low to supersede or delete `current`."""
     if current.pinned and trust < Origin.USER.trust:

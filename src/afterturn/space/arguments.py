@@ -211,12 +211,14 @@ class DraftFields(TypedDict, total=False):
     """The keyword arguments of `Space.add`.
 
     `target` is "user" or "environment". `origin` says who states it, for example "user" or "tool"; it decides how far
-    the statement is trusted. `sources` are ids of the entries that it was learned from. Times are Unix seconds,
+    the statement is trusted. `clean` reports that no text of others had entered the turn of the agent that states it.
+    `sources` are ids of the entries that it was learned from. Times are Unix seconds,
     datetimes with a time zone, or ISO-8601 texts with an offset.
     """
 
     target: str
     origin: str
+    clean: bool
     agent: str | None
     project: str | None
     speaker: str | None

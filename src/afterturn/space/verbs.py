@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from afterturn.errors import InvalidInput
 from afterturn.guard.statement_writer import embed_later
+from afterturn.guard.trust import as_report
 from afterturn.ports import Unit
 from afterturn.recall.profile import make_profile
 from afterturn.recall.search import search, search_as_of
@@ -28,6 +29,7 @@ from afterturn.space.arguments import (
 from afterturn.space.consolidation import consolidate
 from afterturn.space.inbox import Decided, Proposal, approve, decide_all, get_proposal, list_proposals, reject
 from afterturn.space.markdown import Edited, Edits, apply_edits, as_markdown, compare_markdown
+from afterturn.space.standing_audit import StandingLine, audit_standing
 from afterturn.space.transfer import Imported, every_conversation, export_lines, import_drafts
 from afterturn.types import (
     ANYTHING,
@@ -148,8 +150,12 @@ class SpaceCore:
 
         Raises InvalidInput if the text is empty, too long or refused by the guard; OverBudget, with the memories that
         could go, if the space is full; NotAllowed if an untrusted origin wants it pinned, a convention or a preference.
+
+        What an agent states (origin "agent") is kept as a report, and waits for approval if it would be standing,
+        unless you report with `clean=True` that no text of others had entered its turn.
         """
-        admitted = self._services.gate.admit(make_draft(text, fields))
+        draft, lineage = as_report(make_draft(text, fields), clean=fields.get("clean", False))
+        admitted = self._services.gate.admit(draft, lineage=lineage)
         operation = self._operation(Verb.ADD, admitted.draft.origin)
         return await self._services.write_change(
             operation, lambda unit: self._services.statement_writer.add(unit, operation, admitted)
@@ -177,11 +183,18 @@ class SpaceCore:
         return imported
 
     async def update(
-        self, entry_id: str, text: str, *, expected_version: int | None = None, origin: str = Origin.USER
+        self,
+        entry_id: str,
+        text: str,
+        *,
+        expected_version: int | None = None,
+        origin: str = Origin.USER,
+        clean: bool = False,
     ) -> Changed:
         """Writes a new version of a memory with a new text. `undo` brings the old version back.
 
         All other fields stay, except `origin`, which says who states it now, and `occurred_at`, the time of the update.
+        An agent's change of a trusted memory waits for approval, unless its turn was `clean`, as for `add`.
 
         Raises Conflict if `expected_version` is given and is not the current version; NotFound if this space has no
         such memory; InvalidInput for a record, or for a text that the guard refuses; NotAllowed if `origin` is not
@@ -191,7 +204,9 @@ class SpaceCore:
         current = await self.get(entry_id)
         if current.kind is Kind.RECORD:
             raise InvalidInput(f"{entry_id} is a recorded message, which cannot be changed. Add a statement instead.")
-        admitted = self._services.gate.admit(replace(Draft.successor(current, text), origin=parse_origin(origin)))
+        changed = replace(Draft.successor(current, text), origin=parse_origin(origin))
+        draft, lineage = as_report(changed, clean=clean, current=current)
+        admitted = self._services.gate.admit(draft, lineage=lineage)
         operation = self._operation(Verb.UPDATE, admitted.draft.origin)
         entry = await self._services.write_change(
             operation,
@@ -359,6 +374,16 @@ class SpaceCore:
         Returns the review, which `undo_review` takes back. With `dry_run`, only reports what it would do.
         """
         return await consolidate(self._services, self.name, dry_run=dry_run)
+
+    async def standing_audit(
+        self, *, conversation: str | None = None, agent: str | None = None, project: str | None = None
+    ) -> Sequence[StandingLine]:
+        """Returns every line that this space gives to a system prompt now: who wrote it, when, and how it came in.
+
+        With `conversation`, the lines that this conversation was given; NotFound if it was given none. Otherwise those
+        for `agent` and `project`, and those for all.
+        """
+        return await audit_standing(self._services, self.name, conversation=conversation, agent=agent, project=project)
 
     async def as_markdown(self, *, target: str | None = None, project: str | None = None) -> str:
         """Returns the statements of this space as Markdown for a person to edit: one bullet each, below headings.

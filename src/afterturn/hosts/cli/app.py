@@ -26,6 +26,7 @@ SECTIONS = {
     "Learning": {
         "review": f"{_HERE}.review:review",
         "inbox": f"{_HERE}.inbox:inbox",
+        "standing": f"{_HERE}.standing:standing",
         "consolidate": f"{_HERE}.review:consolidate",
         "usage": f"{_HERE}.usage:usage",
     },
