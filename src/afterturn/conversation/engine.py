@@ -493,7 +493,7 @@ class ConversationEngine:
 
     def _open_unread(self, turn: LoopTurn, error: Exception) -> None:
         """A store that cannot be read degrades the recall, and is not asked again in this epoch."""
-        logger.warning("the store could not be read; the turn continues without recall: %s", error)
+        logger.warning("a turn continues without recall: %s", error)
         text = self._find_user_text(turn)
         question = make_question(text, turn.scope, turn.ledger, self.config) if text is not None else None
         if question is not None and not turn.shared.first.fast.consumed:
