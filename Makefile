@@ -20,7 +20,7 @@ BENCH := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.bench
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review eval eval-everyday eval-rules \
+.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load eval eval-everyday eval-rules \
 	simulation lab-loss lab-isolation lab-erasure lab-soak lab-fuzz mutations small-model format docs rules site lock clean embedders
 
 help: ## Show this list
@@ -44,8 +44,8 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(READY) ## Benchmark store, turns, recall and reviews against bare baselines; ARGS=--page writes docs/benchmarks.md
-	@failed=0; for part in store turn recall review; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
+bench: $(READY) ## Benchmark store, turns, recall, reviews and load against bare baselines; ARGS=--page writes docs/benchmarks.md
+	@failed=0; for part in store turn recall review load; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
 
 bench-store: $(READY) ## Benchmark adding and importing; ARGS=--quick only checks that it works
 	@$(BENCH) store $(ARGS)
@@ -58,6 +58,9 @@ bench-recall: $(READY) ## Benchmark recall against brute force; ARGS="--size 100
 
 bench-review: $(READY) ## Benchmark turns while reviews run; 7 minutes
 	@$(BENCH) review $(ARGS)
+
+bench-load: $(READY) ## Benchmark 200 turns in one instant, overload, and 50 processes that open one store; 2 minutes
+	@$(BENCH) load $(ARGS)
 
 eval: $(READY) ## Compare what recall finds with plain search; DATA=path of conversations with questions
 	@test -n "$(DATA)" || { echo "make eval DATA=path: name a file or folder, see docs/evaluation.md" >&2; exit 2; }
