@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import traceback
 
@@ -12,10 +13,23 @@ SAME_SECONDS = 60.0
 _SAME_MAX = 1000
 
 
+_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\S*\d\S*")
+
+
+def _kind_of(error: BaseException | None) -> str:
+    """The type of an error and its message without names, ids and numbers."""
+    if error is None:
+        return ""
+    try:
+        return f"{type(error).__qualname__} {_VALUES.sub('', str(error)[:500])}"
+    except Exception:  # noqa: BLE001  the boundary: an error of the host may not have a text
+        return type(error).__qualname__
+
+
 class RateLimit(logging.Filter):
     """Lets a warning or error through once a minute: a store that cannot be written fails every turn.
 
-    Two records are the same if they have the same text before its values are filled in, and the same type of exception.
+    Two records are the same if they have the same text before its values are filled in, and the same kind of exception.
     The next one that is let through says how many were left out. Other levels are not limited.
     """
 
@@ -28,8 +42,7 @@ class RateLimit(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
             return True
-        failure = record.exc_info[0] if record.exc_info else None
-        key = (str(record.msg), failure.__qualname__ if failure is not None else "")
+        key = (str(record.msg), _kind_of(record.exc_info[1] if record.exc_info else None))
         with self._lock:
             at, left_out = self._seen.pop(key, (0.0, 0))
             is_new = not 0.0 <= record.created - at < SAME_SECONDS
