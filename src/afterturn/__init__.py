@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from afterturn.prompt.compaction import Compacted as Compacted
     from afterturn.prompt.compaction import CompactionReason as CompactionReason
     from afterturn.recall.explain import Explained as Explained
+    from afterturn.recall.scoring import ScoreKind as ScoreKind
     from afterturn.services import Components as Components
     from afterturn.space.arguments import DraftFields as DraftFields
     from afterturn.space.inbox import Decided as Decided
@@ -150,6 +151,7 @@ _NAMES = {
     "afterturn.ports": "ChatModel Embedder Interaction RecordingProvider",
     "afterturn.prompt.compaction": "Compacted CompactionReason",
     "afterturn.recall.explain": "Explained",
+    "afterturn.recall.scoring": "ScoreKind",
     "afterturn.services": "Components",
     "afterturn.space.arguments": "DraftFields",
     "afterturn.space.inbox": "Decided Proposal",

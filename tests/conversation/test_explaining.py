@@ -11,6 +11,7 @@ from afterturn.config import Config
 from afterturn.conversation.trace import TracedRecall, TracedTurn
 from afterturn.errors import InvalidInput, InvalidName, NotFound
 from afterturn.recall.explain import Explained
+from afterturn.recall.scoring import ScoreKind
 from afterturn.stores.sqlite.engine import open_engine
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.entries import operation
@@ -165,9 +166,41 @@ async def test_below_the_floor(open_memory: OpenMemory) -> None:
         found = await told(memory, "five kilos")
         assert (found.why, found.reason) == (
             "floor",
-            f"score {found.score:.2f} is below recall_score_min (0.90)",
+            f"chance {found.score:.2f} is below recall_score_min (0.90)",
         )
         assert await why(memory, known) == found
+
+
+async def test_a_score_says_whether_it_is_a_chance(memory: afterturn.Memory) -> None:
+    """L13: a judged candidate has a chance; what was not a candidate has a search score, which is another thing."""
+    old = await remembered(memory, "Ada's cat is called Tofu")
+    await memory.space("user:ada").delete(old)
+    known = await remembered(memory, "Ada's cat is called Miso")
+    await spoken(memory, [])
+    kinds = [(await why(memory, one)).score_kind for one in (known, old)]
+    assert kinds == [ScoreKind.CHANCE, ScoreKind.SEARCH]
+
+
+async def test_without_chances_the_floor_is_that_of_the_search(open_memory: OpenMemory) -> None:
+    """L13: long documents are not judged; the reason names the setting that applied."""
+    async with open_memory(search_score_min=0.95) as memory:
+        known = await remembered(memory, "The cat weighs five kilos. " + "The harbour was calm all morning. " * 20)
+        await spoken(memory, [], "How heavy is my old grey cat by now, I wonder?")
+        found = await why(memory, known)
+        lower = await memory.conversation("c", user="ada").replay("last", changes={"recall_score_min": 0.01})
+    assert (found.why, found.score_kind) == ("floor", ScoreKind.SEARCH)
+    assert found.reason == f"search score {found.score:.2f} is below search_score_min (0.95)"
+    assert [block.changed for block in lower.blocks] == [""]
+
+
+async def test_the_lines_of_a_profile_are_not_judged(memory: afterturn.Memory) -> None:
+    """L13, L14: a broad question has no floor, so that another one changes nothing."""
+    known = await remembered(memory, "Ada's cat is called Miso")
+    await spoken(memory, [], "What do you know about me?")
+    found = await why(memory, known)
+    higher = await memory.conversation("c", user="ada").replay("last", changes={"recall_score_min": 1.0})
+    assert (found.why, found.score_kind) == ("shown", ScoreKind.PROFILE)
+    assert [block.changed for block in higher.blocks] == [block.stored for block in higher.blocks]
 
 
 async def test_beyond_the_budget(open_memory: OpenMemory) -> None:

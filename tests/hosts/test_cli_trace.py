@@ -53,8 +53,8 @@ def test_trace_shows_a_conversation_turn_by_turn(cli: CommandLine) -> None:
     assert told.startswith(f"Conversation {TALK} of user:ada, 2 turns Turn 1 ")
     assert f"asked {ASKED} (the user's message, " in told
     assert "delivered after the user's message, " in told
-    assert re.search(rf"included: {known} just now, user: Ada's cat is called Miso score \d\.\d\d · lexical", told)
-    assert re.search(rf"not included: {old} Ada's cat is called Tofu deleted: it was deleted · score \d", told)
+    assert re.search(rf"included: {known} just now, user: Ada's cat is called Miso chance \d\.\d\d · lexical", told)
+    assert re.search(rf"not included: {old} Ada's cat is called Tofu deleted: it was deleted · search score \d", told)
     assert re.search(r"block after the user's message at [\d:.]+: 1 memory, \d+ bytes, \d+ tokens turn id t1", told)
     assert "recalled nothing: there was nothing to ask turn id t2" in told
     assert max(len(line) for line in out.splitlines()) < 140

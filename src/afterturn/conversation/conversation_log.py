@@ -277,6 +277,9 @@ def recall_row(run: PhaseRun, config: Config, delivered: Delivered | None) -> Re
     settings["candidates_max"] = candidates_max(config)
     if prefetch.speculated:
         settings["speculated"] = True
+    if answer is not None:
+        settings["score_kind"] = answer.score_kind
+        settings["search_score_min"] = config.search_score_min
     if answer is not None and answer.exhausted:
         settings["exhausted"] = True
     if question.admitted.seen_since is not None:

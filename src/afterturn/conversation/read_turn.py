@@ -25,7 +25,7 @@ from afterturn.recall.duplicates import collapse, contradicting
 from afterturn.recall.profile import profile_hits
 from afterturn.recall.query import RecallRequest, is_follow_up, is_learned_from_seen, needs_recall
 from afterturn.recall.relevance import is_familiar, judge, lines_of, replaced_by_lines, worth_showing
-from afterturn.recall.scoring import above_floor
+from afterturn.recall.scoring import ScoreKind, above_floor
 from afterturn.recall.search import search
 from afterturn.scanners.secrets import RedactedHashes, hashes, redact_within, scanner, unnamed
 from afterturn.text import terms
@@ -298,11 +298,13 @@ class RecallAnswer:
 
     `restated` are left out because another says the same: that one's reference, by reference. `exhausted`: only what
     was shown before is relevant, so that is offered again. `withheld` must not be shown: the reason, by reference.
+    `score_kind` says what the scores are.
     """
 
     found: SearchResults
     hits: tuple[Hit, ...]
     restated: Mapping[str, str]
+    score_kind: ScoreKind
     exhausted: bool = False
     forgotten: ForgetEffects | None = None
     withheld: Mapping[str, str] = field(default_factory=dict)
@@ -353,7 +355,7 @@ def _answer_broad(unit: Unit, request: RecallRequest, config: Config) -> RecallA
         return None
     hits = profile_hits(unit, request, broad, limit=min(PROFILE_LINES, config.recall_entries_max))
     found = SearchResults(request.text, tuple(hits), correlation=request.correlation)
-    return RecallAnswer(found, found.hits, {}) if hits else None
+    return RecallAnswer(found, found.hits, {}, ScoreKind.PROFILE) if hits else None
 
 
 def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config: Config) -> RecallAnswer:
@@ -362,7 +364,8 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
     if not is_familiar(searched.hits, searched.names):
         floor = config.search_score_min if config.recall_score_min else 0.0
         hits, restated = collapse(above_floor(searched.hits, floor))
-        return RecallAnswer(searched, tuple(hits), {item.hit.entry.ref: item.by_ref for item in restated})
+        by_refs = {item.hit.entry.ref: item.by_ref for item in restated}
+        return RecallAnswer(searched, tuple(hits), by_refs, ScoreKind.SEARCH)
     table = cache.word_table if cache is not None else None
     judged = judge(
         request.text,
@@ -376,7 +379,7 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
     lines = lines_of(request.text, worth_showing(found.hits, config.recall_score_min))
     hits, restated = collapse(lines)
     left_out = replaced_by_lines(lines, found.hits) | {item.hit.entry.ref: item.by_ref for item in restated}
-    return RecallAnswer(found, tuple(hits), left_out)
+    return RecallAnswer(found, tuple(hits), left_out, ScoreKind.CHANCE)
 
 
 def compose(

@@ -16,8 +16,18 @@ from afterturn.ports import Unit
 from afterturn.recall.block import Block
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.relevance import worth_showing
-from afterturn.recall.scoring import best_first
-from afterturn.types import BlockRow, ConversationKey, Decision, Hit, Outcome, Phase, RecallRow, Scalar, Scope
+from afterturn.recall.scoring import ScoreKind, above_floor, best_first, score_kind_of
+from afterturn.types import (
+    BlockRow,
+    ConversationKey,
+    Decision,
+    Hit,
+    Outcome,
+    Phase,
+    RecallRow,
+    Scalar,
+    Scope,
+)
 
 _OFFERED = (Decision.SHOWN, Decision.BUDGET)
 
@@ -146,12 +156,15 @@ def _rendered(
 def _hits(unit: Unit, key: ConversationKey, row: RecallRow, other: Config | None) -> list[Hit]:
     """The hits that were to be handed over, in order. With another floor, chosen again from all that were found."""
     scope = Scope(key.tenant, row.reads or (key.space,))
-    if other is None or row.phase is Phase.REFINED:
+    if other is None or row.phase is Phase.REFINED or score_kind_of(row) is ScoreKind.PROFILE:
         offered = [candidate for candidate in row.candidates if candidate.decision in _OFFERED]
         return list(load_hits(unit, scope, row.terms, offered))
     found = [one for one in row.candidates if one.decision not in (Decision.VISIBLE, Decision.STALE)]
-    worth = worth_showing(best_first(load_hits(unit, scope, row.terms, found)), other.recall_score_min)
-    return collapse(worth)[0]
+    hits = best_first(load_hits(unit, scope, row.terms, found))
+    if score_kind_of(row) is ScoreKind.SEARCH:
+        floor = float(row.settings.get("search_score_min") or 0.0) if other.recall_score_min else 0.0
+        return collapse(above_floor(hits, floor))[0]
+    return collapse(worth_showing(hits, other.recall_score_min))[0]
 
 
 def _why_other(block: BlockRow | None, again: Block | None) -> str:

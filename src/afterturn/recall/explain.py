@@ -15,8 +15,7 @@ from afterturn.ports import Unit
 from afterturn.recall.block import best_window
 from afterturn.recall.duplicates import can_replace, collapse
 from afterturn.recall.query import Query, is_learned_from_seen, lane_of, read_query, weigh_terms
-from afterturn.recall.relevance import FLOOR_SHARE
-from afterturn.recall.scoring import RECENT, ScoredRow
+from afterturn.recall.scoring import RECENT, ScoredRow, ScoreKind, score_kind_of
 from afterturn.recall.store_search import CANDIDATES_MAX, TERMS_READ_MAX, LexicalScorer, Neighbours, indexed_entry
 from afterturn.text import is_acknowledgement, read_words, terms
 from afterturn.types import (
@@ -94,9 +93,10 @@ _CAUSES = {
 
 
 def describe_decision(why: Decision, row: RecallRow, *, score: float | None = None, by: str = "") -> str:
-    """The reason as a clause without a full stop. `by` is the reference or the space that it names."""
+    """The reason as a clause without a full stop. `score` is that of a candidate; `by` is the reference or the space
+    that it names."""
     if why is Decision.FLOOR:
-        return _describe_floor(row, score or 0.0)
+        return "it matches the question too little" if score is None else _describe_floor(row, score)
     if why is Decision.SUPERSEDED:
         return f"a newer version replaced it: {by}" if by else "another version replaced it"
     if why is Decision.RESTATED:
@@ -116,11 +116,17 @@ def describe_decision(why: Decision, row: RecallRow, *, score: float | None = No
 
 
 def _describe_floor(row: RecallRow, score: float) -> str:
-    score_min = float(row.settings.get("recall_score_min") or 0.0)
+    setting = "search_score_min" if score_kind_of(row) is ScoreKind.SEARCH else "recall_score_min"
+    score_min = float(row.settings.get(setting) or 0.0)
     best = max((candidate.score for candidate in row.candidates), default=0.0)
+    scored = describe_score(score, score_kind_of(row))
     if score >= score_min and best > score:
-        return f"score {score:.2f} is far below the best ({best:.2f})"
-    return f"score {score:.2f} is below recall_score_min ({score_min:.2f})"
+        return f"{scored} is far below the best ({best:.2f})"
+    return f"{scored} is below {setting} ({score_min:.2f})"
+
+
+def describe_score(score: float, kind: ScoreKind | None) -> str:
+    return f"{kind or 'score'} {score:.2f}"
 
 
 def describe_outcome(row: RecallRow) -> str:
@@ -139,6 +145,8 @@ def describe_cause(cause: RecallCause) -> str:
     return _CAUSES[cause]
 
 
+# An entry that was not a candidate is reported if its search score is at least this.
+_SEARCH_SCORE_MIN = 0.125
 # How many of the newest inactive entries are examined, and how many entries are reported.
 SCANNED_MAX = 1000
 REPORTED_MAX = 50
@@ -162,8 +170,9 @@ _BY_STATUS = {
 class Explained:
     """One memory and what happened to it in one recall. `reason` is a sentence for people.
 
-    `by` is the reference of what replaces it: a newer version, or another memory that says the same. `text` is what a
-    block shows of it. Scores that were not stored are computed by words alone.
+    `score_kind` says what `score` is: a chance cannot be compared with a search score. Scores that were not stored are
+    search scores by words alone. `by` is the reference of what replaces it: a newer version, or another memory that
+    says the same. `text` is what a block shows of it.
     """
 
     ref: str
@@ -177,6 +186,7 @@ class Explained:
     terms: tuple[str, ...] = ()
     by: str = ""
     text: str = ""
+    score_kind: ScoreKind | None = None
 
 
 class Explainer:
@@ -187,7 +197,6 @@ class Explainer:
         self._key = key
         self._row = row
         self._scope = Scope(key.tenant, row.reads or (key.space,))
-        self._floor = FLOOR_SHARE * float(row.settings.get("recall_score_min") or 0.0)
         self._excluded = frozenset() if row.settings.get("exhausted") else frozenset(row.excluded)
         self._visible = frozenset(row.visible)
         self._lane_query = LaneQuery(self._scope, now=row.asked_at, conversation=key.id, owner=key.space, evidence=True)
@@ -256,6 +265,7 @@ class Explainer:
             terms=self._shared(entry),
             by=by,
             text=self._excerpt(entry, self._shared(entry)),
+            score_kind=score_kind_of(self._row),
         )
         return replace(explained, reason=describe_decision(why, self._row, score=candidate.score, by=by))
 
@@ -264,7 +274,7 @@ class Explainer:
         hits = [
             self._hit(candidate, entry)
             for candidate, entry in self._candidates.values()
-            if candidate.score >= self._floor
+            if candidate.decision is not Decision.FLOOR
         ]
         ranked = sorted(hits, key=lambda hit: -hit.score)
         return {one.hit.entry.ref: one.by_ref for one in collapse(ranked)[1]}
@@ -288,7 +298,7 @@ class Explainer:
         if self._status_then(entry) is Status.WITHDRAWAL:
             return None
         scored = self._score(entry)
-        if not scored.share or scored.score < self._floor:
+        if not scored.share or scored.score < _SEARCH_SCORE_MIN:
             return None
         why = self._why(entry)
         return None if why in (Decision.UNRELATED, Decision.FLOOR, Decision.UNFOUND) else self._explain_as(entry, why)
@@ -309,7 +319,7 @@ class Explainer:
         scored = self._score(entry)
         if not scored.terms:
             return Decision.UNRELATED
-        if scored.score < self._floor:
+        if scored.score < _SEARCH_SCORE_MIN:
             return Decision.FLOOR
         return Decision.RANK if self._is_crowded else Decision.UNFOUND
 
@@ -370,12 +380,13 @@ class Explainer:
             space=entry.space,
             lane=self._lane(entry),
             why=why,
-            reason=describe_decision(why, self._row, score=scored.score, by=by),
+            reason=describe_decision(why, self._row, by=by),
             score=scored.score,
             lexical=scored.share,
             terms=scored.terms,
             by=by,
             text=self._excerpt(entry, scored.terms),
+            score_kind=ScoreKind.SEARCH,
         )
 
     def _explain_elsewhere(self, entry_id: str, look_in: Sequence[str]) -> Explained:

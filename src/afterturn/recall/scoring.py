@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from afterturn.types import Entry, Hit, Kind, Lane, Origin
+from afterturn.types import Entry, Hit, Kind, Lane, Origin, RecallRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -132,6 +133,24 @@ def score(evidence: N, prior: N, midpoint: N) -> N:
 
 def is_own(kind: Kind, origin: Origin) -> bool:
     return kind is Kind.STATEMENT or origin is Origin.USER
+
+
+class ScoreKind(StrEnum):
+    """What the scores of a recall are.
+
+    `chance`: the chance that a line helps. `search score`: how well it matches, in a recall that was not judged.
+    `profile score`: its place in the answer to a broad question.
+    """
+
+    CHANCE = "chance"
+    SEARCH = "search score"
+    PROFILE = "profile score"
+
+
+def score_kind_of(row: RecallRow) -> ScoreKind | None:
+    """What the scores of a recall's candidates are. None if that was not stored."""
+    kind = row.settings.get("score_kind")
+    return ScoreKind(str(kind)) if kind else None
 
 
 def best_first(hits: Iterable[Hit]) -> list[Hit]:

@@ -25,7 +25,7 @@ from afterturn.hosts.cli.output import (
     print_table,
     styled,
 )
-from afterturn.recall.explain import describe_cause, describe_point
+from afterturn.recall.explain import describe_cause, describe_point, describe_score
 from afterturn.types import Decision, Event, NoRecallReason, Outcome, Phase, Scalar, TurnRow, TurnStatus
 
 if TYPE_CHECKING:
@@ -274,14 +274,14 @@ def _block(block: TracedBlock) -> str:
 
 
 def _left_out(one: Explained, *, whole: bool) -> str:
-    score = _scores(one) if whole or one.score is None else f"score {one.score:.2f}"
+    score = _scores(one) if whole or one.score is None else describe_score(one.score, one.score_kind)
     return f"{one.why}: {one_line(one.reason)} · {score}"
 
 
 def _scores(one: Explained) -> str:
     matched = f" ({', '.join(one_line(term) for term in one.terms)})" if one.terms else ""
     parts = [
-        "" if one.score is None else f"score {one.score:.2f}",
+        "" if one.score is None else describe_score(one.score, one.score_kind),
         "" if one.lexical is None else f"lexical {one.lexical:.2f}{matched}",
         "" if one.similarity is None else f"similarity {one.similarity:.2f}",
         str(one.lane),
