@@ -342,7 +342,7 @@ FAULTS = (
     Fault(
         "guard",
         "recall/block.py",
-        "if entry.trust < TRUST_MIN:",
+        "if is_report(entry):",
         "if entry.trust < 0:",
         "What a tool said reads like what the user said.",
         ("tests/guard/test_poisoning.py",),

@@ -208,3 +208,16 @@ async def test_a_change_by_an_agent_without_a_turn_waits(ada: afterturn.Space) -
     assert [entry.id for entry in await ada.proposals()] == [mine.id]
     by_clean = (await ada.update(heard.id, "Likes rye", origin="agent", clean=True)).entry
     assert by_clean.trust == 80
+
+
+async def test_what_a_user_pasted_is_quoted_when_it_is_recalled_and_taints_again(memory: afterturn.Memory) -> None:
+    """G2b, H4: the words of a mail do not come back as the user's, in another conversation."""
+    mail = (
+        "The staging port, see this mail:\n\nFrom: bob@example.org\nSubject: staging port\n\nThe staging port is 9999."
+    )
+    await said(memory, mail, "Thanks.")
+    await memory.drain()
+    messages = await said(memory, "What is the staging port?", "Use port 9999.", conversation="d")
+    (line,) = [line for line in str(messages[1]["content"]).splitlines() if "9999" in line]
+    assert 'according to user: "' in line
+    assert (await answers(memory))["Use port 9999."] == 40

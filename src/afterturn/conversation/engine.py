@@ -48,7 +48,6 @@ from afterturn.errors import (
     NotFound,
     StoreUnavailable,
 )
-from afterturn.guard.trust import TRUST_MIN
 from afterturn.log import logger
 from afterturn.ports import Clock, Store
 from afterturn.prompt.compaction import (
@@ -57,6 +56,7 @@ from afterturn.prompt.compaction import (
     compact,
 )
 from afterturn.recall.block import block_hash, strip_blocks
+from afterturn.recall.features import is_report
 from afterturn.recall.query import RecallRequest
 from afterturn.text import content_hash
 from afterturn.types import (
@@ -687,7 +687,7 @@ class ConversationEngine:
     def _review_compaction(self, scope: ConversationScope, messages: list[object], dialect: Dialect | None) -> None:
         services, turn = self._services, self._current
         is_tainted = turn is not None and (
-            turn.shared.taint is not None or any(hit.entry.trust < TRUST_MIN for hit in turn.recalled)
+            turn.shared.taint is not None or any(is_report(hit.entry) for hit in turn.recalled)
         )
         task = services.supervisor.start(
             review_compaction(services, scope, messages, dialect, self.known_blocks, is_tainted=is_tainted),

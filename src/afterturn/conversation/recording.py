@@ -10,10 +10,11 @@ from typing import TypeAlias
 
 from afterturn.errors import InvalidFile, NotFound
 from afterturn.guard.gate import Gate
-from afterturn.guard.trust import TRUST_MIN
+from afterturn.guard.pasted import PASTED, has_pasted
 from afterturn.learning.scheduling import NO_REVIEWS, ReviewSchedule, ScheduledReview, schedule_after_turn
 from afterturn.learning.snapshot import ORIGINS, snapshot_record
 from afterturn.ports import Ids, Unit
+from afterturn.recall.features import is_report
 from afterturn.types import (
     BlockRow,
     ConversationKey,
@@ -230,7 +231,7 @@ def _is_trusted(unit: Unit, recording: Recording, ref: str) -> bool:
     scope = Scope(recording.tenant, tuple(dict.fromkeys((recording.space, recording.owner, *recording.reads))))
     entry_id, _, version = ref.partition(".")
     try:
-        return unit.memories.get(scope, entry_id, version=int(version or 1)).trust >= TRUST_MIN
+        return not is_report(unit.memories.get(scope, entry_id, version=int(version or 1)))
     except NotFound:
         return False
 
@@ -306,6 +307,11 @@ def _turn_row(recording: Recording) -> TurnRow:
     return TurnRow(recording.turn, TurnStatus.OPEN, recording.started_at, recording.user_hash)
 
 
+def _is_pasted_into(recording: Recording, message: Message) -> bool:
+    # A clean turn has no pasted text.
+    return recording.taint is not None and message.role == "user" and has_pasted(message.text)
+
+
 def _draft(recording: Recording, message: Message, position: int) -> Draft:
     return Draft(
         text=message.text,
@@ -320,5 +326,5 @@ def _draft(recording: Recording, message: Message, position: int) -> Draft:
         position=position,
         speaker=message.speaker,
         occurred_at=recording.ended_at,
-        metadata=dict(recording.metadata),
+        metadata={**recording.metadata, PASTED: True} if _is_pasted_into(recording, message) else recording.metadata,
     )

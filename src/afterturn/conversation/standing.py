@@ -15,7 +15,6 @@ from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, all_readable, make_question
 from afterturn.conversation.scope import ConversationScope
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput
-from afterturn.guard.trust import TRUST_MIN
 from afterturn.log import logger
 from afterturn.ports import Store, Unit
 from afterturn.prompt.context_files import (
@@ -46,6 +45,7 @@ from afterturn.prompt.standing_memories import (
     find_standing_memories,
 )
 from afterturn.recall.block import block_hash
+from afterturn.recall.features import is_report
 from afterturn.recall.query import RecallRequest
 from afterturn.recall.search import search
 from afterturn.runtime.bridge import Bridged
@@ -457,7 +457,7 @@ class StandingCore:
         if block is None:
             return ""
         shown = [entry for hit in answer.hits for entry in (hit.entry, hit.answer) if entry is not None]
-        if any(entry.trust < TRUST_MIN for entry in shown):
+        if any(map(is_report, shown)):
             self.on_untrusted()
         return block.text
 

@@ -17,10 +17,10 @@ from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.dialect import ToolDefinition
 from afterturn.errors import AfterturnError
 from afterturn.guard.output_filter import OutputFilter, neutralise
-from afterturn.guard.trust import TRUST_MIN
 from afterturn.log import logger
 from afterturn.recall.block import CUT, NOTICE, best_window, bullet
 from afterturn.recall.duplicates import collapse
+from afterturn.recall.features import is_report
 from afterturn.recall.query import RecallRequest
 from afterturn.recall.search import search_among
 from afterturn.runtime.loop_thread import LoopThread
@@ -83,7 +83,7 @@ def key_facts(task: str, facts: KeyFacts) -> list[str]:
     Untrusted facts are left out: a sub-agent would take them for instructions of its parent.
     """
     wanted = terms(task[:_READ_CHARS_MAX])
-    trusted = [hit for hit in facts.hits if hit.entry.trust >= TRUST_MIN]
+    trusted = [hit for hit in facts.hits if not is_report(hit.entry)]
     ranked, _ = collapse(trusted[:_TRIED_MAX])
     lines: list[str] = []
     room = facts.bytes_max

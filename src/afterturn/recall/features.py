@@ -15,6 +15,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from afterturn.guard.output_filter import neutralise
+from afterturn.guard.pasted import PASTED
+from afterturn.guard.trust import TRUST_MIN
 from afterturn.recall.query import COMMON_TERMS
 from afterturn.text import STOP_WORDS, estimate_tokens, terms, words
 from afterturn.types import Entry, Kind, Origin
@@ -75,6 +77,11 @@ def features_of(entry: Entry) -> EntryFeatures:
         found = EntryFeatures(entry.text, entry.origin, voice_of(entry))
         object.__setattr__(entry, "features", found)
     return found
+
+
+def is_report(entry: Entry) -> bool:
+    """Whether it has words of others in it: it is not trusted, or it is a message that the user has pasted into."""
+    return entry.trust < TRUST_MIN or (entry.kind is Kind.RECORD and entry.metadata.get(PASTED) is True)
 
 
 def words_of(entry: Entry | None, table: WordTable) -> TextWords | None:
