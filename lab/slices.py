@@ -177,7 +177,8 @@ def _own_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace)
     words: list[str] = []
     for name, value in vars(options).items():
         if name not in _OF_THE_FRAME and value != parser.get_default(name):
-            words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+            values = [] if value is True else value if isinstance(value, list) else [value]
+            words += [f"--{name.replace('_', '-')}", *map(str, values)]
     return " ".join(words)
 
 

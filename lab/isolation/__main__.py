@@ -19,7 +19,7 @@ from random import Random
 
 from afterturn.errors import AfterturnError
 from lab import slices
-from lab.isolation.mutants import try_mutants
+from lab.isolation.mutants import MUTANTS, try_mutants
 from lab.isolation.surfaces import PROBES, UNEXPECTED, Probe, Surfaces, observe, outcome
 from lab.isolation.world import CANARY, Party, World, make_world
 from lab.slices import Lab, Outcome, Row, StoreTarget
@@ -155,6 +155,8 @@ def _difference(before: str, after: str) -> str:
 
 
 def _run(seed: int, target: StoreTarget, options: argparse.Namespace) -> Outcome:
+    if options.mutants:
+        return try_mutants(seed)
     return asyncio.run(
         run_seed(seed, target, tenants=options.tenants, spaces=options.spaces, operations=options.operations)
     )
@@ -180,6 +182,7 @@ LAB = Lab(
         Row("ids of others compared with ids of nobody", "probes"),
         Row("prompts of models searched for canaries", "prompts"),
         Row("spaces with a canary, over all stores", "spaces"),
+        Row("copies of the source without one scope check, noticed", "mutants caught", full=len(MUTANTS)),
     ),
     "leaks, differences, or mixed prompts",
     _options,
@@ -188,7 +191,8 @@ LAB = Lab(
 
 def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
-    return try_mutants() if given == ["--mutants"] else slices.main(LAB, given)
+    # Mutants need no seed of their own; seed 0 keeps their result apart.
+    return slices.main(LAB, [*given, "--seeds", "0"] if "--mutants" in given else given)
 
 
 if __name__ == "__main__":

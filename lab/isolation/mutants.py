@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 from lab.mutations import PACKAGE, ROOT, SOURCE, Fault, source_copy
+from lab.slices import Outcome
 
 _SHORT = ("--seeds", "1", "--tenants", "4", "--spaces", "6", "--operations", "800")
 _RUN_SECONDS_MAX = 600.0
@@ -196,15 +197,15 @@ def try_mutant(mutant: Fault) -> Verdict:
     return Verdict(caught=reported[0])
 
 
-def try_mutants(only: list[int] | None = None) -> int:
-    """The exit code: 1 if the lab did not notice one of them, or fails on the unchanged source."""
-    caught = 0
-    chosen = [(number, mutant) for number, mutant in enumerate(MUTANTS, 1) if not only or number in only]
-    for number, mutant in chosen:
+def try_mutants(seed: int) -> Outcome:
+    """Every mutant in turn. One that the lab does not notice is a broken promise."""
+    outcome = Outcome(seed)
+    for number, mutant in enumerate(MUTANTS, 1):
         began = time.monotonic()
         verdict = try_mutant(mutant)
-        caught += bool(verdict.caught)
-        said = verdict.problem or verdict.caught[:160]
-        print(f"{number:3} {time.monotonic() - began:4.0f} s  {mutant.effect}: {said}", flush=True)
-    print(f"{caught} of {len(chosen)} mutants were caught")
-    return 0 if caught == len(chosen) else 1
+        outcome.counts["mutants caught"] += bool(verdict.caught)
+        if verdict.problem:
+            outcome.broken.append(f"{mutant.effect}: {verdict.problem}")
+        said = verdict.problem or verdict.caught[:120]
+        print(f"{number:3} {time.monotonic() - began:4.0f} s  {mutant.effect}: {said}", file=sys.stderr, flush=True)
+    return outcome

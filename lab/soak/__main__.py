@@ -40,6 +40,7 @@ PAUSE = 24.0
 SETTINGS: dict[str, Any] = {"review_interval": 3, "review_timeout": 20.0, "index_bytes_max": 16 << 20}
 _WARM_UP = 0.2
 _SAMPLES = 240
+_SHOWN_EVERY = 30.0
 _SLOPE_MAX = 1.0
 _DRIFT_MAX = 10.0
 _SAID = re.compile(r'\{"message": (\d+), "from": "user.*?"text": "([^"]*)"')
@@ -170,8 +171,13 @@ async def _converse(
 
 
 async def _watch(store: Path, ends: float, duration: float, measures: Measures) -> None:
+    shown = time.monotonic()
     while time.monotonic() < ends:
         measures.sample(store)
+        if time.monotonic() - shown >= _SHOWN_EVERY:
+            shown = time.monotonic()
+            seconds, turns, megabytes = measures.sampled_at[-1], len(measures.turns_at), measures.resident[-1] / 1e6
+            print(f"{seconds:.0f} of {duration:.0f} s: {turns} turns, {megabytes:.0f} MB", file=sys.stderr, flush=True)
         await asyncio.sleep(duration / _SAMPLES)
 
 
