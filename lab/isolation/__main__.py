@@ -25,7 +25,7 @@ from lab.isolation.world import CANARY, Party, World, make_world
 from lab.slices import Lab, Outcome, Row, StoreTarget
 
 _TRIES = 4
-_SILENCE = 1.0
+_SILENCE = 2.0
 _SILENCES_MAX = 20
 # The polling of the job queue, in transactions of its own.
 _BACKGROUND = re.compile(r"BEGIN|COMMIT|ROLLBACK|SELECT .* FROM job |UPDATE job SET state = 'leased'")
@@ -87,6 +87,8 @@ async def _probe(world: World, surfaces: Surfaces, random: Random, statements: l
         for same_tenant in (True, False):
             party = random.choice(world.quiet)
             others = [one for one in world.parties if (one.tenant == party.tenant) is same_tenant and one is not party]
+            # In another tenant, a space with the same name: only the tenant tells them apart.
+            others = [one for one in others if same_tenant or one.space == party.space] or others
             owned = set(party.names[kind])
             foreign = [id for one in others for id in one.names[kind] if id not in owned]
             if not foreign:
@@ -123,7 +125,7 @@ async def _compare(party: Party, probe: Probe, foreign: str, missing: str, state
 
 
 async def _silence(statements: list[str]) -> None:
-    """Returns when events are stored and jobs are done, which begin within a second after a call."""
+    """Returns when events are stored and jobs are done, which begin within two seconds after a call."""
     for _ in range(_SILENCES_MAX):
         del statements[:]
         await asyncio.sleep(_SILENCE)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lab.mutations import PACKAGE, ROOT, SOURCE, Fault, source_copy
 from lab.slices import Outcome
 
-_SHORT = ("--seeds", "1", "--tenants", "4", "--spaces", "6", "--operations", "800")
+_SHORT = ("--seeds", "1", "--tenants", "4", "--spaces", "6", "--operations", "1600")
 _RUN_SECONDS_MAX = 600.0
 
 

@@ -172,6 +172,9 @@ class Surfaces:
     async def _stats(self, party: Party) -> object:
         return await party.core.stats()
 
+    async def _standing_audit(self, party: Party) -> object:
+        return await party.core.standing_audit()
+
     async def _forget(self, party: Party) -> object:
         kind = self._random.choice(("memory", "conversation", "source", "speaker"))
         named = {"memory": "entry", "source": "entry", "conversation": "conversation"}
@@ -315,12 +318,15 @@ PROBES: dict[str, tuple[str, Probe]] = {
     "proposals before": ("proposal", lambda party, id: party.core.proposals(before=id)),
     "approve": ("proposal", lambda party, id: party.core.approve(id)),
     "reject": ("proposal", lambda party, id: party.core.reject(id)),
+    "approve several": ("proposal", lambda party, id: party.core.approve_all([id])),
+    "reject several": ("proposal", lambda party, id: party.core.reject_all([id])),
     "review": ("review", lambda party, id: party.core.review(id)),
     "reviews before": ("review", lambda party, id: party.core.reviews(before=id)),
     "undo a review": ("review", lambda party, id: party.core.undo_review(id)),
     "why": ("entry", lambda party, id: party.conversation("talk-1").why(id)),
     "trace of a conversation": ("conversation", lambda party, id: party.core.trace(conversation=id)),
     "turns of a conversation": ("conversation", lambda party, id: party.conversation(id).trace()),
+    "audit of a conversation": ("conversation", lambda party, id: party.core.standing_audit(conversation=id)),
     "run a review": ("conversation", lambda party, id: party.core.run_review(id)),
     "forget a conversation": ("conversation", lambda party, id: party.core.forget(conversation=id)),
     "replay": ("turn", lambda party, id: party.conversation("talk-1").replay(id)),
@@ -349,6 +355,7 @@ _SPACE_VERBS = (
     "conversations",
     "export",
     "stats",
+    "standing_audit",
     "forget",
     "recall_once",
     "recall_block_once",
@@ -381,6 +388,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("inbox", "show", "PROPOSAL"),
     ("inbox", "approve", "PROPOSAL"),
     ("inbox", "reject", "PROPOSAL"),
+    ("inbox", "approve", "--conversation", "TALK"),
     ("review", "log"),
     ("review", "show", "REVIEW"),
     ("review", "undo", "REVIEW"),
@@ -390,6 +398,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("trace",),
     ("trace", "TALK"),
     ("export",),
+    ("standing", "audit"),
     ("usage",),
     ("forget", "ID", "--dry-run"),
     ("forget", "--conversation", "TALK", "--dry-run"),

@@ -129,11 +129,11 @@ def canary(tenant: int, space: int) -> str:
 async def make_world(store: Path, random: Random, *, tenants: int, spaces: int, vectors: bool) -> AsyncIterator[World]:
     """Opens the store once for each tenant, and fills every space in the same way."""
     clock, model = ManualClock(), WatchingModel()
+    parts = afterturn.Components(clock=clock, model=model, embedder=HashingEmbedder() if vectors else None)
+    names = [f"tenant-{number}" for number in range(tenants)]
     async with AsyncExitStack() as stack:
         parties: list[Party] = []
-        for number in range(tenants):
-            tenant = f"tenant-{number}"
-            parts = afterturn.Components(clock=clock, model=model, embedder=HashingEmbedder() if vectors else None)
+        for number, tenant in enumerate(names):
             memory = await stack.enter_async_context(afterturn.open(store, SETTINGS, tenant=tenant, components=parts))
             last = number == tenants - 1
             own = [_party(number, at, tenant, memory, clock, quiet=last or at % 6 == 5) for at in range(spaces)]
@@ -144,8 +144,14 @@ async def make_world(store: Path, random: Random, *, tenants: int, spaces: int, 
                 party.friend = None if party.is_quiet else random.choice([None, *others])
             parties += own
         await asyncio.gather(*(_fill_all(parties[at : at + spaces]) for at in range(0, len(parties), spaces)))
-        # Lets the events be stored.
-        await asyncio.sleep(0.5)
+    # Closed and opened again, so that every event of the setup is stored.
+    async with AsyncExitStack() as stack:
+        for number, tenant in enumerate(names):
+            memory = await stack.enter_async_context(afterturn.open(store, SETTINGS, tenant=tenant, components=parts))
+            if vectors:
+                await memory.ready(within=60)
+            for party in parties[number * spaces : (number + 1) * spaces]:
+                party.memory = memory
         yield World(store, clock, model, parties)
 
 
