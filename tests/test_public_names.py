@@ -29,6 +29,7 @@ OBJECTS = [
     afterturn.ChatModel,
     afterturn.Embedder,
     afterturn.RecordingProvider,
+    afterturn.Scanner,
 ]
 FUNCTIONS = [afterturn.open, afterturn.recall_once, afterturn.recall_block_once, blocking.open, blocking.rescue]
 # Its fields are ports for tests; a test that replaces one imports it from `afterturn.ports`.

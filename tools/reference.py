@@ -236,7 +236,13 @@ OBJECTS = (
     afterturn.Standing,
     afterturn.Tools,
 )
-PORTS = (afterturn.ChatModel, afterturn.OpenAICompatible, afterturn.Embedder, afterturn.RecordingProvider)
+PORTS = (
+    afterturn.ChatModel,
+    afterturn.OpenAICompatible,
+    afterturn.Embedder,
+    afterturn.RecordingProvider,
+    afterturn.Scanner,
+)
 VALUES = {
     "Memories": "Entry Draft Filter Scope SpaceSummary",
     "Search results": "SearchResults Hit",
@@ -247,6 +253,7 @@ VALUES = {
     "Traces": "Trace TracedTurn TracedRecall TracedBlock TraceAnswer Explained RecallRow TurnRow Candidate "
     "Replay Replayed",
     "Events, findings and compaction": "Event Finding Compacted",
+    "Scanners": "Detection ScanPolicy",
 }
 ALIASES = ("EventHandler", "Metadata", "PhaseName", "Scalar", "StoreTarget")
 FAKES = ("ScriptedModel", "ModelCall", "Held", "call_tools", "EventLog")

@@ -71,6 +71,10 @@ if TYPE_CHECKING:
     from afterturn.prompt.compaction import CompactionReason as CompactionReason
     from afterturn.recall.explain import Explained as Explained
     from afterturn.recall.scoring import ScoreKind as ScoreKind
+    from afterturn.scanners.detection import Detection as Detection
+    from afterturn.scanners.detection import ScanAction as ScanAction
+    from afterturn.scanners.detection import Scanner as Scanner
+    from afterturn.scanners.detection import ScanPolicy as ScanPolicy
     from afterturn.services import Components as Components
     from afterturn.space.arguments import DraftFields as DraftFields
     from afterturn.space.inbox import Decided as Decided
@@ -152,6 +156,7 @@ _NAMES = {
     "afterturn.prompt.compaction": "Compacted CompactionReason",
     "afterturn.recall.explain": "Explained",
     "afterturn.recall.scoring": "ScoreKind",
+    "afterturn.scanners.detection": "Detection ScanAction Scanner ScanPolicy",
     "afterturn.services": "Components",
     "afterturn.space.arguments": "DraftFields",
     "afterturn.space.inbox": "Decided Proposal",

@@ -71,7 +71,7 @@ class Memory(BlockingFacade, MemoryFacade):
 
     def conversation(self, id: str, **where: Unpack[ConversationOptions]) -> Conversation:
         """Returns the conversation with this id, as `afterturn.Memory.conversation` does."""
-        place = make_scope(self._config.tenant, id, where, scanning=self._config.scanning)
+        place = make_scope(self._config.tenant, id, where, scanning=self._config.scan_policy)
         return Conversation(self._services.conversation(place.key), place, self._loop)
 
     def space(self, name: str) -> Space:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict, get_args
 
 from afterturn.errors import ConfigError, StoreUnavailable
+from afterturn.scanners.detection import DEFAULT_SCANNERS, PERSONAL_DATA_CHOICES, ScanPolicy
 
 ENVIRONMENT_PREFIX = "AFTERTURN_"
 # The unit of a value that is never shown in a `repr`, an error or a listing.
@@ -209,7 +210,20 @@ class Config:
     scanning: bool = _key(
         True,
         "",
-        "Redacts secrets, and quarantines untrusted texts that contain one. Set it to false if your host does this.",
+        "Redacts secrets, and quarantines untrusted texts that contain one or instruct the model. Set it to false if "
+        "your host does this.",
+    )
+    scanners: str = _key(
+        ", ".join(DEFAULT_SCANNERS),
+        "names",
+        "The scanners, separated by commas: built-in ones by name, your own as package.module:Scanner.",
+    )
+    personal_data: str = _key(
+        "off",
+        "",
+        "`redact` removes e-mail addresses, phone numbers, bank accounts, payment cards and social security numbers; "
+        "`refuse` refuses statements with them.",
+        choices=PERSONAL_DATA_CHOICES,
     )
     record_bytes_max: int = _key(
         1048576, "bytes", "Longer messages are cut when they are recorded, and the cut is marked.", least=1024
@@ -239,6 +253,12 @@ class Config:
         1000, "turns", "How many turns may wait in memory to be recorded. Others wait in files.", least=1
     )
     backups_max: int = _key(3, "files", "How many automatic backups are kept next to the store.", least=1)
+
+    @property
+    def scan_policy(self) -> ScanPolicy:
+        """The scanners that run, and what happens to personal data."""
+        names = tuple(name.strip() for name in self.scanners.split(",") if name.strip()) if self.scanning else ()
+        return ScanPolicy(names, self.personal_data)
 
     def __post_init__(self) -> None:
         for name in KEYS:
@@ -303,6 +323,8 @@ class Settings(TypedDict, total=False):
     user_bytes_max: int | None
     environment_bytes_max: int | None
     scanning: bool
+    scanners: str
+    personal_data: str
     record_bytes_max: int
     turn_idle_timeout: float
     close_timeout: float

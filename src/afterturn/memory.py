@@ -125,7 +125,7 @@ def merge_settings(
         merged = replace(config, **given) if given else config
     else:
         merged = load_config({**config, **given} if isinstance(config, Mapping) else config or given)
-    check_no_secret(check_name(merged.tenant, "tenant"), "tenant", scanning=merged.scanning)
+    check_no_secret(check_name(merged.tenant, "tenant"), "tenant", scanning=merged.scan_policy)
     return merged
 
 
@@ -277,7 +277,7 @@ class Memory(AsyncFacade, MemoryFacade):
         `subagent=True` is for a conversation between two agents: its messages are trusted less, and nothing is learned
         from them automatically.
         """
-        place = make_scope(self._config.tenant, id, where, scanning=self._config.scanning)
+        place = make_scope(self._config.tenant, id, where, scanning=self._config.scan_policy)
         return Conversation(self._services.conversation(place.key), place, self._loop)
 
     def space(self, name: str) -> Space:

@@ -90,6 +90,7 @@ _TRUST = {
 
 class Verdict(StrEnum):
     ALLOW = "allow"
+    FLAG = "flag"
     REDACT = "redact"
     QUARANTINE = "quarantine"
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from afterturn.errors import EmptyText, InvalidInput, InvalidName, InvalidText, TooLarge
-from afterturn.scanners.secrets import UNSPECIFIC, redact
+from afterturn.scanners.detection import UNSPECIFIC, Scanning
+from afterturn.scanners.secrets import redact
 from afterturn.types import Metadata
 
 NAME_CHARS_MAX = 200
@@ -32,7 +33,7 @@ def check_name(value: object, what: str) -> str:
     return value
 
 
-def check_no_secret(name: str, what: str, *, scanning: bool) -> str:
+def check_no_secret(name: str, what: str, *, scanning: Scanning) -> str:
     """Refuses a name with a secret in it: names are stored, logged and shown as they are."""
     kinds = [kind for kind in redact(name).kinds if kind != UNSPECIFIC] if scanning else ()
     if kinds:

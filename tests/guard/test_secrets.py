@@ -13,17 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterturn.guard.scanning import scanner
+from afterturn.scanners.detection import Detection, Scanner
 from afterturn.scanners.secret_formats import FORMATS
-from afterturn.scanners.secrets import (
-    NoScanner,
-    RedactedHashes,
-    Scanner,
-    Secret,
-    redact,
-    redact_within,
-    scanner,
-    unnamed,
-)
+from afterturn.scanners.secrets import RedactedHashes, redact, redact_within, unnamed
 from afterturn.text import content_hash
 
 RANDOM = random.Random(7)
@@ -485,12 +478,14 @@ def test_another_scanner_finds_what_it_finds() -> None:
     """G1: findings with a kind and a place are all that redacting needs."""
 
     class Shouting:
-        def find(self, text: str) -> list[Secret]:
-            return [Secret("shout", at, at + 3) for at in range(len(text)) if text[at : at + 3] == "HEY"]
+        name = "shouting"
+
+        def find(self, text: str) -> list[Detection]:
+            return [Detection("shout", at, at + 3) for at in range(len(text)) if text[at : at + 3] == "HEY"]
 
     one: Scanner = Shouting()
     assert redact("say HEY now", one).text == "say [redacted: shout] now"
-    assert redact(SECRETS[0][0], NoScanner()).text == SECRETS[0][0]
+    assert redact(SECRETS[0][0], scanner(scanning=False)).text == SECRETS[0][0]
 
 
 def test_the_hash_of_what_is_redacted_is_known_by_the_hash_of_what_was_said() -> None:

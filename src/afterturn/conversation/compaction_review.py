@@ -13,6 +13,7 @@ from afterturn.dialects.detection import find_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import any_untrusted, curated, read_exchange
 from afterturn.errors import AfterturnError
+from afterturn.guard.gate import Gate
 from afterturn.guard.pasted import has_pasted
 from afterturn.learning.scheduling import ScheduledReview, join_or_schedule
 from afterturn.learning.snapshot import MESSAGES_MAX, snapshot_messages, with_sources
@@ -20,7 +21,6 @@ from afterturn.log import logger
 from afterturn.ports import Unit
 from afterturn.prompt.compaction import TAG as SNAPSHOT_TAG
 from afterturn.recall.block import strip_blocks
-from afterturn.scanners.secrets import redact
 from afterturn.types import Message, Origin, ReviewKind, ReviewMessage, ReviewRow, Scope
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ async def review_compaction(
         return
     strip = functools.partial(strip_blocks, known_hashes=blocks)
     exchanged = read_exchange(dialect, curated(dialect, messages), 0, strip).messages
-    scanning, at = services.config.scanning, services.clock.now()
+    at = services.clock.now()
     to_review = snapshot_messages(
-        [_without_secrets(message) if scanning else message for message in exchanged if not _is_ours(message)],
+        [_redacted(message, services.gate) for message in exchanged if not _is_ours(message)],
         at,
         is_tainted=is_tainted
         or any_untrusted(map(dialect.read, messages))
@@ -109,8 +109,8 @@ def _as_report(message: ReviewMessage) -> ReviewMessage:
     return replace(message, trust=min(message.trust, Origin.TOOL.trust)) if message.role == "assistant" else message
 
 
-def _without_secrets(message: Message) -> Message:
-    return replace(message, text=redact(message.text).text, speaker=redact(message.speaker).text)
+def _redacted(message: Message, gate: Gate) -> Message:
+    return replace(message, text=gate.redact(message.text).text, speaker=gate.redact(message.speaker).text)
 
 
 def _is_ours(message: Message) -> bool:

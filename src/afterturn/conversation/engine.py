@@ -324,7 +324,7 @@ class ConversationEngine:
         resumed: TurnRow | None = None,
     ) -> HostTurn:
         first = self._new_prefetch(RecallCause.MESSAGE, "", epoch=0)
-        first.turn = find_usable_name(turn_id, "turn id", scanning=self.config.scanning) or first.correlation
+        first.turn = find_usable_name(turn_id, "turn id", scanning=self.config.scan_policy) or first.correlation
         started_at = self.clock.now() if resumed is None else resumed.started_at
         shared = SharedTurn(
             first.turn,
@@ -352,7 +352,7 @@ class ConversationEngine:
         A turn that is open already may be started again, by a host that retries: it gets the same one.
         """
         if turn_id is not None:
-            check_no_secret(check_name(turn_id, "turn id"), "turn id", scanning=self.config.scanning)
+            check_no_secret(check_name(turn_id, "turn id"), "turn id", scanning=self.config.scan_policy)
             self._check_open(turn_id, await self._log.find_turn(turn_id))
         turn = self._newest = self._new_turn(scope, turn_id, speaker, messages=messages, durable=True)
         self._start(turn, messages)

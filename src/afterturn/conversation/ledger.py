@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from afterturn.dialects.dialect import Dialect, Element
+from afterturn.guard.scanning import hashes
 from afterturn.recall.block import find_blocks, strip_blocks
-from afterturn.scanners.secrets import RedactedHashes, hashes
+from afterturn.scanners.secrets import RedactedHashes
 from afterturn.text import content_hash
 from afterturn.types import BlockRow, HandoverPoint, Message
 

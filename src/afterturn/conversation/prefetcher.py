@@ -133,7 +133,7 @@ class RecallClient:
 
     async def _filter(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits as the model may see them."""
-        screen, offered = OutputFilter(scanning=self.config.scanning), []
+        screen, offered = OutputFilter(scanning=self.config.scan_policy), []
         for hit in hits:
             text = screen.shown(hit.entry)
             if text is not None:
@@ -363,7 +363,7 @@ class Prefetcher:
         shown = [hit for run, hit in hits if hit.entry.ref not in _visible_refs(turn, run)]
         if not shown:
             return None
-        screen = OutputFilter(scanning=self._config.scanning)
+        screen = OutputFilter(scanning=self._config.scan_policy)
         block = compose(shown, self._config, visible_bytes=visible_bytes, now=now, screen=screen)
         for prefetch in {run.prefetch for run in ordered}:
             self._emit_withheld(turn, prefetch, screen.withheld)

@@ -18,6 +18,7 @@ from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import any_untrusted, find_latest_user
 from afterturn.errors import NotFound
 from afterturn.guard.output_filter import OutputFilter
+from afterturn.guard.scanning import hashes, scanner
 from afterturn.ports import Unit
 from afterturn.recall.block import CHOICES_MAX, FRAME, Block, Budget, bullet, choose, render, strip_blocks
 from afterturn.recall.broad_questions import read_broad_question
@@ -27,7 +28,7 @@ from afterturn.recall.query import RecallRequest, is_follow_up, is_learned_from_
 from afterturn.recall.relevance import is_familiar, judge, lines_of, replaced_by_lines, worth_showing
 from afterturn.recall.scoring import ScoreKind, above_floor
 from afterturn.recall.search import search
-from afterturn.scanners.secrets import RedactedHashes, hashes, redact_within, scanner, unnamed
+from afterturn.scanners.secrets import RedactedHashes, redact_within, unnamed
 from afterturn.text import terms
 from afterturn.types import (
     BlockRow,
@@ -131,7 +132,7 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
     strip = functools.partial(strip_blocks, known_hashes=blocks)
     user = find_latest_user(shown.dialect, shown.messages, strip)
     previous = find_latest_user(shown.dialect, shown.messages[: user[0]], strip) if user else None
-    seen = _read_visible(unit, shown, scope, blocks, hashes(scanning=config.scanning))
+    seen = _read_visible(unit, shown, scope, blocks, hashes(scanning=config.scan_policy))
     ledger = seen.ledger
     carried, hits = _read_carried(unit, shown, scope, ledger)
     asked = replace(ledger, refs=ledger.refs.union(hit.entry.ref for hit in hits))
@@ -234,7 +235,7 @@ def make_question(
     """
     if _is_off(config):
         return None
-    redacted = functools.partial(redact_within, scanner=scanner(scanning=config.scanning), mark=unnamed)
+    redacted = functools.partial(redact_within, scanner=scanner(scanning=config.scan_policy), mark=unnamed)
     asked = redacted(text, QUESTION_CHARS_MAX).text
     if not needs_recall(asked):
         return None
@@ -342,7 +343,7 @@ def answer_question(
     if earlier is not None:
         recalled = (*waiting, *earlier.hits)
         forgotten = find_forget_effects(unit, earlier.scope, earlier.forgets, recalled)
-    screen = OutputFilter(scanning=config.scanning)
+    screen = OutputFilter(scanning=config.scan_policy)
     hits = (*waiting, *answer.hits)
     block = compose(hits, config, visible_bytes=visible_bytes, now=request.now, screen=screen)
     return replace(answer, forgotten=forgotten, withheld=screen.withheld), block
@@ -389,7 +390,7 @@ def compose(
 
     `screen` reports afterwards what it withheld.
     """
-    screen = screen or OutputFilter(scanning=config.scanning)
+    screen = screen or OutputFilter(scanning=config.scan_policy)
     once = list({hit.entry.ref: hit for hit in hits}.values())
     budget = Budget.of(config, visible_bytes=visible_bytes)
     while True:

@@ -21,13 +21,14 @@ from afterturn.dialects.history import Exchange, any_untrusted, find_exchange, f
 from afterturn.errors import DeadlineExceeded, MemoryClosed, StoreError
 from afterturn.events import Events
 from afterturn.guard.pasted import has_pasted
+from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.ports import Worker
 from afterturn.recall.block import strip_blocks
 from afterturn.runtime.loop_thread import run_on
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
-from afterturn.scanners.secrets import MARGIN_CHARS, redact, scanner
+from afterturn.scanners.secrets import MARGIN_CHARS, redact
 from afterturn.text import content_hash
 from afterturn.types import BlockRow, Message, Selector, Taint
 
@@ -375,7 +376,7 @@ def _find_start(turn: LoopTurn, left: TurnMessages, dialect: Dialect, strip: Str
 
 def _redacted(message: Message, config: Config) -> tuple[Message, tuple[str, ...]]:
     """Returns a copy without secrets, and their kinds. Done before the message waits in memory or in a file."""
-    limit, scan = config.record_bytes_max, scanner(scanning=config.scanning)
+    limit, scan = config.record_bytes_max, scanner(scanning=config.scan_policy)
     found, speaker = redact(message.text[: limit + MARGIN_CHARS], scan), redact(message.speaker, scan)
     kinds = (*found.kinds, *speaker.kinds)
     if not kinds and len(message.text) <= limit + MARGIN_CHARS:

@@ -7,8 +7,10 @@ from typing import Literal, TypedDict, TypeVar
 
 from afterturn.dialects.detection import get_dialect
 from afterturn.errors import InvalidInput, InvalidName
+from afterturn.guard.scanning import scanner
 from afterturn.log import logger
-from afterturn.scanners.secrets import redact, scanner
+from afterturn.scanners.detection import Scanning
+from afterturn.scanners.secrets import redact
 from afterturn.types import ConversationKey, Scope
 from afterturn.validation import check_name, check_no_secret, check_space, mend_name
 
@@ -82,7 +84,7 @@ class ConversationOptions(TypedDict, total=False):
 
 
 def make_scope(
-    tenant: str, conversation: str, where: ConversationOptions, *, scanning: bool = True
+    tenant: str, conversation: str, where: ConversationOptions, *, scanning: Scanning = True
 ) -> ConversationScope:
     """Raises InvalidInput unless exactly one owner is named.
 
@@ -115,7 +117,7 @@ def make_scope(
     )
 
 
-def _clean(name: str | None, what: str, *, scanning: bool) -> str | None:
+def _clean(name: str | None, what: str, *, scanning: Scanning) -> str | None:
     if name is None:
         return None
     return mend_name(redact(check_name(name, what), scanner(scanning=scanning)).text)
@@ -143,7 +145,7 @@ def _reads(home: str, others: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((home, *(check_space(space) for space in others))))
 
 
-def find_usable_name(name: object, what: str, *, scanning: bool) -> str | None:
+def find_usable_name(name: object, what: str, *, scanning: Scanning) -> str | None:
     """A host's name for something, or None if it cannot be stored: the turn continues without it.
 
     `scanning` refuses secrets in an id; a speaker's name is redacted later.

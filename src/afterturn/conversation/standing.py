@@ -15,6 +15,7 @@ from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, all_readable, make_question
 from afterturn.conversation.scope import ConversationScope
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput
+from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.ports import Store, Unit
 from afterturn.prompt.context_files import (
@@ -52,7 +53,8 @@ from afterturn.runtime.bridge import Bridged
 from afterturn.runtime.file_reads import READ_WITHIN
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.runtime.once_future import is_set
-from afterturn.scanners.secrets import redact_within, scanner, unnamed
+from afterturn.scanners.detection import Scanning
+from afterturn.scanners.secrets import redact_within, unnamed
 from afterturn.text import size
 from afterturn.types import Entry, LaneQuery, SearchResults, StandingRow
 from afterturn.validation import check_limit, check_name, check_text
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
 
 
 def _budget(config: Config) -> StandingBudget:
-    return StandingBudget(config.standing_bytes_max, config.entry_bytes_max, config.scanning)
+    return StandingBudget(config.standing_bytes_max, config.entry_bytes_max, config.scan_policy)
 
 
 def _folders(services: Services, roots: Iterable[str | os.PathLike[str]]) -> ContextFolders:
@@ -106,7 +108,7 @@ class TouchedFiles:
     are redacted.
     """
 
-    def __init__(self, bytes_max: int, *, scanning: bool = True) -> None:
+    def __init__(self, bytes_max: int, *, scanning: Scanning = True) -> None:
         self._bytes_max = bytes_max
         self._scanning = scanning
         self._lock = threading.Lock()
@@ -242,7 +244,7 @@ class StandingCore:
         self.on_untrusted: Callable[[], None] = lambda: None
         self._folders = _folders(services, roots)
         self._instructions = check_instructions(instructions)
-        self._touched_files = TouchedFiles(services.config.standing_bytes_max, scanning=services.config.scanning)
+        self._touched_files = TouchedFiles(services.config.standing_bytes_max, scanning=services.config.scan_policy)
         self._making = asyncio.Lock()
         self._all_read = asyncio.Event()
         self._all_read.set()
@@ -319,7 +321,7 @@ class StandingCore:
 
     async def _find_known(self) -> _Known | None:
         """Reads the stored standing block and the files in other blocks. None if the store cannot be read."""
-        key, scope, scan = self.scope.key, self.scope, scanner(scanning=self._services.config.scanning)
+        key, scope, scan = self.scope.key, self.scope, scanner(scanning=self._services.config.scan_policy)
         if not self._services.has_store:
             return _Known(self._unstored)
 
@@ -485,7 +487,7 @@ class StandingCore:
         """Returns the best matches in all spaces that this conversation may read. Raises AfterturnError."""
         scope, services, config = self.scope, self._services, self._services.config
         count, asked = check_limit(limit, LIMIT_MAX), check_text(query, "query")
-        text = redact_within(asked, QUESTION_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text
+        text = redact_within(asked, QUESTION_CHARS_MAX, scanner(scanning=config.scan_policy), mark=unnamed).text
         if not services.has_store:
             return SearchResults(text, (), missing=("store",))
         request = RecallRequest(

@@ -17,6 +17,7 @@ from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.dialect import ToolDefinition
 from afterturn.errors import AfterturnError
 from afterturn.guard.output_filter import OutputFilter, neutralise
+from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.recall.block import CUT, NOTICE, best_window, bullet
 from afterturn.recall.duplicates import collapse
@@ -24,7 +25,7 @@ from afterturn.recall.features import is_report
 from afterturn.recall.query import RecallRequest
 from afterturn.recall.search import search_among
 from afterturn.runtime.loop_thread import LoopThread
-from afterturn.scanners.secrets import redact_within, scanner, unnamed
+from afterturn.scanners.secrets import redact_within, unnamed
 from afterturn.text import terms
 from afterturn.types import Excerpt, Hit, LaneQuery, Scalar, Scope
 
@@ -137,7 +138,7 @@ class Subagents:
         if not self._services.has_store:
             return assemble(task, ())
         config, now = self._services.config, self._services.clock.now()
-        screen = OutputFilter(scanning=config.scanning)
+        screen = OutputFilter(scanning=config.scan_policy)
         if answer is None:
             answer = choose_hits(task, recalled, now=now, score_min=config.search_score_min)
         bullets = key_facts(task, KeyFacts(answer, now, entry_bytes_max=config.entry_bytes_max, screen=screen))
@@ -156,7 +157,7 @@ class Subagents:
         services, config = self._services, self._services.config
         if not services.has_store:
             return None
-        text = redact_within(task, QUESTION_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text
+        text = redact_within(task, QUESTION_CHARS_MAX, scanner(scanning=config.scan_policy), mark=unnamed).text
         request = make_request(text, scope, Ledger(), config)
         request = request.asked(now=services.clock.now(), correlation=services.ids.new())
         try:

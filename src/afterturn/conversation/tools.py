@@ -18,10 +18,11 @@ from afterturn.conversation.read_turn import RecallAnswer, answer_question, make
 from afterturn.dialects.dialect import Dialect, ToolDefinition
 from afterturn.errors import InvalidInput, OverBudget
 from afterturn.guard.output_filter import neutralise
+from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.ports import Unit
 from afterturn.recall.query import RecallRequest
-from afterturn.scanners.secrets import redact_within, scanner, unnamed
+from afterturn.scanners.secrets import redact_within, unnamed
 from afterturn.types import Added, Filter, Lane, Scalar, SearchResults, Status, Target
 from afterturn.validation import check_text
 
@@ -111,7 +112,7 @@ class MemoryTools:
             recall_score_min=config.recall_score_min * ASKED_FLOOR_SHARE,
             visible_bytes_max=config.block_bytes_max,
         )
-        self._scanner = scanner(scanning=config.scanning)
+        self._scanner = scanner(scanning=config.scan_policy)
         self._turn = turn or (lambda: context.turn)
         self.offered = offered(remember=remember)
 

@@ -22,9 +22,10 @@ from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect, field
 from afterturn.dialects.history import find_point, find_user
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput, MemoryClosed
+from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.recall.block import strip_blocks
-from afterturn.scanners.secrets import redact_within, scanner
+from afterturn.scanners.secrets import redact_within
 from afterturn.types import HandoverPoint, Hit, Phase, RecallCause, Taint
 
 
@@ -251,7 +252,7 @@ class TurnVerbs:
         if self._turn is not None and not self._left:
             self._left = True
             # The reason becomes a stored event, and may well be an error's message.
-            scan = scanner(scanning=self._core.config.scanning)
+            scan = scanner(scanning=self._core.config.scan_policy)
             redacted = redact_within(str(reason), REASON_CHARS_MAX, scan).text
             self._core.abort_turn(self._turn, redacted.encode("utf-8", "replace").decode())
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from afterturn.config import Config
-from afterturn.errors import InvalidInput, InvalidName, TooLarge
+from afterturn.errors import InvalidInput, InvalidName, NotAllowed, TooLarge
+from afterturn.guard.scanning import scanner, suspicion_reason
 from afterturn.guard.trust import TRUST_MIN
 from afterturn.ports import Clock, Ids
-from afterturn.scanners.secrets import MARGIN_CHARS, Redacted, Scanner, redact, scanner
+from afterturn.scanners.detection import ScanAction
+from afterturn.scanners.secrets import MARGIN_CHARS, Redacted, redact
 from afterturn.text import content_hash, terms
 from afterturn.types import SOURCES_MAX, Admitted, Draft, Kind, Metadata, Origin, Target, Verdict
 from afterturn.utterance import rate_telling
@@ -42,18 +44,20 @@ class Gate:
     """Turns a `Draft` into an `Admitted`. Nothing else creates one.
 
     `lineage` is the trust of a draft's sources: the draft is trusted no more than the least of them. A secret is
-    redacted; if the origin is not trusted, the draft is quarantined too.
+    redacted; if the origin is not trusted, the draft is quarantined too. What looks like an instruction to the model is
+    quarantined if the origin is not trusted, and flagged otherwise: the reason says what was found.
     """
 
     def __init__(self, config: Config, clock: Clock, ids: Ids) -> None:
         self._config = config
         self._clock = clock
         self._ids = ids
-        self.scanner: Scanner = scanner(scanning=config.scanning)
+        self.scanner = scanner(scanning=config.scan_policy)
 
     def admit(self, draft: Draft, *, lineage: Iterable[int] = ()) -> Admitted:
         """Admits a statement. Raises InvalidInput if it cannot be stored as it is."""
         text = _check_length(check_text(draft.text, "memory"), "statement", self._config.statement_bytes_max)
+        self._check_refused(text)
         clean = self._clean(draft, unicodedata.normalize("NFC", text).strip())
         _check_size(clean.text, "statement", self._config.statement_bytes_max)
         check_fields(clean.draft)
@@ -91,8 +95,15 @@ class Gate:
         return self._admitted(cleaned, lineage, reasons)
 
     def redact(self, text: str) -> Redacted:
-        """Removes secrets from a text, unless `scanning` is off."""
+        """Removes secrets from a text, and personal data if that is set, unless `scanning` is off."""
         return redact(text, self.scanner)
+
+    def _check_refused(self, text: str) -> None:
+        found = next((one for one in self.scanner.find(text) if one.action is ScanAction.REFUSE), None)
+        if found is not None:
+            raise NotAllowed(
+                f"The text contains personal data ({found.kind}), which this memory refuses. Leave it out."
+            )
 
     def _clean(self, draft: Draft, text: str) -> _Clean:
         found = self.redact(text)
@@ -113,7 +124,7 @@ class Gate:
         """Raises InvalidName for a secret in an id that entries share, or in the name of the owner."""
         for what in ("conversation", "turn", "owner"):
             if (name := getattr(draft, what)) is not None:
-                check_no_secret(name, what, scanning=self._config.scanning)
+                check_no_secret(name, what, scanning=self._config.scan_policy)
 
     def _clean_names(self, clean: _Clean) -> _Clean:
         kinds = tuple(kind for _, name in names_in(clean.draft) for kind in self.redact(name).kinds)
@@ -131,29 +142,41 @@ class Gate:
 
     def _admitted(self, clean: _Clean, lineage: Iterable[int], reasons: Iterable[str] = ()) -> Admitted:
         draft, trust = clean.draft, min([clean.draft.origin.trust, *lineage])
+        hash = content_hash(clean.text)
+        # What the user or the agent said in a turn is a record of it, whatever it says.
+        judged = draft.kind is Kind.STATEMENT or trust < TRUST_MIN
+        suspected = self.scanner.suspect(clean.text, hash) if judged else ()
         why = [*([Redacted("", clean.kinds).reason] if clean.kinds else []), *reasons]
-        verdict = Verdict.REDACT if why else Verdict.ALLOW
+        verdict = Verdict.REDACT if why else Verdict.FLAG if suspected else Verdict.ALLOW
+        why += [suspicion_reason(suspected)] if suspected else []
         found = terms(clean.text)
         is_said = draft.kind is Kind.RECORD and draft.origin is Origin.USER
         return Admitted(
             draft=draft,
             id=draft.id or self._ids.new(),
             text=clean.text,
-            content_hash=content_hash(clean.text),
+            content_hash=hash,
             terms=found,
             trust=trust,
             recorded_at=self._clock.now(),
-            verdict=Verdict.QUARANTINE if clean.kinds and trust < TRUST_MIN else verdict,
+            verdict=_distrusted(verdict, draft) if trust < TRUST_MIN and (clean.kinds or suspected) else verdict,
             reason="; ".join(why),
             telling=rate_telling(clean.text, found) if is_said else 0,
         )
 
 
 def lowered(admitted: Admitted, lineage: Iterable[int]) -> Admitted:
-    """Lowers the trust to that of the sources. A redacted statement is quarantined if it is no longer trusted."""
+    """Lowers the trust to that of the sources. What was redacted or flagged is quarantined if it is trusted no more."""
     trust = min([admitted.trust, *lineage])
-    distrusted = admitted.verdict is Verdict.REDACT and trust < TRUST_MIN
-    return replace(admitted, trust=trust, verdict=Verdict.QUARANTINE if distrusted else admitted.verdict)
+    verdict = _distrusted(admitted.verdict, admitted.draft) if trust < TRUST_MIN else admitted.verdict
+    return replace(admitted, trust=trust, verdict=verdict)
+
+
+def _distrusted(verdict: Verdict, draft: Draft) -> Verdict:
+    """The verdict if the origin is not trusted. A suspicious proposal waits for a person, who sees the reason."""
+    if verdict is Verdict.ALLOW or (verdict is Verdict.FLAG and draft.proposed):
+        return verdict
+    return Verdict.QUARANTINE
 
 
 def _check_length(text: str, what: str, limit_bytes: int) -> str:

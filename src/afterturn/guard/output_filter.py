@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from afterturn.guard.scanning import scanner, suspicion_reason
 from afterturn.guard.trust import TRUST_MIN
+from afterturn.scanners.detection import Scanning
 from afterturn.scanners.invisible import clean
-from afterturn.scanners.secrets import MARGIN_CHARS, redact, scanner
+from afterturn.scanners.secrets import MARGIN_CHARS, redact
+from afterturn.text import content_hash
 from afterturn.types import Entry
 
 TAG = "afterturn-memory"
@@ -89,13 +92,13 @@ class OutputFilter:
     `withheld` has the reason for each memory that was left out, by reference.
     """
 
-    def __init__(self, *, scanning: bool) -> None:
+    def __init__(self, *, scanning: Scanning) -> None:
         self._scanner = scanner(scanning=scanning)
         self._filtered: dict[str, str | None] = {}
         self.withheld: dict[str, str] = {}
 
     def shown(self, entry: Entry) -> str | None:
-        """The text without its secrets. None for an untrusted memory that has secrets."""
+        """The text without its secrets. None for an untrusted memory that has secrets, or that instructs the model."""
         if entry.ref not in self._filtered:
             self._filtered[entry.ref] = self._filter(entry, entry.text)
         return self._filtered[entry.ref]
@@ -107,7 +110,10 @@ class OutputFilter:
 
     def _filter(self, entry: Entry, text: str) -> str | None:
         found = redact(text, self._scanner)
-        if found.kinds and entry.trust < TRUST_MIN:
-            self.withheld[entry.ref] = found.reason
+        if entry.trust >= TRUST_MIN:
+            return found.text
+        suspected = self._scanner.suspect(entry.text, content_hash(entry.text)) if not found.kinds else ()
+        if found.kinds or suspected:
+            self.withheld[entry.ref] = found.reason or suspicion_reason(suspected)
             return None
         return found.text

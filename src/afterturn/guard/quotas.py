@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from afterturn.config import Config
 from afterturn.errors import OverBudget
+from afterturn.guard.scanning import scanner
 from afterturn.ports import Unit
-from afterturn.scanners.secrets import redact, scanner
+from afterturn.scanners.secrets import redact
 from afterturn.types import Admitted, Entry, Filter, Kind, Operation, Scope, Target
 
 CANDIDATES_MAX = 10
@@ -20,7 +21,7 @@ class Quota:
 
     def __init__(self, config: Config) -> None:
         self._limits = {Target.USER: config.user_bytes_max, Target.ENVIRONMENT: config.environment_bytes_max}
-        self._scanner = scanner(scanning=config.scanning)
+        self._scanner = scanner(scanning=config.scan_policy)
 
     def check_new(self, unit: Unit, operation: Operation, admitted: Admitted) -> None:
         """Raises OverBudget if there is no room for a new statement. One that the space already has needs none."""

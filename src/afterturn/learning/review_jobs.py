@@ -31,6 +31,7 @@ from afterturn.log import logger
 from afterturn.models.meter import MeteredModel
 from afterturn.ports import ChatModel, Unit
 from afterturn.runtime.jobs import ATTEMPTS_MAX, LEASE, Commit, Handler, JobRunner
+from afterturn.scanners.detection import Scanning
 from afterturn.text import terms
 from afterturn.types import (
     ConversationKey,
@@ -132,7 +133,7 @@ class ReviewJobs:
             if review is None:
                 return None
             messages = unit.reviews.messages(job.tenant, review_id)
-            now, scanning = self._services.clock.now(), self._services.config.scanning
+            now, scanning = self._services.clock.now(), self._services.config.scan_policy
             return _ReviewInput(review, messages, find_related(unit, review, messages, now=now, scanning=scanning))
 
         return await self._services.store.read(work)
@@ -337,7 +338,7 @@ class ReviewRunner:
 
 
 def find_related(
-    unit: Unit, review: ReviewRow, messages: Sequence[ReviewMessage], *, now: float, scanning: bool
+    unit: Unit, review: ReviewRow, messages: Sequence[ReviewMessage], *, now: float, scanning: Scanning
 ) -> list[Entry]:
     """Memories in the spaces that the conversation may change; those that share most words with new messages first.
 

@@ -15,10 +15,12 @@ from afterturn.guard.output_filter import (
     neutralise_lines,
     neutralise_quote,
 )
+from afterturn.guard.scanning import scanner
 from afterturn.prompt.context_files import ContextFile
 from afterturn.prompt.standing_memories import NO_STANDING_MEMORIES, StandingMemories
 from afterturn.recall.block import describe_day
-from afterturn.scanners.secrets import Scanner, redact, redact_within, scanner
+from afterturn.scanners.detection import Scanner, Scanning
+from afterturn.scanners.secrets import redact, redact_within
 from afterturn.text import LINES_CUT, WORDS_CUT, cut, shares, size
 from afterturn.types import Entry
 
@@ -60,7 +62,7 @@ class StandingBudget:
 
     bytes_max: int
     entry_bytes_max: int
-    scanning: bool = True
+    scanning: Scanning = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def render_standing(content: StandingContent, room: StandingBudget) -> StandingB
     return _render(_parts(content, room), _STANDING, room.bytes_max)
 
 
-def render_arrived(files: Sequence[ContextFile], bytes_max: int, *, scanning: bool = True) -> StandingBlock:
+def render_arrived(files: Sequence[ContextFile], bytes_max: int, *, scanning: Scanning = True) -> StandingBlock:
     """In the form of a memory block, so that it is recognised and stripped like one."""
     arrived = _files(f"{_FILES}\n{_ARRIVED_NOTICE}", files, scanner(scanning=scanning))
     return _render([arrived], _ARRIVED, bytes_max)

@@ -10,27 +10,15 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from afterturn.scanners.detection import Detection, Scanner, without_overlaps
 from afterturn.scanners.secret_formats import compiled, decode, find_formats
 from afterturn.scanners.secret_labels import find_labelled
 from afterturn.text import content_hash
 
 # How far a scan reads beyond the end that a text is cut at, so that no half of a secret remains.
 MARGIN_CHARS = 8_192
-
-
-class Secret(NamedTuple):
-    """The place of a secret in a text, and its kind in a few words, such as "github token"."""
-
-    kind: str
-    start: int
-    end: int
-
-
-class Scanner(Protocol):
-    def find(self, text: str) -> Sequence[Secret]:
-        """The secrets in order, without overlaps. Never raises."""
 
 
 class Redacted(NamedTuple):
@@ -45,25 +33,16 @@ class Redacted(NamedTuple):
         return f"{', '.join(dict.fromkeys(self.kinds))} redacted" if self.kinds else ""
 
 
-class FormatScanner:
+class SecretScanner:
     """Finds known formats, values behind labels, and both where they are wrapped or encoded."""
 
-    def find(self, text: str) -> Sequence[Secret]:
+    name = "secrets"
+
+    def find(self, text: str) -> Sequence[Detection]:
         found = list(_find_plain(text))
         if "\n" in text:
             found.extend(_find_wrapped(text))
-        return _without_overlaps(found) if found else ()
-
-
-class NoScanner:
-    """Finds nothing, for hosts that scan their texts elsewhere."""
-
-    def find(self, text: str) -> Sequence[Secret]:
-        return ()
-
-
-def scanner(*, scanning: bool) -> Scanner:
-    return _SCANNER if scanning else _NONE
+        return without_overlaps(found) if found else ()
 
 
 def redact(text: str, scanner: Scanner | None = None, *, mark: Callable[[str], str] | None = None) -> Redacted:
@@ -114,33 +93,11 @@ class RedactedHashes:
         return known
 
 
-def hashes(*, scanning: bool) -> RedactedHashes:
-    """The cache of this process. Its content depends on the texts only."""
-    return _HASHES if scanning else _UNCHANGED
-
-
-# The kind of what looks random behind a word such as `token`. A name like that may be an id.
-UNSPECIFIC = "secret"
-
-
-def _without_overlaps(found: list[Secret]) -> list[Secret]:
-    """In order. Overlapping secrets become one, of the kind of the first that says who issued it."""
-    merged: list[Secret] = []
-    for secret in sorted(found, key=lambda secret: (secret.start, -secret.end)):
-        if merged and secret.start < merged[-1].end:
-            last = merged[-1]
-            kind = secret.kind if last.kind in (UNSPECIFIC, "password") else last.kind
-            merged[-1] = Secret(kind, last.start, max(secret.end, last.end))
-        else:
-            merged.append(secret)
-    return merged
-
-
-def _find_plain(text: str) -> Iterator[Secret]:
+def _find_plain(text: str) -> Iterator[Detection]:
     for one in find_formats(text):
-        yield Secret(*one)
+        yield Detection(*one)
     for one in find_labelled(text):
-        yield Secret(*one)
+        yield Detection(*one)
     if any(len(word) >= _ENCODED_CHARS_MIN for word in text.split()):
         yield from _find_encoded(text)
 
@@ -161,7 +118,7 @@ _ENCODED_MAX = 64
 _PROBE_CHARS = 48
 
 
-def _find_wrapped(text: str) -> Iterator[Secret]:
+def _find_wrapped(text: str) -> Iterator[Detection]:
     """Secrets with line breaks inside, as terminals and mails wrap them, and messages in several parts."""
     breaks = [match.span() for match in islice(compiled(_BREAK).finditer(text), _BREAKS_MAX)]
     pieces, joins, removed, done = [], [], [0], 0
@@ -180,7 +137,7 @@ def _find_wrapped(text: str) -> Iterator[Secret]:
     for secret in _find_plain(joined):
         first, last = bisect_right(joins, secret.start), bisect_left(joins, secret.end)
         if first < last:
-            yield Secret(secret.kind, secret.start + removed[first], secret.end + removed[last])
+            yield Detection(secret.kind, secret.start + removed[first], secret.end + removed[last])
 
 
 def _is_inside_key(text: str, start: int, end: int) -> bool:
@@ -206,7 +163,7 @@ def _is_piece(text: str) -> bool:
 _PIECE_DIGITS_MIN = 5
 
 
-def _find_encoded(text: str) -> Iterator[Secret]:
+def _find_encoded(text: str) -> Iterator[Detection]:
     """Texts in base64 that have a secret inside: as a whole, since any part of one is enough to read it."""
     for match in islice(compiled(_ENCODED).finditer(text), _ENCODED_MAX):
         found = match.group()[:_ENCODED_CHARS_MAX]
@@ -215,7 +172,7 @@ def _find_encoded(text: str) -> Iterator[Secret]:
         decoded = decode(found)
         if decoded is not None:
             for kind, _, _ in (*find_formats(decoded), *find_labelled(decoded)):
-                yield Secret(kind, *match.span())
+                yield Detection(kind, *match.span())
                 break
 
 
@@ -266,5 +223,4 @@ def _begins_with_value(rest: str) -> bool:
     return len(words) == 1 and words[0].casefold() not in _STATES
 
 
-_SCANNER, _NONE = FormatScanner(), NoScanner()
-_HASHES, _UNCHANGED = RedactedHashes(_SCANNER), RedactedHashes(_NONE, entries_max=1)
+_SCANNER = SecretScanner()

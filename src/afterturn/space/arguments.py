@@ -10,8 +10,9 @@ from typing import TypedDict, TypeVar
 
 from afterturn.config import Config
 from afterturn.errors import InvalidInput
+from afterturn.guard.scanning import scanner
 from afterturn.recall.query import RecallRequest
-from afterturn.scanners.secrets import redact_within, scanner, unnamed
+from afterturn.scanners.secrets import redact_within, unnamed
 from afterturn.types import (
     ANYTHING,
     Draft,
@@ -64,7 +65,7 @@ def search_request(
     """A checked search by words. Secrets are removed from the query."""
     asked = check_text(query, "query")
     return RecallRequest(
-        text=redact_within(asked, QUERY_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text,
+        text=redact_within(asked, QUERY_CHARS_MAX, scanner(scanning=config.scan_policy), mark=unnamed).text,
         admitted=LaneQuery(
             scope,
             now,

@@ -72,7 +72,7 @@ class SpaceCore:
 
     def __init__(self, services: Services, name: str) -> None:
         self._services = services
-        self.name = check_no_secret(check_space(name), "space", scanning=services.config.scanning)
+        self.name = check_no_secret(check_space(name), "space", scanning=services.config.scan_policy)
         self._scope = Scope(services.tenant, (self.name,))
 
     async def get(self, entry_id: str, *, version: int | None = None) -> Entry:
@@ -170,7 +170,7 @@ class SpaceCore:
         refuses; the chunks before it remain stored.
         """
         named = self._services.ids.new() if group is None else check_name(group, "group")
-        check_no_secret(named, "group", scanning=self._services.config.scanning)
+        check_no_secret(named, "group", scanning=self._services.config.scan_policy)
         imported = await import_drafts(self._services, self.name, drafts, group=named, progress=progress)
         self._services.wake_jobs()
         self._services.events.pass_on(

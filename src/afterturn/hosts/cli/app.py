@@ -46,6 +46,7 @@ SECTIONS = {
     "Maintenance": {
         "stats": f"{_HERE}.doctor:stats",
         "doctor": f"{_HERE}.doctor:doctor",
+        "scan": f"{_HERE}.scan:scan",
         "worker": f"{_HERE}.worker:worker",
         "models": f"{_HERE}.models:models",
         "config": f"{_HERE}.config:config",

@@ -1,0 +1,129 @@
+"""Which scanners run for a policy: built-in ones by name, and those of a host by import path. Made once per policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+
+from afterturn.errors import ConfigError
+from afterturn.log import logger
+from afterturn.scanners.detection import Detection, ScanAction, Scanner, Scanning, ScanPolicy, without_overlaps
+from afterturn.scanners.personal_data import PersonalDataScanner
+from afterturn.scanners.secrets import RedactedHashes, SecretScanner
+
+_CACHED_MAX = 16_384
+
+
+class ScannerGroup:
+    """The scanners of a policy as one: `find` returns what is redacted or refused, `suspect` what may be an attack."""
+
+    name = "group"
+
+    def __init__(self, redacting: Sequence[Scanner], suspecting: Sequence[Scanner]) -> None:
+        self._redacting = tuple(redacting)
+        self._suspecting = tuple(suspecting)
+        # By the hash of a text: it is scanned when it is written, and shown many times.
+        self._suspected: dict[str, tuple[str, ...]] = {}
+
+    def find(self, text: str) -> Sequence[Detection]:
+        found = [
+            one for scanner in self._redacting for one in scanner.find(text) if one.action is not ScanAction.SUSPECT
+        ]
+        return without_overlaps(found) if len(self._redacting) > 1 else found
+
+    def suspect(self, text: str, hash: str = "") -> tuple[str, ...]:
+        """The kinds of what makes a text suspicious. With the `hash` of the text the answer is cached."""
+        known = self._suspected.get(hash) if hash else None
+        if known is None:
+            found = [
+                one for scanner in self._suspecting for one in scanner.find(text) if one.action is ScanAction.SUSPECT
+            ]
+            known = tuple(dict.fromkeys(one.kind for one in found))
+            if hash:
+                if len(self._suspected) >= _CACHED_MAX:
+                    self._suspected.clear()
+                self._suspected[hash] = known
+        return known
+
+
+class HostScanner:
+    """A scanner of the host. What it raises is logged once, and it finds nothing then."""
+
+    def __init__(self, name: str, scanner: Scanner) -> None:
+        self.name = name
+        self._scanner = scanner
+        self._has_failed = False
+
+    def find(self, text: str) -> Sequence[Detection]:
+        try:
+            return self._scanner.find(text)
+        except Exception:  # the boundary: an object of the host must not end a write or a turn
+            if not self._has_failed:
+                self._has_failed = True
+                logger.exception("the scanner %s failed; what it would have found is not known", self.name)
+            return ()
+
+
+def suspicion_reason(kinds: Sequence[str]) -> str:
+    """The reason that is stored with a memory."""
+    return f"suspected: {', '.join(kinds)}"
+
+
+def scanner(*, scanning: Scanning) -> ScannerGroup:
+    """The scanners of a policy. True stands for the default one, False for none. Raises ConfigError."""
+    if isinstance(scanning, bool):
+        scanning = ScanPolicy() if scanning else ScanPolicy(())
+    return _group(scanning)
+
+
+@cache
+def hashes(*, scanning: Scanning) -> RedactedHashes:
+    """The cache of this process for a policy. Its content depends on the texts only."""
+    return RedactedHashes(scanner(scanning=scanning), entries_max=_CACHED_MAX)
+
+
+@cache
+def _group(policy: ScanPolicy) -> ScannerGroup:
+    redacting: list[Scanner] = []
+    suspecting: list[Scanner] = []
+    for name in policy.scanners:
+        if name == SecretScanner.name:
+            redacting.append(SecretScanner())
+        elif name in ScanPolicy().scanners:
+            suspecting.append(_suspecting(name))
+        else:
+            other = _load(name)
+            redacting.append(other)
+            suspecting.append(other)
+    if policy.scanners and policy.personal_data != "off":
+        redacting.append(PersonalDataScanner(ScanAction(policy.personal_data)))
+    return ScannerGroup(redacting, suspecting)
+
+
+def _suspecting(name: str) -> Scanner:
+    from afterturn.scanners import suspicion
+
+    made: dict[str, Callable[[], Scanner]] = {
+        "invisible": suspicion.InvisibleScanner,
+        "look_alikes": suspicion.LookAlikeScanner,
+        "links": suspicion.LinkScanner,
+        "instructions": suspicion.InstructionScanner,
+    }
+    return made[name]()
+
+
+def _load(path: str) -> HostScanner:
+    """The object at a path such as `company.scanning:TicketNumbers`; a class is called."""
+    module, _, attribute = path.partition(":")
+    if not attribute:
+        known = ", ".join(ScanPolicy().scanners)
+        raise ConfigError(f"There is no scanner {path!r}. Use {known}, or a path such as package.module:Scanner.")
+    try:
+        found = getattr(import_module(module), attribute)
+        made = found() if isinstance(found, type) else found
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ConfigError(f"The scanner {path!r} cannot be loaded: {error}. Check the path in `scanners`.") from error
+    if not callable(getattr(made, "find", None)):
+        raise ConfigError(f"The scanner {path!r} has no method `find`. See `afterturn.Scanner`.")
+    return HostScanner(path, made)
