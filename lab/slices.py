@@ -293,7 +293,9 @@ def _cells(row: Row, counts: Counter[str], worst: dict[str, float]) -> tuple[str
         return row.label, measured.strip(), f"< {row.most:g} {row.unit}".strip()
     if row.full is None:
         return row.label, f"{counts[row.count]:,}", ""
-    return row.label, f"{counts[row.count]:,}", f"≥ {row.full:,} ({100 * counts[row.count] / row.full:.2g} % reached)"
+    share = 100 * counts[row.count] / row.full
+    reached = "reached" if share >= 100 else f"{share:.2g} % reached"
+    return row.label, f"{counts[row.count]:,}", f"≥ {row.full:,} ({reached})"
 
 
 def summary(lab: Lab, results: Sequence[dict[str, Any]]) -> list[str]:
