@@ -1,6 +1,8 @@
 """Compactions, told and seen: what was shown before may come again, and one fresh query finds it (H7)."""
 
+import contextlib
 import threading
+from collections.abc import AsyncIterator
 from typing import Literal, cast
 
 import pytest
@@ -22,6 +24,20 @@ formats = pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 
 def summary() -> list[Message]:
     return [user("Summary: we spoke of soup."), assistant("Let us go on.")]
+
+
+@contextlib.asynccontextmanager
+async def _in_a_turn(stage: Stage) -> AsyncIterator[tuple[afterturn.Conversation, afterturn.Turn]]:
+    """A turn that was shown its block and is aborted at the end, for hosts that compact in the middle of it."""
+    async with stage.open(**THREE) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation = memory.conversation("c", user="ada")
+        messages = [user(SOUP)]
+        async with conversation.turn(messages) as turn:
+            assert letters(await turn.inject(messages)) == "ABC"
+            yield conversation, turn
+            turn.abort()
+        await caught_up(memory)
 
 
 async def _shown(conversation: afterturn.Conversation, messages: list[Message], text: str) -> str:
@@ -189,60 +205,40 @@ async def test_after_a_compaction_of_ours_the_very_next_point_brings_the_block(s
 
 async def test_a_compaction_that_is_reported_after_it_was_seen_is_one(stage: Stage) -> None:
     """H7: the host injects first and reports then; nothing is asked or handed over twice."""
-    async with stage.open(**THREE) as memory:
-        await learn_herbs(memory, stage.clock)
-        conversation = memory.conversation("c", user="ada")
-        messages = [user(SOUP)]
-        async with conversation.turn(messages) as turn:
-            await turn.inject(messages)
-            messages = [*summary(), call("one"), answer("one")]
-            seen = letters(await turn.inject(messages))
-            conversation.compacted(messages)
-            told = await turn.inject(messages)
-            turn.abort()
-        await caught_up(memory)
+    async with _in_a_turn(stage) as (conversation, turn):
+        messages = [*summary(), call("one"), answer("one")]
+        seen = letters(await turn.inject(messages))
+        conversation.compacted(messages)
+        told = await turn.inject(messages)
     assert (seen, told) == ("ABC", None)
     assert stage.count("compacted") == stage.count("recall_started", cause="compaction") == 1
 
 
 async def test_the_wait_after_a_compaction_is_the_grace(stage: Stage) -> None:
     """H7, R2: a slow store costs the next point the grace and no more; the block comes at a later one."""
-    async with stage.open(**THREE) as memory:
-        await learn_herbs(memory, stage.clock)
-        conversation = memory.conversation("c", user="ada")
-        messages = [user(SOUP)]
-        async with conversation.turn(messages) as turn:
-            await turn.inject(messages)
-            stage.store.searching.shut()
-            messages = [*summary(), call("one"), answer("one")]
-            conversation.compacted(messages)
-            waits = [turn._find_wait(messages, None, "fast") for _ in range(2)]
-            stage.store.searching.open()
-            await settled(turn)
-            later = letters(turn.inject_now(messages))
-            turn.abort()
+    async with _in_a_turn(stage) as (conversation, turn):
+        stage.store.searching.shut()
+        messages = [*summary(), call("one"), answer("one")]
+        conversation.compacted(messages)
+        waits = [turn._find_wait(messages, None, "fast") for _ in range(2)]
+        stage.store.searching.open()
+        await settled(turn)
+        later = letters(turn.inject_now(messages))
     assert [wait and wait.seconds for wait in waits] == [5.0, None]
     assert later == "ABC"
 
 
 async def test_a_compaction_while_another_is_examined_is_waited_for_too(stage: Stage) -> None:
     """H7: each has its own grace, and the newest one asks."""
-    async with stage.open(**THREE) as memory:
-        await learn_herbs(memory, stage.clock)
-        conversation = memory.conversation("c", user="ada")
-        messages = [user(SOUP)]
-        async with conversation.turn(messages) as turn:
-            await turn.inject(messages)
-            stage.store.reading.shut()
-            runs = []
-            for step in range(2):
-                messages = [*summary(), call(f"c{step}"), answer(f"c{step}")]
-                conversation.compacted()
-                runs += [wait.run for wait in [turn._find_wait(messages, None, "fast")] if wait is not None]
-            stage.store.reading.open()
-            element = await turn.inject(messages, within=20.0)
-            turn.abort()
-        await caught_up(memory)
+    async with _in_a_turn(stage) as (conversation, turn):
+        stage.store.reading.shut()
+        runs = []
+        for step in range(2):
+            messages = [*summary(), call(f"c{step}"), answer(f"c{step}")]
+            conversation.compacted()
+            runs += [wait.run for wait in [turn._find_wait(messages, None, "fast")] if wait is not None]
+        stage.store.reading.open()
+        element = await turn.inject(messages, within=20.0)
     assert len(set(runs)) == 2
     assert letters(element) == "ABC"
     assert stage.count("compacted") == 2

