@@ -44,8 +44,8 @@ AFTER_UNDO = Exchange(GREETED, (_greet,), proof="Good evening, Addie. At Casa No
 
 
 def reviewer() -> ScriptedModel:
-    """The scripted review model: it looks for Ada's message and proposes one memory."""
-    return ScriptedModel(_propose, "Nothing to save.")
+    """The scripted review model: it proposes one memory, and nothing more when it has read everything."""
+    return ScriptedModel(_propose, "Nothing to save.", "Nothing to save.")
 
 
 def _propose(messages: Messages) -> Answer:
