@@ -87,10 +87,11 @@ async def _probe(world: World, surfaces: Surfaces, random: Random, statements: l
         for same_tenant in (True, False):
             party = random.choice(world.quiet)
             others = [one for one in world.parties if (one.tenant == party.tenant) is same_tenant and one is not party]
-            # In another tenant, a space with the same name: only the tenant tells them apart.
-            others = [one for one in others if same_tenant or one.space == party.space] or others
             owned = set(party.names[kind])
-            foreign = [id for one in others for id in one.names[kind] if id not in owned]
+            # In another tenant, of a space with the same name if possible: only the tenant tells them apart.
+            alike = [one for one in others if same_tenant or one.space == party.space]
+            foreign = [id for one in alike for id in one.names[kind] if id not in owned]
+            foreign = foreign or [id for one in others for id in one.names[kind] if id not in owned]
             if not foreign:
                 continue
             result.counts["probes"] += 1
