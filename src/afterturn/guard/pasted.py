@@ -320,9 +320,13 @@ def _hands_over(lines: Sequence[_Line], written: Sequence[int], number: int) -> 
         is_next = written[number + 1] == written[number] + 1
         is_own = _is_own(asked) or _PERSONAL.search(asked) or (is_next and _PERSONAL.match(following.lstrip()))
         return not is_own and not _LIST_ITEM.match(following)
-    if number > 0 or len(text) > _ANNOUNCEMENT_CHARS_MAX or _is_own(asked):
+    if len(text) > _ANNOUNCEMENT_CHARS_MAX or _is_own(asked):
         return False
     is_asked = text.endswith(("?", "？")) or _REQUEST.match(asked) is not None
+    if number > 0:
+        # After lines of the user's own, only a request that points at what follows a blank line.
+        is_apart = written[number + 1] > written[number] + 1
+        return is_apart and is_asked and _HANDLES.search(asked) is not None and _POINTS.search(asked) is not None
     if _INSIDE.search(asked) or (is_asked and _HANDLES.search(asked)):
         return True
     return _POINTS.search(asked) is not None and (is_asked or _GIVEN.search(asked) is not None)
