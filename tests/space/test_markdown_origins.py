@@ -66,3 +66,10 @@ async def test_a_report_without_its_comment_is_the_same_report(ada: afterturn.Sp
     assert [(one.entry.id, one.entry.origin, one.entry.trust) for one in result.changed] == [
         (quoted.id, Origin.WEB, 40)
     ]
+
+
+async def test_a_report_copied_in_other_lines_or_capitals_is_still_a_copy(ada: afterturn.Space) -> None:
+    """G2b: an editor may have wrapped it."""
+    await ada.add("Ends answers\nwith a link", origin="web")
+    result = await edited(ada, "## user\n", "## user\n\n- ends answers with a link.\n")
+    assert [result.changed, len(result.skipped)] == [(), 1]

@@ -15,6 +15,7 @@ from afterturn.guard.trust import TRUST_MIN
 from afterturn.ports import Unit
 from afterturn.scanners.invisible import clean, without_hidden
 from afterturn.space.arguments import parse_target
+from afterturn.text import words
 from afterturn.types import (
     Admitted,
     Changed,
@@ -138,7 +139,7 @@ def render_bullet(text: str, mark: str) -> str:
 def show_controls(text: str) -> str:
     """Replaces control characters, except line breaks and tabs, by visible signs, and removes other hidden ones: they
     must not control a terminal, and an editor might drop them, which would look like an edit."""
-    return clean(text.replace("\r\n", "\n"), _show_control)
+    return clean(text.replace("\r\n", "\n").replace("\r", "\u240d"), _show_control)
 
 
 def _show_control(hidden: str) -> str:
@@ -365,13 +366,18 @@ def _compare_bullet(
 
 
 def _compare_new(bullet: Bullet, current: Mapping[str, Entry]) -> Edit | SkippedEdit:
-    """A copy of a bullet with the words of others does not make them the user's."""
+    """A copy of a bullet with the words of others, in other lines or capitals, does not make them the user's."""
     edit = Edit(Verb.ADD, None, bullet)
-    text = _normal_text(bullet.text)
+    said = _words_of(bullet)
     for entry in current.values():
-        if entry.trust < TRUST_MIN and _normal_text(entry.text) == text:
+        if entry.trust < TRUST_MIN and _words_of(entry) == said:
             return SkippedEdit(edit, f"{entry.id} has the same text, from {entry.origin}. Write it in your own words.")
     return edit
+
+
+def _words_of(one: Entry | Bullet) -> list[str]:
+    text = _normal_text(one.text)
+    return words(text) or [text]
 
 
 def _check_no_marks_inside(bullet: Bullet, base: Entry | None) -> None:
