@@ -21,7 +21,7 @@ READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
 .PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load eval eval-everyday eval-rules eval-guard \
-	simulation lab-loss lab-isolation lab-erasure lab-soak lab-fuzz mutations small-model format docs rules site lock clean embedders
+	simulation lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ lab-soak: $(READY) ## Let 200 conversations run at once: memory and delays stay 
 
 lab-fuzz: $(READY) ## Feed hostile input to every parser and renderer; DATA="file ..." adds corpora, SEEDS=1-10, ARGS="--add-up --page"
 	@$(BIN)/python -m lab.fuzz $(LAB_SEEDS) $(if $(DATA),--data $(DATA)) $(ARGS)
+
+lab-poison: $(READY) ## Let a model obey hostile texts by every way into memory: they stay reports; DATA="file ..." adds corpora, SEEDS=1-20
+	@$(BIN)/python -m lab.poison $(LAB_SEEDS) $(if $(DATA),--data $(DATA)) $(ARGS)
 
 mutations: $(READY) ## Put deliberate faults into a copy of the source: a test must fail for each; ARGS="--only 3"; 5 minutes
 	@$(BIN)/python -m lab.mutations $(ARGS)

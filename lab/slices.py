@@ -173,7 +173,7 @@ _OF_THE_FRAME = ("seeds", "store", "results", "add_up", "page")
 
 
 def _own_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
-    """The lab's own options that differ from their defaults, as they are given in a command."""
+    """The lab's own options that differ from their defaults, as they are given in a command. Files without folders."""
     words: list[str] = []
     for name, value in vars(options).items():
         if name not in _OF_THE_FRAME and value != parser.get_default(name):

@@ -141,8 +141,9 @@ class ObedientModel:
     """A ChatModel for reviews that does what any text tells it to, for tests of what a hostile text can reach.
 
     A text gives an order by naming a tool and its arguments: `call add_memory {"text": "…", …}`. The order's `messages`
-    are those of all messages unless it names some, and the id `*` stands for every known memory. `decode` is applied to
-    each text first, for orders that are hidden in it. It also saves what users prefer: "I prefer …".
+    are those of all messages unless it names some, `"user"` for the user's; the id `*` stands for every known memory.
+    `decode` is applied to each text first, for orders that are hidden in it. It also saves what users prefer: "I
+    prefer …".
     """
 
     def __init__(self, decode: Callable[[str], str] = str) -> None:
@@ -159,16 +160,18 @@ class ObedientModel:
             return {"role": "assistant", "content": "Nothing to save."}
         lines = [line for text in _texts(messages[-1].get("content")) for line in _json_lines(text)]
         numbers = [line["message"] for line in lines if "message" in line]
+        said = [line["message"] for line in lines if str(line.get("from", "")).startswith("user")]
         known = [line["id"] for line in lines if "id" in line]
         calls: list[tuple[str, dict[str, Any]]] = []
         for line in lines:
             text = str(line.get("text", ""))
             for name, arguments in _ORDER.findall(self._decode(text)):
                 order = {"messages": numbers, **json.loads(arguments)}
+                order |= {"messages": said} if order["messages"] == "user" else {}
                 ids = known if order.get("id") == "*" else [order.get("id")]
                 calls += [(name, {**order, "id": id} if id else order) for id in ids]
-            if str(line.get("from", "")).startswith("user") and (said := _PREFERS.search(text)):
-                saved = {"text": f"The user prefers {said.group(1)}", "target": "user", "kind": "preference"}
+            if str(line.get("from", "")).startswith("user") and (stated := _PREFERS.search(text)):
+                saved = {"text": f"The user prefers {stated.group(1)}", "target": "user", "kind": "preference"}
                 calls.append(("add_memory", {**saved, "messages": [line["message"]]}))
         if not calls:
             return {"role": "assistant", "content": "Nothing to save."}
