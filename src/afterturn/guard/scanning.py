@@ -27,9 +27,10 @@ class ScannerGroup:
         self._suspected: dict[str, tuple[str, ...]] = {}
 
     def find(self, text: str) -> Sequence[Detection]:
-        found = [
-            one for scanner in self._redacting for one in scanner.find(text) if one.action is not ScanAction.SUSPECT
-        ]
+        found: list[Detection] = []
+        for scanner in self._redacting:
+            found.extend(scanner.find(text))
+        found = [one for one in found if one.action is not ScanAction.SUSPECT]
         return without_overlaps(found) if len(self._redacting) > 1 else found
 
     def suspect(self, text: str, hash: str = "") -> tuple[str, ...]:
