@@ -178,7 +178,10 @@ def _own_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace)
     for name, value in vars(options).items():
         if name not in _OF_THE_FRAME and value != parser.get_default(name):
             values = [] if value is True else value if isinstance(value, list) else [value]
-            words += [f"--{name.replace('_', '-')}", *map(str, values)]
+            words += [
+                f"--{name.replace('_', '-')}",
+                *(one.name if isinstance(one, Path) else str(one) for one in values),
+            ]
     return " ".join(words)
 
 
