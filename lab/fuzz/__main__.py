@@ -21,7 +21,8 @@ from lab.fuzz.inputs import documents, read_corpus, texts
 from lab.fuzz.targets import TARGETS, Target
 from lab.slices import Lab, Outcome, Row, StoreTarget
 
-_SECONDS_MAX = 5.0
+# Of processor time, which other work on the machine does not change.
+_SECONDS_MAX = 2.0
 # A target that opens stores takes seconds for one input.
 _SLOW = "a store and its commands"
 
@@ -30,9 +31,9 @@ def run_target(target: Target, outcome: Outcome, *, number: int, corpus: list[st
     """Adds to the outcome. All texts of the corpus are tried as they are, then in mixtures."""
 
     def check(value: Any) -> None:
-        began = time.perf_counter()
+        began = time.thread_time()
         target.check(value)
-        seconds = time.perf_counter() - began
+        seconds = time.thread_time() - began
         outcome.counts["inputs"] += 1
         if target.name != _SLOW:
             outcome.worst["seconds"] = max(seconds, outcome.worst.get("seconds", 0.0))
@@ -107,7 +108,7 @@ LAB = Lab(
     (
         Row("inputs", "inputs", full=1_000_000),
         Row("parsers and renderers, over all seeds", "targets"),
-        Row("slowest input, without those of whole stores", "seconds", most=_SECONDS_MAX, unit="s"),
+        Row("processor time of the slowest input, whole stores apart", "seconds", most=_SECONDS_MAX, unit="s"),
     ),
     "crashes, hangs, and inputs that came back changed",
     _options,
