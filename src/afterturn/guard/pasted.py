@@ -109,7 +109,7 @@ _HANDLES, _ASKS, _POINTS = _word_of("handles"), _word_of("asks"), _word_of("poin
 _DOCUMENT, _RECEIVED = _word_of("documents"), _word_of("received")
 _INSIDE, _INSIDE_OWN = re.compile(_any_of("inside")), re.compile(_any_of("inside_own"))
 _OWN, _PERSONAL = _word_of("own"), _word_of("personal")
-_WROTE = _word_of("wrote")
+_WROTE, _SUBJECT = _word_of("wrote"), _word_of("subjects")
 # A sentence that begins with a request, as an order or a question.
 _REQUEST = re.compile(
     rf"\W*(?:{_any_of('polite')}\W+){{0,5}}(?:{_any_of('handles')}|{_any_of('asks')})(?![\w-])", re.IGNORECASE
@@ -117,11 +117,12 @@ _REQUEST = re.compile(
 # "ChatGPT gave me this"
 _GIVEN = re.compile(rf"{_any_of('asks')}(?: me| us| mir| uns)?(?: the)? {_any_of('points')}(?!\w)", re.IGNORECASE)
 _ANNOUNCEMENT_CHARS_MAX = 200
+_SHORT_CHARS_MAX = 80
 # Of one line, so that a line of nothing else is read in time.
 _SIGNS_MAX = 50
 _COLON = re.compile(r"：|:(?=\s|$|[\"“„«「『]|[^\x00-\x7f])")
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)|[。！？]")
-_FYI = re.compile(r"\s*(?:fyi|fwd?|wg|tr|rv|zur info|pour info|転送|转发|轉發)\b\s*[:：.,!–—-]*", re.IGNORECASE)
+_FYI = re.compile(r"\s*(?:fyi|fwd?|wg|tr|rv|zur info|pour info|転送|转发|轉發)\b\s*[:：.,!–—-]*\s*", re.IGNORECASE)
 
 # From such a line on, nothing is typed any more.
 
@@ -140,7 +141,10 @@ _STAMPED = re.compile(
     r"|[^\W\d][\w .'’-]{0,30}[,\s]+\[?\(?(?:\d{1,2}[:.]\d{2}|\d{1,4}[/.-]\d{1,2}[/.-])[^\n]{0,20}$)"
 )
 _TEMPLATE = re.compile(
-    r"<\|[\w/ ]{0,40}\|?>|\[/?INST\]|^#{2,}\s*(?:instruction|system|response|input)s?\b", re.IGNORECASE
+    r"<\|[\w/ ]{0,40}\|?>|\[/?INST\]|^#{2,}\s*(?:instruction|system|response|input)s?\b"
+    # Agents without calls get the output of tools in the role of the user.
+    r"|^\s*\[?(?:observation|(?:tool|function|search|web search)[ _](?:results?|outputs?|responses?))\b[^:\n]{0,40}:",
+    re.IGNORECASE,
 )
 _GREETING = re.compile(
     rf"\s*(?:{_any_of('letters')}\s+[^,.!?:;\n]{{1,60}}[,:!]|{_any_of('greetings')}\s+{_any_of('groups')}\b"
@@ -286,8 +290,11 @@ def _find_mark(line: _Line) -> int | None:
 
 def _find_announced(line: _Line, *, is_first: bool, has_more: bool) -> int | None:
     """Where a text begins that is announced in the same line: "see this mail: …", "FYI …"."""
-    if is_first and (found := _FYI.match(line.text)) is not None:
-        return found.end()
+    if (found := _FYI.match(line.text)) is not None:
+        # "FYI, I'm vegetarian" is the user's, if nothing else is in the message.
+        is_alone = is_first and not has_more and not _COLON.search(found.group())
+        is_own = is_alone and _PERSONAL.match(line.text, found.end())
+        return None if is_own else found.end()
     for colon in islice(_COLON.finditer(line.text), _SIGNS_MAX):
         after = line.text[colon.end() :]
         if (has_more or (after and not after.isspace())) and _announces(_last_sentence(line.text[: colon.start()])):
@@ -297,7 +304,11 @@ def _find_announced(line: _Line, *, is_first: bool, has_more: bool) -> int | Non
 
 def _announces(sentence: str) -> bool:
     """Whether a sentence, before a colon, is about a text that follows it."""
-    if len(sentence) > _ANNOUNCEMENT_CHARS_MAX or _is_own(sentence):
+    if len(sentence) > _ANNOUNCEMENT_CHARS_MAX:
+        return False
+    if _WROTE.search(sentence) and not _SUBJECT.search(sentence):
+        return True  # "my landlord writes:"
+    if _is_own(sentence):
         return False
     if _HANDLES.search(sentence) or _INSIDE.search(sentence):
         return True
@@ -329,7 +340,14 @@ def _hands_over(lines: Sequence[_Line], written: Sequence[int], number: int) -> 
         return is_apart and is_asked and _HANDLES.search(asked) is not None and _POINTS.search(asked) is not None
     if _INSIDE.search(asked) or (is_asked and _HANDLES.search(asked)):
         return True
-    return _POINTS.search(asked) is not None and (is_asked or _GIVEN.search(asked) is not None)
+    points = _POINTS.search(asked) is not None
+    if points and (is_asked or _GIVEN.search(asked)):
+        return True
+    # A short line apart, before a text in which nobody says "I".
+    is_apart = written[number + 1] > written[number] + 1 and len(text) <= _SHORT_CHARS_MAX
+    is_one = len(asked.strip()) == len(text.strip()) and not _PERSONAL.search(asked)
+    is_about_text = text.endswith(("?", "？")) or (is_one and (is_asked or points or bool(_DOCUMENT.search(asked))))
+    return is_apart and is_about_text and not _PERSONAL.search(following) and not _LIST_ITEM.match(following)
 
 
 def _asks_about_above(lines: Sequence[_Line], written: Sequence[int]) -> bool:
@@ -338,6 +356,11 @@ def _asks_about_above(lines: Sequence[_Line], written: Sequence[int]) -> bool:
     is_apart = len(written) > 1 and written[-2] < written[-1] - 1
     if not is_apart or len(last.text) > _ANNOUNCEMENT_CHARS_MAX:
         return False
+    if last.text.lstrip().startswith(("^", "↑")):
+        return True
+    if last.text.rstrip().endswith(("?", "？")) and (_POINTS.search(last.text) or " that " in f" {last.text} "):
+        above = [lines[at].text for at in written[:-1]]
+        return len(last.text) <= _SHORT_CHARS_MAX and not any(map(_PERSONAL.search, above))
     handled = _REQUEST.match(last.text) is not None and _HANDLES.search(last.text) is not None
     return handled or _INSIDE.search(last.text) is not None
 
