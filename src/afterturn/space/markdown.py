@@ -138,8 +138,10 @@ def render_bullet(text: str, mark: str) -> str:
 
 def show_controls(text: str) -> str:
     """Replaces control characters, except line breaks and tabs, by visible signs, and removes other hidden ones: they
-    must not control a terminal, and an editor might drop them, which would look like an edit."""
-    return clean(text.replace("\r\n", "\n").replace("\r", "\u240d"), _show_control)
+    must not control a terminal, and an editor might drop them, which would look like an edit. A text of nothing else
+    is shown as an ellipsis."""
+    shown = clean(text.replace("\r\n", "\n"), _show_control)
+    return shown if shown.strip() or not text.strip() else "…"
 
 
 def _show_control(hidden: str) -> str:
