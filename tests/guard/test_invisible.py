@@ -3,13 +3,16 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import afterturn
 from afterturn.guard.output_filter import neutralise, neutralise_lines
+from afterturn.hosts.cli.output import safe
 from afterturn.learning.prompts import review_prompt
 from afterturn.scanners.invisible import clean, find_hidden
+from afterturn.scanners.suspicion import InvisibleScanner
+from afterturn.space.markdown import show_controls
 from afterturn.types import ReviewMessage
 
 NEEDED = {
@@ -76,6 +79,9 @@ HIDDEN = {
     "terminal": ("\x1b[8mhidden\x1b[0m \x1b]8;;http://x\x07link\x1b]8;;\x07", "hidden link"),
     "noncharacter": ("user\ufffe", "user"),
     "line separator": ("a\u2028b", "a\nb"),
+    "carriage return": ("Paid by Ada.\rPaid by Bob.", "Paid by Ada.\nPaid by Bob."),
+    "line break behind a control character": ("a\x00\x85b", "a\nb"),
+    "escape that goes on to the next line": ("\x1b]0;a\u2028b", "\nb"),
     "nul": ("a\x00b", "ab"),
 }
 
@@ -100,10 +106,32 @@ def test_bits_do_not_come_through(zero: str, one: str, letters: str) -> None:
 
 
 @settings(max_examples=300)
-@given(st.text(st.sampled_from("ab של1 👩💻❤ن\u200b\u200c\u200d\u200e\u202e\u2067\u2069\ufe0f\U000e0041\n")))
+@given(
+    st.text(
+        st.sampled_from(
+            "ab של1 👩💻❤ن\u200b\u200c\u200d\u200e\u202e\u2067\u2069\ufe0f\U000e0041\n\r\x0b\u2028\x1b]\x07\x00\ufffe"
+        )
+    )
+)
+@example("\u05e9\x0b\u1100\u200f")
+@example("\x1b\ufffe")
+@example("\x1b]\u200b")
 def test_cleaning_twice_is_cleaning_once(text: str) -> None:
     """H4: whoever shows it, it is the same."""
     assert clean(clean(text)) == clean(text)
+    assert show_controls(show_controls(text)) == show_controls(text)
+
+
+@pytest.mark.parametrize("text", ["Paid by Ada.\rPaid by Bob.", "a\r\nb", "a\r\r\nb", "\r"])
+def test_no_line_is_written_over_in_a_terminal(text: str) -> None:
+    """H4: what stands before a carriage return stays readable."""
+    assert "\r" not in safe(text)
+    assert safe(text).replace("\\r", "").replace("\n", "") == text.replace("\r", "").replace("\n", "")
+
+
+def test_a_progress_bar_hides_nothing() -> None:
+    """H4: programs write over their own lines; that is no reason to hold back what they printed."""
+    assert InvisibleScanner().find("".join(f"downloading {at} %\r" for at in range(50))) == ()
 
 
 @pytest.mark.parametrize("unit", ["\u200d", "👩\u200d", "ש\u200f", "א\u2067", "\x1b]", "\U000e0041", "a\n\u202b"])

@@ -131,7 +131,7 @@ def test_a_new_bullet_is_the_only_change(entries: list[Entry], words: str) -> No
     assert edit.bullet.target is Target.ENVIRONMENT
 
 
-@pytest.mark.parametrize("hidden", ["\u200b", "\U000e0041\U000e0042", "\u200b\n\u2060"])
+@pytest.mark.parametrize("hidden", ["\u200b", "\U000e0041\U000e0042", "\u200b\n\u2060", "e\u200b\u0301"])
 def test_a_memory_of_hidden_characters_does_not_make_the_others_uneditable(hidden: str) -> None:
     """M1: its bullet would be empty, and a file with one is refused."""
     assert unchanged(

@@ -24,17 +24,21 @@ _FLAGS = frozenset(["gbeng", "gbsct", "gbwls"])
 _BLACK_FLAG = "\U0001f3f4"
 _TAG_END = "\U000e007f"
 
+# Line breaks that terminals and editors know, apart from "\n" and "\r\n". They become one.
+_LINE_BREAKS = "\r\x0b\x0c\x85\u2028\u2029"
+_LINE_END = re.compile(rf"[\n{_LINE_BREAKS}]")
+
 # One search decides whether a text has anything to look at. Escapes of terminals are one piece.
 _ESCAPE = (
-    r"\x1b(?:\[[0-9;:?<=>]{0,32}[ -/]{0,4}[@-~]|[\]PX^_][^\x07\x1b\x9c\n]{0,512}(?:\x07|\x1b\\|\x9c)?|[ -/]{0,4}[0-~])"
+    r"\x1b(?:\[[0-9;:?<=>]{0,32}[ -/]{0,4}[@-~]"
+    rf"|[\]PX^_][^\x07\x1b\x9c\n{_LINE_BREAKS}]{{0,512}}(?:\x07|\x1b\\|\x9c)?|[ -/]{{0,4}}[0-~])"
 )
 _CANDIDATE = re.compile(
-    _ESCAPE
-    + "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    _ESCAPE + r"|\r(?!\n)"
+    "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\u2800\u3164\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
     "\ud800-\udfff\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-_VISIBLE = {"\u2028": "\n", "\u2029": "\n", "\x85": "\n", "\x0b": "\n", "\x0c": "\n"}
 
 
 class Hidden(NamedTuple):
@@ -77,8 +81,8 @@ def find_hidden(text: str) -> list[Hidden]:
 
 def without_hidden(found: str) -> str:
     """What `clean` writes in place of hidden characters."""
-    if found[0] in _VISIBLE:
-        return "".join(_VISIBLE.get(character, "") for character in found)
+    if found[0] in _LINE_BREAKS:
+        return "\n" * len(found)
     return " " if found[0] in _BLANK_LETTERS else ""
 
 
@@ -185,9 +189,11 @@ class _Scan:
 
     def _is_right_to_left(self, at: int) -> bool:
         if not self._line[0] <= at <= self._line[1]:
-            start = self._text.rfind("\n", 0, at) + 1
-            end = self._text.find("\n", at)
-            end = len(self._text) if end < 0 else end
+            start, end = self._line
+            while end < at:
+                start = end + 1
+                found = _LINE_END.search(self._text, start)
+                end = len(self._text) if found is None else found.start()
             self._line = (start, end)
             line = self._text[start:end]
             self._line_is_right_to_left = _RIGHT_TO_LEFT.search(line) is not None
@@ -210,6 +216,7 @@ _KINDS = {
     **dict.fromkeys("\u200b\u2060\ufeff\u00ad\u034f\u2061\u2062\u2063\u2064", "zero-width character"),
     **dict.fromkeys("\u206a\u206b\u206c\u206d\u206e\u206f", "zero-width character"),
     **dict.fromkeys("\ufff9\ufffa\ufffb", "annotation character"),
+    **dict.fromkeys(_LINE_BREAKS, "line break"),
 }
 
 
@@ -229,7 +236,7 @@ def _balanced(line: str, start: int) -> frozenset[int]:
 
 
 def _is_candidate(character: str) -> bool:
-    return bool(character) and _CANDIDATE.match(character) is not None
+    return bool(character) and character != "\r" and _CANDIDATE.match(character) is not None
 
 
 def _is_virama(character: str) -> bool:

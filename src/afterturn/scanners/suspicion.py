@@ -11,7 +11,8 @@ from afterturn.scanners.instructions import judge
 from afterturn.scanners.invisible import find_hidden
 from afterturn.scanners.normal_form import CHARS_MAX, is_readable, look_alikes, views
 
-# How many hidden characters of a kind are more than an accident: copied pages have some soft hyphens and spaces.
+# How many hidden characters of a kind may be an accident: copied pages have some soft hyphens and spaces. Any number of
+# line breaks: progress bars are full of carriage returns.
 _ACCIDENTS = {
     "tag character": 1,
     "variation selector": 2,
@@ -40,7 +41,7 @@ class InvisibleScanner:
         counts: Counter[str] = Counter()
         for one in hidden:
             counts[one.kind] += one.end - one.start
-        kinds = [kind for kind, count in counts.items() if count > _ACCIDENTS[kind]]
+        kinds = [kind for kind, count in counts.items() if count > _ACCIDENTS.get(kind, count)]
         if not kinds and not _CONCEALED.search(text):
             return ()
         first = next(one for one in hidden if not kinds or one.kind in kinds)

@@ -13,7 +13,7 @@ from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed,
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.guard.trust import TRUST_MIN
 from afterturn.ports import Unit
-from afterturn.scanners.invisible import clean, without_hidden
+from afterturn.scanners.invisible import clean
 from afterturn.space.arguments import parse_target
 from afterturn.text import words
 from afterturn.types import (
@@ -140,13 +140,8 @@ def show_controls(text: str) -> str:
     """Replaces control characters, except line breaks and tabs, by visible signs, and removes other hidden ones: they
     must not control a terminal, and an editor might drop them, which would look like an edit. A text of nothing else
     is shown as an ellipsis."""
-    shown = clean(text.replace("\r\n", "\n"), _show_control)
+    shown = clean(text.replace("\r\n", "\n").translate(_SIGNS))
     return shown if shown.strip() or not text.strip() else "…"
-
-
-def _show_control(hidden: str) -> str:
-    shown = hidden.translate(_SIGNS)
-    return shown if shown != hidden else without_hidden(hidden)
 
 
 def parse(text: str) -> MarkdownText:
@@ -410,7 +405,7 @@ def _content_of(one: Entry | Bullet) -> tuple[str, Target, str | None, bool]:
 
 def _normal_text(text: str) -> str:
     """The text as rendered, without differences that editors make at line ends."""
-    lines = show_controls(unicodedata.normalize("NFC", text)).strip().split("\n")
+    lines = unicodedata.normalize("NFC", show_controls(text)).strip().split("\n")
     return "\n".join(line.rstrip() for line in lines)
 
 

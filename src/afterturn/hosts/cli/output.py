@@ -35,7 +35,8 @@ def safe(text: str) -> str:
 
     Line breaks and tabs stay.
     """
-    return clean(text, lambda hidden: hidden.encode("unicode_escape", "surrogatepass").decode())
+    shown = clean(text.replace("\r\n", "\n"), lambda hidden: hidden.encode("unicode_escape", "surrogatepass").decode())
+    return shown.replace("\r", "\\r")
 
 
 def safe_json(text: str) -> str:
