@@ -76,7 +76,7 @@ async def test_nothing_is_withheld_while_scanning_is_off(opened) -> None:
         assert TOKEN in await shown(memory)
 
 
-@pytest.mark.parametrize("origin, answer", [("agent", "[redacted: github token]"), ("web", "Nothing relevant")])
+@pytest.mark.parametrize("origin, answer", [("user", "[redacted: github token]"), ("web", "Nothing relevant")])
 async def test_search_answers_are_looked_at_too(opened, told: EventLog, origin: str, answer: str) -> None:
     """G3, A2: a tool shows a model no more than a block does."""
     await stored_before(opened, origin=origin)
@@ -87,7 +87,7 @@ async def test_search_answers_are_looked_at_too(opened, told: EventLog, origin: 
     assert len(told.named("withheld")) == (origin == "web")
 
 
-@pytest.mark.parametrize("origin", ["agent", "web"])
+@pytest.mark.parametrize("origin", ["user", "web"])
 async def test_a_sub_agent_is_told_no_secret(opened, told: EventLog, origin: str) -> None:
     """G3, A1: key facts are looked at as well."""
     await stored_before(opened, origin=origin)
@@ -98,7 +98,7 @@ async def test_a_sub_agent_is_told_no_secret(opened, told: EventLog, origin: str
             task = turn.delegate("Deploy the api")
             turn.abort()
     assert TOKEN not in task
-    assert ("[redacted: github token]" in task) == (origin == "agent")
+    assert ("[redacted: github token]" in task) == (origin == "user")
 
 
 async def test_the_standing_block_holds_no_secret_however_old_it_is(opened) -> None:

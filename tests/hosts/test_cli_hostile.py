@@ -116,7 +116,7 @@ def test_a_named_settings_file_that_is_not_there_is_an_error(cli: CommandLine, m
 
 def fill(cli: CommandLine) -> str:
     """A store with escapes wherever a host may leave them; an id in it."""
-    with blocking.open(cli.store, {"embedder": "none", "approval": "all"}) as memory:
+    with blocking.open(cli.store, {"embedder": "none", "approval": "all", "scanning": False}) as memory:
         space = memory.space("user:ada")
         space.add("coffee " + ESCAPES, origin="agent")
         known = space.add("tea " + ESCAPES, metadata={"k" + ESCAPES: "v" + ESCAPES}).entry.id
