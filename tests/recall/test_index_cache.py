@@ -458,20 +458,20 @@ def test_tool_outputs_take_no_place_of_others(library):
     assert library.read(lambda unit: cache.find(unit, "default", ADA)).complete
 
 
+class Noticed(Reading):
+    def __init__(self, library) -> None:
+        super().__init__(library)
+        self.was_read = asyncio.Event()
+
+    async def read(self, work):
+        try:
+            return await super().read(work)
+        finally:
+            self.was_read.set()
+
+
 async def test_a_space_is_updated_before_the_next_question(library):
     """L6: what was written after a turn is in the index before anybody asks."""
-
-    class Noticed(Reading):
-        def __init__(self, library) -> None:
-            super().__init__(library)
-            self.was_read = asyncio.Event()
-
-        async def read(self, work):
-            try:
-                return await super().read(work)
-            finally:
-                self.was_read.set()
-
     library.add("red apple pie")
     cache = IndexCache(None, 16 * MEGABYTE)
     shelve(library, cache)
@@ -483,3 +483,19 @@ async def test_a_space_is_updated_before_the_next_question(library):
     builder.cancel()
     [space_index] = in_memory(cache)
     assert space_index.snapshot.alive_count == 2
+
+
+async def test_the_growth_of_a_space_that_nobody_asks_is_bounded(library):
+    """L6: an index that is updated in the background counts with its new size, and leaves if it is too large."""
+    library.add("red apple pie")
+    cache = IndexCache(None, 64 * 1024)
+    shelve(library, cache)
+    for number in range(1000):
+        library.add(f"apple pie number {number} for guest {number}")
+    store = Noticed(library)
+    builder = asyncio.create_task(cache.run_builder(store))
+    cache.note_changes("default", ADA)
+    await asyncio.wait_for(store.was_read.wait(), 20)
+    builder.cancel()
+    assert in_memory(cache) == []
+    assert cache.size_bytes == 0

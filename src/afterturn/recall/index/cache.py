@@ -69,7 +69,6 @@ class IndexCache:
 
     @property
     def size_bytes(self) -> int:
-        """Growth since the last use of a space is counted at its next use."""
         return self._size_bytes
 
     @property
@@ -169,6 +168,9 @@ class IndexCache:
                     await store.read(partial(_update, space_index=space_index))
                 except Exception:  # the boundary: the next question tries it again, and builds the space anew
                     logger.warning("a space in memory could not be updated yet", exc_info=True)
+                # It may have been dropped meanwhile.
+                if self._spaces.get(space_key) is space_index:
+                    self._keep(space_index)
 
     async def build_next(self, store: Store) -> SpaceKey | None:
         """Builds the next queued space page by page and returns its key; None when none is queued. Errors of the store
