@@ -318,15 +318,19 @@ def recall_row(run: PhaseRun, config: Config, delivered: Delivered | None) -> Re
     )
 
 
+# Of a score: two decimals are shown, and a recall stores up to 128 candidates with three numbers each.
+_DECIMALS = 5
+
+
 def _candidates(hits: Iterable[Hit], decisions: Iterable[Decision | None] = repeat(None)) -> tuple[Candidate, ...]:
     return tuple(
         Candidate(
             ref=hit.entry.ref,
             space=hit.entry.space,
             lane=hit.lane,
-            score=hit.score,
-            lexical=hit.lexical,
-            similarity=hit.similarity,
+            score=round(hit.score, _DECIMALS),
+            lexical=round(hit.lexical, _DECIMALS),
+            similarity=hit.similarity and round(hit.similarity, _DECIMALS),
             decision=decision,
             is_earlier=hit.is_earlier,
             answer=hit.answer.ref if hit.answer is not None else None,

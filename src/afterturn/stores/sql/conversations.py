@@ -230,10 +230,16 @@ def _written(values: Mapping[str, Any]) -> str:
 
 def _encoded(row: RecallRow | CarriedRow, columns: Sequence[str]) -> str:
     detail = {item.name: getattr(row, item.name) for item in fields(row) if item.name not in columns}
-    detail["candidates"] = list(map(_candidate_values, row.candidates))
+    detail["candidates"] = [_candidate_row(candidate) for candidate in row.candidates]
     if isinstance(row, RecallRow):
         detail["settings"] = dict(row.settings)
     return _written(detail)
+
+
+def _candidate_row(candidate: Candidate) -> tuple[Any, ...]:
+    """Without the fields at the end that most candidates do not need: there are up to 128 in a recall."""
+    values: tuple[Any, ...] = _candidate_values(candidate)
+    return values if candidate.is_earlier or candidate.answer is not None else values[:-2]
 
 
 def _candidates(rows: list[list[Any]]) -> tuple[Candidate, ...]:
