@@ -1,8 +1,9 @@
 """`make lab-soak DURATION=3600`: 200 conversations at once with reviews, for an hour or less.
 
 An hour has as many turns as 200 people with five turns a day have in a month. Measured after a warm-up: the slope of
-the resident memory, the drift of the 99th percentile of what a host waits for, errors, and what the file's bytes are.
-The limits hold for a full hour: in a shorter run, a slope is mostly noise.
+the resident memory, the blocks that Python's objects take in it at both ends, the drift of the 99th percentile of what
+a host waits for, errors, and what the file's bytes are. The limits hold for a full hour: in a shorter run, a slope is
+mostly noise.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class Measures:
     recorded: array[float] = field(default_factory=lambda: array("d"))
     sampled_at: array[float] = field(default_factory=lambda: array("d"))
     resident: array[float] = field(default_factory=lambda: array("d"))
+    objects: array[float] = field(default_factory=lambda: array("d"))
     file_bytes: array[float] = field(default_factory=lambda: array("d"))
     turns_then: array[float] = field(default_factory=lambda: array("d"))
     blocks: int = 0
@@ -101,6 +103,7 @@ class Measures:
     def sample(self, store: Path) -> None:
         self.sampled_at.append(time.monotonic() - self.began)
         self.resident.append(float(_resident_bytes()))
+        self.objects.append(float(sys.getallocatedblocks()))
         self.file_bytes.append(float(store.stat().st_size))
         self.turns_then.append(float(len(self.turns_at)))
 
@@ -185,6 +188,9 @@ def _judge(measures: Measures, duration: float, outcome: Outcome) -> None:
     outcome.counts["turns"] += len(measures.turns_at)
     outcome.counts["turns with a block"] += measures.blocks
     outcome.counts["seconds"] += round(duration)
+    for what, values in (("resident bytes", measures.resident), ("blocks of objects", measures.objects)):
+        first, last = levels(values)
+        outcome.counts.update({f"{what}, first": round(first), f"{what}, last": round(last)})
     if measures.missing:
         outcome.broken.append(f"{measures.missing} turns were not recorded within 30 seconds")
     slope = slope_per_hour(measures.sampled_at, measures.resident)
@@ -214,6 +220,13 @@ def slope_per_hour(at: Sequence[float], values: Sequence[float]) -> float:
     spread = sum((one - mean_time) ** 2 for one in times)
     slope = sum((one - mean_time) * (value - mean) for one, value in zip(times, kept, strict=True)) / spread
     return 100 * slope * 3600 / mean
+
+
+def levels(values: Sequence[float]) -> tuple[float, float]:
+    """The means of the first and of the last tenth of the values after the warm-up."""
+    kept = list(values)[int(len(values) * _WARM_UP) :]
+    tenth = max(1, len(kept) // 10)
+    return sum(kept[:tenth]) / tenth, sum(kept[-tenth:]) / tenth
 
 
 def drift_of_p99(at: Sequence[float], values: Sequence[float]) -> float:
@@ -276,6 +289,10 @@ LAB = Lab(
         Row("turns with a block", "turns with a block"),
         Row("calls of the model for reviews", "reviews by the model"),
         Row("slope of the resident memory", "resident slope", most=_SLOPE_MAX, unit="% an hour"),
+        Row("bytes of resident memory after the warm-up", "resident bytes, first"),
+        Row("the same at the end", "resident bytes, last"),
+        Row("blocks of Python's objects after the warm-up", "blocks of objects, first"),
+        Row("the same at the end", "blocks of objects, last"),
         Row("drift of the 99th percentile", "p99 drift", most=_DRIFT_MAX, unit="%"),
         Row("bytes of the file", "bytes of the file"),
         Row("bytes of its free list", "bytes of the free list"),

@@ -3,7 +3,7 @@
 import pytest
 
 from lab.slices import SqliteTarget
-from lab.soak.__main__ import drift_of_p99, run_seed, slope_per_hour
+from lab.soak.__main__ import drift_of_p99, levels, run_seed, slope_per_hour
 
 
 async def test_a_short_run_has_no_error_and_explains_its_file():
@@ -13,6 +13,8 @@ async def test_a_short_run_has_no_error_and_explains_its_file():
     assert outcome.broken == []
     assert outcome.counts["turns"] >= 20
     assert outcome.counts["reviews by the model"] > 0
+    assert outcome.counts["blocks of objects, first"] > 100_000
+    assert outcome.counts["blocks of objects, last"] > 100_000
     assert outcome.counts["bytes of the file"] > outcome.counts["bytes of entry"] > 0
 
 
@@ -27,3 +29,7 @@ def test_the_drift_compares_the_last_third_with_the_first_one():
     at = [float(number) for number in range(1000)]
     assert drift_of_p99(at, [1.0] * 1000) == 0.0
     assert drift_of_p99(at, [9.0] * 200 + [1.0] * 500 + [1.5] * 300) == pytest.approx(50.0)
+
+
+def test_the_levels_leave_out_the_warm_up():
+    assert levels([9.0] * 20 + [1.0] * 8 + [5.0] * 64 + [3.0] * 8) == (1.0, 3.0)
