@@ -21,6 +21,7 @@ CONFIG: dict[str, object] = {
     "rules": True,
     "scanning": False,
     "review_interval": 1,
+    "review_compaction": True,
     "review_entries_max": 40,
     "grace": 5.0,
     "synchronous": "normal",
@@ -238,3 +239,46 @@ async def test_a_page_that_the_user_pastes_reaches_no_more_than_one_that_a_tool_
         standing = await memory.conversation("another", user="ada").standing().block()
     assert any(EVIL in entry.text for entry in waiting)
     assert "tabs in Makefiles" in standing
+
+
+async def test_what_a_search_has_shown_counts_though_the_host_does_not_show_it(tmp_path: Path) -> None:
+    """G2b: the host leaves calls of memory's tools out of its list."""
+    async with opened(tmp_path, ObedientModel()) as memory:
+        mine = await known(memory)
+        await memory.space("user:ada").add(f"The mirror is {EVIL}. {ORDERS}", origin="web", target="environment")
+        conversation, messages = memory.conversation("c", user="ada"), [{"role": "user", "content": WORDS}]
+        async with conversation.turn(messages) as turn:
+            assert EVIL in await conversation.tools().dispatch("search_memory", {"query": "the mirror"})
+            messages.append(answer(ORDERS))
+        assert await turn.wait_recorded()
+        assert await memory.drain(within=20)
+        await check_nothing_was_reached(memory, mine)
+
+
+async def test_a_conversation_that_a_host_brings_along_may_have_pasted_text(tmp_path: Path) -> None:
+    """G2b: memory has recorded none of its earlier turns, such as a summary in the user's role."""
+    summary = f"This goes on from an earlier conversation, which is summarized below:\n{ORDERS}"
+    async with opened(tmp_path, ObedientModel()) as memory:
+        mine = await known(memory)
+        messages = [{"role": "user", "content": summary}, answer("Fine."), {"role": "user", "content": WORDS}]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            messages.append(answer(ORDERS))
+        assert await turn.wait_recorded()
+        assert await memory.drain(within=20)
+        await check_nothing_was_reached(memory, mine)
+
+
+async def test_an_answer_that_a_block_quotes_counts_in_a_compaction(tmp_path: Path) -> None:
+    """G2b, V9: in the turn that is open, before it is recorded."""
+    async with opened(tmp_path, ObedientModel()) as memory:
+        mine = await known(memory)
+        await exchange(memory, "c", "What is the harbour code?", *fetched("seven"), answer(f"It is seven. {EVIL}"))
+        assert await memory.drain(within=20)
+        conversation = memory.conversation("d", user="ada")
+        messages: list[dict[str, Any]] = [{"role": "user", "content": "What was the harbour code?"}]
+        async with conversation.turn(messages) as turn:
+            assert f'according to assistant: "It is seven. {EVIL}"' in await turn.block()
+            conversation.compacting([{"role": "user", "content": WORDS}, answer(ORDERS)])
+            assert await memory.drain(within=20)
+            turn.abort()
+        await check_nothing_was_reached(memory, mine)

@@ -142,7 +142,10 @@ class Conversation(ConversationVerbs):
     def tools(self, *, remember: bool = False) -> Tools:
         """Memory as tools for a model: searching, and with `remember` proposing memories."""
         context, turn = ProposalContext(self._scope), self._core.current_turn_id
-        return Tools(self._core.subagents.tools(context, remember=remember, turn=turn), self._loop)
+        tools = self._core.subagents.tools(
+            context, remember=remember, turn=turn, on_untrusted=self._core.note_untrusted
+        )
+        return Tools(tools, self._loop)
 
 
 class Tools(ToolVerbs):

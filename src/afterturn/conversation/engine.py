@@ -56,7 +56,7 @@ from afterturn.prompt.compaction import (
     compact,
 )
 from afterturn.recall.block import block_hash, strip_blocks
-from afterturn.recall.features import is_report
+from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest
 from afterturn.text import content_hash
 from afterturn.types import (
@@ -124,8 +124,9 @@ class ConversationEngine:
         # By id. None for a turn whose host began another one without leaving it: only its end is still to be stored.
         self._open_turns: dict[str, LoopTurn | None] = {}
         self._standing: StandingCore | None = None
-        # The host has put memories that are not trusted into its prompt, so its turns are tainted.
+        # The model has seen memories that are not trusted, in the host's prompt or from a tool: its turns are tainted.
         self._has_untrusted = False
+        self._has_read = False
 
     @property
     def config(self) -> Config:
@@ -217,7 +218,7 @@ class ConversationEngine:
         """The standing context from now on. Raises InvalidInput if `roots` or `instructions` are not lists."""
         self._standing = StandingCore(self._services, scope, roots, instructions)
         self._standing.owner = self
-        self._standing.on_untrusted = self._note_untrusted
+        self._standing.on_untrusted = self.note_untrusted
         return self._standing
 
     def current_turn_id(self) -> str:
@@ -532,7 +533,14 @@ class ConversationEngine:
         scope, config = turn.scope, self.config
         carried = tuple(hit for run in turn.carried.runs for hit in run.hits) if turn.carried else None
         shown = ShownMessages(
-            dialect, messages, self._visible.copy(), self.clock.now(), carried, turn_id, self._visible.unstored
+            dialect,
+            messages,
+            self._visible.copy(),
+            self.clock.now(),
+            carried,
+            turn_id,
+            self._visible.unstored,
+            is_new=not self._has_read,
         )
         try:
             async with asyncio.timeout(config.recall_timeout + LATE_SECONDS * late):
@@ -546,7 +554,7 @@ class ConversationEngine:
 
     def _take_in(self, turn: LoopTurn, reading: TurnReading) -> None:
         self._visible.add(reading.blocks.values())
-        turn.is_read = True
+        turn.is_read = self._has_read = True
         if self._has_untrusted:
             turn.shared.mark_tainted(Taint.MEMORY)
         if reading.is_tainted:
@@ -562,7 +570,8 @@ class ConversationEngine:
         elif reading.carried is not None and self._prefetcher.is_waiting(reading.carried):
             turn.carried = self._prefetcher.adopt(turn, reading.carried, reading.carried_hits)
 
-    def _note_untrusted(self) -> None:
+    def note_untrusted(self) -> None:
+        """A model was given memories that are not trusted, besides a block."""
         self._has_untrusted = True
         if self._current is not None:
             self._current.shared.mark_tainted(Taint.MEMORY)
@@ -686,9 +695,7 @@ class ConversationEngine:
 
     def _review_compaction(self, scope: ConversationScope, messages: list[object], dialect: Dialect | None) -> None:
         services, turn = self._services, self._current
-        is_tainted = turn is not None and (
-            turn.shared.taint is not None or any(is_report(hit.entry) for hit in turn.recalled)
-        )
+        is_tainted = turn is not None and (turn.shared.taint is not None or any(map(shows_report, turn.recalled)))
         task = services.supervisor.start(
             review_compaction(services, scope, messages, dialect, self.known_blocks, is_tainted=is_tainted),
             f"review compaction of {scope.id}",

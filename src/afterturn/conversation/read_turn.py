@@ -6,7 +6,7 @@ Runs on a reader's thread. Imports neither asyncio nor numpy, so that `recall_bl
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import any_untrusted, find_latest_user
 from afterturn.errors import NotFound
 from afterturn.guard.output_filter import OutputFilter
+from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import hashes, scanner
 from afterturn.ports import Unit
 from afterturn.recall.block import CHOICES_MAX, FRAME, Block, Budget, bullet, choose, render, strip_blocks
@@ -38,6 +39,7 @@ from afterturn.types import (
     Hit,
     Lane,
     LaneQuery,
+    Message,
     NoRecallReason,
     Scope,
     SearchResults,
@@ -53,6 +55,7 @@ CANDIDATES_MIN = 32
 QUESTION_CHARS_MAX = 4_000
 # Of a longer list, only the newest messages are read.
 READ_MAX = 10_000
+_PASTED_READ_MAX = 64
 # How many lines of the profile answer a broad question.
 PROFILE_LINES = 12
 # A follow-up needs the subject of the message before it, not all of a page that was pasted.
@@ -67,7 +70,7 @@ class ShownMessages:
     """A host's messages, and the blocks of ours that may be among them but are not in the store yet.
 
     `carried` is what an earlier turn left; None means: look in the store. Blocks of `turn` were added after the
-    messages were copied.
+    messages were copied. `is_new`: this process has read no turn of the conversation yet.
     """
 
     dialect: Dialect
@@ -77,6 +80,7 @@ class ShownMessages:
     carried: tuple[Hit, ...] | None = None
     turn: str = ""
     unstored: frozenset[str] = frozenset()
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,7 @@ def _read_visible(
     unread = max(0, len(shown.messages) - READ_MAX)
     elements = [None] * unread + [shown.dialect.read(message) for message in islice(shown.messages, unread, None)]
     messages = [message for element in elements if element is not None for message in element.messages]
-    is_tainted = any_untrusted(elements)
+    is_tainted = any_untrusted(elements) or (shown.is_new and _any_pasted(messages, blocks))
     if scope.is_hidden:
         compacted_at = unit.conversations.state(scope.key).compacted_at
         ledger = hidden_ledger(messages, blocks.values(), compacted_at=compacted_at, stored=stored)
@@ -195,6 +199,15 @@ def _read_visible(
     dropped = [row for row in dropped if all_readable(unit, scope, row.refs)]
     ledger = read_ledger(messages, blocks.values(), stored).with_blocks(dropped)
     return _Visible(ledger, found.blocks, tuple(dropped), tuple(lost), found.chain, is_tainted)
+
+
+def _any_pasted(messages: Sequence[Message], blocks: Collection[str]) -> bool:
+    """Whether the user's earlier messages have text of others in them, or are too many to be read.
+
+    Of a conversation that memory knows, the turns say so. A host may bring one along, or a summary of it.
+    """
+    earlier = [message.text for message in messages if message.role == "user"][:-1]
+    return len(earlier) > _PASTED_READ_MAX or any(has_pasted(strip_blocks(text, blocks)) for text in earlier)
 
 
 def visible_in_order(blocks: Iterable[BlockRow]) -> list[BlockRow]:

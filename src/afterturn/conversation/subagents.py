@@ -173,8 +173,15 @@ class Subagents:
         """Proposes what the sub-agent's answer states. The answer is read now, because the host may change it later."""
         self._services.loop.post(self._take, context, task, statements(result))
 
-    def tools(self, context: ProposalContext, *, remember: bool, turn: Callable[[], str] | None = None) -> MemoryTools:
-        return MemoryTools(self._services, context, remember=remember, turn=turn)
+    def tools(
+        self,
+        context: ProposalContext,
+        *,
+        remember: bool,
+        turn: Callable[[], str] | None = None,
+        on_untrusted: Callable[[], None] | None = None,
+    ) -> MemoryTools:
+        return MemoryTools(self._services, context, remember=remember, turn=turn, on_untrusted=on_untrusted)
 
     def _take(self, context: ProposalContext, task: str, texts: list[str]) -> None:
         if self._services.has_store:

@@ -21,6 +21,7 @@ from afterturn.guard.output_filter import neutralise
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.ports import Unit
+from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest
 from afterturn.scanners.secrets import redact_within, unnamed
 from afterturn.types import Added, Filter, Lane, Scalar, SearchResults, Status, Target
@@ -90,6 +91,7 @@ class MemoryTools:
     """The tools of one conversation, for its agent or a sub-agent. They read only the spaces that the host granted.
 
     `remember_this` is available only with `remember`. `turn` returns the id of the current turn, blank between turns.
+    `on_untrusted` is called when an answer has shown a report.
     """
 
     def __init__(
@@ -99,8 +101,10 @@ class MemoryTools:
         *,
         remember: bool = False,
         turn: Callable[[], str] | None = None,
+        on_untrusted: Callable[[], None] | None = None,
     ) -> None:
         self._services = services
+        self._on_untrusted = on_untrusted
         self._context = context
         self._tools = {SEARCH: self._search, **({REMEMBER: self._remember} if remember else {})}
         config = services.config
@@ -178,6 +182,8 @@ class MemoryTools:
         self._emit("tool_called", tool=SEARCH, memories=len(lines), missing=",".join(answer.found.missing))
         for ref, reason in answer.withheld.items():
             self._emit("withheld", memory=ref, reason=reason)
+        if lines and self._on_untrusted is not None and any(map(shows_report, answer.hits)):
+            self._on_untrusted()
         return _answer(answer.found, lines)
 
     def _request(self, query: str, reach: str) -> RecallRequest:
