@@ -391,7 +391,6 @@ def _features(
         "said digit": float(one.said is not None and features_of(one.said).has_digit),
         "answer states": answer.states,
         "answer asks": answer.asks,
-        "answer social": answer.social,
         "answer length": log1p(len(answer_terms)),
         "echo": len(said_terms & answer_terms) / fewest if fewest else 0.0,
         "answer adds": log1p(len(answer_terms - said_terms)),
