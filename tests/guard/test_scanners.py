@@ -340,3 +340,9 @@ def test_the_weights_are_a_small_file() -> None:
     """They are part of the wheel."""
     path = Path(afterturn.__file__).parent / "scanners" / "instruction_weights.json"
     assert path.stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize("text", ["Rosa's bakery uses no peanuts, no eggs.", "Use pnpm, no npm, no yarn"])
+def test_a_plain_fact_is_not_taken_for_reversed_text(text: str):
+    """G3: a word or two that mean something in reverse are there by chance."""
+    assert [view.how for view in views(text)] == [""]

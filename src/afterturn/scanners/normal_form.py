@@ -22,6 +22,8 @@ CHARS_MAX = 20_000
 _DECODED_MAX = 16
 _DECODED_CHARS_MAX = 4_096
 _WORDS_MIN = 4
+# Two can be there by chance: "no" is "on" in reverse.
+_COMMON_MIN = 3
 _LEET_CHARS_MAX = 20
 
 # Letters that are drawn like a Latin one (a part of Unicode's confusables that text is forged with).
@@ -78,9 +80,10 @@ def look_alikes(text: str) -> int:
 
 
 def is_readable(text: str) -> bool:
-    """Whether this is English: at least a quarter of the words are common ones."""
+    """Whether this is English: at least a quarter of the words are common ones, and not always the same."""
     words = _WORD.findall(text[:_DECODED_CHARS_MAX].lower())
-    return len(words) >= _WORDS_MIN and sum(word in _COMMON for word in words) * 4 >= len(words)
+    common = [word for word in words if word in _COMMON]
+    return len(set(common)) >= _COMMON_MIN and len(common) * 4 >= len(words)
 
 
 def _is_garbled(text: str) -> bool:
