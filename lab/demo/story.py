@@ -112,7 +112,9 @@ DAYS = (
         "booking",
         (
             Exchange(
-                "Book Friday's dinner for my mother, as you suggested.", (_book, _booked), proof="knows: no peanuts"
+                "Book Friday's dinner for my mother Grace, as you suggested.",
+                (_book, _booked),
+                proof="knows: no peanuts",
             ),
             Exchange(_TEXT_GRACE, (_text, "Grace has it on her phone."), proof="Grace has it"),
         ),

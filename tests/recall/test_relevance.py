@@ -123,6 +123,13 @@ def test_what_holds_now_comes_first_of_what_was_said_in_the_range():
         assert order_of(question, [OLD, NEW], [0.8, 0.6])[0] == ["new", "old"]
 
 
+def test_an_order_marks_nothing_as_earlier():
+    """L12: it may come first, but what was stated still holds."""
+    stated = hit("When you book the gym for my mother: she is allergic to dust", id="old", occurred_at=NOW - 30 * DAY)
+    order = said("Now book the gym for my mother on Thursday instead", "new", turn="t1", occurred_at=NOW - DAY)
+    assert order_of("Book the gym for my mother", [stated, order], [0.8, 0.6])[1] == []
+
+
 def test_messages_of_the_same_moment_do_not_replace_each_other():
     """L12: somebody who says two things at once means both."""
     at_once = replace(OLD, entry=replace(OLD.entry, occurred_at=NEW.entry.occurred_at - 30))

@@ -433,7 +433,7 @@ def put_newer_first(
             odds = _weigh(features, weights or _weights()["pair"])
             if odds > _HOLDS_NOW:
                 newer.setdefault(at, []).append(other)
-            if odds > _REPLACED:
+            if odds > _REPLACED and not _only_requests(exchanges[other]):
                 replaced.add(at)
     placed: dict[int, None] = {}
 
@@ -472,6 +472,11 @@ def find_replaced(entries: Sequence[Entry]) -> dict[str, Entry]:
 
 def _unscored(entry: Entry) -> Hit:
     return Hit(entry, Lane.LONG_TERM, 1.0, 0.0, None, ())
+
+
+def _only_requests(one: RecalledExchange) -> bool:
+    """Whether it asks or orders. "Book the dinner for my mother" does not make what was said of her earlier untrue."""
+    return one.said is not None and one.said.kind is Kind.RECORD and is_request(one.said)
 
 
 def may_replace(older: RecalledExchange, newer: RecalledExchange) -> bool:
