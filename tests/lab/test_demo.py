@@ -94,7 +94,7 @@ def test_knowledge_of_a_sub_agent_needs_approval(shown: str) -> None:
     """A1, A2, A3: it gets the turn's facts and a tool; its result is recalled after Ada approves it."""
     scene = _scene(shown, "A sub-agent learns")
     assert "## Key Context (preserve these facts)" in scene
-    assert re.search(r"the tool returned \d+ memories", scene)
+    assert re.search(r"the tool returned \d+ memor", scene)
     assert "recalled before approval: no; now: yes" in scene
     assert "+ according to subagent: " in scene
     assert "Ordered at Rosa's bakery." in scene
