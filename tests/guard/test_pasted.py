@@ -141,6 +141,22 @@ def test_a_person_goes_on_after_what_has_an_end() -> None:
     assert typed_text("> old\n\nI like tabs.") == "I like tabs."
 
 
+@pytest.mark.parametrize("unit", ["*", "**\n", ' "a', "hi\n\n", " ", "“a”", "from: x\n", "I like tabs. "])
+def test_a_message_that_nobody_can_type_has_a_pasted_part(unit: str) -> None:
+    """G5: which `has_pasted` says without reading it."""
+    for length in (TYPED_CHARS_MAX + 1, 3 * TYPED_CHARS_MAX, 5 * TYPED_CHARS_MAX):
+        text = (unit * length)[:length]
+        assert has_pasted(text)
+        assert any(not span.is_typed for span in split_pasted(text))
+
+
+@pytest.mark.parametrize("unit", ["*", '{"', ' "a', "| ", "from:"])
+def test_signs_without_end_are_read_once(unit: str) -> None:
+    """G5: work that grew with the square of a line would be over long after the time that a test has."""
+    text = (unit * 16_000)[:16_000]
+    assert all(split_pasted(text) for _ in range(150))
+
+
 def test_limits_are_those_of_typing() -> None:
     """G5: nothing beyond them is read as typed."""
     assert len(typed_text("word " * 10_000)) < PARAGRAPH_CHARS_MAX

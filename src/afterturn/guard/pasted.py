@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import islice
+from operator import itemgetter
 
 # Nobody types more than this in one message, or a longer paragraph.
 TYPED_CHARS_MAX = 4_000
@@ -58,7 +59,8 @@ def typed_text(text: str) -> str:
 
 
 def has_pasted(text: str) -> bool:
-    return any(not span.is_typed for span in split_pasted(text))
+    # Called for each message that is recorded. A part of a longer message is always pasted, so it is not read.
+    return len(text) > TYPED_CHARS_MAX or any(not span.is_typed for span in split_pasted(text))
 
 
 # Lines
@@ -126,7 +128,9 @@ _FYI = re.compile(r"\s*(?:fyi|fwd?|wg|tr|rv|zur info|pour info|転送|转发|轉
 
 # From such a line on, nothing is typed any more.
 
-_HEADER = re.compile(rf"(?:^|(?<=[\s|*]))\**{_any_of('headers')}\**\s?[:：]\**[ \t]*\S", re.IGNORECASE)
+_HEADER = re.compile(
+    rf"(?:^|(?<=[\s|*]))\*{{0,2}}{_any_of('headers')}\*{{0,2}}\s?[:：]\*{{0,2}}[ \t]{{0,8}}\S", re.IGNORECASE
+)
 _HEADER_LINE = re.compile(rf"\s*[*>|]{{0,3}}{_any_of('headers')}\**\s?[:：]", re.IGNORECASE)
 _FORWARDED = re.compile(
     rf"\s*(?:[-_*=]{{2,40}}\s{{0,3}}[^-_*=\s][^-_*=\n]{{0,60}}(?<!\w){_any_of('documents')}[^\n]{{0,40}}[-_*=]{{2}}"
@@ -399,11 +403,12 @@ def _find_unclosed(lines: Sequence[_Line]) -> int | None:
 
 def _open_mark(text: str) -> tuple[str, int] | None:
     """The last mark of a line that opens a quotation, if one is left open."""
-    for found in reversed(list(_OPENED.finditer(text))):
-        opening = found.group()
+    # Of each kind of mark, the last one decides: whether one is left open is the same for all.
+    last = {found.group(): found.start() for found in _OPENED.finditer(text)}
+    for opening, at in sorted(last.items(), key=itemgetter(1), reverse=True):
         closing = sum(text.count(mark) for mark in _CLOSES[opening])
         if closing % 2 if opening == '"' else closing < text.count(opening):
-            return opening, found.start()
+            return opening, at
     return None
 
 
