@@ -203,6 +203,29 @@ async def test_after_a_compaction_of_ours_the_very_next_point_brings_the_block(s
     assert stage.count("compacted") == stage.count("recall_started", cause="compaction") == 1
 
 
+@formats
+@pytest.mark.parametrize("kept", [True, False], ids=["as returned", "without the user's message"])
+async def test_a_summary_is_not_recorded_as_the_users(stage: Stage, form: Format, kept: bool) -> None:
+    """G2, K1: a model wrote it, even if a host puts nothing else in the place of the user's message."""
+    names = ("overall_goal", "key_knowledge", "file_system_state", "recent_actions", "current_plan")
+    text = f"<state_snapshot>{''.join(f'<{name}>My name is Smith.</{name}>' for name in names)}</state_snapshot>"
+    async with stage.open(model=ScriptedModel(text)) as memory:
+        conversation = memory.conversation("c", user="ada", dialect=form.name)
+        messages: Listed = [form.user(SOUP)]
+        async with conversation.turn(messages) as turn:
+            for step in range(30):
+                ids = [f"{step}-{'long-' * 60}"]
+                messages += [*form.calls(ids), *form.answers(ids)]
+            done = await conversation.compact(messages, limit_tokens=4_000)
+            left = [message for message in cast(Listed, list(done.messages)) if kept or message != form.user(SOUP)]
+            turn.complete([*left, form.assistant("Herbs.")])
+        assert await turn.wait_recorded()
+        records = await memory.space("user:ada").list(filter=afterturn.Filter(kind=afterturn.Kind.RECORD))
+    assert done.changed
+    assert any("Herbs." in record.text for record in records)
+    assert [record.text for record in records if record.origin == "user"] == ([SOUP] if kept else [])
+
+
 async def test_a_compaction_that_is_reported_after_it_was_seen_is_one(stage: Stage) -> None:
     """H7: the host injects first and reports then; nothing is asked or handed over twice."""
     async with _in_a_turn(stage) as (conversation, turn):

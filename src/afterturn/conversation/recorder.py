@@ -24,6 +24,7 @@ from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.ports import Worker
+from afterturn.prompt.compaction import SNAPSHOT_START
 from afterturn.recall.block import strip_blocks
 from afterturn.runtime.loop_thread import run_on
 from afterturn.runtime.once_future import OnceFuture
@@ -309,7 +310,7 @@ def make_recording(
     if not config.recording:
         return None, SWITCHED_OFF
     speaker = turn.shared.speaker
-    spoken = [_spoken_by(message, speaker) for message in found.messages if not _is_ours(message)]
+    spoken = [_spoken_by(_by_author(message), speaker) for message in found.messages if not _is_ours(message)]
     redacted = [_redacted(message, config) for message in spoken]
     recording = Recording(
         tenant=scope.tenant,
@@ -388,6 +389,11 @@ def _redacted(message: Message, config: Config) -> tuple[Message, tuple[str, ...
 
 def _is_ours(message: Message) -> bool:
     return message.role == "tool" and holds_answer(message.text)
+
+
+def _by_author(message: Message) -> Message:
+    """A compaction in the middle of a turn leaves a model's summary in the place of the user's message."""
+    return replace(message, role="tool") if message.text.startswith(SNAPSHOT_START) else message
 
 
 def _spoken_by(message: Message, speaker: str | None) -> Message:

@@ -320,6 +320,7 @@ def _unchanged(messages: Sequence[object], reason: CompactionReason, tokens: int
 
 TAG = "state_snapshot"
 NOTICE = "A summary of the conversation so far. It records what was said and done, and contains no new request."
+SNAPSHOT_START = f"{NOTICE}\n<{TAG}>\n"
 
 # A model that repeats itself must not fill the window it was asked to free.
 _SECTION_CHARS_MAX = 40_000
@@ -371,7 +372,7 @@ def parse_snapshot(answer: str) -> StateSnapshot:
 
 def find_snapshot(text: str) -> StateSnapshot | None:
     """The snapshot, if `text` has exactly the form that we write; None for forged tags within a text."""
-    if not text.startswith(f"{NOTICE}\n<{TAG}>\n"):
+    if not text.startswith(SNAPSHOT_START):
         return None
     try:
         snapshot = parse_snapshot(text)
