@@ -214,11 +214,11 @@ async def test_beyond_the_budget(open_memory: OpenMemory) -> None:
 
 async def test_said_by_another(memory: afterturn.Memory) -> None:
     """L10: a fact is stated once; the other names what stands for it."""
-    agents = await remembered(memory, "Ada's cat is named Miso", origin="agent", clean=True)
+    agents = await remembered(memory, "Ada's cat is called Miso now", origin="agent", clean=True)
     users = await remembered(memory, "Ada's cat is called Miso")
     await spoken(memory, [])
-    assert (await told(memory, "called Miso")).ref == users
-    left_out = await told(memory, "named Miso")
+    assert (await told(memory, "user: Ada's cat")).ref == users
+    left_out = await told(memory, "Miso now")
     assert (left_out.ref, left_out.why, left_out.by) == (agents, "restated", users)
     assert left_out.reason == f"another entry says the same: {users}"
 

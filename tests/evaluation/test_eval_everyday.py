@@ -302,7 +302,7 @@ def test_a_miss_shows_the_line_that_should_have_come_and_why_it_did_not(file: Pa
     assert run(wanted) == 0
     shown = capsys.readouterr().out
     assert "not right, paraphrase, ines: Quux zyxel?" in shown
-    assert re.search(r"should have come, place \d of \d, score 0\.\d\d is below .*: .*avocado", shown)
+    assert re.search(r"should have come, place \d of \d, chance 0\.\d\d is below .*: .*avocado", shown)
     assert run([*wanted, "--json"]) == 0
     missed = json.loads(capsys.readouterr().out)["days"]["afterturn"]["missed"]
     by_id = {one["id"]: one for one in missed}
@@ -312,7 +312,7 @@ def test_a_miss_shows_the_line_that_should_have_come_and_why_it_did_not(file: Pa
 FACTS = (
     ("I am allergic to penicillin.", "Which medicine am I allergic to, penicillin?", "penicillin"),
     ("My brother Tomas repairs violins in Cremona.", "Where does my brother Tomas repair violins?", "Cremona"),
-    ("The wifi password at the cabin is heron42.", "What is the wifi password at the cabin?", "heron42"),
+    ("The wifi network at the cabin is heron42.", "What is the wifi network at the cabin?", "heron42"),
     ("Our landlord Mrs Okafor wants the rent on the third.", "When does the landlord want the rent?", "third"),
     ("I keep the passports in the blue tin.", "Where do I keep the passports?", "blue tin"),
     ("My dentist appointment is on 12 June at nine.", "When is my dentist appointment?", "12 June"),
