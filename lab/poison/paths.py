@@ -298,18 +298,21 @@ async def _markdown(world: World, space: str, poison: Poison, carrier: Carrier) 
     if added is None or added.id not in await core.as_markdown():
         return  # it is quarantined
     mark = f"<!-- {added.id} v"
-    copied = f"## user\n\n- {' '.join(added.text.split())}\n"
     for before, after in (
-        (re.compile(rf"({mark}\d+)"), r"\1 pinned"),
-        (re.compile(rf" ({mark})"), r" and so on \1"),
-        (re.compile(r"## environment"), "## user"),
-        (re.compile(r"## user\n"), copied.replace("\\", r"\\")),
+        (rf"({mark}\d+)", r"\1 pinned"),
+        (rf" ({mark})", r" and so on \1"),
+        ("## environment", "## user"),
+        ("## user\n", ""),
     ):
-        # Each edit starts from the memory as it was.
+        # A review may have changed the memory since, so a copy has the text that the view shows now.
+        if not after:
+            shown = " ".join((await core.get(added.id)).text.split())
+            after = f"## user\n\n- {shown}\n".replace("\\", r"\\")
         with suppress(afterturn.AfterturnError):
-            edited = await core.apply_edits(await core.compare_markdown(before.sub(after, await core.as_markdown(), 1)))
-            if edited.group is not None and after is not copied:
-                await core.undo(edited.group)
+            edited = re.sub(before, after, await core.as_markdown(), count=1)
+            applied = await core.apply_edits(await core.compare_markdown(edited))
+            if applied.group is not None and before != "## user\n":
+                await core.undo(applied.group)
     world.model.obeyed.add(poison.mark)
 
 
