@@ -147,10 +147,10 @@ async def test_consolidation_is_taken_back_exactly(tmp_path: Path) -> None:
     """V10: same staging, same undo."""
     async with open_memory(tmp_path) as memory:
         space = memory.space("user:ada")
-        await space.add("The user lives in Lyon", origin="agent", occurred_at=100.0)
-        await space.add("The user lives in Oslo", origin="agent", occurred_at=200.0)
-        await space.add("Ada prefers oolong tea", origin="agent", sources=("a1b2",))
-        await space.add("Ada prefers oolong tea.", origin="agent", sources=("c3d4",))
+        await space.add("The user lives in Lyon", origin="agent", clean=True, occurred_at=100.0)
+        await space.add("The user lives in Oslo", origin="agent", clean=True, occurred_at=200.0)
+        await space.add("Ada prefers oolong tea", origin="agent", clean=True, sources=("a1b2",))
+        await space.add("Ada prefers oolong tea.", origin="agent", clean=True, sources=("c3d4",))
         before = {(entry.id, entry.version, entry.text, entry.sources) for entry in await space.list()}
         planned = await space.consolidate(dry_run=True)
         untouched = {(entry.id, entry.version, entry.text, entry.sources) for entry in await space.list()}
@@ -168,8 +168,8 @@ async def test_with_its_switch_housekeeping_consolidates_what_has_changed(tmp_pa
     """V10: own switch, in idle time; off by default."""
     async with open_memory(tmp_path) as memory:
         space = memory.space("user:ada")
-        await space.add("The user lives in Lyon", origin="agent", occurred_at=100.0)
-        await space.add("The user lives in Oslo", origin="agent", occurred_at=200.0)
+        await space.add("The user lives in Lyon", origin="agent", clean=True, occurred_at=100.0)
+        await space.add("The user lives in Oslo", origin="agent", clean=True, occurred_at=200.0)
         await memory.drain(within=20)
         assert len(await texts(space)) == 2
     async with open_memory(tmp_path, consolidation=True) as memory:
@@ -189,8 +189,8 @@ async def test_nothing_is_consolidated_while_a_turn_is_open(tmp_path: Path) -> N
         space = memory.space("user:ada")
         messages = [{"role": "user", "content": "hello there"}]
         async with memory.conversation("c", user="ada").turn(messages) as turn:
-            await space.add("The user lives in Lyon", origin="agent", occurred_at=100.0)
-            await space.add("The user lives in Oslo", origin="agent", occurred_at=200.0)
+            await space.add("The user lives in Lyon", origin="agent", clean=True, occurred_at=100.0)
+            await space.add("The user lives in Oslo", origin="agent", clean=True, occurred_at=200.0)
             await memory._services.housekeeping._consolidate()
             assert await memory.drain(within=20)
             assert len(await texts(space)) == 2

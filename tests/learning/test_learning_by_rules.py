@@ -114,7 +114,7 @@ async def test_contradictions_that_have_piled_up_go_with_the_next_word(tmp_path:
         kept = ["The user lives in Bergen", "The user's sister lives in Lyon", "The user grew up in Lyon"]
         await space.add(kept[0], target="user", pinned=True)
         for text in (*kept[1:], "The user lives in Lyon", "The user lives in Leipzig"):
-            await space.add(text, target="user", origin="agent")
+            await space.add(text, target="user", origin="agent", clean=True)
         await say(memory.conversation("c", user="ada"), "No, I live in Oslo, not Lyon.")
         assert await memory.drain(within=20)
 
@@ -125,8 +125,8 @@ async def test_what_is_known_already_is_not_written_over_what_it_contradicts(tmp
     """V11, G6: where one of two memories is said again, the other goes."""
     async with open_memory(tmp_path, rules=True) as memory:
         space = memory.space("user:ada")
-        await space.add("The user lives in Oslo", target="user", origin="agent")
-        await space.add("The user lives in Lyon", target="user", origin="agent")
+        await space.add("The user lives in Oslo", target="user", origin="agent", clean=True)
+        await space.add("The user lives in Lyon", target="user", origin="agent", clean=True)
         await say(memory.conversation("c", user="ada"), "I live in Oslo.")
         assert await memory.drain(within=20)
 

@@ -232,8 +232,8 @@ async def test_a_review_updates_and_deletes_what_it_was_shown(tmp_path: Path) ->
     """V3, M1: the old version is superseded, and the whole review is taken back by one command."""
     async with open_memory(tmp_path) as memory:
         space = memory.space("user:ada")
-        tea = (await space.add("Ada prefers black tea", origin="agent")).entry
-        car = (await space.add("Ada drives a car", origin="agent")).entry
+        tea = (await space.add("Ada prefers black tea", origin="agent", clean=True)).entry
+        car = (await space.add("Ada drives a car", origin="agent", clean=True)).entry
     model = ScriptedModel(
         call_tools(
             ("update_memory", {"id": tea.id, "text": "Ada prefers oolong tea", "messages": [1]}),
@@ -280,7 +280,7 @@ async def test_a_review_leaves_pinned_memories_alone(tmp_path: Path) -> None:
 async def test_what_a_person_changed_meanwhile_wins(tmp_path: Path) -> None:
     """V4: compare-and-swap: an update for a version that has passed is refused, and the others stand."""
     async with open_memory(tmp_path) as memory:
-        tea = (await memory.space("user:ada").add("Ada prefers black tea", origin="agent")).entry
+        tea = (await memory.space("user:ada").add("Ada prefers black tea", origin="agent", clean=True)).entry
     update = ("update_memory", {"id": tea.id, "text": "Ada prefers oolong tea", "messages": [1]})
     add = ("add_memory", {"text": "The user sold the car", "target": "user", "messages": [1]})
     last = Held(NOTHING)
@@ -406,8 +406,8 @@ async def test_with_approval_what_is_learned_waits(tmp_path: Path) -> None:
     """V8: additions, changes and deletions of a review wait in the inbox, and a person's word makes them so."""
     async with open_memory(tmp_path) as memory:
         space = memory.space("user:ada")
-        car = (await space.add("Ada drives a car", origin="agent")).entry
-        bike = (await space.add("Ada rides a red bike", origin="agent")).entry
+        car = (await space.add("Ada drives a car", origin="agent", clean=True)).entry
+        bike = (await space.add("Ada rides a red bike", origin="agent", clean=True)).entry
     changes = (
         TEA,
         ("update_memory", {"id": bike.id, "text": "Ada rides a blue bike", "messages": [1]}),
@@ -432,7 +432,7 @@ async def test_with_approval_what_is_learned_waits(tmp_path: Path) -> None:
 async def test_a_review_is_undone_by_one_command_also_when_it_was_approved(tmp_path: Path) -> None:
     """V8: what was decided in the inbox is taken back with it; twice says that it was already undone."""
     async with open_memory(tmp_path) as memory:
-        car = (await memory.space("user:ada").add("Ada drives a car", origin="agent")).entry
+        car = (await memory.space("user:ada").add("Ada drives a car", origin="agent", clean=True)).entry
     drop = ("delete_memory", {"id": car.id, "messages": [1]})
     hot = ("add_memory", {"text": "The user wants it hot", "target": "user", "messages": [1]})
     model = ScriptedModel(call_tools(TEA, drop, hot), NOTHING)
