@@ -148,7 +148,7 @@ def test_it_ends_with_its_costs_and_savings(shown: str) -> None:
     ours, other = _numbers(r"([\d,]+) tokens of memory in all prompts.*? would have sent ([\d,]+):", shown)
     assert 0 < ours < other
     assert f"{1 - ours / other:.0%} are saved" in shown
-    assert _numbers(r"by (\d+) reviews in the background: (\d+) model calls", shown) == [2, 4]
+    assert _numbers(r"by (\d+) reviews in the background: (\d+) model calls", shown) == [2, 6]
 
 
 def test_the_last_command_explains_a_turn(shown: str) -> None:
