@@ -48,9 +48,9 @@ _REPLACED_ALWAYS = 2.5
 # Two such statements also share this part of the words of the shorter one.
 _SHARED_ALWAYS = 0.4
 _DAY = 86400.0
-FLOOR_SHARE = 0.5
+FLOOR_SHARE_OF_CHANCE = 0.5
 """Lines after the best may have this share of the floor."""
-BEST_SHARE = 1 / 3
+BEST_SHARE_OF_CHANCE = 1 / 3
 """Lines after the best must have this share of its chance: next to a perfect answer, a fair one is noise."""
 # A statement takes the place of a message that is this many times as long.
 _WORDY = 2
@@ -261,7 +261,7 @@ def worth_showing(hits: Sequence[Hit], chance_min: float) -> list[Hit]:
     """Nothing when the best is below `chance_min`; otherwise those that come close enough. `hits` are best first."""
     if not hits or hits[0].score < chance_min:
         return []
-    least = max(chance_min * FLOOR_SHARE, hits[0].score * BEST_SHARE) if chance_min else 0.0
+    least = max(chance_min * FLOOR_SHARE_OF_CHANCE, hits[0].score * BEST_SHARE_OF_CHANCE) if chance_min else 0.0
     return [hit for hit in hits if hit.score >= least]
 
 
