@@ -101,9 +101,9 @@ def test_an_http_embedder_without_an_address_says_what_to_set(
 
 
 def test_the_key_of_an_embedder_is_not_shown(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AFTERTURN_EMBEDDER_KEY", "sk-very-secret")
-    monkeypatch.setenv("AFTERTURN_EMBEDDER_URL", "http://me:also-secret@host/v1")
-    assert "secret" not in cli("config", "show").out
+    monkeypatch.setenv("AFTERTURN_EMBEDDER_KEY", "sk-very-hunter22")
+    monkeypatch.setenv("AFTERTURN_EMBEDDER_URL", "http://me:also-hunter22@host/v1")
+    assert "hunter22" not in cli("config", "show").out
 
 
 def test_stats_tell_how_many_entries_wait_for_a_vector(cli: CommandLine) -> None:

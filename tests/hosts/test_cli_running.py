@@ -165,21 +165,21 @@ def test_config_show_prints_the_source_of_each_value(cli: CommandLine, monkeypat
 
 
 def test_config_show_hides_a_password(cli: CommandLine) -> None:
-    shown = cli("--store", "postgresql://ada:secret@db/memory", "config", "show").out
+    shown = cli("--store", "postgresql://ada:hunter22@db/memory", "config", "show").out
     assert "postgresql://ada:***@db/memory" in shown
-    assert "secret" not in shown
+    assert "hunter22" not in shown
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])
-@pytest.mark.parametrize("url", ["https://host/v1", "https://ada:secret@host/v1", "https://ada:secret@[host/v1"])
+@pytest.mark.parametrize("url", ["https://host/v1", "https://ada:hunter22@host/v1", "https://ada:hunter22@[host/v1"])
 def test_config_show_hides_the_models_key(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...], url: str
 ) -> None:
-    monkeypatch.setenv("AFTERTURN_MODEL_KEY", "sk-secret")
+    monkeypatch.setenv("AFTERTURN_MODEL_KEY", "sk-hunter22")
     monkeypatch.setenv("AFTERTURN_MODEL_URL", url)
     shown = cli("config", "show", *form).out
     assert "***" in shown
-    assert "secret" not in shown
+    assert "hunter22" not in shown
 
 
 def test_config_path_and_schema(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,7 +228,12 @@ def test_odd_bytes_in_a_path_can_be_shown():
 def test_what_a_person_cannot_see_in_a_file_the_model_does_not_either():
     """S1: hidden instructions in rule files are a known attack; code keeps its shape."""
     hidden = "if x:\n\ty = 1  # ok\u202e\u200b\U000e0068\U000e0069\x1b[31m\r\n    z\u00ad\u2028end\x0c"
-    assert neutralise_lines(hidden) == "if x:\n\ty = 1  # ok[31m\n    z\nend"
+    assert neutralise_lines(hidden) == "if x:\n\ty = 1  # ok\n    z\nend"
+
+
+def _is_sign(name: str) -> bool:
+    """Format characters that are drawn or that a script needs: signs before numbers, joints of hieroglyphs."""
+    return name.startswith(("ARABIC", "SYRIAC", "KAITHI", "EGYPTIAN", "MONGOLIAN")) and name != "ARABIC LETTER MARK"
 
 
 def test_no_character_that_is_not_seen_comes_through():
@@ -238,7 +243,11 @@ def test_no_character_that_is_not_seen_comes_through():
         for code in (*range(0x20), *range(0x7F, 0xA0), *range(0xFE00, 0xFE0E), *range(0xE0000, 0xE1000))
         if chr(code) not in "\t" and not chr(code).isspace()
     ]
-    unseen += [chr(code) for code in range(0x30000) if unicodedata.category(chr(code)) == "Cf"]
+    unseen += [
+        chr(code)
+        for code in range(0x30000)
+        if unicodedata.category(chr(code)) == "Cf" and not _is_sign(unicodedata.name(chr(code), ""))
+    ]
     assert [text for text in unseen if neutralise_lines(f"a{text}é") != "aé"] == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from afterturn.config import Config
 from afterturn.errors import InvalidInput, InvalidName, NotAllowed, TooLarge
 from afterturn.guard.scanning import scanner, suspicion_reason
-from afterturn.guard.trust import TRUST_MIN
+from afterturn.guard.trust import TRUST_MIN, is_spoken
 from afterturn.ports import Clock, Ids
 from afterturn.scanners.detection import ScanAction
 from afterturn.scanners.secrets import MARGIN_CHARS, Redacted, redact
@@ -143,8 +143,7 @@ class Gate:
     def _admitted(self, clean: _Clean, lineage: Iterable[int], reasons: Iterable[str] = ()) -> Admitted:
         draft, trust = clean.draft, min([clean.draft.origin.trust, *lineage])
         hash = content_hash(clean.text)
-        # What the user or the agent said in a turn is a record of it, whatever it says.
-        judged = draft.kind is Kind.STATEMENT or trust < TRUST_MIN
+        judged = not is_spoken(draft) and (draft.kind is Kind.STATEMENT or trust < TRUST_MIN)
         suspected = self.scanner.suspect(clean.text, hash) if judged else ()
         why = [*([Redacted("", clean.kinds).reason] if clean.kinds else []), *reasons]
         verdict = Verdict.REDACT if why else Verdict.FLAG if suspected else Verdict.ALLOW
@@ -174,7 +173,7 @@ def lowered(admitted: Admitted, lineage: Iterable[int]) -> Admitted:
 
 def _distrusted(verdict: Verdict, draft: Draft) -> Verdict:
     """The verdict if the origin is not trusted. A suspicious proposal waits for a person, who sees the reason."""
-    if verdict is Verdict.ALLOW or (verdict is Verdict.FLAG and draft.proposed):
+    if verdict is Verdict.ALLOW or is_spoken(draft) or (verdict is Verdict.FLAG and draft.proposed):
         return verdict
     return Verdict.QUARANTINE
 

@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from afterturn.guard.scanning import scanner, suspicion_reason
-from afterturn.guard.trust import TRUST_MIN
+from afterturn.guard.trust import TRUST_MIN, is_spoken
 from afterturn.scanners.detection import Scanning
 from afterturn.scanners.invisible import clean
 from afterturn.scanners.secrets import MARGIN_CHARS, redact
@@ -110,7 +110,7 @@ class OutputFilter:
 
     def _filter(self, entry: Entry, text: str) -> str | None:
         found = redact(text, self._scanner)
-        if entry.trust >= TRUST_MIN:
+        if entry.trust >= TRUST_MIN or is_spoken(entry):
             return found.text
         suspected = self._scanner.suspect(entry.text, content_hash(entry.text)) if not found.kinds else ()
         if found.kinds or suspected:

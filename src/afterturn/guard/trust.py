@@ -35,6 +35,12 @@ def is_privileged(draft: Draft | Entry) -> bool:
     return draft.pinned or draft.metadata.get("kind") == _KIND_OF_TARGET[draft.target]
 
 
+def is_spoken(draft: Draft | Entry) -> bool:
+    """Whether it is what the user or the agent said in a turn. It is a record of that, whatever it says, so it is never
+    withheld, only quoted if text of others has entered its turn."""
+    return draft.kind is Kind.RECORD and draft.origin in (Origin.USER, Origin.AGENT)
+
+
 def check_privileges(draft: Draft, trust: int) -> None:
     """Raises NotAllowed if an untrusted draft would enter the system prompt."""
     if trust >= TRUST_MIN or not is_privileged(draft):
