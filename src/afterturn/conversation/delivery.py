@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import MutableSequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar, assert_never, cast
 
@@ -143,16 +143,6 @@ class Prefetch:
         """Ends all waiting for it."""
         for run in self.runs:
             run.settled.settle(False)
-
-    def release_hits(self) -> None:
-        """Drops what was found, once all phases have ended and are logged. An open conversation keeps its last turn,
-        and would keep more than a hundred entries with it."""
-        if not all(run.ended for run in self.runs):
-            return
-        for run in self.runs:
-            run.hits = ()
-        if self.answer is not None:
-            self.answer = replace(self.answer, hits=(), found=replace(self.answer.found, hits=()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -308,7 +308,6 @@ class Prefetcher:
     def _settle(self, turn: LoopTurn, run: PhaseRun, hits: tuple[Hit, ...], ready: ReadyBlock | None = None) -> None:
         run.settled_at = self._clock.now()
         if run.ended:
-            run.prefetch.release_hits()
             return
         if not hits:
             assert run.prefetch.answer is not None
@@ -424,7 +423,6 @@ class Prefetcher:
         run.outcome, run.reason = outcome, reason
         if run.prefetch.asked:
             self._log.add_recall(run, delivered)
-        run.prefetch.release_hits()
         # Last: a host that waited for it may ask at once how it ended.
         run.settled.settle(False)
 
