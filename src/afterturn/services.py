@@ -46,6 +46,7 @@ from afterturn.recall.word_table import WordTable
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.runtime.file_reads import FileReads
 from afterturn.runtime.jobs import Commit, Handler, JobRunner
+from afterturn.runtime.loop_calls import run_pending
 from afterturn.runtime.loop_thread import LoopThread, run_on
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
@@ -246,6 +247,8 @@ class Services:
         """
         left = _countdown(self.config.close_timeout)
         undone: list[str] = []
+        # A turn that was left just before must be under way when recording is closed.
+        run_pending(asyncio.get_running_loop())
         if self._is_running:
             for core in self._open_conversations():
                 core.close()

@@ -26,12 +26,12 @@ class _PendingCalls:
         if not self._is_posted:
             self._is_posted = True
             try:
-                loop.call_soon_threadsafe(self._run_all, loop)
+                loop.call_soon_threadsafe(self.run_all, loop)
             except RuntimeError:
                 self._calls.clear()
                 raise
 
-    def _run_all(self, loop: asyncio.AbstractEventLoop) -> None:
+    def run_all(self, loop: asyncio.AbstractEventLoop) -> None:
         # Reset before it takes any, so that a later call posts again.
         self._is_posted = False
         for _ in range(len(self._calls)):
@@ -41,7 +41,7 @@ class _PendingCalls:
             except Exception as error:  # noqa: BLE001  the boundary of one call, as in asyncio's own handles
                 loop.call_exception_handler({"message": f"{work} failed", "exception": error})
             except BaseException:
-                loop.call_soon(self._run_all, loop)
+                loop.call_soon(self.run_all, loop)
                 raise
 
 
@@ -56,3 +56,10 @@ def call_on(loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> None
         with _lock:
             pending = _pending.setdefault(loop, _PendingCalls())
     pending.add(loop, work)
+
+
+def run_pending(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs the calls that wait for this loop now. Called on the loop, before something that must not overtake them."""
+    pending = _pending.get(loop)
+    if pending is not None:
+        pending.run_all(loop)

@@ -1,6 +1,5 @@
-"""What conversations keep in memory while their host keeps them open."""
+"""What a trace stores of the candidates of a recall."""
 
-import gc
 import json
 from contextlib import closing
 from pathlib import Path
@@ -8,16 +7,7 @@ from pathlib import Path
 import apsw
 from spoken import OpenMemory, assistant, user
 
-from afterturn.types import Hit
-
-CONVERSATIONS = 5
 MEMORIES = 40
-SHOWN_MAX = 4
-
-
-def hits_in_memory() -> int:
-    gc.collect()
-    return sum(type(one) is Hit for one in gc.get_objects())
 
 
 async def test_a_stored_candidate_is_a_reference_and_short_numbers(open_memory: OpenMemory, tmp_path: Path) -> None:
