@@ -154,7 +154,8 @@ def _measure_processes(path: Path, scale: Scale, progress: Progress) -> Figure:
         for number in range(scale.processes)
     ]
     progress(f"{scale.processes} processes: waiting")
-    failed = [process.communicate()[1] for process in running if process.wait() != 0]
+    errors = [process.communicate()[1] for process in running]
+    failed = [error for process, error in zip(running, errors, strict=True) if process.returncode != 0]
     notes = [failed[0].decode(errors="replace").strip().splitlines()[-1]] if failed else []
     share = 100 * (1 - len(failed) / scale.processes)
     return judge("processes that opened one store at once", "%", share, Goal(100, "%", at_least=True), *notes)
