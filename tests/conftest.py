@@ -30,6 +30,7 @@ def _settings_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator
             patch.delenv(name)
         patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
         patch.setenv("XDG_DATA_HOME", str(home / "data"))
+        patch.setenv("XDG_STATE_HOME", str(home / "state"))
         yield
 
 

@@ -132,8 +132,8 @@ _CLI_INTRODUCTION = """\
 This page is generated from the `--help` of each command by `make docs`.
 
 - **Store and space.** Give `--store` and `--space`, or set `AFTERTURN_STORE` and `AFTERTURN_SPACE`, or write them into
-  the settings file (`afterturn config path`). The default store is in your data folder. There is no default space:
-  `afterturn spaces` lists those that exist.
+  the settings file (`afterturn config path`). The default store is in your data folder. The default space is
+  `user:` and your login name; `afterturn spaces` lists those that exist.
 - **Output.** Text in aligned columns, ids first. With `--json`, one JSON document, or one line each for `spaces`,
   `list`, `inbox`, `review log`, `usage`, `trace` without a conversation and `history` without an id. Field names are
   those of the Python types; times are ISO-8601 in UTC. Colours and progress bars appear on a terminal only; `NO_COLOR`

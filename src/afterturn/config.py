@@ -13,6 +13,7 @@ from afterturn.errors import ConfigError, StoreUnavailable
 from afterturn.scanners.detection import DEFAULT_SCANNERS, PERSONAL_DATA_CHOICES, ScanPolicy
 
 ENVIRONMENT_PREFIX = "AFTERTURN_"
+STATE_VARIABLE = ENVIRONMENT_PREFIX + "STATE"
 # The unit of a value that is never shown in a `repr`, an error or a listing.
 SECRET = "secret"
 
@@ -41,7 +42,9 @@ class Config:
         "path or URL",
         "The store that `open()` and commands use if no other is named. none: a file in your data folder.",
     )
-    space: str | None = _key(None, "space", "The space that commands use without `--space`.")
+    space: str | None = _key(
+        None, "space", "The space that commands use without `--space`. none: `user:` and your login name."
+    )
     tenant: str = _key("default", "name", "Separates the data of several customers in one store.")
     synchronous: str = _key(
         "full",
@@ -395,7 +398,7 @@ def config_origins(
 def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variables that start like a setting but are not one, each with a hint."""
     environ = os.environ if environment is None else environment
-    known = [name.upper() for name in (*KEYS, *ALIASES, "config")]
+    known = [name.upper() for name in (*KEYS, *ALIASES, "config", "state")]
     given = sorted(name.removeprefix(ENVIRONMENT_PREFIX) for name in environ if name.startswith(ENVIRONMENT_PREFIX))
     found = {}
     for name in given:
@@ -422,6 +425,13 @@ def config_folder(environment: Mapping[str, str] | None = None) -> Path:
 def default_store(environment: Mapping[str, str] | None = None) -> Path:
     """The store of the CLI and of `open()` if no other is configured."""
     return Path(_folder(environment, "XDG_DATA_HOME", ".local", "share"), "memory.db")
+
+
+def state_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """The folder of what afterturn notes about this machine: projects, tokens, the helper's socket and log."""
+    environ = os.environ if environment is None else environment
+    named = environ.get(STATE_VARIABLE)
+    return Path(named) if named else Path(_folder(environ, "XDG_STATE_HOME", ".local", "state"))
 
 
 def models_folder(config: Config, environment: Mapping[str, str] | None = None) -> Path:

@@ -93,11 +93,14 @@ def test_text_that_looks_like_an_option_does_not_change_the_output(cli: CommandL
     assert (answer.code, answer.err.startswith("afterturn: ")) == (2, True)
 
 
-def test_without_a_space_a_command_says_how_to_name_one(cli: CommandLine) -> None:
-    cli.store.touch()
-    answer = cli("list", space=None)
-    assert answer.code == 2
-    assert all(way in answer.err for way in ("--space", "AFTERTURN_SPACE", "config.toml"))
+def test_without_a_space_a_command_uses_the_space_of_the_login(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ada")
+    cli.add("Ada prefers oolong tea")
+    assert "oolong" in cli("list", space=None).out
+    monkeypatch.setenv("LOGNAME", "eve")
+    assert "oolong" not in cli("list", space=None).out
 
 
 @pytest.mark.parametrize("name", ["list", "stats", "trace", "history", "export"])

@@ -23,6 +23,9 @@ SECTIONS = {
         "delete": f"{_HERE}.memories:delete",
         "edit": f"{_HERE}.edit:edit",
     },
+    "Agents": {
+        "project": f"{_HERE}.project:project",
+    },
     "Learning": {
         "review": f"{_HERE}.review:review",
         "inbox": f"{_HERE}.inbox:inbox",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from afterturn.config import Config, config_path, default_store, load_config
-from afterturn.errors import InvalidInput, StoreUnavailable
+from afterturn.config import Config, default_store, load_config
+from afterturn.errors import StoreUnavailable
 from afterturn.validation import check_space
 
 if TYPE_CHECKING:
@@ -73,13 +73,13 @@ class Invocation:
             yield memory.space(name)
 
     def space_name(self) -> str:
-        name = self.config().space
-        if name is None:
-            raise InvalidInput(
-                f'No space is given. Pass `--space user:NAME`, set AFTERTURN_SPACE, or write space = "user:NAME" '
-                f"into {config_path()}."
-            )
-        return check_space(name)
+        """The setting `space`, or the space of the person who is logged in."""
+        config = self.config()
+        if config.space is not None:
+            return check_space(config.space)
+        from afterturn.hosts.projects import current_user_space
+
+        return check_space(current_user_space(config))
 
 
 def _is_there(path: Path) -> bool:
@@ -112,7 +112,11 @@ def _shared(flag: str, **settings: Any) -> Callable[[F], F]:
 
 _SHARED: tuple[Callable[[Any], Any], ...] = (
     _shared("--store", metavar="PATH|URL", help="The store to use. Default: the setting `store`."),
-    _shared("--space", metavar="NAME", help="The space to use, such as user:ada. Default: the setting `space`."),
+    _shared(
+        "--space",
+        metavar="NAME",
+        help="The space to use, such as user:ada. Default: the setting `space`, or user:LOGIN.",
+    ),
     _shared("--tenant", metavar="NAME", help="The tenant to use. Default: the setting `tenant`."),
     _shared("--json", is_flag=True, help="Print JSON instead of text; errors too, on stderr."),
     _shared("--debug", is_flag=True, help="Show the traceback of an unexpected error."),

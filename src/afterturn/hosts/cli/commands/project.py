@@ -1,0 +1,157 @@
+"""`project`: the folders that have a memory of their own, and which of them share one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from afterturn.errors import InvalidInput
+from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, shared_options
+from afterturn.hosts.cli.output import note, one_line, print_document, print_table
+from afterturn.hosts.projects import (
+    PROJECT,
+    KnownProject,
+    find_project,
+    known_projects,
+    merge_projects,
+    note_project,
+    own_space,
+    separate_project,
+)
+from afterturn.validation import check_space
+
+_HERE = "afterturn.hosts.cli.commands.project"
+
+
+@click.group(
+    "project",
+    cls=Group,
+    sections={
+        "Commands": {
+            "list": f"{_HERE}:list_projects",
+            "show": f"{_HERE}:show",
+            "merge": f"{_HERE}:merge",
+            "move": f"{_HERE}:move",
+            "separate": f"{_HERE}:separate",
+        }
+    },
+    examples="""
+    $ afterturn project
+    $ afterturn project merge ~/code/api-clone ~/code/api
+    $ afterturn project move project:api-0f3a9c21d4e5 ~/src/api
+    """,
+    context_settings=CONTEXT_SETTINGS,
+    invoke_without_command=True,
+)
+@shared_options
+@click.pass_context
+def project(context: click.Context) -> None:
+    """Projects with a memory of their own; without a command, list them.
+
+    A project is a git repository: its worktrees and subfolders share one memory. Two clones of a repository are two
+    projects until you merge them. A folder without git is a project of its own.
+    """
+    if context.invoked_subcommand is None:
+        _print_projects(context.ensure_object(Invocation))
+
+
+@command("list", examples="$ afterturn project list --json")
+def list_projects(invocation: Invocation) -> None:
+    """List the projects that agents used on this machine."""
+    _print_projects(invocation)
+
+
+def _print_projects(invocation: Invocation) -> None:
+    known = known_projects()
+    if invocation.json:
+        print_document([{"space": one.space, "folder": one.root and str(one.root), "into": one.into} for one in known])
+        return
+    if not known:
+        click.echo("No agent has used a project yet.")
+        return
+    print_table(("PROJECT", "FOLDER", "MEMORY"), [_row(one) for one in known])
+    note("What a project knows: afterturn list --space PROJECT")
+
+
+def _row(one: KnownProject) -> tuple[str, ...]:
+    folder = "unknown" if one.root is None else one_line(str(one.root)) + ("" if one.root.exists() else "  (missing)")
+    return (one.space, folder, f"merged into {one.into}" if one.into else "its own")
+
+
+@command("show", examples="$ afterturn project show ~/code/api")
+@click.argument("folder", default=".", type=click.Path(path_type=Path))
+def show(invocation: Invocation, folder: Path) -> None:
+    """Show the project of a folder, by default of the current one."""
+    found = find_project(folder)
+    if invocation.json:
+        print_document({"space": found.space, "folder": str(found.root), "reads": [found.space, *found.merged]})
+        return
+    click.echo(f"{found.space}  {one_line(str(found.root))}")
+    for other in found.merged:
+        click.echo(f"reads {other} too")
+
+
+@command("merge", examples="$ afterturn project merge ~/code/api-clone ~/code/api")
+@click.argument("project")
+@click.argument("into")
+def merge(invocation: Invocation, project: str, into: str) -> None:
+    """Let PROJECT use the memory of INTO, for example two clones of one repository.
+
+    Each is a folder or a space such as project:api-0f3a9c21d4e5. From now on both write to the memory of INTO and read
+    both. No memory is moved: `afterturn project separate PROJECT` takes it back.
+    """
+    _merge(invocation, _space_of(project), _space_of(into))
+
+
+@command("move", examples="$ afterturn project move project:api-0f3a9c21d4e5 ~/src/api")
+@click.argument("project")
+@click.argument("folder", default=".", type=click.Path(path_type=Path))
+def move(invocation: Invocation, project: str, folder: Path) -> None:
+    """Let FOLDER, by default the current one, continue the memory of PROJECT, whose folder was moved or renamed.
+
+    PROJECT is its former folder or its space: `afterturn project list` shows projects whose folder is missing.
+    """
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder} is not a folder. Name the folder that the project is in now.")
+    note_project(folder)
+    _merge(invocation, own_space(folder), _space_of(project))
+
+
+def _merge(invocation: Invocation, space: str, into: str) -> None:
+    if space == into:
+        raise InvalidInput(f"Both are {space} already. Name two different projects.")
+    merge_projects(space, into)
+    if invocation.json:
+        print_document({"space": space, "into": into})
+        return
+    click.echo(f"{space} now uses the memory of {into}")
+    click.echo(f"Undo: afterturn project separate {space}")
+
+
+@command("separate", examples="$ afterturn project separate ~/code/api-clone")
+@click.argument("project")
+def separate(invocation: Invocation, project: str) -> None:
+    """Give PROJECT its own memory again. What it learned while it was merged stays where it is."""
+    space = _space_of(project)
+    if not separate_project(space):
+        raise InvalidInput(
+            f"{space} is not merged into another project. `afterturn project list` shows those that are."
+        )
+    if invocation.json:
+        print_document({"space": space})
+        return
+    click.echo(f"{space} uses its own memory")
+
+
+def _space_of(project: str) -> str:
+    if project.startswith(PROJECT):
+        return check_space(project)
+    folder = Path(project).expanduser()
+    for known in known_projects():
+        if known.root == folder.absolute() and not folder.exists():
+            return known.space
+    if not folder.is_dir():
+        raise InvalidInput(f"{project} is neither a folder nor a project. `afterturn project list` shows the projects.")
+    note_project(folder)
+    return own_space(folder)

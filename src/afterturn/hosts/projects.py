@@ -1,0 +1,183 @@
+"""Which project a folder belongs to, and whose memory a command uses.
+
+A project is a git repository, so all its worktrees and subfolders share one memory. Without git it is the folder.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from afterturn.config import Config, state_folder
+from afterturn.errors import InvalidFile, InvalidInput
+from afterturn.hosts.state import change_document, read_document
+
+PERSON, PROJECT = "user:", "project:"
+_FILE = "projects.json"
+_NAME_CHARS_MAX = 60
+_POINTER_BYTES_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """`root` is the folder of the repository, or the folder itself.
+
+    `space` is what it writes, `merged` are the spaces of the projects that were merged into it, which it reads too.
+    """
+
+    space: str
+    root: Path
+    merged: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.space.removeprefix(PROJECT)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProject:
+    """A project that was used on this machine. `into` is the space of the project that it was merged into."""
+
+    space: str
+    root: Path | None
+    into: str | None = None
+
+
+def find_project(path: str | os.PathLike[str]) -> Project:
+    """The project of a folder, or of a file's folder. Raises InvalidFile only if the list of projects is damaged."""
+    root, own = _identify(path)
+    merges = _merges()
+    space = _follow(own, merges)
+    merged = [other for other in (own, *merges) if other != space and _follow(other, merges) == space]
+    return Project(space, root, tuple(dict.fromkeys(merged)))
+
+
+def note_project(path: str | os.PathLike[str]) -> None:
+    """Remembers the project's folder for `afterturn project list`."""
+    root, own = _identify(path)
+    if _roots().get(own) != str(root):
+        with change_document(_FILE) as document:
+            document.setdefault("roots", {})[own] = str(root)
+
+
+def known_projects() -> list[KnownProject]:
+    roots, merges = _roots(), _merges()
+    spaces = sorted({*roots, *merges, *merges.values()})
+    return [KnownProject(space, Path(roots[space]) if space in roots else None, merges.get(space)) for space in spaces]
+
+
+def merge_projects(space: str, into: str) -> None:
+    """From now on the folder of `space` uses the memory of `into`, which reads both. No memory is moved."""
+    with change_document(_FILE) as document:
+        merges = document.setdefault("merged", {})
+        if _follow(into, merges) == space:
+            raise InvalidInput(f"{into} uses the memory of {space} already. Name two different projects.")
+        merges[space] = into
+
+
+def separate_project(space: str) -> bool:
+    """Takes a merge back. False if there was none."""
+    with change_document(_FILE) as document:
+        return document.setdefault("merged", {}).pop(space, None) is not None
+
+
+def own_space(path: str | os.PathLike[str]) -> str:
+    """The space that a folder has by itself, whatever it was merged into."""
+    return _identify(path)[1]
+
+
+def current_user_space(config: Config) -> str:
+    """The space of the person who is logged in: the setting `space` if it is a person's, else `user:<login>`."""
+    if config.space is not None and config.space.startswith(PERSON):
+        return config.space
+    try:
+        login = getpass.getuser()
+    except (OSError, KeyError):
+        login = f"uid-{os.getuid()}"
+    return PERSON + _clean(login)
+
+
+def _roots() -> dict[str, str]:
+    return _texts("roots")
+
+
+def _merges() -> dict[str, str]:
+    return _texts("merged")
+
+
+def _texts(key: str) -> dict[str, str]:
+    found = read_document(_FILE).get(key, {})
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise InvalidFile(f'"{key}" in {state_folder() / _FILE} is not valid. Correct it, or remove the file.')
+    return found
+
+
+def _follow(space: str, merges: Mapping[str, str]) -> str:
+    seen = {space}
+    while (following := merges.get(space)) is not None and following not in seen:
+        seen.add(following)
+        space = following
+    return space
+
+
+def _identify(path: str | os.PathLike[str]) -> tuple[Path, str]:
+    here = Path(os.path.realpath(path))
+    folder = here.parent if here.is_file() else here
+    common = _find_common_folder(folder)
+    root = folder if common is None else common.parent if common.name == ".git" else common
+    digest = hashlib.sha256(os.fsencode(common or folder)).hexdigest()[:12]
+    return root, f"{PROJECT}{_clean(root.name.removesuffix('.git'))}-{digest}"
+
+
+def _clean(name: str) -> str:
+    """A name for people; the digest makes it unique."""
+    kept = re.sub(r"[^\w.-]+", "-", name.encode("utf-8", "replace").decode().casefold()).strip("-.")
+    return kept[:_NAME_CHARS_MAX] or "folder"
+
+
+def _find_common_folder(here: Path) -> Path | None:
+    """The git common directory of a path: `.git` of the main worktree, also for linked worktrees and subfolders."""
+    for folder in (here, *here.parents):
+        try:
+            found = _common_of_marker(folder / ".git")
+            if found is None and _is_git_folder(folder) and folder.suffix == ".git":
+                found = folder
+        except (OSError, ValueError):
+            found = None
+        if found is not None:
+            return found
+    return None
+
+
+def _common_of_marker(marker: Path) -> Path | None:
+    if marker.is_dir():
+        return marker.resolve() if _is_git_folder(marker) else None
+    if not marker.is_file():
+        return None
+    git_folder = _read_path(marker, prefix="gitdir:")
+    if (git_folder / "commondir").is_file():
+        # A linked worktree. Its repository must know it, or any folder could claim the memory of any repository.
+        if _read_path(git_folder / "gitdir") == marker.resolve():
+            return _read_path(git_folder / "commondir")
+    elif _is_git_folder(git_folder) and (parent := _find_common_folder(marker.parent.parent)) is not None:
+        # A submodule: its git folder is inside that of the repository around it.
+        return git_folder if git_folder.is_relative_to(parent) else None
+    return None
+
+
+def _is_git_folder(folder: Path) -> bool:
+    return (folder / "HEAD").is_file() and (folder / "objects").is_dir()
+
+
+def _read_path(file: Path, *, prefix: str = "") -> Path:
+    """The path that a file of git names, relative to the file's folder."""
+    with open(file, encoding="utf-8") as stream:
+        text = stream.read(_POINTER_BYTES_MAX)
+    if not text.startswith(prefix):
+        raise ValueError(f"{file} does not name a folder")
+    return (file.parent / text.removeprefix(prefix).strip()).resolve(strict=True)

@@ -1,0 +1,70 @@
+"""Files that afterturn keeps about this machine, in one folder that only its owner can read."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from afterturn.config import STATE_VARIABLE, state_folder
+from afterturn.errors import InvalidFile
+
+
+def open_state_folder() -> Path:
+    """Creates the folder if it is missing. Raises InvalidFile if somebody else owns it or can read it."""
+    folder = state_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = folder.stat()
+        if found.st_uid != os.getuid():
+            raise InvalidFile(f"{folder} belongs to another user. Set {STATE_VARIABLE} to a folder of your own.")
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise InvalidFile(
+            f"The folder {folder} cannot be used: {error.strerror}. Correct it, or set {STATE_VARIABLE} to another."
+        ) from error
+    return folder
+
+
+def read_document(name: str) -> dict[str, Any]:
+    """The JSON object in a file of the folder; empty if there is none. Raises InvalidFile if it is damaged."""
+    path = state_folder() / name
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidFile(f"{path} cannot be read: {error}. Correct it, or remove it.") from error
+    if not isinstance(value, dict):
+        raise InvalidFile(f"{path} does not contain a JSON object. Correct it, or remove it.")
+    return value
+
+
+@contextmanager
+def change_document(name: str) -> Iterator[dict[str, Any]]:
+    """The JSON object, to be changed. It is written when the block ends without an error, one process at a time."""
+    folder = open_state_folder()
+    with open(folder / f"{name}.lock", "a", opener=_private) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        document = read_document(name)
+        yield document
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                json.dump(document, stream, indent=1, sort_keys=True)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, folder / name)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
