@@ -1,0 +1,48 @@
+"""Gemini CLI: hook text is a part of the user's message or of a tool's output, with `<` and `>` escaped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from afterturn.hosts.hooks.clients.hook_client import HookClient, RegisteredEvent
+from afterturn.hosts.hooks.events import EventKind, HookAnswer, HookEvent, Payload, text_of
+
+_KINDS = {
+    "SessionStart": EventKind.SESSION_START,
+    "BeforeAgent": EventKind.PROMPT,
+    "BeforeTool": EventKind.TOOL_CALL,
+    "AfterTool": EventKind.TOOL_RESULT,
+    "AfterAgent": EventKind.TURN_END,
+    "SessionEnd": EventKind.SESSION_END,
+}
+
+
+class GeminiCli(HookClient):
+    """An answer to SessionStart makes a resumed session lose its first prompt, so it is always empty. PreCompress comes
+    before every model call and is no sign of a compaction, so it is not registered."""
+
+    name = "gemini-cli"
+    events = (
+        RegisteredEvent("SessionStart", 10_000),
+        RegisteredEvent("BeforeAgent", 10_000),
+        RegisteredEvent("BeforeTool", 5_000, matcher="*"),
+        RegisteredEvent("AfterTool", 5_000, matcher="*"),
+        RegisteredEvent("AfterAgent", 10_000),
+        RegisteredEvent("SessionEnd", 5_000),
+    )
+    takes_late = True
+    forgets_on_resume = True
+    shares_session = True
+    kinds = _KINDS
+
+    def text(self, kind: EventKind, payload: Payload) -> str:
+        if kind is EventKind.TURN_END:
+            return text_of(payload, "prompt_response")
+        return super().text(kind, payload)
+
+    def write(self, event: HookEvent, answer: HookAnswer) -> dict[str, Any]:
+        if answer.refusal and event.kind is EventKind.TOOL_CALL:
+            return {"decision": "deny", "reason": answer.refusal}
+        if event.kind is EventKind.SESSION_START:
+            return {}
+        return super().write(event, answer)

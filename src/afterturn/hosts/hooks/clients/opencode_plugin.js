@@ -1,0 +1,127 @@
+// afterturn's plugin for opencode, written by `afterturn install opencode`. It reports each event to afterturn's hook
+// script, adds recalled memories to the user's message, and stops tool calls that a firm rule forbids. If anything
+// fails, opencode continues without memory.
+import { spawn, spawnSync } from "node:child_process"
+
+const COMMAND = ["@COMMAND@"]
+const LIMIT_MS = 5000
+const OUTPUT_CHARS_MAX = 20000
+
+function parse(text) {
+  try {
+    const value = JSON.parse(text || "{}")
+    return value && typeof value === "object" ? value : {}
+  } catch {
+    return {}
+  }
+}
+
+function ask(event, payload) {
+  return new Promise((resolve) => {
+    let text = ""
+    try {
+      const child = spawn(COMMAND[0], [...COMMAND.slice(1), event], { stdio: ["pipe", "pipe", "ignore"] })
+      const timer = setTimeout(() => child.kill(), LIMIT_MS)
+      child.stdout.on("data", (part) => (text += part))
+      child.stdin.on("error", () => {})
+      child.on("error", () => resolve({}))
+      child.on("close", () => {
+        clearTimeout(timer)
+        resolve(parse(text))
+      })
+      child.stdin.end(JSON.stringify(payload))
+    } catch {
+      resolve({})
+    }
+  })
+}
+
+// For the last events of a process: `opencode run` does not wait for plugins.
+function tell(event, payload) {
+  try {
+    spawnSync(COMMAND[0], [...COMMAND.slice(1), event], {
+      input: JSON.stringify(payload),
+      stdio: ["pipe", "ignore", "ignore"],
+      timeout: LIMIT_MS,
+    })
+  } catch {}
+}
+
+export const AfterturnPlugin = async ({ directory }) => {
+  const children = new Set()
+  const answers = new Map()
+  const users = new Set()
+  const open = new Set()
+  let parts = 0
+
+  const payloadOf = (session, fields) => ({ session_id: session, cwd: directory, ...fields })
+
+  const endTurn = (session) => {
+    if (!open.delete(session)) return
+    const answer = answers.get(session)
+    answers.delete(session)
+    const text = answer ? [...answer.texts.values()].join("\n").trim() : ""
+    tell("Stop", payloadOf(session, { last_assistant_message: text }))
+  }
+
+  return {
+    "chat.message": async (input, output) => {
+      const session = input.sessionID
+      if (children.has(session)) return
+      users.add(output.message.id)
+      const typed = output.parts.filter((part) => part.type === "text" && !part.synthetic && !part.ignored)
+      const prompt = typed.map((part) => part.text).join("\n")
+      if (!prompt.trim()) return
+      open.add(session)
+      answers.delete(session)
+      const fields = { prompt, prompt_id: output.message.id }
+      const { context } = await ask("UserPromptSubmit", payloadOf(session, fields))
+      if (typeof context !== "string" || !context) return
+      parts += 1
+      output.parts.push({
+        id: `prt_${Date.now().toString(16)}${parts.toString().padStart(4, "0")}afterturn`,
+        sessionID: session,
+        messageID: output.message.id,
+        type: "text",
+        text: context,
+        synthetic: true,
+      })
+    },
+    "tool.execute.before": async (input, output) => {
+      if (children.has(input.sessionID)) return
+      const fields = { tool_name: input.tool, tool_input: output.args, tool_use_id: input.callID }
+      const { refusal } = await ask("PreToolUse", payloadOf(input.sessionID, fields))
+      if (typeof refusal === "string" && refusal) throw new Error(refusal)
+    },
+    "tool.execute.after": async (input, output) => {
+      if (children.has(input.sessionID)) return
+      const result = String(output.output ?? "").slice(0, OUTPUT_CHARS_MAX)
+      const fields = { tool_name: input.tool, tool_use_id: input.callID, tool_response: result }
+      await ask("PostToolUse", payloadOf(input.sessionID, fields))
+    },
+    event: async ({ event }) => {
+      const about = event.properties ?? {}
+      if (event.type === "session.created" && about.info?.parentID) {
+        children.add(about.info.id)
+      } else if (event.type === "message.part.updated" && about.part?.type === "text") {
+        const { sessionID, messageID, id, text, synthetic } = about.part
+        if (children.has(sessionID) || users.has(messageID) || synthetic) return
+        const known = answers.get(sessionID)
+        // Only the last message of the assistant is its answer.
+        const answer = known && known.message === messageID ? known : { message: messageID, texts: new Map() }
+        answer.texts.set(id, text)
+        answers.set(sessionID, answer)
+      } else if (event.type === "session.compacted") {
+        if (!children.has(about.sessionID)) {
+          await ask("SessionStart", payloadOf(about.sessionID, { source: "compact" }))
+        }
+      } else if (event.type === "session.idle") {
+        endTurn(about.sessionID)
+      } else if (event.type === "session.status" && about.status?.type === "idle") {
+        endTurn(about.sessionID)
+      } else if (event.type === "session.deleted") {
+        tell("SessionEnd", payloadOf(about.info?.id ?? "", {}))
+      }
+    },
+  }
+}
