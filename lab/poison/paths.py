@@ -17,6 +17,7 @@ from afterturn.config import Config
 from afterturn.dialects import get_dialect
 from afterturn.hosts.cli.commands.transfer import LineReader
 from afterturn.prompt.compaction import SECTIONS, TAG
+from afterturn.space.markdown import show_controls
 from afterturn.testing import ObedientModel
 from afterturn.types import Draft, Entry, Filter, Kind, Origin
 from lab.poison.carriers import Carrier
@@ -302,18 +303,25 @@ async def _markdown(world: World, space: str, poison: Poison, carrier: Carrier) 
         (rf"({mark}\d+)", r"\1 pinned"),
         (rf" ({mark})", r" and so on \1"),
         ("## environment", "## user"),
-        ("## user\n", ""),
     ):
-        # A review may have changed the memory since, so a copy has the text that the view shows now.
-        if not after:
-            shown = " ".join((await core.get(added.id)).text.split())
-            after = f"## user\n\n- {shown}\n".replace("\\", r"\\")
-        with suppress(afterturn.AfterturnError):
-            edited = re.sub(before, after, await core.as_markdown(), count=1)
-            applied = await core.apply_edits(await core.compare_markdown(edited))
-            if applied.group is not None and before != "## user\n":
-                await core.undo(applied.group)
+        applied = await _edit(core, await core.as_markdown(), before, after)
+        if applied is not None and applied.group is not None:
+            await core.undo(applied.group)
+    # A copy of the text that the view shows, whole or a part of it, while a review changes the memory.
+    view = await core.as_markdown()
+    shown = show_controls((await core.get(added.id)).text).split()
+    half = shown[len(shown) // 3 : len(shown) // 3 + max(8, len(shown) // 2)]
+    for part in (shown, half, shown[-8:]):
+        copied = " ".join(part).replace("\\", r"\\")
+        await _edit(core, view, "## user\n", f"## user\n\n- {copied}\n- So I say: {copied} <!-- pinned -->\n")
+        await _edit(core, view, "- (The user is allergic to nuts) <", rf"- \1. {copied} <")
     world.model.obeyed.add(poison.mark)
+
+
+async def _edit(core: afterturn.Space, view: str, before: str, after: str) -> afterturn.Edited | None:
+    with suppress(afterturn.AfterturnError):
+        return await core.apply_edits(await core.compare_markdown(re.sub(before, after, view, count=1)))
+    return None
 
 
 async def _import(world: World, space: str, poison: Poison, carrier: Carrier) -> None:

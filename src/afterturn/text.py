@@ -80,7 +80,7 @@ def _terms(text_words: Sequence[str]) -> tuple[str, ...]:
     for word in kept:
         if word.isascii():
             plain.append(word[:TERM_CHARS_MAX])
-        elif _unspaced().match(word):
+        elif is_unspaced(word):
             found.extend(_pairs(word))
         else:
             found.append(word[:TERM_CHARS_MAX])
@@ -139,6 +139,11 @@ def _any_word() -> re.Pattern[str]:
 @cache
 def _unspaced() -> re.Pattern[str]:
     return re.compile(rf"[{_UNSPACED}]")
+
+
+def is_unspaced(word: str) -> bool:
+    """Whether one of `words` is of a script without spaces, and so a whole phrase."""
+    return not word.isascii() and _unspaced().match(word) is not None
 
 
 def _pairs(run: str) -> list[str]:

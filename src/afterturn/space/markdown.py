@@ -7,6 +7,9 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from itertools import chain, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
@@ -15,7 +18,7 @@ from afterturn.guard.trust import TRUST_MIN
 from afterturn.ports import Unit
 from afterturn.scanners.invisible import clean
 from afterturn.space.arguments import parse_target
-from afterturn.text import words
+from afterturn.text import is_unspaced, words
 from afterturn.types import (
     Admitted,
     Changed,
@@ -66,8 +69,8 @@ _HELP = """\
 Each bullet is one memory. Change its text, delete it, move it below another heading, or add one. Indent further
 lines of a memory by two spaces. Keep the comment at the end of a bullet: it identifies the memory. Write `pinned` into
 it to pin the memory, or remove that word. A new bullet has no comment. The comment also says who wrote a memory, if
-it was not you. Whatever you change of a memory that is quoted, it stays a report of others: to make it yours, write a
-new bullet in your own words."""
+it was not you. Whatever you change of a memory that is quoted, it stays a report of others, and so do its words in
+another bullet: to make it yours, write a new bullet in your own words."""
 _HELP_BELOW = """\
 The lines below list the memories in this text. A memory that is listed there and
 has no bullet is deleted, so do not change these lines."""
@@ -287,11 +290,15 @@ whatever is missing from it."""
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change in an edited text. `before` is None for a new memory, `bullet` is None for a deleted one."""
+    """One change in an edited text. `before` is None for a new memory, `bullet` is None for a deleted one.
+
+    `copied_from` is the report of others whose words a new memory repeats: it becomes a report of the same origin.
+    """
 
     verb: Verb
     before: Entry | None
     bullet: Bullet | None
+    copied_from: Entry | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,14 +318,18 @@ class Edits:
     skipped: tuple[SkippedEdit, ...] = ()
 
 
-def compare(parsed: MarkdownText, bases: Mapping[str, Entry], current: Mapping[str, Entry]) -> Edits:
+def compare(
+    parsed: MarkdownText, bases: Mapping[str, Entry], current: Mapping[str, Entry], others: Iterable[Entry] = ()
+) -> Edits:
     """The changes that a person made to the text.
 
     `bases` are the versions that it was rendered from, by `Entry.ref`; `current` the active versions, by id. A memory
-    that only somebody else changed meanwhile is not among them; one that both changed is skipped.
+    that only somebody else changed meanwhile is not among them; one that both changed is skipped. `others` are further
+    memories whose words a bullet may repeat.
     """
     bullets = list(_match_unmarked(parsed, bases))
-    found = [_compare_bullet(bullet, bases, current) for bullet in bullets]
+    reports = _Reports(chain(bases.values(), current.values(), others))
+    found = [_compare_bullet(bullet, bases, current, reports) for bullet in bullets]
     kept = {bullet.id for bullet in bullets}
     gone = {id: version for id, version in (parsed.shown or {}).items() if id not in kept}
     found += [_compare_missing(id, version, current) for id, version in gone.items()]
@@ -344,11 +355,11 @@ def _match_unmarked(parsed: MarkdownText, bases: Mapping[str, Entry]) -> Iterato
 
 
 def _compare_bullet(
-    bullet: Bullet, bases: Mapping[str, Entry], current: Mapping[str, Entry]
+    bullet: Bullet, bases: Mapping[str, Entry], current: Mapping[str, Entry], reports: _Reports
 ) -> Edit | SkippedEdit | None:
     if bullet.id is None or bullet.version is None:
         _check_no_marks_inside(bullet, None)
-        return _compare_new(bullet, current)
+        return _compare_new(bullet, reports)
     base, now = bases.get(reference(bullet.id, bullet.version)), current.get(bullet.id)
     if any(entry is not None and _content_of(entry) == _content_of(bullet) for entry in (base, now)):
         return None
@@ -359,22 +370,68 @@ def _compare_bullet(
         return SkippedEdit(edit, f"{bullet.id} was {what} after you began to edit.")
     if now.version != bullet.version:
         return SkippedEdit(edit, _changed_message(now, bullet.version), now)
+    if now.trust >= TRUST_MIN and (report := reports.find(_added_words(now, bullet))) is not None:
+        return SkippedEdit(
+            edit, f"It repeats words of {report.id}, from {report.origin}. Write them in your own words.", now
+        )
     return edit
 
 
-def _compare_new(bullet: Bullet, current: Mapping[str, Entry]) -> Edit | SkippedEdit:
-    """A copy of a bullet with the words of others, in other lines or capitals, does not make them the user's."""
-    edit = Edit(Verb.ADD, None, bullet)
-    said = _words_of(bullet)
-    for entry in current.values():
-        if entry.trust < TRUST_MIN and _words_of(entry) == said:
-            return SkippedEdit(edit, f"{entry.id} has the same text, from {entry.origin}. Write it in your own words.")
+def _compare_new(bullet: Bullet, reports: _Reports) -> Edit | SkippedEdit:
+    """The words of others in a new bullet do not become the user's."""
+    report = reports.find([_words_of(bullet)])
+    edit = Edit(Verb.ADD, None, bullet, report)
+    if report is not None and _words_of(report) == _words_of(bullet):
+        return SkippedEdit(edit, f"{report.id} has the same text, from {report.origin}. Write it in your own words.")
     return edit
+
+
+# So many words in a row are a copy. Fewer are one if they are the whole passage, or the whole report.
+_COPIED_WORDS = 6
+_COPIED_WORDS_MIN = 4
+# A file with changes that were not applied may be older than a deletion.
+_COPIED_STATUSES = (Status.ACTIVE, Status.DELETED, Status.QUARANTINED)
+
+
+class _Reports:
+    """Finds the words of others, in other lines or capitals too. `entries` are read once, when this is first needed."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries = entries
+        self._words: list[tuple[Entry, list[str]]] | None = None
+
+    def find(self, said: Sequence[Sequence[str]]) -> Entry | None:
+        """A report that a passage of words repeats, one with the same words first."""
+        if self._words is None:
+            self._words = [(entry, _words_of(entry)) for entry in self._entries if entry.trust < TRUST_MIN]
+        copied = [
+            (report != passage, entry) for passage in said for entry, report in self._words if _repeats(passage, report)
+        ]
+        return min(copied, key=itemgetter(0))[1] if copied else None
+
+
+def _repeats(said: Sequence[str], report: Sequence[str]) -> bool:
+    length = min(_COPIED_WORDS, len(said), len(report))
+    if length < _COPIED_WORDS_MIN:
+        return said == report
+    return not _runs(said, length).isdisjoint(_runs(report, length))
+
+
+def _added_words(before: Entry, bullet: Bullet) -> list[list[str]]:
+    """The passages that an edit added."""
+    old, new = _words_of(before), _words_of(bullet)
+    changes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [new[start:end] for what, _, _, start, end in changes if what in ("insert", "replace")]
+
+
+def _runs(said: Sequence[str], length: int) -> set[tuple[str, ...]]:
+    return {tuple(said[at : at + length]) for at in range(len(said) - length + 1)}
 
 
 def _words_of(one: Entry | Bullet) -> list[str]:
+    """The words; single characters in scripts without spaces."""
     text = _normal_text(one.text)
-    return words(text) or [text]
+    return [part for word in words(text) for part in (word if is_unspaced(word) else (word,))] or [text]
 
 
 def _check_no_marks_inside(bullet: Bullet, base: Entry | None) -> None:
@@ -512,16 +569,20 @@ async def apply_edits(services: Services, space: str, edits: Edits) -> Edited:
 
 
 def _statements(unit: Unit, scope: Scope, narrowed: Filter) -> list[Entry]:
-    found: list[Entry] = []
+    found = list(islice(_page_by_page(unit, scope, narrowed), ENTRIES_MAX + 1))
+    if len(found) > ENTRIES_MAX:
+        raise InvalidInput(
+            f"There are more than {ENTRIES_MAX} memories, too many to edit at once. Narrow it by target or project."
+        )
+    return found
+
+
+def _page_by_page(unit: Unit, scope: Scope, narrowed: Filter) -> Iterator[Entry]:
+    """Newest first."""
     before: str | None = None
     while page := unit.memories.page(scope, narrowed, limit=_PAGE, before=before):
-        found += page
+        yield from page
         before = page[-1].id
-        if len(found) > ENTRIES_MAX:
-            raise InvalidInput(
-                f"There are more than {ENTRIES_MAX} memories, too many to edit at once. Narrow it by target or project."
-            )
-    return found
 
 
 def _compare(unit: Unit, scope: Scope, parsed: MarkdownText) -> Edits:
@@ -533,7 +594,8 @@ def _compare(unit: Unit, scope: Scope, parsed: MarkdownText) -> Edits:
         for id in {id for id, _ in refs}
         if (entry := _find(unit, scope, id)) and entry.status is Status.ACTIVE
     }
-    return compare(parsed, bases, current)
+    everything = _page_by_page(unit, scope, Filter(kind=Kind.STATEMENT, statuses=_COPIED_STATUSES))
+    return compare(parsed, bases, current, islice(everything, ENTRIES_MAX))
 
 
 def _find(unit: Unit, scope: Scope, entry_id: str, version: int | None = None) -> Entry | None:
@@ -592,7 +654,8 @@ def _draft(edit: Edit) -> Draft:
     bullet = edit.bullet
     assert bullet is not None
     if edit.before is None:
-        draft = Draft(bullet.text)
+        origin = Origin.USER if edit.copied_from is None else edit.copied_from.origin
+        draft = Draft(bullet.text, origin=origin)
     else:
         origin = edit.before.origin if _lineage(edit) else Origin.USER
         draft = replace(Draft.successor(edit.before, bullet.text), origin=origin)
@@ -600,6 +663,6 @@ def _draft(edit: Edit) -> Draft:
 
 
 def _lineage(edit: Edit) -> tuple[int, ...]:
-    """The trust of a memory that is only quoted: a change of it does not turn the words of others into the user's."""
-    before = edit.before
-    return (before.trust,) if before is not None and before.trust < TRUST_MIN else ()
+    """The trust of a report that is changed or copied: this does not turn the words of others into the user's."""
+    report = edit.before or edit.copied_from
+    return (report.trust,) if report is not None and report.trust < TRUST_MIN else ()
