@@ -12,7 +12,8 @@ from afterturn.scanners.detection import Detection, ScanAction, Scanner, Scannin
 from afterturn.scanners.personal_data import PersonalDataScanner
 from afterturn.scanners.secrets import RedactedHashes, SecretScanner
 
-_CACHED_MAX = 16_384
+# Twice what is read of a host's list in a turn.
+_CACHED_MAX = 4_096
 
 
 class ScannerGroup:

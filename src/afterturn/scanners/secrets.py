@@ -76,7 +76,7 @@ def unnamed(kind: str) -> str:
 class RedactedHashes:
     """A cache of the content hashes of redacted texts, by the hashes of the originals. It holds no texts."""
 
-    def __init__(self, scanner: Scanner, *, entries_max: int = 16_384) -> None:
+    def __init__(self, scanner: Scanner, *, entries_max: int) -> None:
         self._scanner = scanner
         self._entries_max = entries_max
         self._known: dict[str, str] = {}
