@@ -20,7 +20,7 @@ PACKAGE = ROOT / "src" / "afterturn"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-FILE_LINES_MAX = 1000
+FILE_LINES_MAX = 1100
 FUNCTION_LINES_MAX = 70
 PACKAGES_MAX = 40
 # Without hosts, the evaluation and the public fakes.

@@ -917,7 +917,8 @@ class ReviewRow:
     """One review. Its id is the group of all operations that it did.
 
     `space` owns the conversation; `writes` is the space that the conversation writes; `reads` are the spaces whose
-    speakers it may learn about. `refusals` and `notes` are reasons, without the text of memories.
+    speakers it may learn about; `environment` is the space for what is learned about the environment, or blank for
+    `writes`. `refusals` and `notes` are reasons, without the text of memories.
     """
 
     id: str
@@ -931,6 +932,7 @@ class ReviewRow:
     reads: tuple[str, ...] = ()
     agent: str | None = None
     project: str | None = None
+    environment: str = ""
     forgets: int = 0
     state: ReviewState = ReviewState.WAITING
     ended_at: float | None = None
@@ -942,6 +944,11 @@ class ReviewRow:
     reason: str = ""
     spaces: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def changeable(self) -> tuple[str, ...]:
+        """The spaces whose memories it may change."""
+        return tuple(dict.fromkeys(space for space in (self.writes, self.space, self.environment) if space))
 
 
 class Purpose(StrEnum):

@@ -11,7 +11,7 @@ from simple_host import open_memory, say, statements, texts
 import afterturn
 from afterturn.testing import EventLog
 from afterturn.testing.clock import ManualClock
-from afterturn.types import Origin, ReviewKind, Target
+from afterturn.types import Kind, Origin, ReviewKind, Target
 
 
 async def test_the_default_learns_without_a_model(tmp_path: Path) -> None:
@@ -42,6 +42,30 @@ async def test_what_was_said_in_passing_is_known_in_a_later_conversation(tmp_pat
         standing = await memory.conversation("friday", user="ada").standing().block()
 
     assert "Max" in standing
+
+
+async def test_what_is_about_the_environment_goes_to_its_own_space(tmp_path: Path) -> None:
+    """P1, L2: records and personal facts stay with the user; other users of the project know the rest."""
+    async with open_memory(tmp_path, rules=True) as memory:
+        conversation = memory.conversation("c", user="ada", environment="project:x")
+        await say(conversation, "I live in Lyon. Remember that CI runs on ARM.")
+        assert await memory.drain(within=20)
+        ada, project = memory.space("user:ada"), memory.space("project:x")
+        assert (await texts(ada), await texts(project)) == (["The user lives in Lyon"], ["CI runs on ARM"])
+        assert [entry.kind for entry in await project.list()] == [Kind.STATEMENT]
+        await ada.forget(conversation="c")
+        assert (await texts(ada), await texts(project)) == ([], [])
+
+
+async def test_forgetting_the_space_of_the_environment_stops_a_review_under_way(tmp_path: Path) -> None:
+    """M2: what waits to be learned cannot bring it back."""
+    async with open_memory(tmp_path, rules=True, background=False) as memory:
+        conversation = memory.conversation("c", user="ada", environment="project:x")
+        await memory.space("project:x").add("CI runs on Intel")
+        await say(conversation, "Remember that CI runs on ARM.")
+        await memory.space("project:x").forget(everything=True)
+        assert await memory.drain(within=20)
+        assert await texts(memory.space("project:x")) == []
 
 
 async def test_a_correction_supersedes_what_it_corrects(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from afterturn.learning.staging import TargetSpace, attributed_messages, find_target_space, find_target_space_for
@@ -22,6 +24,7 @@ def said(speaker: str, role: str = "user") -> ReviewMessage:
 OWN = review("user:ada", "user:ada")
 GRANTED = review("user:ada", "user:ada", "user:bob")
 ADAS_PROJECT = review("user:ada", "project:x")
+WITH_PROJECT = replace(OWN, environment="project:x")
 TEAM = review("team:x", "team:x")
 TEAM_WITH_BOB = review("team:x", "team:x", "user:bob")
 
@@ -42,6 +45,9 @@ TEAM_WITH_BOB = review("team:x", "team:x", "user:bob")
         (GRANTED, ENVIRONMENT, ["bob"], TargetSpace("user:bob", speaker="bob")),
         (GRANTED, USER, ["ada", "bob"], None),
         (GRANTED, USER, ["eve"], None),
+        (WITH_PROJECT, USER, ["user"], TargetSpace("user:ada")),
+        (WITH_PROJECT, ENVIRONMENT, ["user"], TargetSpace("project:x")),
+        (WITH_PROJECT, ENVIRONMENT, ["bob"], None),
         (ADAS_PROJECT, USER, ["user"], TargetSpace("user:ada")),
         (ADAS_PROJECT, ENVIRONMENT, ["user"], TargetSpace("project:x")),
         (ADAS_PROJECT, ENVIRONMENT, ["ada"], TargetSpace("user:ada", speaker="ada")),

@@ -100,6 +100,7 @@ def _schedule(
         reads=scope.reads,
         agent=scope.agent,
         project=scope.project,
+        environment=scope.environment,
         forgets=unit.conversations.forgets(scope.tenant, scope.owner),
     )
     return join_or_schedule(unit, review, messages)

@@ -135,7 +135,7 @@ class Proposals:
 
     async def _file(self, context: ProposalContext, admitted: Sequence[Admitted]) -> _Filed:
         group = self._ids.new()
-        work = [(self._operation(context.scope, group), one) for one in admitted]
+        work = [(self._operation(context.scope, one.draft.target, group), one) for one in admitted]
         async with asyncio.timeout(self._write_timeout):
             filed = await self._store.write(lambda unit: self._add(unit, context, work))
         for one in filed.added:
@@ -182,7 +182,7 @@ class Proposals:
             agent=scope.agent,
             project=scope.project,
             conversation=scope.id,
-            owner=None if scope.owner == scope.writes else scope.owner,
+            owner=None if scope.owner == scope.space_for(target) else scope.owner,
             turn=context.turn or None,
             metadata=self._metadata(task),
             proposed=True,
@@ -195,10 +195,9 @@ class Proposals:
         asked = " ".join(clean.split())[:TASK_CHARS_MAX]
         return {"task": asked} if asked and is_storable(asked) else {}
 
-    def _operation(self, scope: ConversationScope, group: str) -> Operation:
-        return Operation(
-            self._ids.new(), scope.tenant, scope.writes, Verb.ADD, Origin.SUBAGENT, self._clock.now(), group
-        )
+    def _operation(self, scope: ConversationScope, target: Target, group: str) -> Operation:
+        space = scope.space_for(target)
+        return Operation(self._ids.new(), scope.tenant, space, Verb.ADD, Origin.SUBAGENT, self._clock.now(), group)
 
     def _refuse(self, context: ProposalContext, reason: str) -> None:
         self._emit("proposal_refused", context, reason=reason)
@@ -232,6 +231,6 @@ def _check_known(unit: Unit, context: ProposalContext) -> None:
     since = context.since
     if since is not None and any(
         unit.conversations.is_forgotten(scope.tenant, space, conversation=scope.id, speakers=(), since=since)
-        for space in {scope.writes, scope.owner}
+        for space in {scope.writes, scope.owner, scope.space_for(Target.ENVIRONMENT)}
     ):
         raise Conflict(f"Conversation {scope.id!r} has been forgotten, so nothing from it is stored.")

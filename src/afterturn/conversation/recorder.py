@@ -332,6 +332,7 @@ def make_recording(
         redacted=tuple(kinds for _, kinds in redacted) if any(kinds for _, kinds in redacted) else (),
         shown=tuple({ref: None for row in (*handed_over, *blocks.values()) if row.turn == turn.id for ref in row.refs}),
         taint=_find_taint(turn, left, dialect, found),
+        environment=scope.environment,
     )
     return recording, ""
 

@@ -68,7 +68,8 @@ class Recording:
     `forgets` is the number of the newest forget when the turn began. `reads` are the spaces that its conversation
     may read. The messages of a `subagent` are recorded as its own. `redacted` are the kinds of secrets that
     were redacted in each message, and empty if there were none. `shown` are the memories in
-    its blocks. `taint` is what is known before they and the earlier turns are looked at.
+    its blocks. `environment` is the space for what is learned about the environment, or blank for `space`. `taint` is
+    what is known before they and the earlier turns are looked at.
     """
 
     tenant: str
@@ -91,6 +92,7 @@ class Recording:
     kept_by: SinkKind = SinkKind.MEMORY
     shown: tuple[str, ...] = ()
     taint: Taint | None = None
+    environment: str = ""
 
     @property
     def key(self) -> Key:
@@ -297,6 +299,7 @@ def _follow_up(
         reads=recording.reads,
         agent=recording.agent,
         project=recording.project,
+        environment=recording.environment,
         forgets=unit.conversations.forgets(recording.tenant, recording.owner),
     )
     turn = [snapshot_record(entry) for entry in entries if entry.status is Status.ACTIVE]

@@ -11,7 +11,7 @@ from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.scanners.detection import Scanning
 from afterturn.scanners.secrets import redact
-from afterturn.types import ConversationKey, Scope
+from afterturn.types import ConversationKey, Scope, Target
 from afterturn.validation import check_name, check_no_secret, check_space, mend_name
 
 E = TypeVar("E", bound=StrEnum)
@@ -46,6 +46,7 @@ class ConversationScope:
     placement: Placement = Placement.APPEND
     dialect: str | None = None
     subagent: bool = False
+    environment: str = ""
 
     @property
     def is_hidden(self) -> bool:
@@ -54,6 +55,10 @@ class ConversationScope:
     @property
     def key(self) -> ConversationKey:
         return ConversationKey(self.tenant, self.owner, self.id)
+
+    def space_for(self, target: Target) -> str:
+        """The space for what is learned about `target`."""
+        return self.environment if target is Target.ENVIRONMENT and self.environment else self.writes
 
     @property
     def readable(self) -> Scope:
@@ -64,7 +69,8 @@ class ConversationScope:
 class ConversationOptions(TypedDict, total=False):
     """The options of `memory.conversation(...)`. `user="ada"` is short for `owner="user:ada"`.
 
-    A conversation reads its owner's space and `reads`, and writes one space, by default its owner's. Pass
+    A conversation reads its owner's space and `reads`, and writes one space, by default its owner's. `environment` is
+    another space for what is learned about the environment, for example a project's; it is read too. Pass
     `history="hidden"` if the list given to `turn` is not everything that the model sees: memory then remembers what it
     handed over, until you call `compacted()`. `dialect` names the message format, which is detected otherwise.
     `subagent=True` marks a conversation with another agent: its messages are recorded as a sub-agent's, and nothing is
@@ -75,6 +81,7 @@ class ConversationOptions(TypedDict, total=False):
     owner: str | None
     reads: Sequence[str]
     writes: str | None
+    environment: str | None
     agent: str | None
     project: str | None
     history: Literal["shown", "hidden"]
@@ -98,15 +105,15 @@ def make_scope(
         )
     home = _owner(where.get("user"), where.get("owner"))
     writes, agent, project = where.get("writes"), where.get("agent"), where.get("project")
-    dialect = where.get("dialect")
-    for name, what in ((conversation, "conversation"), (home, "owner"), (writes, "space")):
+    dialect, environment = where.get("dialect"), where.get("environment")
+    for name, what in ((conversation, "conversation"), (home, "owner"), (writes, "space"), (environment, "space")):
         if isinstance(name, str):
             check_no_secret(name, what, scanning=scanning)
     return ConversationScope(
         id=check_name(conversation, "conversation"),
         tenant=tenant,
         owner=home,
-        reads=_reads(home, where.get("reads", ())),
+        reads=_reads(home, where.get("reads", ()), environment),
         writes=home if writes is None else check_space(writes),
         agent=_clean(agent, "agent", scanning=scanning),
         project=_clean(project, "project", scanning=scanning),
@@ -114,6 +121,7 @@ def make_scope(
         placement=_one_of(Placement, where.get("placement", "append"), "placement"),
         dialect=get_dialect(dialect).name if dialect is not None else None,
         subagent=bool(where.get("subagent", False)),
+        environment="" if environment is None else check_space(environment),
     )
 
 
@@ -139,10 +147,11 @@ def _owner(user: str | None, owner: str | None) -> str:
     return check_space(owner if user is None else f"user:{check_name(user, 'user')}")
 
 
-def _reads(home: str, others: Sequence[str]) -> tuple[str, ...]:
+def _reads(home: str, others: Sequence[str], environment: str | None) -> tuple[str, ...]:
     if isinstance(others, str):
         raise InvalidInput(f"`reads` is a list of spaces, not text. Pass [{others!r}].")
-    return tuple(dict.fromkeys((home, *(check_space(space) for space in others))))
+    granted = others if environment is None else (*others, environment)
+    return tuple(dict.fromkeys((home, *(check_space(space) for space in granted))))
 
 
 def find_usable_name(name: object, what: str, *, scanning: Scanning) -> str | None:

@@ -277,7 +277,7 @@ def _is_forgotten(unit: Unit, review: ReviewRow, messages: Sequence[ReviewMessag
         unit.conversations.is_forgotten(
             review.tenant, space, conversation=review.conversation, speakers=speakers, since=review.forgets
         )
-        for space in {review.space, review.writes}
+        for space in review.changeable
     )
 
 
@@ -344,7 +344,7 @@ def find_related(
 
     With `scanning`, secrets are removed again: the patterns may have improved since the memory was written.
     """
-    scope = Scope(review.tenant, tuple(dict.fromkeys((review.writes, review.space))))
+    scope = Scope(review.tenant, review.changeable)
     spoken = _terms(messages)
     found = {entry.ref: entry for entry in unit.memories.page(scope, _STATEMENTS, limit=_NEWEST)}
     if spoken:

@@ -84,6 +84,8 @@ def find_target_space(review: ReviewRow, target: Target, cited: Sequence[ReviewM
     if target is Target.USER and not review.writes.startswith(PERSON) and review.space.startswith(PERSON):
         # Personal statements do not go into a shared space.
         return TargetSpace(review.space)
+    if target is Target.ENVIRONMENT and review.environment:
+        return TargetSpace(review.environment)
     return TargetSpace(review.writes)
 
 
@@ -244,7 +246,7 @@ class Staging:
         return base
 
     def _spaces(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((self.review.writes, self.review.space)))
+        return self.review.changeable
 
     def _stage_add(self, unit: Unit, change: Change, cited: tuple[int, ...]) -> StagedChange:
         assert change.target is not None

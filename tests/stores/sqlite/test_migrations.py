@@ -28,9 +28,6 @@ from afterturn.types import (
     ConversationKey,
     ConversationState,
     Job,
-    ReviewKind,
-    ReviewRow,
-    ReviewState,
     Scope,
     Selector,
     Status,
@@ -177,6 +174,7 @@ def test_assistants_of_the_eighth_version_are_trusted_like_tools(tmp_path: Path)
     engine.close()
     engine = open_engine(path, Config(), SystemClock())
     (turn,) = engine.read_now(lambda unit: unit.conversations.turns(key))
+    assert engine.read_now(lambda unit: unit.reviews.get("default", "rules")).changeable == ("user:ada",)
     entries = engine.read_now(lambda unit: unit.memories.page(Scope("default", ("user:ada",)), ANYTHING, limit=9))
     assert (turn.taint, engine.read_now(lambda unit: unit.conversations.is_tainted(key))) == (Taint.UNKNOWN, True)
     engine.close()
@@ -199,8 +197,10 @@ def _insert_learned(unit: object) -> None:
         "INSERT INTO turn (conversation_key, id, status, started_at, touched_at, user_hash) "
         "VALUES (1, 'turn-1', 'completed', 1, 1, 'hash')"
     )
-    unit.reviews.add(  # type: ignore[attr-defined]
-        ReviewRow("rules", ReviewKind.RULES, "default", "user:ada", "user:ada", 1.0, state=ReviewState.SAVED), ()
+    session.run(
+        "INSERT INTO review (id, space_key, kind, writes, created_at, conversation, turn, reads, forgets, state, "
+        "written, proposed, refusals, calls, tokens, reason, spaces, notes) VALUES ('rules', 1, 'rules', 'user:ada', "
+        "1, '', '', '[]', 0, 'saved', 0, 0, '[]', 0, 0, '', '[]', '[]')"
     )
     for id, kind, origin, trust, conversation, review in (
         ("0001", "record", "user", 100, "talk", ""),

@@ -452,6 +452,11 @@ _PROFILES = (
     "CREATE INDEX entry_statement ON entry (space_key, id) WHERE kind = 'statement' AND status = 'active'",
 )
 
+_ENVIRONMENTS = (
+    # The space for what a review learns about the environment; blank for the one that the conversation writes.
+    "ALTER TABLE review ADD COLUMN environment TEXT NOT NULL DEFAULT ''",
+)
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _ENTRIES,
     _CONVERSATIONS,
@@ -463,6 +468,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _NO_DIGESTS,
     _TAINT,
     _PROFILES,
+    _ENVIRONMENTS,
 )
 
 _BATCH = 1000
