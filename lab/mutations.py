@@ -342,7 +342,7 @@ FAULTS = (
     Fault(
         "guard",
         "recall/block.py",
-        "if is_report(entry):",
+        "if entry.is_report:",
         "if entry.trust < 0:",
         "What a tool said reads like what the user said.",
         ("tests/guard/test_poisoning.py",),

@@ -275,7 +275,8 @@ class Memory(AsyncFacade, MemoryFacade):
         messages that the model sees; report compactions with `compacted()` then. `placement="merge"` puts a block into
         the last user message instead of after it. `dialect` names the message format instead of detecting it.
         `subagent=True` is for a conversation between two agents: its messages are trusted less, and nothing is learned
-        from them automatically.
+        from them automatically. `trusted_only=True` is for hosts that can put a block only into a system or developer
+        message: lines with words of others, such as a tool's, are left out.
         """
         place = make_scope(self._config.tenant, id, where, scanning=self._config.scan_policy)
         return Conversation(self._services.conversation(place.key), place, self._loop)

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from afterturn.config import Config, Settings, default_store, find_store, load_config
 from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.read_turn import answer_question, make_question
-from afterturn.conversation.scope import make_scope
+from afterturn.conversation.scope import ConversationOptions, make_scope
 from afterturn.errors import InvalidInput
 from afterturn.ports import Unit
 from afterturn.recall.search import search
@@ -62,16 +62,19 @@ def recall_block_once(
     *,
     user: str | None = None,
     space: str | None = None,
+    reads: Sequence[str] = (),
+    trusted_only: bool = False,
     store: str | os.PathLike[str] | None = None,
     config: Config | Settings | Mapping[str, Any] | None = None,
 ) -> str:
     """Returns the block that the first turn of a new conversation would get for this user message, by words alone.
 
     An empty text if there is nothing relevant. It does not know what the model has seen before. Name the space and the
-    store as for `recall_once`.
+    store as for `recall_once`. `reads` and `trusted_only` are those of `memory.conversation`.
     """
     settings, ids, now = _settings(config), TimeOrderedIds(), SystemClock().now()
-    scope = make_scope(settings.tenant, ids.new(), {"owner": _space(user, space)})
+    where: ConversationOptions = {"owner": _space(user, space), "reads": reads, "trusted_only": trusted_only}
+    scope = make_scope(settings.tenant, ids.new(), where)
     question = make_question(check_text(text, "text"), scope, Ledger(), settings)
     if question is None:
         return ""

@@ -95,6 +95,10 @@ class Verdict(StrEnum):
     QUARANTINE = "quarantine"
 
 
+# The trust from which somebody's words are shown as they are; below it they are quoted, as a report.
+TRUSTED_MIN = Origin.BACKGROUND_REVIEW.trust
+# The key of metadata that marks a message which the user has pasted into.
+PASTED = "pasted"
 # The key of metadata that says whose words a learned statement is in.
 QUOTES = "quotes"
 
@@ -172,6 +176,11 @@ class Entry(EntryFields):
         """Whether a review took it from the user's message word for word, so that "I" is the user."""
         return self.origin is Origin.BACKGROUND_REVIEW and self.metadata.get(QUOTES) == "user"
 
+    @property
+    def is_report(self) -> bool:
+        """Whether it has words of others in it: it is not trusted, or it is a message that the user has pasted into."""
+        return self.trust < TRUSTED_MIN or (self.kind is Kind.RECORD and self.metadata.get(PASTED) is True)
+
     def holds(self, at: float) -> bool:
         """Whether it may be recalled at that time."""
         return self.status is Status.ACTIVE and self.is_valid(at)
@@ -225,7 +234,7 @@ class LaneQuery(NamedTuple):
     `conversation` belongs to the space `owner`: the same id under another owner is another conversation. Without
     `owner`, only the id counts. Records of the conversation after `seen_since` are not returned, because a host with a
     hidden history still shows them to its model. Nor is a statement if the model sees all its sources in one of these
-    ways.
+    ways. With `trusted_only`, nothing that has words of others in it is returned.
     """
 
     scope: Scope
@@ -239,6 +248,7 @@ class LaneQuery(NamedTuple):
     seen_since: float | None = None
     filter: Filter = ANYTHING
     evidence: bool = False
+    trusted_only: bool = False
 
 
 class IndexedEntry(NamedTuple):

@@ -24,6 +24,7 @@ from afterturn.ports import Unit
 from afterturn.recall.block import CHOICES_MAX, FRAME, Block, Budget, bullet, choose, render, strip_blocks
 from afterturn.recall.broad_questions import read_broad_question
 from afterturn.recall.duplicates import collapse, contradicting
+from afterturn.recall.features import shows_report
 from afterturn.recall.profile import profile_hits
 from afterturn.recall.query import RecallRequest, is_follow_up, is_learned_from_seen, needs_recall
 from afterturn.recall.relevance import is_familiar, judge, lines_of, replaced_by_lines, worth_showing
@@ -218,14 +219,19 @@ def visible_in_order(blocks: Iterable[BlockRow]) -> list[BlockRow]:
 def _read_carried(
     unit: Unit, shown: ShownMessages, scope: ConversationScope, ledger: Ledger
 ) -> tuple[CarriedRow | None, tuple[Hit, ...]]:
+    def is_wanted(hit: Hit) -> bool:
+        # Another host of the conversation may have carried it.
+        return not (scope.trusted_only and shows_report(hit))
+
     if shown.carried is not None:
         now = {hit.entry.ref: _find_version(unit, scope.readable, hit.entry.ref) for hit in shown.carried}
-        return None, tuple(hit for hit in shown.carried if _is_fresh(now[hit.entry.ref], ledger, shown.now))
+        fresh = [hit for hit in shown.carried if _is_fresh(now[hit.entry.ref], ledger, shown.now)]
+        return None, tuple(filter(is_wanted, fresh))
     carried = unit.conversations.find_carried(scope.key)
     if carried is None:
         return None, ()
     hits = load_hits(unit, scope.readable, terms(carried.question), carried.candidates)
-    return carried, tuple(hit for hit in hits if _is_fresh(hit.entry, ledger, shown.now))
+    return carried, tuple(hit for hit in hits if _is_fresh(hit.entry, ledger, shown.now) and is_wanted(hit))
 
 
 def _is_fresh(entry: Entry | None, ledger: Ledger, now: float) -> bool:
@@ -261,7 +267,9 @@ def make_request(text: str, scope: ConversationScope, ledger: Ledger, config: Co
     """A turn's question as recall takes it. `now` and `correlation` are set when it is asked."""
     request = RecallRequest(
         text=text,
-        admitted=LaneQuery(scope.readable, 0.0, conversation=scope.id, owner=scope.owner),
+        admitted=LaneQuery(
+            scope.readable, 0.0, conversation=scope.id, owner=scope.owner, trusted_only=scope.trusted_only
+        ),
         limit=candidates_max(config),
         score_min=0.0,
     )

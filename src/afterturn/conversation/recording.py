@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 from afterturn.errors import InvalidFile, NotFound
 from afterturn.guard.gate import Gate
-from afterturn.guard.pasted import PASTED, has_pasted
+from afterturn.guard.pasted import has_pasted
 from afterturn.learning.scheduling import NO_REVIEWS, ReviewSchedule, ScheduledReview, schedule_after_turn
 from afterturn.learning.snapshot import ORIGINS, snapshot_record
 from afterturn.ports import Ids, Unit
-from afterturn.recall.features import is_report
 from afterturn.types import (
+    PASTED,
     BlockRow,
     ConversationKey,
     Draft,
@@ -233,7 +233,7 @@ def _is_trusted(unit: Unit, recording: Recording, ref: str) -> bool:
     scope = Scope(recording.tenant, tuple(dict.fromkeys((recording.space, recording.owner, *recording.reads))))
     entry_id, _, version = ref.partition(".")
     try:
-        return not is_report(unit.memories.get(scope, entry_id, version=int(version or 1)))
+        return not unit.memories.get(scope, entry_id, version=int(version or 1)).is_report
     except NotFound:
         return False
 

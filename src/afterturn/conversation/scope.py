@@ -47,6 +47,7 @@ class ConversationScope:
     dialect: str | None = None
     subagent: bool = False
     environment: str = ""
+    trusted_only: bool = False
 
     @property
     def is_hidden(self) -> bool:
@@ -74,7 +75,8 @@ class ConversationOptions(TypedDict, total=False):
     `history="hidden"` if the list given to `turn` is not everything that the model sees: memory then remembers what it
     handed over, until you call `compacted()`. `dialect` names the message format, which is detected otherwise.
     `subagent=True` marks a conversation with another agent: its messages are recorded as a sub-agent's, and nothing is
-    learned from them automatically.
+    learned from them automatically. `trusted_only=True` is for hosts that can put a block only into a system or
+    developer message: it then has no line with words of others.
     """
 
     user: str | None
@@ -88,6 +90,7 @@ class ConversationOptions(TypedDict, total=False):
     placement: Literal["append", "merge"]
     dialect: str | None
     subagent: bool
+    trusted_only: bool
 
 
 def make_scope(
@@ -122,6 +125,7 @@ def make_scope(
         dialect=get_dialect(dialect).name if dialect is not None else None,
         subagent=bool(where.get("subagent", False)),
         environment="" if environment is None else check_space(environment),
+        trusted_only=bool(where.get("trusted_only", False)),
     )
 
 

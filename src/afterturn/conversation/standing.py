@@ -46,7 +46,6 @@ from afterturn.prompt.standing_memories import (
     find_standing_memories,
 )
 from afterturn.recall.block import block_hash
-from afterturn.recall.features import is_report
 from afterturn.recall.query import RecallRequest
 from afterturn.recall.search import search
 from afterturn.runtime.bridge import Bridged
@@ -459,7 +458,7 @@ class StandingCore:
         if block is None:
             return ""
         shown = [entry for hit in answer.hits for entry in (hit.entry, hit.answer) if entry is not None]
-        if any(map(is_report, shown)):
+        if any(entry.is_report for entry in shown):
             self.on_untrusted()
         return block.text
 

@@ -21,7 +21,6 @@ from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.recall.block import CUT, NOTICE, best_window, bullet
 from afterturn.recall.duplicates import collapse
-from afterturn.recall.features import is_report
 from afterturn.recall.query import RecallRequest
 from afterturn.recall.search import search_among
 from afterturn.runtime.loop_thread import LoopThread
@@ -84,7 +83,7 @@ def key_facts(task: str, facts: KeyFacts) -> list[str]:
     Untrusted facts are left out: a sub-agent would take them for instructions of its parent.
     """
     wanted = terms(task[:_READ_CHARS_MAX])
-    trusted = [hit for hit in facts.hits if not is_report(hit.entry)]
+    trusted = [hit for hit in facts.hits if not hit.entry.is_report]
     ranked, _ = collapse(trusted[:_TRIED_MAX])
     lines: list[str] = []
     room = facts.bytes_max

@@ -23,10 +23,6 @@ QUOTATION_CHARS_MIN = 40
 _READ_CHARS_MAX = 16_384
 
 
-# The key of metadata that marks the record of a message with a pasted part.
-PASTED = "pasted"
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
     """A part of a text, from `start` up to but without `end`. Spans cover a text without gaps."""

@@ -6,10 +6,10 @@ from dataclasses import replace
 from afterturn.config import Config
 from afterturn.errors import NotAllowed, NotFound
 from afterturn.ports import Unit
-from afterturn.types import Draft, Entry, Kind, Origin, Scope, Status, Target
+from afterturn.types import TRUSTED_MIN, Draft, Entry, Kind, Origin, Scope, Status, Target
 
 # An origin below this is quoted, never enters a system prompt, and may not change what others wrote.
-TRUST_MIN = Origin.BACKGROUND_REVIEW.trust
+TRUST_MIN = TRUSTED_MIN
 # A source in one of these states gives no trust.
 _UNVOUCHED = (Status.QUARANTINED, Status.PROPOSED)
 _KIND_OF_TARGET = {Target.USER: "preference", Target.ENVIRONMENT: "convention"}

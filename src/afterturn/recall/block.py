@@ -20,7 +20,7 @@ from typing import Self
 from afterturn.config import Config
 from afterturn.guard.output_filter import TAG, OutputFilter, neutralise, neutralise_quote
 from afterturn.guard.trust import TRUST_MIN
-from afterturn.recall.features import features_of, is_report, is_request
+from afterturn.recall.features import features_of, is_request
 from afterturn.text import estimate_tokens, joins, terms
 from afterturn.types import Entry, Excerpt, Hit, Lane, Origin
 
@@ -85,7 +85,7 @@ def bullet(excerpt: Excerpt, *, now: float, dated: Collection[str] = ()) -> str:
     day = describe_day(entry.occurred_at) if entry.ref in dated or excerpt.hit.is_earlier else ""
     note = ", ".join(part for part in ("earlier" if excerpt.hit.is_earlier else "", day) if part)
     start = f"- [{entry.ref}] {describe_age(entry.occurred_at, now)}{f' ({note})' if note else ''}, "
-    if is_report(entry):
+    if entry.is_report:
         return f'{start}according to {describe_author(entry)}: "{neutralise_quote(excerpt.text) or "…"}"'
     if entry.is_quote:
         entry = replace(entry, origin=Origin.USER)
@@ -234,7 +234,7 @@ class _RemainingBudget:
     def _take(self, hit: Hit, entry_bytes: int) -> bool:
         if self._entries <= 0 or (shown := self._screen.shown(hit.entry)) is None:
             return False
-        answer = self._screen.shown(hit.answer) if hit.answer is not None and not is_report(hit.entry) else None
+        answer = self._screen.shown(hit.answer) if hit.answer is not None and not hit.entry.is_report else None
         if answer is not None:
             # The answer gets half of the room, or a third if the message states something itself.
             share = entry_bytes // (2 if is_request(hit.entry) else 3)

@@ -15,8 +15,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from afterturn.guard.output_filter import neutralise
-from afterturn.guard.pasted import PASTED
-from afterturn.guard.trust import TRUST_MIN
 from afterturn.recall.query import COMMON_TERMS
 from afterturn.text import STOP_WORDS, estimate_tokens, terms, words
 from afterturn.types import Entry, Hit, Kind, Origin
@@ -79,14 +77,9 @@ def features_of(entry: Entry) -> EntryFeatures:
     return found
 
 
-def is_report(entry: Entry) -> bool:
-    """Whether it has words of others in it: it is not trusted, or it is a message that the user has pasted into."""
-    return entry.trust < TRUST_MIN or (entry.kind is Kind.RECORD and entry.metadata.get(PASTED) is True)
-
-
 def shows_report(hit: Hit) -> bool:
     """Whether words of others are shown with a hit: in itself, or in the answer next to it."""
-    return is_report(hit.entry) or (hit.answer is not None and is_report(hit.answer))
+    return hit.entry.is_report or (hit.answer is not None and hit.answer.is_report)
 
 
 def words_of(entry: Entry | None, table: WordTable) -> TextWords | None:

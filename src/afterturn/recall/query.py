@@ -83,6 +83,8 @@ def admits(query: LaneQuery, entry: Entry) -> bool | None:
         return False
     if entry.origin is Origin.TOOL and not query.evidence and entry.kind is Kind.RECORD:
         return False
+    if query.trusted_only and entry.is_report:
+        return False
     seen_since = query.seen_since if query.conversation is not None else None
     if query.lane is None and seen_since is None:
         is_admitted = True

@@ -15,7 +15,9 @@ from afterturn.errors import Conflict
 from afterturn.stores.sql.session import Row, Session, TextIndex, Value
 from afterturn.text import terms
 from afterturn.types import (
+    PASTED,
     SOURCES_MAX,
+    TRUSTED_MIN,
     Admitted,
     Entry,
     Filter,
@@ -545,6 +547,10 @@ class Conditions:
             self._lane(query.lane, query)
         if not query.evidence:
             self.add("NOT (e.kind = 'record' AND e.origin = 'tool')")
+        if query.trusted_only:
+            member, value = self._session.member("e.metadata", PASTED)
+            pasted = f"e.kind = 'record' AND coalesce({member}, 'false') = 'true'"
+            self.add(f"e.trust >= ? AND NOT ({pasted})", TRUSTED_MIN, value)
         for expression, excluded in (
             (_REFERENCE, query.excluded_refs),
             ("e.id", query.excluded_ids),
