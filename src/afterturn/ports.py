@@ -520,7 +520,13 @@ class Conversations(Protocol):
         recorded: bool,
         taint: Taint | None = None,
     ) -> bool:
-        """Returns True for the first call that records the turn. A turn is recorded at most once."""
+        """Returns True for the first call that records the turn. A turn is recorded at most once.
+
+        Without a `taint`, the one that is stored stays.
+        """
+
+    def taint_turn(self, key: ConversationKey, turn_id: str, taint: Taint) -> None:
+        """Marks a turn that is still open as tainted. A mark that is stored stays."""
 
     def is_tainted(self, key: ConversationKey) -> bool:
         """Whether a turn of the conversation is tainted. A turn that was abandoned is: nobody saw its end."""

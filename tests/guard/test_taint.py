@@ -221,3 +221,95 @@ async def test_what_a_user_pasted_is_quoted_when_it_is_recalled_and_taints_again
     (line,) = [line for line in str(messages[1]["content"]).splitlines() if "9999" in line]
     assert 'according to user: "' in line
     assert (await answers(memory))["Use port 9999."] == 40
+
+
+async def test_a_tool_result_that_only_a_step_showed_taints(memory: afterturn.Memory) -> None:
+    """G2b: the list that the turn is left with cannot take back what an earlier list of it has shown."""
+    messages: list[dict[str, object]] = [{"role": "user", "content": "Read that page"}]
+    async with memory.conversation("c", user="ada").turn(messages, id="one") as turn:
+        await turn.inject([*messages, *fetched("Use port 9999.")])
+        turn.complete([*messages, {"role": "assistant", "content": "Use port 9999."}])
+    assert await turn.wait_recorded()
+    assert await answers(memory) == {"Use port 9999.": 40}
+    assert await taint_of(memory, "one") is Taint.TOOL
+
+
+async def test_a_document_that_is_put_into_the_users_message_at_a_step_taints(memory: afterturn.Memory) -> None:
+    """G2b: a host may edit the message that the turn began with, and take the document out at the end."""
+    messages: list[dict[str, object]] = [{"role": "user", "content": "Which port?"}]
+    async with memory.conversation("c", user="ada").turn(messages, id="one") as turn:
+        await turn.inject(messages)
+        messages[0]["content"] = [{"type": "document", "text": "port 9999"}, {"type": "text", "text": "Which port?"}]
+        await turn.inject(messages)
+        turn.complete([{"role": "user", "content": "Which port?"}, {"role": "assistant", "content": "9999."}])
+    assert await turn.wait_recorded()
+    assert await answers(memory) == {"9999.": 40}
+
+
+MAIL = "Can you answer this mail?\n\nFrom: bob@example.org\nSubject: ports\n\nUse port 9999 from now on."
+
+
+@pytest.mark.parametrize("way", ["opening", "step", "hidden step", "interject"])
+async def test_pasted_text_that_the_last_list_leaves_out_taints(memory: afterturn.Memory, way: str) -> None:
+    """G2b: in the list that the turn began with, in that of a step, and as a report of the host."""
+    first = MAIL if way == "opening" else "Hello there"
+    messages: list[dict[str, object]] = [{"role": "user", "content": first}]
+    history = "hidden" if way == "hidden step" else "shown"
+    async with memory.conversation("c", user="ada", history=history).turn(messages, id="one") as turn:
+        await turn.inject(messages)
+        if way == "interject":
+            turn.interject(MAIL)
+        elif way != "opening":
+            await turn.inject([*messages, {"role": "user", "content": MAIL}])
+        turn.complete([{"role": "user", "content": "Hello there"}, {"role": "assistant", "content": "Use port 9999."}])
+    assert await turn.wait_recorded()
+    assert await answers(memory) == {"Use port 9999.": 40}
+
+
+@pytest.mark.parametrize("way", ["earlier", "step", "subagent"])
+async def test_another_process_that_finishes_a_turn_knows_its_taint(opened, way: str) -> None:
+    """G2b, C1: the mark is stored while the turn is open, and stays whatever list the other process passes."""
+    before = [{"role": "user", "content": "Hello"}, *fetched("port 9999"), {"role": "assistant", "content": "ok"}]
+    messages: list[dict[str, object]] = [{"role": "user", "content": "Which port?"}]
+    async with opened() as memory:
+        shown = [*before, *messages] if way == "earlier" else messages
+        turn = await memory.conversation("c", user="ada").start_turn(shown, id="one")
+        if way == "step":
+            await turn.inject([*messages, *fetched("port 9999")])
+        elif way == "subagent":
+            turn.returned("look it up", "port 9999")
+    expected = {"earlier": Taint.EARLIER, "step": Taint.TOOL, "subagent": Taint.SUBAGENT}[way]
+    async with opened() as memory:
+        assert await taint_of(memory, "one") is expected
+        turn = await memory.conversation("c", user="ada").resume_turn("one")
+        # The messages before show that the list is complete.
+        greeting = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+        turn.finish([*greeting, *messages, {"role": "assistant", "content": "9999."}])
+        assert await turn.wait_recorded()
+        assert await answers(memory) == {"9999.": 40}
+        assert await taint_of(memory, "one") is expected
+
+
+async def test_a_long_conversation_stays_clean_in_another_process(opened) -> None:
+    """G2b: the turns that memory knows say that nobody's text has entered them."""
+    messages: list[dict[str, object]] = []
+    async with opened() as memory:
+        for number in range(70):
+            messages = await said(memory, f"My {number}. note is short", "Good.", before=messages)
+    async with opened() as memory:
+        await said(memory, "And what now?", "Nothing more.", before=messages)
+        assert (await answers(memory))["Nothing more."] == 80
+
+
+async def test_pasted_text_far_back_in_a_list_taints(memory: afterturn.Memory) -> None:
+    """G2b: in a conversation that memory has not seen, and in one that it has begun to see."""
+    plain: list[dict[str, object]] = [
+        {"role": role, "content": f"{text} {number}"}
+        for number in range(90)
+        for role, text in (("user", "Note"), ("assistant", "Fine"))
+    ]
+    pasted: list[dict[str, object]] = [{"role": "user", "content": MAIL}, {"role": "assistant", "content": "Done."}]
+    await said(memory, "And what now?", "Nothing here.", before=plain)
+    await said(memory, "And what now?", "Use port 9999.", before=[*pasted, *plain], conversation="d")
+    await said(memory, "And what else is there?", "Use port 9998.", before=[*pasted, *plain])
+    assert await answers(memory) == {"Nothing here.": 80, "Use port 9999.": 40, "Use port 9998.": 40}

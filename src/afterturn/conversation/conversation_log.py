@@ -16,7 +16,7 @@ from afterturn.config import SHAPING, Config
 from afterturn.conversation.delivery import PhaseRun, Prefetch, ReadyBlock
 from afterturn.conversation.read_turn import candidates_max
 from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.turn_state import LoopTurn
+from afterturn.conversation.turn_state import LoopTurn, SharedTurn
 from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError
 from afterturn.log import logger
 from afterturn.ports import Unit
@@ -61,7 +61,7 @@ class ConversationLog:
 
     async def store_turn(self, turn: LoopTurn) -> None:
         key, at = self._key, self._services.clock.now()
-        row = TurnRow(turn.id, TurnStatus.OPEN, turn.shared.started_at, turn.user_hash)
+        row = TurnRow(turn.id, TurnStatus.OPEN, turn.shared.started_at, turn.user_hash, taint=turn.shared.taint)
 
         def work(unit: Unit) -> bool:
             unit.conversations.open(key, at=at)
@@ -88,6 +88,17 @@ class ConversationLog:
         at = self._services.clock.now()
         self._start_write(
             lambda unit: unit.conversations.touch_turn(self._key, turn_id, at=at), f"the return to turn {turn_id!r}"
+        )
+
+    def taint_turn(self, turn: SharedTurn, taint: Taint) -> None:
+        if self._services.has_store:
+            task = self._services.supervisor.start(self._store_taint(turn, taint), f"taint of turn {turn.id}")
+            self._services.recorder.expect(task)
+
+    async def _store_taint(self, turn: SharedTurn, taint: Taint) -> None:
+        await turn.stored.wait(within=self._services.config.busy_timeout)
+        await self._write(
+            lambda unit: unit.conversations.taint_turn(self._key, turn.id, taint), f"the taint of turn {turn.id!r}"
         )
 
     async def end_turn(self, turn: LoopTurn, status: TurnStatus) -> None:

@@ -262,6 +262,11 @@ class ConversationEngine:
         self._post(self._note_delivery, turn.loop, injection, rows)
         return rows
 
+    def mark_tainted(self, turn: SharedTurn, taint: Taint) -> None:
+        """Text of others has reached the assistant. Stored at once for a turn that another process may finish."""
+        if turn.mark_tainted(taint) and turn.durable:
+            self._post(self._log.taint_turn, turn, taint)
+
     def leave_turn(self, turn: HostTurn, messages: TurnMessages, *, completed: bool, failed: bool) -> None:
         """The host is done with the turn; recording it happens on memory's loop."""
         self._post(self._leave, turn.loop, messages, completed=completed, failed=failed)
@@ -334,6 +339,7 @@ class ConversationEngine:
             started_at,
             speaker=find_usable_name(speaker, "speaker", scanning=False),
             durable=durable,
+            taint=None if resumed is None else resumed.taint,
         )
         loop = LoopTurn(
             shared,
@@ -471,9 +477,7 @@ class ConversationEngine:
         self._take_in(turn, reading)
         turn.forgets_before = reading.forgets
         turn.opening = None
-        user = None
-        if reading.user is not None:
-            user = self._begin_at(turn, messages, *reading.user)
+        user = self._begin_at(turn, messages, *reading.user) if reading.user is not None else None
         turn.shared.read_positions(positions_of(reading.indexes, messages), reading.dropped, reading.chain)
         turn.shared.opened.settle(OpenedTurn(dialect, user, reading.forgets))
         self._emit("turn_started", turn=turn.id, no_recall=no_recall_reason(reading.question, self.config))
@@ -556,9 +560,9 @@ class ConversationEngine:
         self._visible.add(reading.blocks.values())
         turn.is_read = self._has_read = True
         if self._has_untrusted:
-            turn.shared.mark_tainted(Taint.MEMORY)
+            self.mark_tainted(turn.shared, Taint.MEMORY)
         if reading.is_tainted:
-            turn.shared.mark_tainted(Taint.EARLIER)
+            self.mark_tainted(turn.shared, Taint.EARLIER)
         # Blocks that were handed over before this was read are not in the list that was read.
         turn.ledger = reading.ledger.with_blocks(row for row in turn.shared.blocks if row.hash not in reading.indexes)
         turn.forgets = reading.forgets
@@ -574,7 +578,7 @@ class ConversationEngine:
         """A model was given memories that are not trusted, besides a block."""
         self._has_untrusted = True
         if self._current is not None:
-            self._current.shared.mark_tainted(Taint.MEMORY)
+            self.mark_tainted(self._current.shared, Taint.MEMORY)
 
     async def _recall(self, turn: LoopTurn, prefetch: Prefetch, question: RecallRequest) -> None:
         # A compaction corrects it until it is asked.
@@ -777,6 +781,8 @@ class ConversationEngine:
         if number != turn.compactions:
             return False
         self._visible.add(reading.blocks.values())
+        if reading.is_tainted:
+            self.mark_tainted(turn.shared, Taint.EARLIER)
         # Blocks that were handed over after the list was copied are in it too.
         known = left.handed_over.union(reading.indexes)
         since = [row for row in turn.shared.blocks if row.hash not in known]

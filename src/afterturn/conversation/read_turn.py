@@ -18,7 +18,7 @@ from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import any_untrusted, find_latest_user
 from afterturn.errors import NotFound
 from afterturn.guard.output_filter import OutputFilter
-from afterturn.guard.pasted import has_pasted
+from afterturn.guard.pasted import any_pasted
 from afterturn.guard.scanning import hashes, scanner
 from afterturn.ports import Unit
 from afterturn.recall.block import CHOICES_MAX, FRAME, Block, Budget, bullet, choose, render, strip_blocks
@@ -31,7 +31,7 @@ from afterturn.recall.relevance import is_familiar, judge, lines_of, replaced_by
 from afterturn.recall.scoring import ScoreKind, above_floor
 from afterturn.recall.search import search
 from afterturn.scanners.secrets import RedactedHashes, redact_within, unnamed
-from afterturn.text import terms
+from afterturn.text import content_hash, terms
 from afterturn.types import (
     BlockRow,
     Candidate,
@@ -56,7 +56,8 @@ CANDIDATES_MIN = 32
 QUESTION_CHARS_MAX = 4_000
 # Of a longer list, only the newest messages are read.
 READ_MAX = 10_000
-_PASTED_READ_MAX = 64
+# How many messages of the user are searched for pasted text at most, which takes less than a second.
+_PASTED_READ_MAX = 512
 # How many lines of the profile answer a broad question.
 PROFILE_LINES = 12
 # A follow-up needs the subject of the message before it, not all of a page that was pasted.
@@ -182,7 +183,7 @@ def _read_visible(
     unread = max(0, len(shown.messages) - READ_MAX)
     elements = [None] * unread + [shown.dialect.read(message) for message in islice(shown.messages, unread, None)]
     messages = [message for element in elements if element is not None for message in element.messages]
-    is_tainted = any_untrusted(elements) or (shown.is_new and _any_pasted(messages, blocks))
+    is_tainted = any_untrusted(elements) or _any_pasted(unit, shown, scope, messages, blocks)
     if scope.is_hidden:
         compacted_at = unit.conversations.state(scope.key).compacted_at
         ledger = hidden_ledger(messages, blocks.values(), compacted_at=compacted_at, stored=stored)
@@ -202,13 +203,19 @@ def _read_visible(
     return _Visible(ledger, found.blocks, tuple(dropped), tuple(lost), found.chain, is_tainted)
 
 
-def _any_pasted(messages: Sequence[Message], blocks: Collection[str]) -> bool:
-    """Whether the user's earlier messages have text of others in them, or are too many to be read.
+def _any_pasted(
+    unit: Unit, shown: ShownMessages, scope: ConversationScope, messages: Sequence[Message], blocks: Collection[str]
+) -> bool:
+    """Whether the user's messages have text of others in them, or are too many to be read.
 
-    Of a conversation that memory knows, the turns say so. A host may bring one along, or a summary of it.
+    A host may bring a conversation along, or a summary of it. Messages of turns that memory knows are not read again in
+    every process: the turns say whether they are tainted.
     """
-    earlier = [message.text for message in messages if message.role == "user"][:-1]
-    return len(earlier) > _PASTED_READ_MAX or any(has_pasted(strip_blocks(text, blocks)) for text in earlier)
+    said = [strip_blocks(message.text, blocks) for message in messages if message.role == "user"]
+    if shown.is_new and len(said) > 1:
+        known = {turn.user_hash for turn in unit.conversations.turns(scope.key)}
+        said = [*(text for text in said[:-1] if content_hash(text) not in known), said[-1]]
+    return any_pasted(said, read_max=_PASTED_READ_MAX)
 
 
 def visible_in_order(blocks: Iterable[BlockRow]) -> list[BlockRow]:

@@ -20,8 +20,9 @@ from afterturn.conversation.subagents import assemble
 from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages, find_index
 from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect, field
-from afterturn.dialects.history import find_point, find_user
+from afterturn.dialects.history import any_untrusted, find_point, find_user
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput, MemoryClosed
+from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.recall.block import strip_blocks
@@ -201,6 +202,8 @@ class TurnVerbs:
             if _take_same(turn, turn.noticed, text.strip()):
                 return
             turn.reported.append(text.strip())
+            if has_pasted(text):
+                self._core.mark_tainted(turn.shared, Taint.TOOL)
         self._core.start_epoch(turn, text, cause)
 
     def delegate(self, task: str, *, remember: bool = False) -> str:
@@ -238,7 +241,7 @@ class TurnVerbs:
         `result` is a list of statements, or a text; of a long text, its bullet points are proposed.
         """
         if self._turn is not None:
-            self._turn.shared.mark_tainted(Taint.SUBAGENT)
+            self._core.mark_tainted(self._turn.shared, Taint.SUBAGENT)
             self._core.subagents.returned(proposal_context(self._turn), task, result)
 
     @never_raises
@@ -327,7 +330,9 @@ class TurnVerbs:
             yield wait._replace(seconds=deadline - now)
 
     def _notice(self, turn: HostTurn, messages: Sequence[object]) -> None:
-        """Looks for what is new in the list of a host that shows it: something that the user said, a compaction."""
+        """Looks for what is new in the list: text of others, something that the user said, a compaction."""
+        if turn.shared.taint is None:
+            self._notice_taint(turn, messages)
         if not turn.scope.is_hidden:
             self._notice_user(turn, messages)
         if turn.shared.is_intact(messages):
@@ -335,6 +340,25 @@ class TurnVerbs:
         dialect = _detect(turn, messages)
         if dialect is not None and _find_point(turn, dialect, messages, self._core.known_blocks) is not None:
             self._core.notice_compaction(turn, dialect, messages)
+
+    def _notice_taint(self, turn: HostTurn, messages: Sequence[object]) -> None:
+        """Text of others may be in this list, and not in the one that the turn is left with.
+
+        Read again at each step: a turn without such text is short, and hosts edit their messages.
+        """
+        began, start = turn.began_at, 0
+        if began is not None and began.holds(messages):
+            # What is before was read when the turn began.
+            start = began.index
+        dialect = _detect(turn, messages)
+        if dialect is None:
+            return
+        newest = range(max(start, len(messages) - ADDED_MAX), len(messages))
+        elements = [dialect.read(messages[at]) for at in newest]
+        said = [element.text_of("user") for element in elements[-NEWEST_EXAMINED:] if element is not None]
+        texts = (strip_blocks(text, self._core.known_blocks) for text in said if text)
+        if any_untrusted(elements) or any(map(has_pasted, texts)):
+            self._core.mark_tainted(turn.shared, Taint.TOOL)
 
     def _notice_user(self, turn: HostTurn, messages: Sequence[object]) -> None:
         """A user's message that was appended in the middle of the turn, and not reported, is an interjection."""

@@ -48,6 +48,7 @@ class SharedTurn:
         *,
         speaker: str | None = None,
         durable: bool = False,
+        taint: Taint | None = None,
     ) -> None:
         self.id = id
         self.scope = scope
@@ -64,7 +65,7 @@ class SharedTurn:
         self._handed_over: list[BlockRow] = []
         self._prompt_texts: dict[str, str] = {}
         self.model_called = False
-        self.taint: Taint | None = None
+        self.taint = taint
         # Where our blocks are in the host's list, by hash; which earlier ones are to be put back; which were found to
         # be missing and reported; whether a compaction was announced whose result we were not shown.
         self.positions: dict[str, BlockPosition] = {}
@@ -118,10 +119,13 @@ class SharedTurn:
         with self.lock:
             self.model_called = True
 
-    def mark_tainted(self, taint: Taint) -> None:
-        """Text that neither the user nor the assistant wrote has reached the assistant. The first one is kept."""
+    def mark_tainted(self, taint: Taint) -> bool:
+        """Text that neither the user nor the assistant wrote has reached the assistant. True for the first call, whose
+        `taint` is kept."""
         with self.lock:
+            is_first = self.taint is None
             self.taint = self.taint or taint
+            return is_first
 
     def add_positions(self, positions: Mapping[str, BlockPosition]) -> None:
         """Blocks were added to the host's list."""

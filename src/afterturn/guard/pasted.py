@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import islice
@@ -54,9 +54,28 @@ def typed_text(text: str) -> str:
     return "\n".join(text[span.start : span.end] for span in spans if span.is_typed).strip("\n")
 
 
+_KNOWN_MAX = 16_384
+# The answers of `has_pasted`, by the hash of the text: a list is read again at every turn. No texts are kept.
+_known: dict[int, bool] = {}
+
+
 def has_pasted(text: str) -> bool:
-    # Called for each message that is recorded. A part of a longer message is always pasted, so it is not read.
-    return len(text) > TYPED_CHARS_MAX or any(not span.is_typed for span in split_pasted(text))
+    # A part of a longer message is always pasted, so it is not read.
+    if len(text) > TYPED_CHARS_MAX:
+        return True
+    key = hash(text)
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        found = _known[key] = any(start < end for start, end in _find_pasted(text))
+    return found
+
+
+def any_pasted(texts: Collection[str], *, read_max: int) -> bool:
+    """Whether one of them has a pasted part. Assumes so if more than `read_max` would have to be read for that."""
+    unread = {text for text in texts if hash(text) not in _known}
+    return len(unread) > read_max or any(map(has_pasted, texts))
 
 
 # Lines
@@ -180,6 +199,7 @@ _QUOTATION = re.compile(
       | »[^«»]{1,2000}« | 「[^「」]{1,2000}」 | 『[^『』]{1,2000}』""",
     re.VERBOSE,
 )
+_OPENED_MARK = re.compile('["“„«]')
 _SAID = re.compile(rf"{_any_of('wrote')}\s{{0,3}}[:,]?\s{{0,3}}([\"“„«])", re.IGNORECASE)
 _OPENED = re.compile(r"(?<![\w\"“„«「『])[\"“„«「『](?=[^\s\"”»」』])")
 _CLOSES = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}
@@ -197,11 +217,9 @@ def _find_pasted(text: str) -> Iterator[tuple[int, int]]:
         read = read[: lines[-1].end]
     rest, parts = _read_lines(read, lines)
     parts += [found.span() for found in _QUOTATION.finditer(read, 0, rest) if _is_long(found.group())]
-    parts += [
-        span
-        for found in islice(_SAID.finditer(read, 0, rest), _SIGNS_MAX)
-        if _is_long(read[slice(*(span := _said(read, found)))])
-    ]
+    # The pattern is slow, and most messages have no such mark.
+    said = _SAID.finditer(read, 0, rest) if _OPENED_MARK.search(read, 0, rest) else ()
+    parts += [span for found in islice(said, _SIGNS_MAX) if _is_long(read[slice(*(span := _said(read, found)))])]
     parts += [found.span() for found in _BLOB.finditer(read, 0, rest)]
     parts += _long_parts(read, lines, rest, _merge(parts))
     yield from parts
@@ -281,7 +299,8 @@ def _begins_anothers(lines: Sequence[_Line], written: Sequence[int], number: int
 
 def _find_mark(line: _Line) -> int | None:
     """Where the headers of a mail in one line begin, or the marks of a model's prompt."""
-    headers = list(islice(_HEADER.finditer(line.text[:2_000]), 2))
+    has_colon = ":" in line.text or "：" in line.text
+    headers = list(islice(_HEADER.finditer(line.text[:2_000]), 2)) if has_colon else []
     if len(headers) == 2:
         return headers[0].start()
     template = _TEMPLATE.search(line.text)

@@ -513,10 +513,10 @@ class SqlConversations:
         found = self._find(key)
         if found is None:
             return False
-        values: list[Value] = [status.value, at, at if recorded else None, taint or "", found, turn_id]
+        values: list[Value] = [status.value, at, at if recorded else None, taint, found, turn_id]
         still = "recorded_at IS NULL" if recorded else "status = 'open'"
         ended = self._session.run(
-            "UPDATE turn SET status = ?, ended_at = ?, recorded_at = ?, taint = ? "
+            "UPDATE turn SET status = ?, ended_at = ?, recorded_at = ?, taint = COALESCE(?, taint) "
             f"WHERE conversation_key = ? AND id = ? AND {still}",
             values,
         )
@@ -525,6 +525,13 @@ class SqlConversations:
         if recorded and ended:
             self._session.run("UPDATE conversation SET turns = turns + 1 WHERE key = ?", (found,))
         return recorded and ended == 1
+
+    def taint_turn(self, key: ConversationKey, turn_id: str, taint: Taint) -> None:
+        self._session.run(
+            f"UPDATE turn SET taint = ? WHERE conversation_key = ({FIND_CONVERSATION}) "
+            "AND id = ? AND status = 'open' AND taint = ''",
+            (taint.value, key.tenant, key.space, key.id, turn_id),
+        )
 
     def is_tainted(self, key: ConversationKey) -> bool:
         row = self._session.row(

@@ -111,6 +111,25 @@ class TestTurns:
         assert found is not None
         assert (clean, found.taint, tainted) == (False, Taint.TOOL, [True, False])
 
+    async def test_a_turn_is_tainted_while_it_is_open(self, store: Store) -> None:
+        """G2b: the first mark stays, also when the turn is recorded without one."""
+        await self._start(store)
+        await store.write(lambda unit: unit.conversations.taint_turn(TALK, "turn-1", Taint.SUBAGENT))
+        await store.write(lambda unit: unit.conversations.taint_turn(TALK, "turn-1", Taint.TOOL))
+        await self._end(store, at=20.0, recorded=True)
+        found = await self._find(store)
+        assert found is not None
+        assert (found.status, found.taint) == (TurnStatus.COMPLETED, Taint.SUBAGENT)
+
+    async def test_a_turn_that_has_ended_is_not_tainted_afterwards(self, store: Store) -> None:
+        """G2b, C3: nothing reaches the assistant after its answer."""
+        await self._start(store)
+        await self._end(store, at=20.0, recorded=True)
+        await store.write(lambda unit: unit.conversations.taint_turn(TALK, "turn-1", Taint.TOOL))
+        found = await self._find(store)
+        assert found is not None
+        assert found.taint is None
+
     async def test_turns_that_nobody_came_back_to_are_abandoned(self, store: Store) -> None:
         await self._start(store)
         await self._start(store, TurnRow("turn-2", TurnStatus.OPEN, 50.0, "hash"))
