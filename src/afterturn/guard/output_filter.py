@@ -68,6 +68,26 @@ def neutralise_quote(text: str) -> str:
 _INNER_QUOTES = str.maketrans(dict.fromkeys('"\u201c\u201d\u201e\uff02', "'"))
 
 
+_NAME_CHARS_MAX = 40
+_NAME_CHARS_READ = 400
+# Characters that end an author, open an id or a quotation, or form a tag; look-alikes are folded first.
+_SYNTAX = frozenset('[](){}<>:"')
+_SYNTAX_LOOK_ALIKES = frozenset("\u2236\ua789\u02d0\u02f8\u0589\u05c3\u201c\u201d\u201e\u201f\u3010\u3011\u2039\u203a")
+
+
+def neutralise_name(name: str) -> str:
+    """The name of a speaker in forty characters at most, without any that could end it. Blank if none is left."""
+    kept = (character for character in name[:_NAME_CHARS_READ] if not _is_syntax(character))
+    # A disarmed tag leaves a parenthesis.
+    return neutralise("".join(kept)).replace("(", "")[:_NAME_CHARS_MAX].strip()
+
+
+def _is_syntax(character: str) -> bool:
+    if character.isascii():
+        return character in _SYNTAX
+    return character in _SYNTAX_LOOK_ALIKES or bool(_SYNTAX & set(unicodedata.normalize("NFKC", character)))
+
+
 def _disarm(found: re.Match[str]) -> str:
     return found.group().translate(_DISARMED) if _is_tag(found.string, found.end()) else found.group()
 

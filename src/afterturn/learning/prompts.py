@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from afterturn.guard.output_filter import neutralise_name
 from afterturn.scanners.invisible import clean
 from afterturn.types import Entry, Origin, ReviewMessage
 
@@ -101,7 +102,8 @@ def _message(number: int, message: ReviewMessage) -> str:
 
 
 def _who(message: ReviewMessage) -> str:
-    return message.role if message.speaker in ("", message.role) else clean(f"{message.role} {message.speaker}")
+    name = neutralise_name(message.speaker)
+    return message.role if name in ("", message.role) else f"{message.role} {name}"
 
 
 def _saved(text: str) -> str:

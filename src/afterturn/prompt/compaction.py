@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from afterturn.dialects.dialect import Dialect, Element, field, json_field, list_field, text_field
 from afterturn.dialects.history import curated, find_safe_cuts
-from afterturn.guard.output_filter import neutralise, neutralise_lines
+from afterturn.guard.output_filter import neutralise, neutralise_lines, neutralise_name
 from afterturn.log import logger
 from afterturn.models.client import answer_text
 from afterturn.ports import ChatModel
@@ -540,7 +540,8 @@ def _lines(dialect: Dialect, message: object, text_max: int, tool_max: int) -> I
         return
     for one in element.utterances:
         if one.text.strip():
-            speaker = one.role if not one.name else f"{one.role} {one.name}"
+            name = neutralise_name(one.name)
+            speaker = f"{one.role} {name}" if name else one.role
             yield _line(speaker, one.text, tool_max if one.role == "tool" else text_max)
     if contents.shown:
         yield _line(element.role, " ".join(f"[{kind}]" for kind in contents.shown), text_max)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from itertools import pairwise
 from typing import Self
 
 from afterturn.config import Config
-from afterturn.guard.output_filter import TAG, OutputFilter, neutralise, neutralise_quote
+from afterturn.guard.output_filter import TAG, OutputFilter, neutralise, neutralise_name, neutralise_quote
 from afterturn.guard.trust import TRUST_MIN
 from afterturn.recall.features import features_of, is_request
 from afterturn.text import estimate_tokens, joins, terms
@@ -463,30 +462,16 @@ def _count(seconds: float, unit: float, name: str) -> str:
     return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
-_NAME_CHARS_MAX = 40
-_NAME_CHARS_READ = 400
 _ROLES = {Origin.AGENT: "assistant"}
-# Characters that end an author, open an id or a quotation, or form a tag; look-alikes are folded first.
-_SYNTAX = frozenset('[](){}<>:"')
-_LOOK_ALIKES = frozenset("\u2236\ua789\u02d0\u02f8\u0589\u05c3\u201c\u201d\u201e\u201f\u3010\u3011\u2039\u203a")
 
 
 def describe_author(entry: Entry) -> str:
-    """ "user", "user Ada", "assistant"; a name that only a report claims is in parentheses: "import (Ada)"."""
+    """ "user", 'user "Ada"', "assistant"; a name that only a report claims is in parentheses too: 'import ("Ada")'.
+
+    A name is quoted, because anybody may choose one that says something.
+    """
     origin = _ROLES.get(entry.origin, entry.origin.value.replace("_", " "))
-    name = _plain(entry.speaker) if entry.speaker else ""
+    name = neutralise_name(entry.speaker) if entry.speaker else ""
     if not name or name == origin:
         return origin
-    return f"{origin} {name}" if entry.trust >= Origin.BACKGROUND_REVIEW.trust else f"{origin} ({name})"
-
-
-def _plain(speaker: str) -> str:
-    kept = (character for character in speaker[:_NAME_CHARS_READ] if not _is_syntax(character))
-    # A disarmed tag leaves a parenthesis.
-    return neutralise("".join(kept)).replace("(", "")[:_NAME_CHARS_MAX].strip()
-
-
-def _is_syntax(character: str) -> bool:
-    if character.isascii():
-        return character in _SYNTAX
-    return character in _LOOK_ALIKES or bool(_SYNTAX & set(unicodedata.normalize("NFKC", character)))
+    return f'{origin} "{name}"' if entry.trust >= Origin.BACKGROUND_REVIEW.trust else f'{origin} ("{name}")'
