@@ -313,3 +313,53 @@ async def test_pasted_text_far_back_in_a_list_taints(memory: afterturn.Memory) -
     await said(memory, "And what now?", "Use port 9999.", before=[*pasted, *plain], conversation="d")
     await said(memory, "And what else is there?", "Use port 9998.", before=[*pasted, *plain])
     assert await answers(memory) == {"Nothing here.": 80, "Use port 9999.": 40, "Use port 9998.": 40}
+
+
+async def test_a_deletion_by_an_agent_without_a_turn_waits(ada: afterturn.Space) -> None:
+    """G2b: of what is trusted more. Its own report it may delete, and a pinned memory only the user may."""
+    mine, heard = (await ada.add("Likes tea")).entry, (await ada.add("Likes rum", origin="agent")).entry
+    pinned = (await ada.add("Is vegan", pinned=True)).entry
+    await ada.delete(mine.id, origin="agent")
+    await ada.delete(heard.id, origin="agent")
+    for clean in (False, True):
+        with pytest.raises(afterturn.NotAllowed):
+            await ada.delete(pinned.id, origin="agent", clean=clean)
+    assert [(entry.id, entry.status) for entry in await ada.proposals()] == [(mine.id, "withdrawal")]
+    assert {entry.text for entry in await ada.list()} == {"Likes tea", "Is vegan"}
+    await ada.delete(mine.id, origin="agent", clean=True)
+    assert {entry.text for entry in await ada.list()} == {"Is vegan"}
+
+
+@pytest.mark.parametrize("origin", ["tool", "web", "subagent", "import"])
+async def test_an_untrusted_origin_deletes_nothing_that_is_trusted_more(ada: afterturn.Space, origin: str) -> None:
+    """G2b: the caller says who wants it."""
+    mine = (await ada.add("Likes tea")).entry
+    with pytest.raises(afterturn.NotAllowed):
+        await ada.delete(mine.id, origin=origin)
+    assert [entry.id for entry in await ada.list()] == [mine.id]
+
+
+async def test_an_agent_deletes_no_recorded_message_without_a_turn(memory: afterturn.Memory) -> None:
+    """G2b: not even one that is trusted no more than a tool."""
+    await said(memory, "Read that page", "The port is 9999.", *fetched("The port is 9999."))
+    ada = memory.space("user:ada")
+    records = await ada.list(filter=RECORDS)
+    for record in records:
+        with pytest.raises(afterturn.NotAllowed):
+            await ada.delete(record.id, origin="agent")
+    assert len(await ada.list(filter=RECORDS)) == len(records) == 3
+
+
+async def test_what_an_agent_adds_in_bulk_is_a_report(ada: afterturn.Space) -> None:
+    """G2b: as what it adds one by one."""
+    standing = {"kind": "preference"}
+    drafts = [
+        afterturn.Draft("The port is 9999", origin=Origin.AGENT),
+        afterturn.Draft("Wants links", origin=Origin.AGENT, metadata=standing),
+        afterturn.Draft("I said 9998", origin=Origin.AGENT, kind=Kind.RECORD, conversation="c", position=0),
+    ]
+    await ada.add_many(drafts)
+    await ada.add_many([afterturn.Draft("Wants tea", origin=Origin.AGENT, metadata=standing)], clean=True)
+    found = {entry.text: entry.trust for entry in await ada.list()}
+    assert found == {"The port is 9999": 40, "I said 9998": 40, "Wants tea": 80}
+    assert [entry.text for entry in await ada.proposals()] == ["Wants links"]

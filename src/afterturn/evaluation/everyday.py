@@ -406,7 +406,7 @@ class EverydayMemories:
                 items.append(Item(f"{at} {speaker}", session, speaker, text, begin + step * (at + 1)))
         with self._open(self._config) as memory:
             self._clock.set(end)
-            memory.space(f"user:{person.name}").add_many(drafts_of(items))
+            memory.space(f"user:{person.name}").add_many(drafts_of(items), clean=True)
             _drain(memory)
         return len(items)
 

@@ -301,7 +301,7 @@ class Subject:
     def learn(self, space: str, drafts: Sequence[Draft]) -> None:
         """Stores messages as they would have been recorded then, and waits for their vectors."""
         if drafts:
-            self.memory.space(space).add_many(drafts)
+            self.memory.space(space).add_many(drafts, clean=True)
             self.settle()
 
     def settle(self) -> None:

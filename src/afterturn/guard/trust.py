@@ -68,7 +68,8 @@ def as_report(draft: Draft, *, clean: bool, current: Entry | None = None) -> tup
     """
     if draft.origin is not Origin.AGENT or clean is True:
         return draft, ()
-    if is_privileged(draft) or (current is not None and current.trust > Origin.TOOL.trust):
+    stands = draft.kind is Kind.STATEMENT and is_privileged(draft)
+    if stands or (current is not None and current.trust > Origin.TOOL.trust):
         return replace(draft, proposed=True), ()
     return draft, (Origin.TOOL.trust,)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from afterturn.embedders.backlog import ImportEmbedder
 from afterturn.errors import InvalidInput, NotFound
 from afterturn.guard.statement_writer import StatementWriter
+from afterturn.guard.trust import as_report
 from afterturn.ports import Unit
 from afterturn.types import (
     Admitted,
@@ -149,7 +150,7 @@ class Imported:
 
 
 async def import_drafts(
-    services: Services, space: str, drafts: Iterable[Draft], *, group: str, progress: Progress | None
+    services: Services, space: str, drafts: Iterable[Draft], *, group: str, progress: Progress | None, clean: bool
 ) -> Imported:
     """Returns when all drafts are stored. A long import is embedded meanwhile, in a child process if possible."""
     if not isinstance(drafts, Iterable):
@@ -158,7 +159,7 @@ async def import_drafts(
     try:
         if following is not None and isinstance(drafts, Sized):
             await following.expect(len(drafts))
-        return await _Import(services, space, group, following).run(iter(drafts), progress)
+        return await _Import(services, space, group, following, clean).run(iter(drafts), progress)
     finally:
         if following is not None:
             await following.end()
@@ -170,17 +171,30 @@ class _Import:
     space: str
     group: str
     following: ImportEmbedder | None
+    clean: bool
 
     async def run(self, source: Iterator[Draft], progress: Progress | None) -> Imported:
         """Checks a chunk, then writes it. Doing both at once takes longer, because both need the GIL."""
         created = total = 0
-        while chunk := await _admitted(self.services, source):
+        while chunk := await self._admitted(source):
             created += await self._write(chunk)
             total += len(chunk)
             if progress:
                 progress(total)
         await self._write_rest()
         return Imported(created, total - created, self.group)
+
+    async def _admitted(self, source: Iterator[Draft]) -> list[Admitted]:
+        chunk: list[Admitted] = []
+        while len(chunk) < CHUNK and (drafts := list(islice(source, GATE_SLICE))):
+            chunk.extend(map(self._admit, drafts))
+            # Yields every few milliseconds, so that open turns are not held up.
+            await asyncio.sleep(0)
+        return chunk
+
+    def _admit(self, draft: Draft) -> Admitted:
+        stated, lineage = as_report(draft, clean=self.clean) if isinstance(draft, Draft) else (draft, ())
+        return self.services.gate.admit_import(stated, lineage=lineage)
 
     async def _write(self, chunk: list[Admitted]) -> int:
         services, now = self.services, self.services.clock.now()
@@ -207,15 +221,6 @@ class _Import:
     async def _write_rest(self) -> None:
         if self.following is not None and await self.following.wait():
             await self.services.store.write(self.following.put_ready())
-
-
-async def _admitted(services: Services, source: Iterator[Draft]) -> list[Admitted]:
-    chunk: list[Admitted] = []
-    while len(chunk) < CHUNK and (drafts := list(islice(source, GATE_SLICE))):
-        chunk.extend(services.gate.admit_import(draft) for draft in drafts)
-        # Yields every few milliseconds, so that open turns are not held up.
-        await asyncio.sleep(0)
-    return chunk
 
 
 def _store(unit: Unit, operation: Operation, admitted: Admitted, writer: StatementWriter) -> bool:

@@ -162,16 +162,22 @@ class SpaceCore:
         )
 
     async def add_many(
-        self, drafts: Iterable[Draft], *, group: str | None = None, progress: Callable[[int], None] | None = None
+        self,
+        drafts: Iterable[Draft],
+        *,
+        group: str | None = None,
+        progress: Callable[[int], None] | None = None,
+        clean: bool = False,
     ) -> Imported:
         """Adds many statements or records in chunks. All operations have one `group`, so one `undo` takes all back.
 
-        `progress` is called with the number of drafts stored so far. Raises InvalidInput for a draft that the guard
-        refuses; the chunks before it remain stored.
+        What an agent states is a report unless `clean`, as for `add`, and so are messages of an agent. `progress` is
+        called with the number of drafts stored so far. Raises InvalidInput for a draft that the guard refuses; the
+        chunks before it remain stored.
         """
         named = self._services.ids.new() if group is None else check_name(group, "group")
         check_no_secret(named, "group", scanning=self._services.config.scan_policy)
-        imported = await import_drafts(self._services, self.name, drafts, group=named, progress=progress)
+        imported = await import_drafts(self._services, self.name, drafts, group=named, progress=progress, clean=clean)
         self._services.wake_jobs()
         self._services.events.pass_on(
             "memories_imported",
@@ -216,16 +222,24 @@ class SpaceCore:
         )
         return Changed(entry, operation.id)
 
-    async def delete(self, entry_id: str) -> Changed:
+    async def delete(self, entry_id: str, *, origin: str = Origin.USER, clean: bool = False) -> Changed:
         """Hides a memory or record from recall and lists. `undo` brings it back; `forget` erases.
 
-        Raises NotFound if this space has no such entry.
+        `origin` says who wants it deleted. An agent's deletion of a trusted memory waits for approval, unless its turn
+        was `clean`, as for `add`.
+
+        Raises NotFound if this space has no such entry, NotAllowed if `origin` is not trusted enough to delete it.
         """
         check_id(entry_id)
-        operation = self._operation(Verb.DELETE, Origin.USER)
+        actor = parse_origin(origin)
+        is_report = actor is Origin.AGENT and clean is not True
+        operation = self._operation(Verb.DELETE, actor)
 
         def work(unit: Unit) -> Entry:
-            return self._services.statement_writer.delete(unit, operation, entry_id, trust=Origin.USER.trust)
+            current = unit.memories.get(self._scope, entry_id)
+            asks = is_report and (current.kind is Kind.RECORD or current.trust > Origin.TOOL.trust)
+            trust = Origin.TOOL.trust if is_report and not asks else actor.trust
+            return self._services.statement_writer.delete(unit, operation, entry_id, trust=trust, asks=asks)
 
         return Changed(await self._services.write_change(operation, work), operation.id)
 

@@ -129,7 +129,7 @@ def import_entries(invocation: Invocation, file: str, *, skip_bad: bool, keep_or
         raise InvalidFile(_refusal(file, reading.bad))
     with invocation.in_space(create=True) as space, progress("Importing") as report:
         total = len(reading.drafts)
-        imported = space.add_many(reading.drafts, progress=lambda done: report(done, total))
+        imported = space.add_many(reading.drafts, progress=lambda done: report(done, total), clean=keep_origin)
     if invocation.json:
         print_document({"imported": imported, "passed_over": reading.passed_over, "bad": reading.bad})
         return
