@@ -33,26 +33,29 @@ class Watched(list[dict[str, Any]]):
 async def test_a_step_with_nothing_to_hand_over_looks_only_at_blocks_and_at_what_is_new(
     memory: afterturn.Memory,
 ) -> None:
-    """R2, R1, H6: some glances at each block and one at each new element, however long the list is."""
+    """R2, R1, H6, G2b: some glances at each block and at each element of the turn, however long the list is. Once a
+    tool has answered, the turn is tainted, and only new elements are looked at."""
     await memory.space("user:ada").add("Ada's cat is called Miso")
     looks = []
     for length in (1, 300):
         messages = Watched([user("Hello"), assistant("Hello.")] * length + [user("What is my cat called?")])
         async with memory.conversation(f"c{length}", user="ada").turn(messages) as turn:
             assert await turn.inject(messages) is not None
-            messages.extend([call("one"), answer("one")])
-            messages.looks = 0
-            assert await turn.inject(messages) is None
-            looks.append(messages.looks)
+            for id in ("one", "two"):
+                messages.extend([call(id), answer(id)])
+                messages.looks = 0
+                assert await turn.inject(messages) is None
+                looks.append(messages.looks)
             turn.abort()
-    assert looks == [8, 8]
+    assert looks == [14, 7, 14, 7]
 
 
-async def test_a_list_that_is_not_read_yet_is_not_looked_at_by_a_host_in_a_hurry(memory: afterturn.Memory) -> None:
-    """R2: at grace 0 there is nothing to find a place for before the recall is there."""
+async def test_a_list_that_is_not_read_yet_is_hardly_looked_at_by_a_host_in_a_hurry(memory: afterturn.Memory) -> None:
+    """R2, G2b: at grace 0 there is nothing to find a place for before the recall is there. Only the user's message is
+    read, which may have got an attachment since."""
     messages = Watched([user("Hello"), assistant("Hello."), user("thanks")])
     async with memory.conversation("c", user="ada").turn(messages) as turn:
         messages.looks = 0
         assert turn.inject_now(messages) is None
-        assert messages.looks == 0
+        assert messages.looks == 3
         turn.abort()

@@ -75,7 +75,7 @@ def test_an_imported_record_says_that_it_was_imported(cli: CommandLine) -> None:
     """G2: whatever origin the file claims."""
     cli("import", "-", stdin=json.dumps(RECORD | {"speaker": "user"}).encode())
     row = cli("list", "--kind", "record").out.splitlines()[1]
-    assert "import (user)" in row
+    assert 'import ("user")' in row
 
 
 def test_an_exported_records_owner_comes_back(cli: CommandLine) -> None:

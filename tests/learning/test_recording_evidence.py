@@ -123,7 +123,7 @@ async def test_what_a_sub_agent_said_is_quoted_when_it_is_recalled(memory: after
     lines = (await block(memory, "What do the gauges of boiler and cellar show?")).splitlines()
     (reported,) = [line for line in lines if "42 bar" in line]
     (said,) = [line for line in lines if "7 bar" in line]
-    assert reported.endswith('according to subagent (user): "The gauge of the boiler shows 42 bar"')
+    assert reported.endswith('according to subagent ("user"): "The gauge of the boiler shows 42 bar"')
     assert said.endswith("user: The gauge of the cellar shows 7 bar")
 
 
