@@ -141,6 +141,12 @@ _COLON = re.compile(r"：|:(?=\s|$|[\"“„«「『]|[^\x00-\x7f])")
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)|[。！？]")
 _FYI = re.compile(r"\s*(?:fyi|fwd?|wg|tr|rv|zur info|pour info|転送|转发|轉發)\b\s*[:：.,!–—-]*\s*", re.IGNORECASE)
 
+# Every match of the long patterns below has one of these signs. Most messages have none, and are read twenty times as
+# fast: the messages of a long conversation are read when it is taken up.
+_QUOTE_SIGN = re.compile("[\"“„«»「『]")
+_HEADER_SIGN = re.compile("[:：]")
+_TEMPLATE_SIGN = re.compile(r"[<\[#:]")
+
 # From such a line on, nothing is typed any more.
 
 _HEADER = re.compile(
@@ -192,14 +198,14 @@ _PRINTED = re.compile(
     r"|\w{0,40}(?:Error|Exception):\s|\|.*\|\s*$|[^\t\n]*\t[^\t\n]*\t)"
     r"|[^\n]*\s[|]\s|[^\n]*\s//\s|[^\n]*\s#\s?(?:TODO|FIXME)"
 )
-_BLOB = re.compile(r"[A-Za-z0-9+/=_%-]{100,}")
+_BLOB_CHARS_MIN = 100
+_BLOB = re.compile(rf"[A-Za-z0-9+/=_%-]{{{_BLOB_CHARS_MIN},}}")
 # Short ones are matched too, so that the end of one is not taken for the beginning of the next.
 _QUOTATION = re.compile(
     r"""(?<![\w"])"(?=[^\s"])[^"]{1,2000}" | “[^“”]{1,2000}” | „[^„“”]{1,2000}[“”] | «[^«»]{1,2000}»
       | »[^«»]{1,2000}« | 「[^「」]{1,2000}」 | 『[^『』]{1,2000}』""",
     re.VERBOSE,
 )
-_OPENED_MARK = re.compile('["“„«]')
 _SAID = re.compile(rf"{_any_of('wrote')}\s{{0,3}}[:,]?\s{{0,3}}([\"“„«])", re.IGNORECASE)
 _OPENED = re.compile(r"(?<![\w\"“„«「『])[\"“„«「『](?=[^\s\"”»」』])")
 _CLOSES = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}
@@ -216,11 +222,15 @@ def _find_pasted(text: str) -> Iterator[tuple[int, int]]:
         lines = lines[:_LINES_MAX]
         read = read[: lines[-1].end]
     rest, parts = _read_lines(read, lines)
-    parts += [found.span() for found in _QUOTATION.finditer(read, 0, rest) if _is_long(found.group())]
-    # The pattern is slow, and most messages have no such mark.
-    said = _SAID.finditer(read, 0, rest) if _OPENED_MARK.search(read, 0, rest) else ()
-    parts += [span for found in islice(said, _SIGNS_MAX) if _is_long(read[slice(*(span := _said(read, found)))])]
-    parts += [found.span() for found in _BLOB.finditer(read, 0, rest)]
+    if _QUOTE_SIGN.search(read):
+        parts += [found.span() for found in _QUOTATION.finditer(read, 0, rest) if _is_long(found.group())]
+        parts += [
+            span
+            for found in islice(_SAID.finditer(read, 0, rest), _SIGNS_MAX)
+            if _is_long(read[slice(*(span := _said(read, found)))])
+        ]
+    if max(map(len, read.split()), default=0) >= _BLOB_CHARS_MIN:
+        parts += [found.span() for found in _BLOB.finditer(read, 0, rest)]
     parts += _long_parts(read, lines, rest, _merge(parts))
     yield from parts
     if rest < len(text):
@@ -299,11 +309,11 @@ def _begins_anothers(lines: Sequence[_Line], written: Sequence[int], number: int
 
 def _find_mark(line: _Line) -> int | None:
     """Where the headers of a mail in one line begin, or the marks of a model's prompt."""
-    has_colon = ":" in line.text or "：" in line.text
-    headers = list(islice(_HEADER.finditer(line.text[:2_000]), 2)) if has_colon else []
-    if len(headers) == 2:
-        return headers[0].start()
-    template = _TEMPLATE.search(line.text)
+    if _HEADER_SIGN.search(line.text):
+        headers = list(islice(_HEADER.finditer(line.text[:2_000]), 2))
+        if len(headers) == 2:
+            return headers[0].start()
+    template = _TEMPLATE.search(line.text) if _TEMPLATE_SIGN.search(line.text) else None
     return template.start() if template is not None else None
 
 
@@ -418,6 +428,8 @@ def _find_unclosed(lines: Sequence[_Line]) -> int | None:
 
 def _open_mark(text: str) -> tuple[str, int] | None:
     """The last mark of a line that opens a quotation, if one is left open."""
+    if not _QUOTE_SIGN.search(text):
+        return None
     # Of each kind of mark, the last one decides: whether one is left open is the same for all.
     last = {found.group(): found.start() for found in _OPENED.finditer(text)}
     for opening, at in sorted(last.items(), key=itemgetter(1), reverse=True):
