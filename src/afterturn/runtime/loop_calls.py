@@ -28,7 +28,9 @@ class _PendingCalls:
             try:
                 loop.call_soon_threadsafe(self.run_all, loop)
             except RuntimeError:
+                # The next call must raise too: its caller may wait for the result.
                 self._calls.clear()
+                self._is_posted = False
                 raise
 
     def run_all(self, loop: asyncio.AbstractEventLoop) -> None:
