@@ -223,6 +223,22 @@ async def test_said_by_another(memory: afterturn.Memory) -> None:
     assert left_out.reason == f"another entry says the same: {users}"
 
 
+async def test_an_answer_in_the_line_of_its_question(memory: afterturn.Memory) -> None:
+    """H9: it is in the block, although it has no line of its own."""
+    messages = [user("When does the vet in Leeds open?")]
+    async with memory.conversation("earlier", user="ada").turn(messages) as turn:
+        messages.append(assistant("The vet in Leeds opens at nine each day."))
+    await turn.wait_recorded()
+    assert await memory.drain()
+    await spoken(memory, shown := [], "When is the vet in Leeds open?")
+    assert "Answer: The vet in Leeds opens at nine" in str(shown[1]["content"])
+    (recall,) = (await looked_at(memory)).recalls
+    asked, answered = recall.shown
+    assert (answered.text, answered.score) == ("The vet in Leeds opens at nine each day.", asked.score)
+    assert (answered.why, answered.by) == ("shown", asked.ref)
+    assert answered.reason == f"it is in the block, as the answer in the line of {asked.ref}"
+
+
 async def test_found_but_not_chosen_yet_when_the_turn_was_over(stage: Stage) -> None:
     """R5, R8: settled, carried, and never handed over."""
     async with stage.open() as memory:

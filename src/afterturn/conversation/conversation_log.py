@@ -361,16 +361,20 @@ def _weighed(run: PhaseRun) -> tuple[Hit, ...]:
 def _decided(run: PhaseRun, weighed: tuple[Hit, ...], delivered: Delivered | None) -> tuple[Candidate, ...]:
     answer = run.prefetch.answer
     worthy = frozenset(hit.entry.ref for hit in answer.hits) if answer is not None else frozenset()
+    answers = frozenset(hit.answer.ref for hit in run.hits if hit.answer is not None)
     decisions = [
-        _offered_decision(run, hit, delivered) if at < len(run.hits) else _left_out_decision(run, hit, worthy)
+        _offered_decision(run, hit, delivered) if at < len(run.hits) else _left_out_decision(run, hit, worthy, answers)
         for at, hit in enumerate(weighed)
     ]
     return _candidates(weighed, decisions)
 
 
-def _left_out_decision(run: PhaseRun, hit: Hit, worthy: frozenset[str]) -> Decision:
-    """Why it was not to be delivered. STALE: changed, deleted or visible before it was offered."""
+def _left_out_decision(run: PhaseRun, hit: Hit, worthy: frozenset[str], answers: frozenset[str]) -> Decision:
+    """Why it was not to be delivered by itself. RESTATED: also in another's line, as one of the `answers`. STALE:
+    changed, deleted or visible before it was offered."""
     answer = run.prefetch.answer
+    if hit.entry.ref in answers:
+        return Decision.QUARANTINED if hit.entry.ref in run.prefetch.withheld else Decision.RESTATED
     if answer is not None and hit.entry.ref in answer.restated:
         return Decision.RESTATED
     if answer is not None and hit.entry.ref not in worthy:

@@ -101,6 +101,8 @@ def describe_decision(why: Decision, row: RecallRow, *, score: float | None = No
         return f"a newer version replaced it: {by}" if by else "another version replaced it"
     if why is Decision.RESTATED:
         return f"another entry says the same: {by}" if by else "another entry says the same"
+    if why is Decision.SHOWN and by:
+        return f"it is in the block, as the answer in the line of {by}"
     if why is Decision.SCOPE and not by:
         return "it is a tool result, which is evidence for reviews and is not recalled"
     if why is Decision.SCOPE:
@@ -171,8 +173,8 @@ class Explained:
     """One memory and what happened to it in one recall. `reason` is a sentence for people.
 
     `score_kind` says what `score` is: a chance cannot be compared with a search score. Scores that were not stored are
-    search scores by words alone. `by` is the reference of what replaces it: a newer version, or another memory that
-    says the same. `text` is what a block shows of it.
+    search scores by words alone. `by` is the reference of what replaces it: a newer version, another memory that says
+    the same, or the message in whose line an answer is. `text` is what a block shows of it.
     """
 
     ref: str
@@ -251,6 +253,8 @@ class Explainer:
     def _explain_candidate(self, candidate: Candidate, entry: Entry) -> Explained:
         why = candidate.decision or Decision.NOT_HANDED_OVER
         by = self._restated_by.get(candidate.ref, "") if why is Decision.RESTATED else ""
+        if why is Decision.RESTATED and (line := self._lines_of_answers.get(candidate.ref)) is not None:
+            why, by = line.decision or Decision.NOT_HANDED_OVER, line.ref
         if why is Decision.STALE and entry.status is not Status.ACTIVE:
             why = _BY_STATUS[entry.status]
         explained = Explained(
@@ -268,6 +272,11 @@ class Explainer:
             score_kind=score_kind_of(self._row),
         )
         return replace(explained, reason=describe_decision(why, self._row, score=candidate.score, by=by))
+
+    @cached_property
+    def _lines_of_answers(self) -> dict[str, Candidate]:
+        """The candidates whose lines contain an answer, by the reference of that."""
+        return {one.answer: one for one, _ in self._candidates.values() if one.answer is not None}
 
     @cached_property
     def _restated_by(self) -> dict[str, str]:
