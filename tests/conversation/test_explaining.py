@@ -223,6 +223,18 @@ async def test_said_by_another(memory: afterturn.Memory) -> None:
     assert left_out.reason == f"another entry says the same: {users}"
 
 
+async def test_too_far_behind_to_be_judged(memory: afterturn.Memory) -> None:
+    """H9: a recall judges the best 48 and keeps no others, and the reason names no chance that was never computed."""
+    known = [await remembered(memory, f"The cat of neighbour {at} is called Tom{at}") for at in range(60)]
+    await spoken(memory, [])
+    (recall,) = (await looked_at(memory)).recalls
+    candidates = {one.ref for one in recall.row.candidates}
+    assert len(candidates) == 48
+    behind = next(one for one in known if one not in candidates)
+    found = await why(memory, behind)
+    assert (found.why, found.reason) == ("rank", "others match better, and only the best 48 are scored")
+
+
 async def test_an_answer_in_the_line_of_its_question(memory: afterturn.Memory) -> None:
     """H9: it is in the block, although it has no line of its own."""
     messages = [user("When does the vet in Leeds open?")]

@@ -296,6 +296,8 @@ def recall_row(run: PhaseRun, config: Config, delivered: Delivered | None) -> Re
     if question.admitted.seen_since is not None:
         settings["seen_since"] = question.admitted.seen_since
     weighed = _weighed(run)
+    if answer is not None and answer.is_cut:
+        settings["candidates_max"] = len(weighed)
     row = RecallRow(
         correlation=prefetch.correlation,
         turn=prefetch.turn,

@@ -324,6 +324,7 @@ class ForgetEffects:
 @dataclass(frozen=True, slots=True)
 class RecallAnswer:
     """The result of a recall. `hits` are worth handing over, best first; `found` is everything that was weighed.
+    `is_cut`: more was found, too far behind to be weighed.
 
     `restated` are left out because another says the same: that one's reference, by reference. `exhausted`: only what
     was shown before is relevant, so that is offered again. `withheld` must not be shown: the reason, by reference.
@@ -334,6 +335,7 @@ class RecallAnswer:
     hits: tuple[Hit, ...]
     restated: Mapping[str, str]
     score_kind: ScoreKind
+    is_cut: bool = False
     exhausted: bool = False
     forgotten: ForgetEffects | None = None
     withheld: Mapping[str, str] = field(default_factory=dict)
@@ -403,12 +405,15 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
         weights=searched.weights,
         names=searched.names,
         table=table,
+        # Nothing else can be shown or selected, and a conversation keeps what it weighed until its next turn.
+        keep_all=config.refined or not config.recall_score_min,
     )
     found = replace(searched, hits=tuple(judged))
     lines = lines_of(request.text, worth_showing(found.hits, config.recall_score_min))
     hits, restated = collapse(lines)
     left_out = replaced_by_lines(lines, found.hits) | {item.hit.entry.ref: item.by_ref for item in restated}
-    return RecallAnswer(found, tuple(hits), left_out, ScoreKind.CHANCE)
+    is_cut = len(judged) < len(searched.hits)
+    return RecallAnswer(found, tuple(hits), left_out, ScoreKind.CHANCE, is_cut=is_cut)
 
 
 def compose(

@@ -143,7 +143,7 @@ _FYI = re.compile(r"\s*(?:fyi|fwd?|wg|tr|rv|zur info|pour info|転送|转发|轉
 
 # Every match of the long patterns below has one of these signs. Most messages have none, and are read twenty times as
 # fast: the messages of a long conversation are read when it is taken up.
-_QUOTE_SIGN = re.compile("[\"“„«»「『]")
+_QUOTE_SIGN = re.compile('["“„«»「『]')
 _HEADER_SIGN = re.compile("[:：]")
 _TEMPLATE_SIGN = re.compile(r"[<\[#:]")
 

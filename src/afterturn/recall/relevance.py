@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import repeat
 from math import exp, log, log1p
 from operator import mul
@@ -117,17 +117,18 @@ class JudgedQuestion:
         return (since is None or occurred_at >= since) and (until is None or occurred_at < until)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecalledExchange:
-    """What a user said and the answer to it, or one statement. `hits` are the hits in it, the user's message first.
-
-    `content` are the distinctive terms of both messages.
-    """
+    """What a user said and the answer to it, or one statement. `hits` are the hits in it, the user's message first."""
 
     hits: tuple[Hit, ...]
     said: Entry | None
     answer: Entry | None
-    content: frozenset[str]
+
+    @cached_property
+    def content(self) -> frozenset[str]:
+        """The distinctive terms of both messages. Computed when needed: most exchanges are not judged."""
+        return _content(self.said) | _content(self.answer)
 
     @property
     def occurred_at(self) -> float:
@@ -158,9 +159,11 @@ def judge(
     weights: Weights,
     names: frozenset[str] = frozenset(),
     table: WordTable | None = None,
+    keep_all: bool = True,
 ) -> list[Hit]:
     """Scores `hits` by the chance that each helps with the question, best first. `weights` are those of its terms,
-    `names` those of its words that name a speaker.
+    `names` those of its words that name a speaker. Only the best 48 exchanges are judged; those behind them score 0, or
+    are left out without `keep_all`.
 
     With a `table`, words also match by their meaning. Of two that are about the same thing, the newer comes first if it
     says what holds now; the older is marked.
@@ -170,10 +173,15 @@ def judge(
     question = JudgedQuestion.read(text, hits, now, weights, names)
     found = group_exchanges(with_partners(hits))
     asked = question.terms
-    exchanges = [one for one in found if line_of(one, asked) is not None][:_JUDGED_MAX]
-    judged_ids = set(map(id, exchanges))
-    # The rest tells nothing, such as a question that was asked before, or is far behind.
-    rest = [replace(hit, score=0.0) for one in found if id(one) not in judged_ids for hit in one.hits]
+    exchanges: list[RecalledExchange] = []
+    # They tell nothing, such as a question that was asked before.
+    silent: list[RecalledExchange] = []
+    for one in found:
+        if len(exchanges) == _JUDGED_MAX:
+            break
+        (silent if line_of(one, asked) is None else exchanges).append(one)
+    unjudged = [*silent, *found[len(exchanges) + len(silent) :]] if keep_all else silent
+    rest = [_scored(hit, 0.0) for one in unjudged for hit in one.hits]
     if not exchanges:
         return rest
     matches = match_words(text, exchanges, table) if table is not None and table.is_loaded else None
@@ -181,11 +189,16 @@ def judge(
     chances = [chance(features, model) for features in line_features(question, exchanges, matches, now=now)]
     order, earlier = put_newer_first(question, exchanges, chances)
     judged = [
-        replace(hit, score=score, is_earlier=at in earlier)
+        _scored(hit, score, is_earlier=at in earlier)
         for at, score in zip(order, falling_scores(order, chances), strict=True)
         for hit in exchanges[at].hits
     ]
     return judged + rest
+
+
+def _scored(hit: Hit, score: float, *, is_earlier: bool = False) -> Hit:
+    """A copy with another score. There are over a hundred in a turn, and `replace` takes three times as long."""
+    return Hit(hit.entry, hit.lane, score, hit.lexical, hit.similarity, hit.terms, hit.partner, is_earlier, hit.answer)
 
 
 def falling_scores(order: Sequence[int], chances: Sequence[float]) -> list[float]:
@@ -242,12 +255,12 @@ def group_exchanges(hits: Sequence[Hit]) -> list[RecalledExchange]:
 def _exchange(found: list[Hit]) -> RecalledExchange:
     record = next((hit for hit in found if hit.entry.kind is Kind.RECORD), None)
     if record is None:
-        return RecalledExchange(tuple(found), found[0].entry, None, _content(found[0].entry))
+        return RecalledExchange(tuple(found), found[0].entry, None)
     pair = (record.entry, record.partner)
     said = next((entry for entry in pair if entry is not None and _is_said(entry)), None)
     answer = next((entry for entry in pair if entry is not None and entry is not said), None)
     ordered = tuple(sorted(found, key=lambda hit: hit.entry is not said))
-    return RecalledExchange(ordered, said, answer, _content(said) | _content(answer))
+    return RecalledExchange(ordered, said, answer)
 
 
 _ORDERS = 0.5
@@ -454,7 +467,7 @@ def find_replaced(entries: Sequence[Entry]) -> dict[str, Entry]:
     Only statements with the same target, agent and project are compared.
     """
     ordered = sorted(entries, key=lambda entry: (entry.occurred_at, entry.id))
-    exchanges = [RecalledExchange((_unscored(one),), one, None, _content(one)) for one in ordered]
+    exchanges = [RecalledExchange((_unscored(one),), one, None) for one in ordered]
     subjects = [(one.target, one.agent, one.project) for one in ordered]
     weights, found = _weights()["pair"], {}
     for at, older in enumerate(exchanges):
