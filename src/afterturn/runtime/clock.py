@@ -1,5 +1,6 @@
 """The system's clock, and ids in order of time. Tests use those of `afterturn.testing`."""
 
+import hashlib
 import os
 import threading
 import time
@@ -46,3 +47,9 @@ class TimeOrderedIds:
 
 def _encode(value: int) -> str:
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(70, -1, -10)])
+
+
+def derive_id(at: float, key: str) -> str:
+    """An id that is the same for the same time and key, and sorts by time like any other."""
+    random = int.from_bytes(hashlib.sha256(key.encode("utf-8", "replace")).digest()[:_RANDOM_BYTES])
+    return _encode((int(at * 1000) << _RANDOM_BYTES * 8) | random)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 
@@ -20,14 +20,18 @@ from afterturn.errors import AfterturnError, InvalidFile, InvalidInput
 from afterturn.guard.gate import Gate
 from afterturn.guard.trust import unprivileged
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.options import TARGETS, parse_time
+from afterturn.hosts.cli.options import TARGETS, parse_time, time_option
 from afterturn.hosts.cli.output import count, dump_line, note, one_line, print_document, progress
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.space.arguments import parse_target
-from afterturn.types import Draft, Kind, Origin, Status
+from afterturn.types import Draft, Entry, Filter, Kind, Origin, Status
 from afterturn.validation import check_id
 
+if TYPE_CHECKING:
+    from afterturn import blocking
+
 _STEP = 100
+_PAGE = 1000
 
 
 @command(
@@ -36,16 +40,32 @@ _STEP = 100
     $ afterturn export ada.jsonl
     $ afterturn export --space user:ada --force ada.jsonl
     $ afterturn export | gzip > ada.jsonl.gz
+    $ afterturn export --markdown ~/notes/memory
     """,
 )
 @click.argument("file", metavar="[FILE|-]", default="-")
+@click.option(
+    "--markdown",
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Write MEMORY.md and topic files there.",
+)
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-def export(invocation: Invocation, file: str, *, force: bool) -> None:
+def export(invocation: Invocation, file: str, folder: Path | None, *, force: bool) -> None:
     """Write everything held on a space as JSON Lines.
 
     To FILE, or to stdout. Times are Unix seconds. The file is written completely or not at all, and only its owner can
     read it. `import` reads it back.
+
+    With --markdown, current trusted statements are written as files that coding agents read: MEMORY.md, with at most
+    200 lines and 25 kB, and a file for each topic. Files that an earlier export wrote are replaced.
     """
+    if folder is not None:
+        if file != "-":
+            raise click.UsageError("--markdown writes into its folder. Leave FILE out.")
+        _export_markdown(invocation, folder.expanduser(), force=force)
+        return
     target = None if file == "-" else Path(file)
     if target is not None:
         _check_target(target, force=force)
@@ -61,6 +81,28 @@ def export(invocation: Invocation, file: str, *, force: bool) -> None:
         print_document({"file": str(target), "lines": lines})
     else:
         click.echo(f"{target}  {count(lines, 'line')}")
+
+
+def _export_markdown(invocation: Invocation, folder: Path, *, force: bool) -> None:
+    from afterturn.hosts.memory_files import write_memory_files
+
+    with invocation.in_space() as space:
+        entries = list(_statements(space))
+    written = write_memory_files(entries, folder, invocation.config(), SystemClock().now(), force=force)
+    if invocation.json:
+        print_document(written)
+        return
+    memories = count(written.memories, "memory", "memories")
+    click.echo(f"{folder}  {memories} in {count(written.files, 'file')}")
+    if written.left_out:
+        click.echo(f"{written.left_out:,} left out: reports of others, or not valid now")
+
+
+def _statements(space: blocking.Space) -> Iterator[Entry]:
+    before: str | None = None
+    while page := space.list(limit=_PAGE, before=before, filter=Filter(kind=Kind.STATEMENT)):
+        yield from page
+        before = page[-1].id
 
 
 def _check_target(target: Path, *, force: bool) -> None:
@@ -96,6 +138,7 @@ def _writer(target: Path | None) -> Iterator[IO[bytes]]:
         Path(name).unlink(missing_ok=True)
 
 
+CLIENTS = ("claude-code", "codex", "gemini-cli", "qwen-code", "opencode", "chatgpt", "claude")
 _LINE_BYTES_MAX = 16 * 1024 * 1024
 _BAD_SHOWN_MAX = 20
 _STEP = 100
@@ -108,21 +151,54 @@ _STEP = 100
     $ echo '{"text": "Ada works in Lyon", "metadata": {"team": "platform"}}' | afterturn import -
     $ afterturn import --skip-bad notes.jsonl
     $ afterturn import --keep-origin ada.jsonl
+    $ afterturn import --from claude-code --dry-run
+    $ afterturn import --from chatgpt --since 2026-01-01 export.zip
     """,
 )
-@click.argument("file", metavar="FILE|-")
+@click.argument("file", metavar="[FILE|-]", required=False)
+@click.option(
+    "--from",
+    "client",
+    type=click.Choice(CLIENTS),
+    help="Read past conversations of this program, by default from your home.",
+)
+@time_option("--since", help="With --from: only what was said from this time on.")
+@click.option("--dry-run", is_flag=True, help="With --from: show what would be imported, and change nothing.")
 @click.option("--skip-bad", is_flag=True, help="Import the valid lines and list the others.")
 @click.option(
     "--keep-origin", is_flag=True, help='Trust "origin" and "pinned" in the file. Use it only for files that you trust.'
 )
-def import_entries(invocation: Invocation, file: str, *, skip_bad: bool, keep_origin: bool) -> None:
-    """Read memories from a file or stdin.
+def import_entries(
+    invocation: Invocation,
+    file: str | None,
+    client: str | None,
+    since: float | None,
+    *,
+    dry_run: bool,
+    skip_bad: bool,
+    keep_origin: bool,
+) -> None:
+    """Read memories from a file or stdin, or the past conversations of another program.
 
     The file is an export, or has lines such as {"text": "..."}. Optional keys: target, speaker, agent, project,
     conversation, pinned, metadata, sources, occurred_at, valid_from, valid_to, expires_at. Times are ISO-8601, UTC
     unless they have an offset, or Unix seconds. All lines are checked first: if one is invalid, none is imported. From
     an export, current statements and recorded messages are imported. Nothing is pinned without --keep-origin.
+
+    With --from, FILE is a file or folder of that program, a ZIP file of your data for chatgpt and claude, and your home
+    folder if you leave it out. What you said and the last words of each answer become records, and notes that the agent
+    kept (MEMORY.md) become reports. Importing again adds only what is new. One undo takes an import back.
     """
+    if client is not None:
+        if skip_bad or keep_origin or file == "-":
+            raise click.UsageError("--from takes a file or folder, and neither --skip-bad nor --keep-origin.")
+        from afterturn.hosts.cli.commands.transcripts import import_transcripts
+
+        path = None if file is None else Path(file).expanduser()
+        import_transcripts(invocation, client, path, since=since, dry_run=dry_run)
+        return
+    if file is None or dry_run or since is not None:
+        raise click.UsageError("Name a FILE, or - for stdin. --since and --dry-run need --from.")
     space_name = invocation.space_name()
     reading = LineReader(invocation.config(), keep_origin=keep_origin).read(_lines(file))
     if reading.bad and not skip_bad:

@@ -1,0 +1,1 @@
+"""Past conversations of other programs, one module per format."""

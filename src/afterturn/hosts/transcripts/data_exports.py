@@ -1,0 +1,106 @@
+"""The data exports of ChatGPT and Claude: a ZIP file, its folder, or the `conversations.json` in it."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from afterturn.errors import InvalidFile
+from afterturn.hosts.transcripts.transcript import (
+    MessageList,
+    Object,
+    PastConversation,
+    mapping,
+    parse_timestamp,
+    read_json,
+    sequence,
+    text_field,
+    texts_of_parts,
+)
+
+_FILE = "conversations.json"
+_BYTES_MAX = 4 * 1024**3
+
+
+class ChatGptExport:
+    name = "chatgpt"
+
+    def find(self, home: Path) -> Iterable[Path]:
+        return ()
+
+    def read(self, file: Path) -> Iterator[PastConversation]:
+        for conversation in _conversations(file):
+            nodes = mapping(conversation.get("mapping"))
+            found = MessageList()
+            for id, message in _branch(nodes, text_field(conversation, "current_node")):
+                role = text_field(mapping(message.get("author")), "role")
+                content = mapping(message.get("content"))
+                at = parse_timestamp(message.get("create_time")) or parse_timestamp(conversation.get("create_time"))
+                hidden = mapping(message.get("metadata")).get("is_visually_hidden_from_conversation")
+                if content.get("content_type") not in ("text", "multimodal_text") or hidden:
+                    continue
+                text = "\n".join(part for part in sequence(content.get("parts")) if isinstance(part, str))
+                if role == "user":
+                    found.add(id, "user", text, at)
+                elif role == "assistant" and message.get("recipient", "all") == "all":
+                    found.add(id, "assistant", text, at)
+            session = text_field(conversation, "conversation_id") or text_field(conversation, "id")
+            yield PastConversation(self.name, session or "unknown", found.messages)
+
+
+def _branch(nodes: Mapping[str, Any], current: str) -> list[tuple[str, Object]]:
+    """The messages from the first to the current one. Answers that were generated again are on other branches."""
+    found: list[tuple[str, Object]] = []
+    seen: set[str] = set()
+    while current in nodes and current not in seen:
+        seen.add(current)
+        node = mapping(nodes[current])
+        found.append((current, mapping(node.get("message"))))
+        current = text_field(node, "parent")
+    return found[::-1]
+
+
+class ClaudeExport:
+    name = "claude"
+
+    def find(self, home: Path) -> Iterable[Path]:
+        return ()
+
+    def read(self, file: Path) -> Iterator[PastConversation]:
+        for conversation in _conversations(file):
+            found = MessageList()
+            for message in map(mapping, sequence(conversation.get("chat_messages"))):
+                text = texts_of_parts(message.get("content"), "text") or text_field(message, "text")
+                at, id = parse_timestamp(message.get("created_at")), text_field(message, "uuid")
+                if message.get("sender") == "human":
+                    found.add(id, "user", text, at)
+                elif message.get("sender") == "assistant":
+                    found.add(id, "assistant", text, at)
+            yield PastConversation(self.name, text_field(conversation, "uuid") or "unknown", found.messages)
+
+
+def _conversations(file: Path) -> Iterator[Object]:
+    value = read_json(_content(file), str(file))
+    if not isinstance(value, list):
+        raise InvalidFile(f"{file} is not a list of conversations. Name the export's {_FILE}.")
+    return (mapping(one) for one in value)
+
+
+def _content(file: Path) -> bytes:
+    try:
+        if file.is_dir():
+            return (file / _FILE).read_bytes()
+        if not zipfile.is_zipfile(file):
+            return file.read_bytes()
+        with zipfile.ZipFile(file) as archive:
+            name = next((name for name in archive.namelist() if name.rsplit("/", 1)[-1] == _FILE), None)
+            if name is None:
+                raise InvalidFile(f"{file} contains no {_FILE}. Name the ZIP file of the data export.")
+            if archive.getinfo(name).file_size > _BYTES_MAX:
+                raise InvalidFile(f"{name} in {file} is larger than 4 GiB. Unpack it and divide it.")
+            return archive.read(name)
+    except (OSError, zipfile.BadZipFile) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InvalidFile(f"{file} cannot be read: {reason}. Name the data export, or its {_FILE}.") from error
