@@ -434,6 +434,11 @@ def state_folder(environment: Mapping[str, str] | None = None) -> Path:
     return Path(named) if named else Path(_folder(environ, "XDG_STATE_HOME", ".local", "state"))
 
 
+def folder_of_program(variable: str, *usual: str) -> Path:
+    """The folder of another program's files: what its variable names, else the usual folder below the home folder."""
+    return Path(os.path.expanduser(os.environ.get(variable) or os.path.join("~", *usual)))
+
+
 def models_folder(config: Config, environment: Mapping[str, str] | None = None) -> Path:
     """The folder of model files. It is in the cache folder, because the files can be downloaded again."""
     if config.models_folder is not None:

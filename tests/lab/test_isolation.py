@@ -33,7 +33,19 @@ def _verbs(kind: type) -> set[str]:
 
 # Not for the words of a space: for the whole store, or without its content.
 OF_THE_STORE = {"backup", "restore", "ready", "drain", "start", "close", "start_closing", "wait_closed"}
-NOT_ABOUT_A_SPACE = {"completion", "config", "eval", "models", "worker", "backup", "restore", "scan", "project"}
+NOT_ABOUT_A_SPACE = {
+    "completion",
+    "config",
+    "eval",
+    "models",
+    "worker",
+    "backup",
+    "restore",
+    "scan",
+    "project",
+    "install",
+    "uninstall",
+}
 # The verbs behind them are called directly: `apply_edits` and `add_many`.
 INTERACTIVE = {"edit", "import"}
 # `turn` and `block` call the same code; the rest needs a model that summarises, or ends a turn.

@@ -24,6 +24,8 @@ SECTIONS = {
         "edit": f"{_HERE}.edit:edit",
     },
     "Agents": {
+        "install": f"{_HERE}.install:install",
+        "uninstall": f"{_HERE}.install:uninstall",
         "project": f"{_HERE}.project:project",
     },
     "Learning": {

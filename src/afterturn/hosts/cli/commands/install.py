@@ -1,0 +1,185 @@
+"""`install` and `uninstall`: adds memory to a coding agent's own configuration, and removes it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from afterturn.errors import InvalidInput
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.output import one_line, print_document, print_table, safe
+from afterturn.hosts.install.clients import CLIENTS, ClientFiles, has_server
+from afterturn.hosts.install.entries import State
+from afterturn.hosts.install.installer import (
+    BACKUP,
+    FileChange,
+    FileState,
+    find_states,
+    plan_install,
+    plan_uninstall,
+    write_change,
+)
+from afterturn.hosts.projects import find_project
+
+_CLIENT = click.Choice(list(CLIENTS))
+_PROJECT = click.option(
+    "--project", "in_project", is_flag=True, help="Use the configuration of the project in the current folder."
+)
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Print what would change, and change nothing.")
+
+
+@command(
+    "install",
+    examples="""
+    $ afterturn install
+    $ afterturn install claude-code
+    $ afterturn install codex --dry-run
+    $ afterturn install gemini-cli --project
+    """,
+)
+@click.argument("client", type=_CLIENT, required=False)
+@click.option("--status", is_flag=True, help="Only show what is installed.")
+@_PROJECT
+@_DRY_RUN
+def install(invocation: Invocation, *, client: str | None, status: bool, in_project: bool, dry_run: bool) -> None:
+    """Add memory to a coding agent; without a client, list the clients and what is installed.
+
+    It adds hooks and the MCP server to the client's own configuration, and nothing else there changes. A copy of each
+    file is kept beside it. Running it again updates the entries.
+    """
+    if client is None or status:
+        if dry_run or (client is None and in_project and not status):
+            raise InvalidInput("Name the client, for example `afterturn install claude-code`.")
+        _print_states(invocation, list(CLIENTS.values()) if client is None else [CLIENTS[client]])
+        return
+    files = CLIENTS[client]
+    changes = plan_install(files.targets(_root(in_project=in_project)))
+    if not dry_run:
+        for change in changes:
+            write_change(change)
+    notes = (
+        [] if has_server() else ["The MCP server was left out. To add it: pip install 'afterturn[mcp]', then again."]
+    )
+    if in_project:
+        notes.append("The entries name the Python of this machine. Leave them out of commits that others use.")
+    _report(invocation, files, changes, [*notes, files.next_step], dry_run=dry_run, done="added to")
+
+
+@command(
+    "uninstall",
+    examples="""
+    $ afterturn uninstall claude-code
+    $ afterturn uninstall codex --project --dry-run
+    """,
+)
+@click.argument("client", type=_CLIENT)
+@_PROJECT
+@_DRY_RUN
+def uninstall(invocation: Invocation, *, client: str, in_project: bool, dry_run: bool) -> None:
+    """Remove what `install` added to a coding agent. Memories stay."""
+    files = CLIENTS[client]
+    changes = plan_uninstall(files.targets(_root(in_project=in_project)))
+    if not dry_run:
+        for change in changes:
+            write_change(change)
+    _report(invocation, files, changes, [], dry_run=dry_run, done="removed from")
+
+
+def _root(*, in_project: bool) -> Path | None:
+    return find_project(Path.cwd()).root if in_project else None
+
+
+def _report(
+    invocation: Invocation,
+    files: ClientFiles,
+    changes: Sequence[FileChange],
+    notes: Sequence[str],
+    *,
+    dry_run: bool,
+    done: str,
+) -> None:
+    changed = [change for change in changes if change.is_needed]
+    if invocation.json:
+        written = [
+            {
+                "file": str(change.path),
+                "parts": list(change.titles),
+                "kept": list(change.kept),
+                "changed": change.is_needed,
+                "backup": str(_backup(change)) if change.is_needed and change.backup is not None else None,
+            }
+            for change in changes
+        ]
+        print_document({"client": files.name, "dry_run": dry_run, "files": written, "notes": list(notes)})
+        return
+    if dry_run:
+        for change in changed:
+            click.echo(safe("\n".join(_diff(change))))
+    for change in changes:
+        for title in change.kept:
+            click.echo(f"{one_line(str(change.path))} has another {title} named afterturn. It was left alone.")
+    if not changed:
+        click.echo(f"{files.title}: nothing to change.")
+        return
+    for change in changed:
+        what = " and ".join(change.titles)
+        click.echo(f"{files.title}: {what} {'would be ' if dry_run else ''}{done} {one_line(str(change.path))}")
+        if change.backup is not None and not dry_run:
+            click.echo(f"  the file as it was: {one_line(str(_backup(change)))}")
+    for line in () if dry_run else notes:
+        click.echo(line)
+
+
+def _backup(change: FileChange) -> Path:
+    return change.path.with_name(change.path.name + BACKUP)
+
+
+def _diff(change: FileChange) -> Iterator[str]:
+    before, after = (change.before or "").splitlines(), (change.after or "").splitlines()
+    return difflib.unified_diff(before, after, str(change.path), str(change.path), lineterm="")
+
+
+def _print_states(invocation: Invocation, clients: Sequence[ClientFiles]) -> None:
+    root = find_project(Path.cwd()).root
+    rows = []
+    for files in clients:
+        user, project = list(find_states(files.targets(None))), list(find_states(files.targets(root)))
+        rows.append((files, _summary(user), _summary(project), user + project))
+    if invocation.json:
+        print_document(
+            [
+                {
+                    "client": files.name,
+                    "found": files.is_found(),
+                    "user": for_user,
+                    "project": for_project,
+                    "files": [
+                        {"file": str(state.path), "parts": state.parts, "problem": state.problem or None}
+                        for state in states
+                    ],
+                }
+                for files, for_user, for_project, states in rows
+            ]
+        )
+        return
+    table = [
+        (files.name, files.title, "yes" if files.is_found() else "no", for_user, for_project)
+        for files, for_user, for_project, _ in rows
+    ]
+    print_table(("CLIENT", "", "FOUND", "YOURS", "THIS PROJECT"), table)
+    for _, _, _, states in rows:
+        for state in states:
+            if state.problem:
+                click.echo(one_line(state.problem), err=True)
+
+
+def _summary(states: Sequence[FileState]) -> str:
+    if any(state.problem for state in states):
+        return "unreadable"
+    found = {part for state in states for part in state.parts.values() if part is not State.FOREIGN}
+    if found <= {State.ABSENT}:
+        return "not installed"
+    return "installed" if found == {State.CURRENT} else "outdated"

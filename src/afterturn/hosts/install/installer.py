@@ -1,0 +1,199 @@
+"""Plans and writes the changes in clients' files. A plan covers all files of a client before the first one is written.
+
+A file is replaced as a whole, so that no reader sees half of it. Its mode and a symbolic link to it stay. The first
+change leaves a copy beside the file; uninstalling puts it back if nothing else has changed since.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from afterturn.errors import Conflict, InvalidFile
+from afterturn.hosts.install import json_text
+from afterturn.hosts.install.clients import ConfigFile
+from afterturn.hosts.install.entries import State
+
+BACKUP = ".afterturn-backup"
+_BYTES_MAX = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A file before and after. None: there is no file. `backup` is what is kept beside it afterwards."""
+
+    path: Path
+    titles: tuple[str, ...]
+    before: str | None
+    after: str | None
+    backup: str | None = None
+    kept: tuple[str, ...] = ()
+    """The parts that were left alone because somebody else's entry has our name."""
+
+    @property
+    def is_needed(self) -> bool:
+        return self.before != self.after
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """The state of each part in a file, by title. `problem` says why it cannot be read."""
+
+    path: Path
+    parts: dict[str, State]
+    problem: str = ""
+
+
+def plan_install(targets: Sequence[ConfigFile]) -> list[FileChange]:
+    """Raises InvalidFile if a file cannot be changed safely."""
+    return [_plan_install(target) for target in targets]
+
+
+def plan_uninstall(targets: Sequence[ConfigFile]) -> list[FileChange]:
+    """Raises InvalidFile if a file cannot be changed safely."""
+    return [_plan_uninstall(target) for target in targets]
+
+
+def find_states(targets: Sequence[ConfigFile]) -> Iterator[FileState]:
+    for target in targets:
+        try:
+            text = _read(target.path) or ""
+            states = {part.title: _checked(target.path, part.state, text) for part in target.parts}
+        except InvalidFile as error:
+            yield FileState(target.path, {}, str(error))
+        else:
+            yield FileState(target.path, states)
+
+
+def write_change(change: FileChange) -> None:
+    """Raises InvalidFile if the file cannot be written, Conflict if it has changed since the plan was made."""
+    if not change.is_needed:
+        return
+    if _read(change.path) != change.before:
+        raise Conflict(f"{change.path} was changed by another program at the same time. Run the command again.")
+    backup = change.path.with_name(change.path.name + BACKUP)
+    try:
+        if change.backup is not None:
+            _write(backup, change.backup, like=change.path)
+        if change.after is None:
+            change.path.unlink()
+        else:
+            _write(change.path, change.after, like=change.path)
+        if change.backup is None:
+            backup.unlink(missing_ok=True)
+    except OSError as error:
+        raise InvalidFile(f"{change.path} cannot be written: {error.strerror}. Correct it, then try again.") from error
+
+
+def _plan_install(target: ConfigFile) -> FileChange:
+    before = _read(target.path)
+    text = before or ""
+    added, kept, was_there = [], [], False
+    for part in target.parts:
+        state = _checked(target.path, part.state, text)
+        was_there = was_there or state in (State.CURRENT, State.OUTDATED)
+        if state is State.FOREIGN:
+            kept.append(part.title)
+        elif state is not State.CURRENT:
+            text = _checked(target.path, part.add, text)
+            added.append(part.title)
+    after = text if added else before
+    _check_only_ours(target, before, after)
+    backup = _read(target.path.with_name(target.path.name + BACKUP)) if was_there else before
+    return _checked_change(FileChange(target.path, tuple(added), before, after, backup, tuple(kept)))
+
+
+def _plan_uninstall(target: ConfigFile) -> FileChange:
+    before = _read(target.path)
+    if before is None:
+        return FileChange(target.path, (), None, None)
+    text, removed, kept = before, [], []
+    for part in target.parts:
+        state = _checked(target.path, part.state, text)
+        if state is State.FOREIGN:
+            kept.append(part.title)
+        elif state is not State.ABSENT:
+            text = _checked(target.path, part.remove, text)
+            removed.append(part.title)
+    if not removed:
+        return FileChange(target.path, (), before, before, None, tuple(kept))
+    _check_only_ours(target, before, text)
+    original = _read(target.path.with_name(target.path.name + BACKUP))
+    if original is not None and _strip(target, original) == _strip(target, text):
+        text = original
+    return _checked_change(FileChange(target.path, tuple(removed), before, text or None, None, tuple(kept)))
+
+
+def _checked_change(change: FileChange) -> FileChange:
+    """A file that its owner has made read-only stays as it is: somebody else may manage it."""
+    try:
+        mode = change.path.stat().st_mode
+    except OSError:
+        return change
+    if change.is_needed and not mode & stat.S_IWUSR:
+        raise InvalidFile(f"{change.path} is read-only. Make it writable, or add the entries where it comes from.")
+    return change
+
+
+def _check_only_ours(target: ConfigFile, before: str | None, after: str | None) -> None:
+    """A second reading of both texts must give the same once our own parts are left out."""
+    if _strip(target, before or "") != _strip(target, after or ""):
+        raise InvalidFile(f"{target.path} cannot be changed without changing other entries. Nothing was written.")
+
+
+def _strip(target: ConfigFile, text: str) -> Any:
+    for part in target.parts:
+        if _checked(target.path, part.state, text) is not State.FOREIGN:
+            text = part.remove(text)
+    if target.path.suffix == ".toml":
+        return _checked(target.path, tomllib.loads, text)
+    if target.path.suffix in (".json", ".jsonc"):
+        return _checked(target.path, json_text.parse, text or "{}")
+    return text
+
+
+def _checked(path: Path, read: Callable[[str], Any], text: str) -> Any:
+    try:
+        return read(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidFile(
+            f"{path} cannot be read: {error}. Correct it, then try again. Nothing was changed."
+        ) from error
+
+
+def _read(path: Path) -> str | None:
+    """The file's text, line breaks as they are; None without a file."""
+    try:
+        if path.stat().st_size > _BYTES_MAX:
+            raise InvalidFile(f"{path} is larger than {_BYTES_MAX:,} bytes. Nothing was changed.")
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InvalidFile(f"{path} cannot be read: {error.strerror}. Correct it, then try again.") from error
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"{path} is not UTF-8. Correct it, then try again. Nothing was changed.") from error
+
+
+def _write(path: Path, text: str, *, like: Path) -> None:
+    """Replaces the file behind symbolic links. It gets the mode of `like`, or the usual one."""
+    real = Path(os.path.realpath(path))
+    real.parent.mkdir(parents=True, exist_ok=True)
+    temporary = real.with_name(f".{real.name}.{secrets.token_hex(4)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            if like.exists():
+                os.fchmod(stream.fileno(), stat.S_IMODE(like.stat().st_mode))
+            stream.write(text.encode("utf-8"))
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, real)
+    finally:
+        temporary.unlink(missing_ok=True)
