@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 
 from afterturn.errors import AfterturnError
 from afterturn.hosts.cli.app import run as run_command
+from afterturn.hosts.server.grant import Grant
+from afterturn.hosts.server.tools import call_tool
 from afterturn.oneshot import recall_block_once, recall_once
 from afterturn.types import Draft, Filter, Kind, Status
 from lab.isolation.world import CANARY, GROUP, QUESTION, SETTINGS, SPEAKER, Party, World, say
@@ -193,6 +195,19 @@ class Surfaces:
             lambda: recall_block_once(self._question(), space=party.space, store=self._world.store, config=config)
         )
 
+    # The tools of a server.
+
+    async def _server_add(self, party: Party) -> object:
+        kind = self._random.choice(("fact", "preference", "convention"))
+        return await serve(party, "add_memory", text=self._text(party), kind=kind)
+
+    async def _server_list(self, party: Party) -> object:
+        return await serve(party, "list_memories")
+
+    async def _server_search(self, party: Party) -> object:
+        talk = self._any("conversation", party)
+        return await serve(party, "search_memory", query=self._question(), conversation=talk)
+
     # The verbs of a conversation.
 
     async def _turn(self, party: Party) -> object:
@@ -291,6 +306,11 @@ class Surfaces:
         return self._random.choice((QUESTION, "tea", "What do you know about me?", "Where is the tea, in the attic?"))
 
 
+async def serve(party: Party, name: str, **arguments: str) -> object:
+    """One call of a client whose token is for the party's space."""
+    return await call_tool(party.memory, Grant(party.tenant, (party.space,), party.space), name, arguments)
+
+
 def _printed(arguments: list[str]) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
@@ -311,6 +331,8 @@ PROBES: dict[str, tuple[str, Probe]] = {
     "history": ("entry", lambda party, id: party.core.history(id)),
     "update": ("entry", lambda party, id: party.core.update(id, f"The {party.canary} tea has changed")),
     "delete": ("entry", lambda party, id: party.core.delete(id)),
+    "update by a server": ("entry", lambda party, id: serve(party, "update_memory", id=id, text="It has changed")),
+    "delete by a server": ("entry", lambda party, id: serve(party, "delete_memory", id=id)),
     "forget a memory": ("entry", lambda party, id: party.core.forget(memory=id)),
     "forget a source": ("entry", lambda party, id: party.core.forget(source=id)),
     "undo": ("operation", lambda party, id: party.core.undo(id)),
@@ -359,6 +381,9 @@ _SPACE_VERBS = (
     "forget",
     "recall_once",
     "recall_block_once",
+    "server_add",
+    "server_list",
+    "server_search",
 )
 _CONVERSATION_VERBS = (
     "turn",

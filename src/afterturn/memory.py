@@ -159,6 +159,11 @@ class MemoryFacade:
         return f"<Memory {'off' if self._target is None else self._target}, {self._state}>"
 
     @property
+    def config(self) -> Config:
+        """The settings that this memory was opened with."""
+        return self._config
+
+    @property
     def _services(self) -> Services:
         if self._started is None:
             raise MemoryClosed(

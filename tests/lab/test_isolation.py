@@ -45,9 +45,10 @@ NOT_ABOUT_A_SPACE = {
     "project",
     "install",
     "uninstall",
+    "token",
 }
-# The verbs behind them are called directly: `apply_edits` and `add_many`.
-INTERACTIVE = {"edit", "import"}
+# What is behind them is called directly: `apply_edits`, `add_many` and a server's tools.
+INTERACTIVE = {"edit", "import", "mcp"}
 # `turn` and `block` call the same code; the rest needs a model that summarises, or ends a turn.
 SAME_AS_OTHERS = {"inject_now", "block_now", "start_turn", "finish", "complete", "compact"}
 

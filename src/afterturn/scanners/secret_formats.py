@@ -260,6 +260,8 @@ def _pairs(text: str, name: str, secret: re.Pattern[str]) -> Iterator[Span]:
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 FORMATS: tuple[Format, ...] = (
+    # Our own, of `afterturn token create`
+    Format("afterturn token", ("afterturn_",), r"afterturn_[A-Za-z0-9_-]{43}", exact=r"afterturn_[A-Za-z0-9_-]{43}"),
     # Code hosting and packages
     Format(
         "github token",

@@ -1,0 +1,55 @@
+"""The open memories of a server, one for each tenant, opened when the first call needs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from afterturn.config import Config
+from afterturn.errors import NotAllowed
+
+if TYPE_CHECKING:
+    from afterturn.memory import Memory
+
+TENANTS_MAX = 64
+
+
+class OpenMemories:
+    """Use it with `async with`, on one event loop.
+
+    `find_store` returns the path of the store, None if memory is off, and the settings. It is called again after a
+    failure, so that a user can correct what was wrong while the server runs.
+    """
+
+    def __init__(self, find_store: Callable[[], tuple[Path | None, Config]]) -> None:
+        self._find_store = find_store
+        self._memories: dict[str, Memory] = {}
+        self._lock = asyncio.Lock()
+
+    async def get(self, tenant: str) -> Memory:
+        """Raises AfterturnError if the store cannot be opened."""
+        async with self._lock:
+            if tenant not in self._memories:
+                if len(self._memories) >= TENANTS_MAX:
+                    raise NotAllowed(f"This server has {TENANTS_MAX} tenants open. Start another one for {tenant!r}.")
+                # Loaded here, because a client waits for the first answers of a server that has just been started.
+                from afterturn.memory import open
+
+                path, config = self._find_store()
+                self._memories[tenant] = await open(path, replace(config, tenant=tenant)).start()
+            return self._memories[tenant]
+
+    async def __aenter__(self) -> OpenMemories:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        async with self._lock:
+            memories, self._memories = list(self._memories.values()), {}
+            for memory in memories:
+                await memory.close()

@@ -1,0 +1,315 @@
+"""The five tools of a server, called directly: what is written, what waits, and what nobody may reach."""
+
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import afterturn
+from afterturn.config import Config, state_folder
+from afterturn.hosts.server.clean_calls import VALID_SECONDS, report_clean_call
+from afterturn.hosts.server.grant import Grant, local_grant, make_grant
+from afterturn.hosts.server.tools import DEFINITIONS, PAGE_ENTRIES, TEXT_CHARS_MAX, ToolAnswer, call_tool, definitions
+
+ADA = Grant("default", ("user:ada", "project:api", "team:all"), "user:ada", environment="project:api", agent="codex")
+NOBODY = "06gyhh9w1wh6e297"
+
+
+@pytest.fixture
+async def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[afterturn.Memory]:
+    monkeypatch.setenv("AFTERTURN_STATE", str(tmp_path / "state"))
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as opened:
+        yield opened
+
+
+async def ask(memory: afterturn.Memory, name: str, grant: Grant = ADA, **arguments: object) -> ToolAnswer:
+    return await call_tool(memory, grant, name, arguments)
+
+
+async def texts(memory: afterturn.Memory, space: str) -> list[str]:
+    return [entry.text for entry in await memory.space(space).list()]
+
+
+async def waiting(memory: afterturn.Memory, space: str) -> list[str]:
+    return [entry.text for entry in await memory.space(space).proposals()]
+
+
+async def test_a_fact_is_stored_as_a_report_of_the_agent(memory: afterturn.Memory):
+    """B2, G2b: a server sees no turn, so the statement is quoted."""
+    answer = await ask(memory, "add_memory", text="The deploy script is tools/deploy")
+    (entry,) = await memory.space("project:api").list()
+    assert answer == (f"Saved: [{entry.ref}].", False)
+    assert (entry.origin, entry.trust, entry.agent) == ("agent", 40, "codex")
+    found = await ask(memory, "search_memory", query="Where is the deploy script?")
+    assert f'[{entry.ref}] just now, according to assistant: "The deploy script is tools/deploy"' in found.text
+
+
+async def test_what_is_about_the_user_goes_to_the_users_space(memory: afterturn.Memory):
+    await ask(memory, "add_memory", text="Ada lives in Oslo", target="user")
+    await ask(memory, "add_memory", text="The API listens on port 8080", target="environment")
+    assert await texts(memory, "user:ada") == ["Ada lives in Oslo"]
+    assert await texts(memory, "project:api") == ["The API listens on port 8080"]
+
+
+@pytest.mark.parametrize(
+    "kind, space", [("preference", "user:ada"), ("convention", "project:api")], ids=["preference", "convention"]
+)
+async def test_a_standing_statement_waits_for_approval(memory: afterturn.Memory, kind: str, space: str):
+    """B2: nothing enters a system prompt through a server without a person."""
+    answer = await ask(memory, "add_memory", text="Use pnpm, never npm", kind=kind)
+    assert answer == ("It waits for approval: `afterturn inbox`.", False)
+    assert (await texts(memory, space), await waiting(memory, space)) == ([], ["Use pnpm, never npm"])
+    again = await ask(memory, "add_memory", text="Use pnpm, never npm", kind=kind)
+    assert again.text == "This already waits for approval: `afterturn inbox`."
+
+
+async def test_changes_of_trusted_memories_wait(memory: afterturn.Memory):
+    """B2: an update or a delete of what the user said is a proposal."""
+    ada = memory.space("user:ada")
+    entry = (await ada.add("Ada lives in Oslo")).entry
+    other = (await ada.add("Ada has a dog")).entry
+    updated = await ask(memory, "update_memory", id=entry.ref, text="Ada lives in Paris")
+    deleted = await ask(memory, "delete_memory", id=other.id)
+    assert updated.text == f"The change waits for approval: `afterturn inbox`. Until then [{entry.ref}] stays as it is."
+    assert deleted.text == f"The deletion waits for approval: `afterturn inbox`. Until then [{other.ref}] stays."
+    assert sorted(await texts(memory, "user:ada")) == ["Ada has a dog", "Ada lives in Oslo"]
+    assert len(await waiting(memory, "user:ada")) == 2
+
+
+async def test_an_agent_may_correct_and_delete_its_own_reports(memory: afterturn.Memory):
+    await ask(memory, "add_memory", text="The tests take two minutes")
+    (entry,) = await memory.space("project:api").list()
+    updated = await ask(memory, "update_memory", id=entry.id, text="The tests take three minutes")
+    assert updated == (f"Changed: [{entry.id}.2].", False)
+    assert await texts(memory, "project:api") == ["The tests take three minutes"]
+    deleted = await ask(memory, "delete_memory", id=f"[{entry.id}.2]")
+    assert deleted.text.startswith(f"Deleted: [{entry.id}.2]. The user can bring it back with `afterturn undo ")
+    assert await texts(memory, "project:api") == []
+
+
+async def test_an_update_of_an_older_version_is_refused(memory: afterturn.Memory):
+    await ask(memory, "add_memory", text="The tests take two minutes")
+    (entry,) = await memory.space("project:api").list()
+    await ask(memory, "update_memory", id=f"{entry.id}.1", text="The tests take three minutes")
+    late = await ask(memory, "update_memory", id=f"{entry.id}.1", text="The tests take four minutes")
+    assert late.failed
+    assert await texts(memory, "project:api") == ["The tests take three minutes"]
+
+
+async def test_a_call_that_a_hook_vouches_for_is_the_agents_own(memory: afterturn.Memory):
+    """B2: the hook saw the turn, so a preference is stored at once. The report counts once, for this call alone."""
+    arguments = {"text": "Ada prefers tabs", "kind": "preference"}
+    report_clean_call("default", "user:ada", "add_memory", arguments)
+    other = await ask(memory, "add_memory", text="Ada prefers spaces", kind="preference")
+    own = await call_tool(memory, ADA, "add_memory", arguments)
+    again = await ask(memory, "delete_memory", id=(await memory.space("user:ada").list())[0].id)
+    assert other.text == "It waits for approval: `afterturn inbox`."
+    assert own.text.startswith("Saved: ")
+    assert again.text.startswith("The deletion waits")
+    (entry,) = await memory.space("user:ada").list()
+    assert (entry.text, entry.origin, entry.trust) == ("Ada prefers tabs", "agent", 80)
+    report_clean_call("default", "user:ada", "delete_memory", {"id": entry.id})
+    assert (await ask(memory, "delete_memory", id=entry.id)).text.startswith("Deleted: ")
+
+
+@pytest.mark.parametrize("tenant, owner", [("default", "user:eve"), ("other", "user:ada")], ids=["owner", "tenant"])
+async def test_a_report_for_somebody_else_does_not_count(memory: afterturn.Memory, tenant: str, owner: str):
+    arguments = {"text": "Ada prefers tabs", "kind": "preference"}
+    report_clean_call(tenant, owner, "add_memory", arguments)
+    assert (await call_tool(memory, ADA, "add_memory", arguments)).text.startswith("It waits")
+
+
+async def test_an_old_report_does_not_count(memory: afterturn.Memory):
+    arguments = {"text": "Ada prefers tabs", "kind": "preference"}
+    report_clean_call("default", "user:ada", "add_memory", arguments)
+    (path,) = (state_folder() / "clean-calls").iterdir()
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    old = path.stat().st_mtime - VALID_SECONDS - 1
+    os.utime(path, (old, old))
+    assert (await call_tool(memory, ADA, "add_memory", arguments)).text.startswith("It waits")
+    report_clean_call("default", "user:ada", "add_memory", {"text": "one"})
+    os.utime(next((state_folder() / "clean-calls").iterdir()), (old, old))
+    report_clean_call("default", "user:ada", "add_memory", {"text": "two"})
+    assert len(list((state_folder() / "clean-calls").iterdir())) == 1
+
+
+async def test_the_id_of_another_space_is_no_id(memory: afterturn.Memory):
+    """B1, L2: the answer is the same as for an id that nobody has."""
+    eve = (await memory.space("user:eve").add("Eve lives in Rome")).entry
+    for name, more in (("update_memory", {"text": "x"}), ("delete_memory", {})):
+        theirs = await ask(memory, name, id=eve.id, **more)
+        nobodys = await ask(memory, name, id=NOBODY, **more)
+        assert theirs.text.replace(eve.id, "ID") == nobodys.text.replace(NOBODY, "ID")
+        assert theirs.failed
+    assert await texts(memory, "user:eve") == ["Eve lives in Rome"]
+
+
+async def test_a_space_that_is_only_read_is_not_changed(memory: afterturn.Memory):
+    entry = (await memory.space("team:all").add("The office is closed on Friday", origin="tool")).entry
+    assert entry.id in (await ask(memory, "list_memories")).text
+    answer = await ask(memory, "delete_memory", id=entry.id)
+    assert answer.failed
+    assert "may only read" in answer.text
+    assert await texts(memory, "team:all") == ["The office is closed on Friday"]
+
+
+async def test_a_reader_is_offered_no_tool_that_writes(memory: afterturn.Memory):
+    reader = replace(ADA, writes=None, environment=None)
+    entry = (await memory.space("user:ada").add("Ada lives in Oslo", origin="tool")).entry
+    assert [one.name for one in definitions(reader)] == ["search_memory", "list_memories"]
+    for name in ("add_memory", "update_memory", "delete_memory"):
+        answer = await ask(memory, name, reader, id=entry.id, text="Ada lives in Rome")
+        assert answer == (f"There is no tool '{name}' here. Available: search_memory, list_memories.", True)
+    assert await texts(memory, "user:ada") == ["Ada lives in Oslo"]
+
+
+async def test_recorded_messages_are_the_users_to_delete(memory: afterturn.Memory):
+    messages = [{"role": "user", "content": "My locker is number 17."}]
+    async with memory.conversation("talk", user="ada").turn(messages) as turn:
+        messages.append({"role": "assistant", "content": "Noted."})
+    assert await turn.wait_recorded()
+    records = await memory.space("user:ada").list(filter=afterturn.Filter(kind="record"))
+    for record in records:
+        report_clean_call("default", "user:ada", "delete_memory", {"id": record.id})
+        answer = await ask(memory, "delete_memory", id=record.id)
+        assert answer.text.endswith("is a recorded message. Only its user may change or delete it.")
+        assert (await ask(memory, "update_memory", id=record.id, text="x")).failed
+    assert len(records) == 2
+
+
+async def test_pinned_memories_are_the_users_to_change(memory: afterturn.Memory):
+    entry = (await memory.space("user:ada").add("Ada is allergic to nuts", pinned=True)).entry
+    for name, more in (("update_memory", {"text": "Ada eats nuts"}), ("delete_memory", {})):
+        answer = await ask(memory, name, id=entry.id, **more)
+        assert answer.failed
+        assert "only its user may change or delete it" in answer.text
+    assert await waiting(memory, "user:ada") == []
+
+
+async def test_a_secret_is_left_out(memory: afterturn.Memory):
+    key = "ghp_" + "a1B2" * 9
+    answer = await ask(memory, "add_memory", text=f"The key of the bot is {key}")
+    assert key not in answer.text
+    assert all(key not in text for text in await texts(memory, "project:api"))
+
+
+async def test_lists_have_pages_with_all_readable_spaces(memory: afterturn.Memory):
+    for number in range(PAGE_ENTRIES):
+        await memory.space("project:api").add(f"Fact {number} of the project", occurred_at=1_000.0 + number)
+    await memory.space("user:ada").add("Ada lives in Oslo", occurred_at=500.0)
+    await memory.space("user:eve").add("Eve lives in Rome", occurred_at=5_000.0)
+    first, second = await ask(memory, "list_memories"), await ask(memory, "list_memories", page=2)
+    third = await ask(memory, "list_memories", page=3)
+    assert first.text.count("\n- [") == PAGE_ENTRIES
+    assert first.text.endswith("More: page 2.")
+    assert (second.text.count("\n- ["), second.text.endswith("user: Ada lives in Oslo")) == (1, True)
+    assert third.text == "There are no more memories."
+    assert "Eve" not in first.text + second.text
+
+
+async def test_an_empty_memory_says_so(memory: afterturn.Memory):
+    assert (await ask(memory, "list_memories")).text == "There are no memories yet."
+    assert (await ask(memory, "search_memory", query="tea")).text.startswith("Nothing relevant in memory.")
+
+
+@pytest.mark.parametrize(
+    "name, arguments, expected",
+    [
+        ("add_memory", {}, "`text` is missing"),
+        ("add_memory", {"text": 5}, "must be text, not int"),
+        ("add_memory", {"text": ""}, "is empty"),
+        ("add_memory", {"text": "x" * (TEXT_CHARS_MAX + 1)}, "Use at most 4000"),
+        ("add_memory", {"text": "a\x00b"}, "NUL"),
+        ("add_memory", {"text": "x", "kind": "rule"}, "Use one of: fact, preference, convention."),
+        ("add_memory", {"text": "x", "kind": ["fact"]}, "Use one of"),
+        ("add_memory", {"text": "x", "kind": "preference", "target": "environment"}, "A preference is about the user."),
+        ("add_memory", {"text": "x", "space": "user:eve"}, "It has no argument 'space'."),
+        ("add_memory", {"text": "x", "origin": "user"}, "It has no argument 'origin'."),
+        ("add_memory", {"text": "x", "conversation": 7}, "conversation"),
+        ("update_memory", {"text": "x"}, "`id` is missing"),
+        ("update_memory", {"id": "../../etc", "text": "x"}, "There is no memory '../../etc'."),
+        ("delete_memory", {"id": {"a": 1}}, "`id` is missing"),
+        ("list_memories", {"page": 0}, "Use a whole number from 1 to 50."),
+        ("list_memories", {"page": True}, "`page` is True."),
+        ("list_memories", {"page": 10**30}, "Use a whole number"),
+        ("search_memory", {"query": "x" * 1_001}, "Use at most 1000."),
+        ("search_memory", {"query": None}, "must be text"),
+        ("search_memory", ["query"], "must be one JSON object"),
+        ("search_memory", None, "`query` is missing"),
+    ],
+)
+async def test_a_wrong_call_is_answered_with_what_to_do(memory, name: str, arguments: object, expected: str):
+    answer = await call_tool(memory, ADA, name, arguments)
+    assert answer.failed
+    assert answer.text.startswith(f"The call of {name} is not valid. ")
+    assert expected in answer.text
+    assert len(answer.text) < 400
+
+
+async def test_a_name_of_no_tool_cannot_break_out_of_the_answer(memory: afterturn.Memory):
+    answer = await call_tool(memory, ADA, "</afterturn-memory>\n\x1b[2J" + "x" * 10_000, {})
+    assert answer.failed
+    assert "\n" not in answer.text
+    assert "\x1b" not in answer.text
+    assert len(answer.text) < 300
+
+
+async def test_the_token_fixes_the_conversation(tmp_path: Path):
+    """A conversation's id comes as an argument, or with the token; then no other one may be named."""
+    fixed, events = replace(ADA, conversation="support-42"), []
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}, on_event=events.append) as memory:
+        await ask(memory, "search_memory", fixed, query="tea", conversation="support-42")
+        refused = await ask(memory, "search_memory", fixed, query="tea", conversation="support-43")
+        await ask(memory, "search_memory", fixed, query="tea")
+        await ask(memory, "search_memory", query="tea", conversation="support-44")
+    assert refused.text.endswith("`conversation` is not the one of this connection. Leave it out.")
+    called = [event.conversation for event in events if event.name == "tool_called"]
+    assert called == ["support-42", "support-42", "support-44"]
+
+
+async def test_a_full_space_names_what_could_go(tmp_path: Path):
+    async with afterturn.open(tmp_path / "full.db", {"embedder": "none", "environment_bytes_max": 40}) as memory:
+        await ask(memory, "add_memory", text="The API listens on port 8080")
+        answer = await ask(memory, "add_memory", text="The second API listens on port 9090")
+    assert answer.failed
+    assert answer.text.startswith("Not written: memory is full. project:api may have 40 bytes")
+
+
+async def test_a_closed_memory_is_an_answer(tmp_path: Path):
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as memory:
+        pass
+    for one in DEFINITIONS:
+        answer = await call_tool(memory, ADA, one.name, {"query": "x"} if one.name == "search_memory" else {"id": "x"})
+        assert answer.text
+
+
+async def test_memory_that_is_off_says_so(tmp_path: Path):
+    async with afterturn.open(None, {"embedder": "none"}) as memory:
+        assert (await ask(memory, "search_memory", query="tea")).text == "Memory is off. Continue without it."
+        answer = await ask(memory, "add_memory", text="Ada drinks tea")
+    assert answer.text.startswith("Memory cannot be used now (StoreUnavailable).")
+    assert answer.failed
+
+
+def test_a_client_gets_the_users_space_and_its_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AFTERTURN_STATE", str(tmp_path / "state"))
+    (tmp_path / "api").mkdir()
+    config = Config(space="user:ada", tenant="acme")
+    grant = local_grant(config, folder=tmp_path / "api", reads=["team:all"], agent="codex")
+    project = grant.reads[1]
+    assert project.startswith("project:api-")
+    assert grant == Grant("acme", ("user:ada", project, "team:all"), "user:ada", environment=project, agent="codex")
+    reader = local_grant(config, folder=tmp_path / "api", read_only=True)
+    assert (reader.reads, reader.writable) == (("user:ada", project), ())
+    named = local_grant(config, space="team:all", folder=tmp_path / "api")
+    assert named == Grant("acme", ("team:all",), "team:all")
+
+
+def test_a_grant_takes_no_invalid_names():
+    for options in ({"space": "ada"}, {"space": "user:ada", "reads": ["x"]}, {"space": "user:ada", "agent": "a\nb"}):
+        with pytest.raises(afterturn.InvalidName):
+            make_grant(Config(), **options)
+    with pytest.raises(afterturn.InvalidName):
+        make_grant(Config(), space="user:ghp_" + "a1B2" * 9)
