@@ -26,6 +26,8 @@ SECTIONS = {
     "Agents": {
         "install": f"{_HERE}.install:install",
         "uninstall": f"{_HERE}.install:uninstall",
+        "mcp": f"{_HERE}.mcp:mcp",
+        "token": f"{_HERE}.token:token",
         "project": f"{_HERE}.project:project",
     },
     "Learning": {

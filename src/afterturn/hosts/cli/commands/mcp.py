@@ -1,0 +1,112 @@
+"""`mcp`: memory as a server for MCP clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import click
+
+from afterturn.config import Config
+from afterturn.errors import ExtraMissing, InvalidInput
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.process import show_warnings
+from afterturn.hosts.server.grant import Grant, local_grant
+
+FindStore: TypeAlias = Callable[[], tuple[Path | None, Config]]
+
+PORT = 7433
+
+
+@command(
+    "mcp",
+    examples="""
+    $ claude mcp add --scope user afterturn -- afterturn mcp --client claude-code
+    $ afterturn mcp --read-only
+    $ afterturn token create --name laptop
+    $ afterturn mcp --http
+    """,
+)
+@click.option("--client", metavar="NAME", help="The client that starts it, such as codex. Labels what it writes.")
+@click.option("--read-only", is_flag=True, help="Offer no tool that writes.")
+@click.option("--reads", metavar="SPACE", multiple=True, help="A further space that it may read.")
+@click.option("--http", is_flag=True, help="Serve HTTP, for clients with a token (`afterturn token`).")
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="With --http: listen here.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="With --http: 0 finds a free port."
+)
+@click.option("--allow-host", metavar="NAME", multiple=True, help="With --http: a further host name in clients' URLs.")
+def mcp(
+    invocation: Invocation,
+    *,
+    client: str | None,
+    read_only: bool,
+    reads: Sequence[str],
+    http: bool,
+    host: str,
+    port: int,
+    allow_host: Sequence[str],
+) -> None:
+    """Serve memory to an MCP client.
+
+    Over stdin and stdout unless --http is given. It reads and writes your space and that of the project in the current
+    folder; --space names another one. With --http, the client's token decides.
+    """
+    show_warnings()
+
+    def find_store() -> tuple[Path | None, Config]:
+        return invocation.path(), invocation.config()
+
+    def find_grant() -> Grant:
+        return local_grant(invocation.config(), space=invocation.space, reads=reads, read_only=read_only, agent=client)
+
+    if not http:
+        if host != "127.0.0.1" or port != PORT or allow_host:
+            raise InvalidInput("--host, --port and --allow-host are for --http. Add it, or leave them out.")
+        _serve_stdio(find_store, find_grant)
+        return
+    if client or read_only or reads or invocation.space:
+        raise InvalidInput(
+            "With --http, the client's token decides what it may do. Leave --client, --space, --reads and --read-only "
+            "out, and pass them to `afterturn token create`."
+        )
+    _serve_http(find_store, host, port, allow_host)
+
+
+def _serve_stdio(find_store: FindStore, find_grant: Callable[[], Grant]) -> None:
+    _import_sdk()
+    import asyncio
+
+    from afterturn.hosts.mcp.server import serve_stdio
+    from afterturn.hosts.server.open_memories import OpenMemories
+
+    asyncio.run(serve_stdio(OpenMemories(find_store), find_grant))
+
+
+def _serve_http(find_store: FindStore, host: str, port: int, names: Sequence[str]) -> None:
+    _import_sdk()
+    import asyncio
+
+    from afterturn.hosts.mcp.http import PATH, bind, check_start, is_loopback, serve_http
+    from afterturn.hosts.server.open_memories import OpenMemories
+
+    check_start(host, names)
+    listener = bind(host, port)
+
+    def started(port: int) -> None:
+        shown = f"[{host}]" if ":" in host else host
+        click.echo(f"Serving http://{shown}:{port}{PATH}. Press Ctrl-C to stop.", err=True)
+        if not is_loopback(host):
+            click.echo("Nothing is encrypted on the way. Put a proxy with TLS before this server.", err=True)
+
+    with listener:
+        asyncio.run(serve_http(OpenMemories(find_store), listener, names, started))
+
+
+def _import_sdk() -> None:
+    try:
+        import mcp.server  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise ExtraMissing(f"The MCP SDK is not installed ({error}). Run `pip install 'afterturn[mcp]'`.") from error

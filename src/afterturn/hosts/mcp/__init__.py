@@ -1,0 +1,1 @@
+"""Memory for MCP clients: `afterturn mcp`, over stdio and over HTTP."""

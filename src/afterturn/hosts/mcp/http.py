@@ -1,0 +1,132 @@
+"""The MCP server over streamable HTTP: bearer tokens, checks of Host and Origin, limits.
+
+Every request stands alone, in both eras of the protocol: a server may be restarted between two requests.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import uvicorn
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import AnyHttpUrl
+
+from afterturn.errors import AfterturnError, InvalidInput, NotAllowed
+from afterturn.hosts.mcp.server import QUIET, Context, make_server
+from afterturn.hosts.server.grant import Grant
+from afterturn.hosts.server.open_memories import OpenMemories
+from afterturn.hosts.server.tokens import TokenVerifier, list_tokens
+from afterturn.log import logger
+from afterturn.runtime.clock import SystemClock
+
+PATH = "/mcp"
+# A statement has a few kilobytes.
+BODY_BYTES_MAX = 256 * 1024
+CONNECTIONS_MAX = 200
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_CLOSE_SECONDS = 3
+
+
+class BearerTokens:
+    """The tokens of the state folder, as the SDK asks for them: at every request."""
+
+    def __init__(self) -> None:
+        self._verifier = TokenVerifier()
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        try:
+            found = self._verifier.find(token)
+        except AfterturnError as error:
+            logger.warning("no token is accepted: %s", error)
+            return None
+        if found is None:
+            return None
+        # The text of the token is not kept, only its id.
+        return AccessToken(token=found.id, client_id=found.id, scopes=[], claims={"grant": found.grant})
+
+
+def find_grant(context: Context) -> Grant:
+    """The grant of the token that came with this request."""
+    user = context.request.scope.get("user") if context.request is not None else None
+    grant = (user.access_token.claims or {}).get("grant") if isinstance(user, AuthenticatedUser) else None
+    if not isinstance(grant, Grant):
+        raise NotAllowed("The request has no valid token.")
+    return grant
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_start(host: str, names: Sequence[str]) -> None:
+    """Raises InvalidInput if nobody could use the server, or if it would be open to everybody."""
+    now = SystemClock().now()
+    if not any(token.is_valid(now) for token in list_tokens()):
+        raise InvalidInput(
+            "There is no valid token, so no client could connect. Create one with `afterturn token create`, then start "
+            "the server again."
+        )
+    if host in ("0.0.0.0", "::", "") and not names:
+        raise InvalidInput(
+            f"{host or 'This'} is every address of this machine. Name the host that clients use: --allow-host NAME."
+        )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Raises InvalidInput if the address cannot be used."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=CONNECTIONS_MAX)
+    except OSError as error:
+        raise InvalidInput(
+            f"The server cannot listen on {host}, port {port}: {error.strerror}. Choose another."
+        ) from error
+
+
+def make_app(memories: OpenMemories, host: str, port: int, names: Sequence[str]) -> Any:
+    """The ASGI application. `names` are further hosts that clients may use in their URL."""
+    hosts = [*(_LOOPBACK if is_loopback(host) else [f"[{host}]" if ":" in host else host]), *names]
+    allowed = [f"{name}:{port}" for name in hosts] + list(names)
+    server = make_server(memories, find_grant)
+    return server.streamable_http_app(
+        streamable_http_path=PATH,
+        json_response=True,
+        stateless_http=True,
+        max_request_body_size=BODY_BYTES_MAX,
+        transport_security=TransportSecuritySettings(
+            allowed_hosts=allowed,
+            allowed_origins=[f"{scheme}://{name}" for scheme in ("http", "https") for name in allowed],
+        ),
+        host=host,
+        # The SDK wants to name an issuer of tokens. Nothing is served for it.
+        auth=AuthSettings(issuer_url=AnyHttpUrl(f"http://localhost:{port}"), resource_server_url=None),
+        token_verifier=BearerTokens(),
+    )
+
+
+async def serve_http(
+    memories: OpenMemories, listener: socket.socket, names: Sequence[str], started: Callable[[int], None]
+) -> None:
+    """Serves until SIGINT or SIGTERM. `started` is called with the port before the first request is accepted."""
+    host, port = listener.getsockname()[:2]
+    config = uvicorn.Config(
+        make_app(memories, host, port, names),
+        log_config=QUIET,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_graceful_shutdown=_CLOSE_SECONDS,
+    )
+    started(port)
+    await uvicorn.Server(config).serve(sockets=[listener])

@@ -1,0 +1,101 @@
+"""The MCP server: memory's tools and instructions, over stdio. The SDK speaks both eras of the protocol.
+
+A client waits for the first answer, so the store is opened when the tools are listed, which is after that answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging.config
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any, TypeAlias
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
+
+from afterturn.errors import AfterturnError
+from afterturn.hosts.server.grant import Grant
+from afterturn.hosts.server.open_memories import OpenMemories
+from afterturn.hosts.server.tools import DEFINITIONS, INSTRUCTIONS, ToolAnswer, call_tool, definitions, failure
+from afterturn.log import logger
+
+# The SDK and uvicorn log what clients send, and tracebacks.
+QUIET: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"none": {"class": "logging.NullHandler"}},
+    "loggers": {name: {"handlers": ["none"], "propagate": False} for name in ("mcp", "uvicorn", "uvicorn.error")},
+}
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+
+
+def make_server(memories: OpenMemories, find_grant: Callable[[Context], Grant]) -> Server[Any]:
+    """`find_grant` returns what a request may do, or raises AfterturnError."""
+
+    @asynccontextmanager
+    async def lifespan(_: Server[Any]) -> AsyncIterator[asyncio.TaskGroup]:
+        async with memories, asyncio.TaskGroup() as opening:
+            yield opening
+
+    async def open_early(tenant: str) -> None:
+        try:
+            await memories.get(tenant)
+        except Exception as error:  # noqa: BLE001 the boundary of a task: the next call tries again and reports it
+            logger.warning("memory cannot be opened: %r", error)
+
+    async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        try:
+            grant = find_grant(context)
+        except AfterturnError:
+            # A client that gets no list gives up. A call says what is wrong.
+            offered = DEFINITIONS
+        else:
+            offered = definitions(grant)
+            context.lifespan_context.create_task(open_early(grant.tenant))
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(name=one.name, description=one.description, input_schema=dict(one.parameters))
+                for one in offered
+            ]
+        )
+
+    async def handle_call(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        return _result(await _answer(context, params))
+
+    async def _answer(context: Context, params: types.CallToolRequestParams) -> ToolAnswer:
+        try:
+            grant = find_grant(context)
+            memory = await memories.get(grant.tenant)
+        except Exception as error:  # noqa: BLE001 the boundary to a client: `failure` logs it
+            return failure(error)
+        return await call_tool(memory, grant, params.name, params.arguments)
+
+    return Server(
+        "afterturn",
+        version=version("afterturn"),
+        instructions=INSTRUCTIONS,
+        lifespan=lifespan,
+        on_list_tools=list_tools,
+        on_call_tool=handle_call,
+    )
+
+
+def _result(answer: ToolAnswer) -> types.CallToolResult:
+    """Text alone: with structured content as well, some clients show it twice."""
+    return types.CallToolResult(content=[types.TextContent(type="text", text=answer.text)], is_error=answer.failed)
+
+
+async def serve_stdio(memories: OpenMemories, find_grant: Callable[[], Grant]) -> None:
+    """Serves the client that has started this process, until it closes the pipe. Nothing else is written to stdout."""
+    logging.config.dictConfig(QUIET)
+    server = make_server(memories, lambda context: find_grant())
+    async with stdio_server() as (reader, writer):
+        with contextlib.redirect_stdout(sys.stderr):
+            await server.run(reader, writer, server.create_initialization_options())
