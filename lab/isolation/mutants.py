@@ -95,8 +95,8 @@ MUTANTS = (
     ),
     _scope(
         _CONVERSATIONS,
-        'c.compacted_at FROM conversation AS c JOIN space AS s ON s.key = c.space_key "\n    "WHERE s.tenant = ? AND',
-        "c.compacted_at FROM conversation AS c JOIN space AS s ON s.key = c.space_key \"\n    \"WHERE ? <> '' AND",
+        '"FROM conversation AS c JOIN space AS s ON s.key = c.space_key "\n    "WHERE s.tenant = ? AND',
+        '"FROM conversation AS c JOIN space AS s ON s.key = c.space_key "\n    "WHERE ? <> \'\' AND',
         "the state of another tenant's conversation is read",
     ),
     _scope(

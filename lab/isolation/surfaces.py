@@ -243,6 +243,11 @@ class Surfaces:
             talk.reset()
         return messages
 
+    async def _incognito(self, party: Party) -> object:
+        talk = party.conversation(self._any("conversation", party))
+        await talk.set_incognito(self._random.random() < 0.2)
+        return await talk.is_incognito()
+
     async def _standing(self, party: Party) -> object:
         standing = party.conversation(self._any("conversation", party)).standing()
         return [
@@ -395,6 +400,7 @@ _CONVERSATION_VERBS = (
     "why",
     "trace_turn",
     "replay",
+    "incognito",
 )
 _OF_CONVERSATIONS = ("trace", "turn", "why", "replay", "review", "export", "run_rules", "block", "conversation")
 _TENANT_VERBS = ("spaces", "memory_stats", "memory_usage", "retry_dead", "doctor")
@@ -424,6 +430,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("trace", "TALK"),
     ("export",),
     ("standing", "audit"),
+    ("incognito", "status", "TALK"),
     ("usage",),
     ("forget", "ID", "--dry-run"),
     ("forget", "--conversation", "TALK", "--dry-run"),

@@ -84,6 +84,8 @@ if TYPE_CHECKING:
     from afterturn.space.markdown import Edited as Edited
     from afterturn.space.markdown import Edits as Edits
     from afterturn.space.markdown import SkippedEdit as SkippedEdit
+    from afterturn.space.reviews import Review as Review
+    from afterturn.space.reviews import ReviewedChange as ReviewedChange
     from afterturn.space.standing_audit import StandingLine as StandingLine
     from afterturn.space.transfer import Imported as Imported
     from afterturn.types import Added as Added
@@ -114,8 +116,6 @@ if TYPE_CHECKING:
     from afterturn.types import Purpose as Purpose
     from afterturn.types import RecallCause as RecallCause
     from afterturn.types import RecallRow as RecallRow
-    from afterturn.types import Review as Review
-    from afterturn.types import ReviewedChange as ReviewedChange
     from afterturn.types import ReviewKind as ReviewKind
     from afterturn.types import ReviewRow as ReviewRow
     from afterturn.types import ReviewState as ReviewState
@@ -161,12 +161,13 @@ _NAMES = {
     "afterturn.space.arguments": "DraftFields",
     "afterturn.space.inbox": "Decided Proposal",
     "afterturn.space.markdown": "Bullet Edit Edited Edits SkippedEdit",
+    "afterturn.space.reviews": "Review ReviewedChange",
     "afterturn.space.standing_audit": "StandingLine",
     "afterturn.space.transfer": "Imported",
     "afterturn.types": (
         "Added Candidate Changed Decision Draft EmbedderIdentity Entry Event Filter Finding Forgotten History "
         "Hit Kind Lane LoggedOperation Message Metadata NoRecallReason Operation Origin Outcome Phase Profile "
-        "ProfileSubject Purpose RecallCause RecallRow Review ReviewKind ReviewRow ReviewState ReviewedChange Scalar "
+        "ProfileSubject Purpose RecallCause RecallRow ReviewKind ReviewRow ReviewState Scalar "
         "Scope SearchResults SpaceSummary Status Step Taint Target TurnRow TurnStatus Undone UsageRow Verb"
     ),
 }

@@ -61,6 +61,12 @@ class Config:
     # switches
     recall: bool = _key(True, "", "Recalls memories in turns. If false, turns are only recorded.")
     recording: bool = _key(True, "", "Records finished turns. If false, memories are only recalled.")
+    incognito_recall: bool = _key(
+        True, "", "Recalls memories in incognito turns too. If false, nothing is looked up for them."
+    )
+    private_prefix: str = _key(
+        "private:", "text", "A user's message that begins with this makes its turn incognito. Empty: no message does."
+    )
     rules: bool = _key(True, "", "Learns from plain statements (remember that …, I prefer …), without a model.")
     consolidation: bool = _key(
         False, "", "In idle time, merges duplicates, resolves contradictions and hides unused memories."
@@ -278,6 +284,8 @@ class Settings(TypedDict, total=False):
     busy_timeout: float
     recall: bool
     recording: bool
+    incognito_recall: bool
+    private_prefix: str
     rules: bool
     consolidation: bool
     background: bool

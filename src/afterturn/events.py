@@ -36,6 +36,7 @@ EVENTS = {
     "exclusions_exhausted": "Everything relevant was shown already, so it is offered again (hidden history only).",
     "compacted": "The messages were compacted. `how`: `reported` by the host, or `seen` in the messages.",
     "blocks_put_back": "The host rebuilt its prompt without the `blocks`. They were put back in their places.",
+    "incognito_changed": "Incognito was switched on or off for the conversation, in the store.",
     "conversation_reset": "The conversation was reset: nothing counts as shown, and nothing is carried.",
     "window_share": "The visible blocks take more than `window_share_max` of `window_tokens`.",
     "standing_changed": "The standing block was rebuilt and is different: the `reason`, and its files (`paths`).",

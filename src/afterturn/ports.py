@@ -564,6 +564,12 @@ class Conversations(Protocol):
     def state(self, key: ConversationKey) -> ConversationState:
         """Returns the state of the conversation; that of a new one if it does not exist."""
 
+    def set_incognito(self, key: ConversationKey, *, on: bool, at: float) -> None:
+        """Switches incognito on or off for the turns that end from now on. Creates the conversation if it is new."""
+
+    def mark_incognito(self, key: ConversationKey, turn_id: str) -> None:
+        """Makes a stored turn incognito, and removes the hash of its user message."""
+
     def clear(self, key: ConversationKey, *, at: float, compacted: bool, still: Collection[str] = ()) -> None:
         """Makes all blocks invisible, except those with a hash in `still`, and drops what is carried.
 

@@ -694,16 +694,22 @@ class ConversationKey:
 
 @dataclass(frozen=True, slots=True)
 class ConversationState:
-    """Counters of a conversation. `turns` counts recorded turns; `compacted_at` is the last compaction's time."""
+    """Counters of a conversation. `turns` counts recorded turns; `compacted_at` is the last compaction's time.
+
+    `incognito`: its turns are not recorded, until that is switched off. `had_incognito`: one of its turns was.
+    """
 
     turns: int = 0
     compactions: int = 0
     compacted_at: float | None = None
+    incognito: bool = False
+    had_incognito: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
-    """A stored turn. `user_hash` is the content hash of its user message. A turn with a `taint` is tainted."""
+    """A stored turn. `user_hash` is the content hash of its user message, empty if the turn is `incognito`. A turn with
+    a `taint` is tainted."""
 
     id: str
     status: TurnStatus
@@ -712,6 +718,7 @@ class TurnRow:
     ended_at: float | None = None
     recorded_at: float | None = None
     taint: Taint | None = None
+    incognito: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -774,6 +781,7 @@ class NoRecallReason(StrEnum):
     """
 
     OFF = "off"
+    INCOGNITO = "incognito"
     NOTHING_TO_ASK = "nothing_to_ask"
     NOT_BEGUN = "not_begun"
     GONE = "gone"
@@ -989,27 +997,3 @@ class UsageRow:
     def tokens(self) -> int:
         """All tokens, in and out."""
         return self.tokens_in + self.tokens_out
-
-
-@dataclass(frozen=True, slots=True)
-class ReviewedChange:
-    """One change by a review: the version before, and the version after, None where there is none.
-
-    `state` says what happened to it since: `active` (unchanged), `waits` for approval, `approved`, `rejected`,
-    `undone`, `changed` by somebody else, or `planned` in a dry run.
-    """
-
-    verb: Verb
-    space: str
-    operation: str
-    before: Entry | None
-    after: Entry | None
-    state: str = "active"
-
-
-@dataclass(frozen=True, slots=True)
-class Review:
-    """A review with the changes that it made."""
-
-    row: ReviewRow
-    changes: tuple[ReviewedChange, ...] = ()

@@ -12,8 +12,9 @@ import pytest
 import afterturn
 from afterturn.errors import NotFound
 from afterturn.space.consolidation import Consolidation, ConsolidationReason, ConsolidationStep
+from afterturn.space.reviews import Review
 from afterturn.testing.clock import ManualClock
-from afterturn.types import Draft, Entry, Filter, Kind, Origin, Review, ReviewState, Status
+from afterturn.types import Draft, Entry, Filter, Kind, Origin, ReviewState, Status
 
 TEA = "Ada prefers oolong tea"
 LONG = "Ada prefers oolong tea from the shop at the corner of the long street by the old harbour"

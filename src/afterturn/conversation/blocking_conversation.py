@@ -83,18 +83,24 @@ class Turn(TurnVerbs):
 class Conversation(ConversationVerbs):
     """One thread of messages of one owner, with the spaces it was granted. Makes turns."""
 
-    def turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
+    def turn(
+        self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None, incognito: bool = False
+    ) -> Turn:
         """A turn that begins with the latest user message in `messages`. Its recall starts now, in the background.
 
         Use it with `with`, and append the agent's answer to `messages` inside the block, or pass the list that has it
         to `turn.complete(messages)`. `speaker` names the person who wrote the message.
+        `incognito`: nothing of the turn is recorded or learned.
         """
-        return Turn(self._core, self._begin_turn(messages, id=id, speaker=speaker), messages)
+        begun = self._begin_turn(messages, id=id, speaker=speaker, incognito=incognito)
+        return Turn(self._core, begun, messages)
 
-    def start_turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
+    def start_turn(
+        self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None, incognito: bool = False
+    ) -> Turn:
         """A turn that is not a `with` block: end it with `turn.finish(messages)`, in this or in another process."""
         check_messages(messages)
-        turn = self._loop.wait(self._core.start_turn(self._scope, list(messages), id, speaker))
+        turn = self._loop.wait(self._core.start_turn(self._scope, list(messages), id, speaker, incognito=incognito))
         return Turn(self._core, turn, messages)
 
     def resume_turn(self, id: str) -> Turn:
@@ -115,6 +121,15 @@ class Conversation(ConversationVerbs):
         """
         check_messages(messages)
         return self._loop.wait(self._core.compact(self._scope, list(messages), limit_tokens))
+
+    def set_incognito(self, on: bool = True) -> None:  # noqa: FBT001, FBT002
+        """Keeps in the store that the turns of this conversation are incognito, from now on and in every process, or
+        switches that off."""
+        self._loop.wait(self._core.set_incognito(on=on))
+
+    def is_incognito(self) -> bool:
+        """Whether `set_incognito` is on. Says nothing about the options that this conversation was opened with."""
+        return self._loop.wait(self._core.is_kept_incognito())
 
     def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
         """Returns the recalls of the newest `limit` turns, or of one: by its id, its number from 1 on, or "last".
@@ -143,7 +158,11 @@ class Conversation(ConversationVerbs):
         """Memory as tools for a model: searching, and with `remember` proposing memories."""
         context, turn = ProposalContext(self._scope), self._core.current_turn_id
         tools = self._core.subagents.tools(
-            context, remember=remember, turn=turn, on_untrusted=self._core.note_untrusted
+            context,
+            remember=remember,
+            turn=turn,
+            on_untrusted=self._core.note_untrusted,
+            is_incognito=self._core.is_incognito,
         )
         return Tools(tools, self._loop)
 

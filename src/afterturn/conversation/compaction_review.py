@@ -77,7 +77,10 @@ async def review_compaction(
 def _schedule(
     unit: Unit, scope: ConversationScope, to_review: Sequence[ReviewMessage], review_id: str, at: float
 ) -> ScheduledReview | None:
-    """None when earlier reviews have read all of the messages."""
+    """None when earlier reviews have read all of the messages, or some of them may be of an incognito turn."""
+    state = unit.conversations.state(scope.key)
+    if state.incognito or state.had_incognito:
+        return None
     if unit.conversations.is_tainted(scope.key):
         to_review = [_as_report(message) for message in to_review]
     _, since = unit.reviews.unreviewed(scope.key)

@@ -62,11 +62,14 @@ class ConversationVerbs:
         """The conversation starts again: nothing counts as shown any more. Memories are kept."""
         self._core.reset(self._scope)
 
-    def _begin_turn(self, messages: Sequence[object], *, id: str | None, speaker: str | None) -> HostTurn | None:
+    def _begin_turn(
+        self, messages: Sequence[object], *, id: str | None, speaker: str | None, incognito: bool
+    ) -> HostTurn | None:
         """None if memory is closed or the list cannot be copied; raises only if `messages` is not a list."""
         check_messages(messages)
         try:
-            return self._core.begin_turn(self._scope, messages, id, speaker, recall=not _is_cancelled())
+            recall = not _is_cancelled()
+            return self._core.begin_turn(self._scope, messages, id, speaker, recall=recall, incognito=bool(incognito))
         except AfterturnError:
             return None
         except Exception:  # the boundary to the host's own list, which may raise anything
@@ -77,20 +80,26 @@ class ConversationVerbs:
 class Conversation(ConversationVerbs):
     """One thread of messages of one owner, with the spaces it was granted. Makes turns."""
 
-    def turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
+    def turn(
+        self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None, incognito: bool = False
+    ) -> Turn:
         """A turn that begins with the latest user message in `messages`. Its recall starts now, in the background.
 
         Use it with `async with`, and append the agent's answer to `messages` inside the block, or pass the list that
         has it to `turn.complete(messages)`. `speaker` names the person who wrote the message.
+        `incognito`: nothing of the turn is recorded or learned.
         """
-        return Turn(self._core, self._begin_turn(messages, id=id, speaker=speaker), messages)
+        begun = self._begin_turn(messages, id=id, speaker=speaker, incognito=incognito)
+        return Turn(self._core, begun, messages)
 
     async def start_turn(
-        self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None
+        self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None, incognito: bool = False
     ) -> Turn:
         """A turn that is not a `with` block: end it with `turn.finish(messages)`, in this or in another process."""
         check_messages(messages)
-        turn = await self._loop.run(self._core.start_turn(self._scope, list(messages), id, speaker))
+        turn = await self._loop.run(
+            self._core.start_turn(self._scope, list(messages), id, speaker, incognito=incognito)
+        )
         return Turn(self._core, turn, messages)
 
     async def resume_turn(self, id: str) -> Turn:
@@ -111,6 +120,15 @@ class Conversation(ConversationVerbs):
         """
         check_messages(messages)
         return await self._loop.run(self._core.compact(self._scope, list(messages), limit_tokens))
+
+    async def set_incognito(self, on: bool = True) -> None:  # noqa: FBT001, FBT002
+        """Keeps in the store that the turns of this conversation are incognito, from now on and in every process, or
+        switches that off."""
+        await self._loop.run(self._core.set_incognito(on=on))
+
+    async def is_incognito(self) -> bool:
+        """Whether `set_incognito` is on. Says nothing about the options that this conversation was opened with."""
+        return await self._loop.run(self._core.is_kept_incognito())
 
     async def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
         """Returns the recalls of the newest `limit` turns, or of one: by its id, its number from 1 on, or "last".
@@ -141,7 +159,11 @@ class Conversation(ConversationVerbs):
         """Memory as tools for a model: searching, and with `remember` proposing memories."""
         context, turn = ProposalContext(self._scope), self._core.current_turn_id
         tools = self._core.subagents.tools(
-            context, remember=remember, turn=turn, on_untrusted=self._core.note_untrusted
+            context,
+            remember=remember,
+            turn=turn,
+            on_untrusted=self._core.note_untrusted,
+            is_incognito=self._core.is_incognito,
         )
         return Tools(tools, self._loop)
 

@@ -61,7 +61,10 @@ class ConversationLog:
 
     async def store_turn(self, turn: LoopTurn) -> None:
         key, at = self._key, self._services.clock.now()
-        row = TurnRow(turn.id, TurnStatus.OPEN, turn.shared.started_at, turn.user_hash, taint=turn.shared.taint)
+        incognito = turn.shared.incognito
+        user_hash = "" if incognito else turn.user_hash
+        taint, started_at = turn.shared.taint, turn.shared.started_at
+        row = TurnRow(turn.id, TurnStatus.OPEN, started_at, user_hash, taint=taint, incognito=incognito)
 
         def work(unit: Unit) -> bool:
             unit.conversations.open(key, at=at)
@@ -71,6 +74,16 @@ class ConversationLog:
             turn.shared.stored.settle(await self._write(work, f"turn {turn.id!r}") is True)
         finally:
             turn.shared.stored.settle(False)
+
+    def mark_incognito(self, turn: LoopTurn) -> None:
+        """A stored turn has become incognito, by something that the user said in the middle of it."""
+
+        async def write() -> None:
+            await turn.shared.stored.wait(within=self._services.config.busy_timeout)
+            await self._write(lambda unit: unit.conversations.mark_incognito(self._key, turn.id), f"turn {turn.id!r}")
+
+        if self._services.has_store:
+            self._services.recorder.expect(self._services.supervisor.start(write(), f"incognito turn {turn.id}"))
 
     async def find_turn(self, turn_id: str) -> TurnRow | None:
         """Raises DeadlineExceeded when the store does not answer in time."""
@@ -105,7 +118,7 @@ class ConversationLog:
         """Ends a turn whose messages are not recorded."""
         at = self._services.clock.now()
         # The store may have refused them when they were injected, and they are still in the host's list.
-        blocks = [replace(row, text="") for row in turn.shared.blocks]
+        blocks = [replace(_stored_block(turn, row), text="") for row in turn.shared.blocks]
         # The next list shows what was in it, unless the host hides its history.
         taint = turn.shared.taint or (Taint.UNKNOWN if turn.scope.is_hidden else None)
         await turn.shared.stored.wait(within=self._services.config.busy_timeout)
@@ -127,9 +140,9 @@ class ConversationLog:
 
     # Blocks.
 
-    def add_block(self, row: BlockRow) -> asyncio.Task[None] | None:
+    def add_block(self, turn: LoopTurn, row: BlockRow) -> asyncio.Task[None] | None:
         """Stores a block, so that another process that resumes the turn can recognise it."""
-        at = self._services.clock.now()
+        at, row = self._services.clock.now(), _stored_block(turn, row)
 
         def work(unit: Unit) -> None:
             unit.conversations.open(self._key, at=at)
@@ -263,6 +276,11 @@ class ConversationLog:
             return None
 
 
+def _stored_block(turn: LoopTurn, row: BlockRow) -> BlockRow:
+    """Without the anchor if the turn is incognito: that is a hash of what was said before the block."""
+    return replace(row, anchor="") if turn.shared.incognito else row
+
+
 # The stored trace of a recall, which explains later why each memory was shown or not. Pure.
 
 
@@ -318,12 +336,15 @@ def recall_row(run: PhaseRun, config: Config, delivered: Delivered | None) -> Re
         candidates=_decided(run, weighed, delivered),
         settings=settings,
     )
+    if prefetch.incognito:
+        # Without the user's words, and without hashes of messages.
+        row = replace(row, question="", terms=(), visible=(), settings={**settings, "incognito": True})
     if delivered is None:
         return row
     return replace(
         row,
         visible_bytes=delivered.ready.visible_bytes,
-        settings={**settings, "made_at": delivered.ready.made_at, "order": delivered.order},
+        settings={**row.settings, "made_at": delivered.ready.made_at, "order": delivered.order},
         point=delivered.row.point,
         block=delivered.row.hash,
         delivered_in=delivered.row.turn,

@@ -80,8 +80,8 @@ class Prefetch:
 
     `shown` are the memories of it that the host has taken; like `consumed` it is guarded by the slot's lock.
     `withheld` are those that must not be shown to the model. `visible_bytes` is how much of ours the model saw when the
-    question was asked. `is_late`: it takes longer than `recall_timeout`, and nobody waits for it any more. The rest is
-    written on the loop.
+    question was asked. `is_late`: it takes longer than `recall_timeout`, and nobody waits for it any more.
+    `incognito`: its question is not stored. The rest is written on the loop.
     """
 
     __slots__ = (
@@ -91,6 +91,7 @@ class Prefetch:
         "correlation",
         "epoch",
         "forgets",
+        "incognito",
         "is_late",
         "question",
         "runs",
@@ -120,6 +121,7 @@ class Prefetch:
         self.asked_at: float | None = None
         self.started = 0.0
         self.forgets = 0
+        self.incognito = False
         self.is_late = False
         self.shown: frozenset[str] = frozenset()
         self.speakers: tuple[str, ...] = ()

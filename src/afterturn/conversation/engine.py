@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Collection, Iterable, Mapping, MutableSequence, Sequence
+from collections.abc import Collection, Iterable, MutableSequence, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,12 +28,10 @@ from afterturn.conversation.read_turn import (
     read_turn,
 )
 from afterturn.conversation.recall_queue import RecallShed, reason_of
-from afterturn.conversation.recorder import NO_FINAL_ANSWER, SWITCHED_OFF, make_recording
-from afterturn.conversation.replay import Replay, check_changes, replay
-from afterturn.conversation.scope import ConversationScope, find_usable_name
+from afterturn.conversation.recorder import INCOGNITO, NO_FINAL_ANSWER, SWITCHED_OFF, make_recording
+from afterturn.conversation.scope import ConversationScope, find_usable_name, is_private
 from afterturn.conversation.standing import StandingCore
-from afterturn.conversation.subagents import Subagents
-from afterturn.conversation.trace import TURNS_MAX, Trace, TraceAnswer, answers, check_ref, check_turn, trace
+from afterturn.conversation.stored_conversation import StoredConversation
 from afterturn.conversation.turn_state import HostTurn, LoopTurn, OpenedTurn, SharedTurn, TurnMessages
 from afterturn.conversation.visible import VisibleBlocks, positions_of
 from afterturn.dialects.detection import DIALECTS, find_dialect
@@ -46,10 +44,9 @@ from afterturn.errors import (
     DeadlineExceeded,
     InvalidInput,
     NotFound,
-    StoreUnavailable,
 )
 from afterturn.log import logger
-from afterturn.ports import Clock, Store
+from afterturn.ports import Clock
 from afterturn.prompt.compaction import (
     Compacted,
     block_facts,
@@ -63,6 +60,7 @@ from afterturn.types import (
     BlockRow,
     ConversationKey,
     HandoverPoint,
+    NoRecallReason,
     Outcome,
     Purpose,
     RecallCause,
@@ -71,10 +69,9 @@ from afterturn.types import (
     TurnRow,
     TurnStatus,
 )
-from afterturn.validation import check_limit, check_name, check_no_secret, check_space
+from afterturn.validation import check_name, check_no_secret
 
 if TYPE_CHECKING:
-    from afterturn.runtime.loop_thread import LoopThread
     from afterturn.services import Services
 
 M = TypeVar("M")
@@ -97,7 +94,7 @@ class CompactedMessages:
     dialect: Dialect | None = None
 
 
-class ConversationEngine:
+class ConversationEngine(StoredConversation):
     """One per conversation and open memory. Each turn brings its own `ConversationScope`.
 
     The first group of methods is called by hosts, on any thread: they copy what they need and post the rest. Everything
@@ -106,8 +103,7 @@ class ConversationEngine:
     """
 
     def __init__(self, services: Services, key: ConversationKey) -> None:
-        self._services = services
-        self.key = key
+        super().__init__(services, key)
         self._slot = DeliverySlot()
         self._visible = VisibleBlocks()
         # The log refers to this engine: while it writes, the engine lives and is found again by its key.
@@ -137,14 +133,6 @@ class ConversationEngine:
         return self._services.clock
 
     @property
-    def loop(self) -> LoopThread:
-        return self._services.loop
-
-    @property
-    def subagents(self) -> Subagents:
-        return self._services.subagents
-
-    @property
     def known_blocks(self) -> Collection[str]:
         """The hashes of our own blocks."""
         return self._visible.blocks
@@ -159,10 +147,11 @@ class ConversationEngine:
         speaker: str | None,
         *,
         recall: bool = True,
+        incognito: bool = False,
     ) -> HostTurn:
         """Starts a turn and its recall. Does no I/O and parses nothing: one shallow copy, one post."""
         copied = list(messages)
-        turn = self._newest = self._new_turn(scope, turn_id, speaker, messages=copied)
+        turn = self._newest = self._new_turn(scope, turn_id, speaker, messages=copied, incognito=incognito)
         if (carried := self._prefetcher.find_at_hand(scope)) is not None:
             # For hosts that never wait: their first step comes before anything could be read.
             self._slot.open_for(turn.shared, carried)
@@ -225,6 +214,10 @@ class ConversationEngine:
         """Blank between turns."""
         return "" if self._current is None or self._current.left else self._current.id
 
+    def is_incognito(self) -> bool:
+        """Whether the current turn is."""
+        return self._current is not None and not self._current.left and self._current.shared.incognito
+
     def has_nothing_for(self, turn: HostTurn, messages: Sequence[object]) -> bool:
         """Whether a hand-over would change nothing. Cheap, so that most steps need not look for a place."""
         return self._standing is None and not self._slot.has_block(turn.shared) and turn.shared.is_intact(messages)
@@ -278,24 +271,6 @@ class ConversationEngine:
         """Raises MemoryClosed or ForkedProcess when memory cannot do anything for a turn."""
         self._services.loop.check()
 
-    def warn_misuse(self, event: str, how: str) -> None:
-        """Reports once per memory, without its loop, that a turn is used without effect."""
-        if self._services.events.emit_once(event, conversation=self.key.id):
-            logger.warning("conversation %r: a turn was used %s; it continues without memory", self.key.id, how)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether memory's loop has ended, so that nothing of a turn changes any more."""
-        return self._services.loop.gone
-
-    @property
-    def is_forked(self) -> bool:
-        return self._services.loop.forked
-
-    @property
-    def is_on_loop(self) -> bool:
-        return self._services.loop.in_thread
-
     def _post(self, method: object, /, *values: object, **options: object) -> None:
         assert callable(method)
         self._services.loop.post(functools.partial(method, *values, **options))
@@ -327,6 +302,7 @@ class ConversationEngine:
         *,
         messages: Sequence[object] = (),
         durable: bool = False,
+        incognito: bool = False,
         resumed: TurnRow | None = None,
     ) -> HostTurn:
         first = self._new_prefetch(RecallCause.MESSAGE, "", epoch=0)
@@ -340,6 +316,7 @@ class ConversationEngine:
             speaker=find_usable_name(speaker, "speaker", scanning=False),
             durable=durable,
             taint=None if resumed is None else resumed.taint,
+            incognito=incognito or (resumed is not None and resumed.incognito),
         )
         loop = LoopTurn(
             shared,
@@ -352,7 +329,13 @@ class ConversationEngine:
     # ---------------------------------------------------------------- A turn begins.
 
     async def start_turn(
-        self, scope: ConversationScope, messages: list[object], turn_id: str | None, speaker: str | None
+        self,
+        scope: ConversationScope,
+        messages: list[object],
+        turn_id: str | None,
+        speaker: str | None,
+        *,
+        incognito: bool = False,
     ) -> HostTurn:
         """Like `begin_turn`, but returns when the turn is a stored row that another process can resume.
 
@@ -360,8 +343,11 @@ class ConversationEngine:
         """
         if turn_id is not None:
             check_no_secret(check_name(turn_id, "turn id"), "turn id", scanning=self.config.scan_policy)
-            self._check_open(turn_id, await self._log.find_turn(turn_id))
-        turn = self._newest = self._new_turn(scope, turn_id, speaker, messages=messages, durable=True)
+            row = await self._log.find_turn(turn_id)
+            self._check_open(turn_id, row)
+            incognito = incognito or (row is not None and row.incognito)
+        turn = self._new_turn(scope, turn_id, speaker, messages=messages, durable=True, incognito=incognito)
+        self._newest = turn
         self._start(turn, messages)
         if await turn.shared.opened.wait(within=self.config.recall_timeout) and self._services.has_store:
             await turn.shared.stored.wait(within=self.config.busy_timeout + 1.0)
@@ -480,7 +466,9 @@ class ConversationEngine:
         user = self._begin_at(turn, messages, *reading.user) if reading.user is not None else None
         turn.shared.read_positions(positions_of(reading.indexes, messages), reading.dropped, reading.chain)
         turn.shared.opened.settle(OpenedTurn(dialect, user, reading.forgets))
-        self._emit("turn_started", turn=turn.id, no_recall=no_recall_reason(reading.question, self.config))
+        question = reading.question if self._may_recall(turn) else None
+        no_recall = no_recall_reason(question, self.config) if self._may_recall(turn) else NoRecallReason.INCOGNITO
+        self._emit("turn_started", turn=turn.id, no_recall=no_recall)
         if prefetch.is_late and turn.left:
             turn.shared.stored.settle(False)  # its end may be stored already
         else:
@@ -493,15 +481,15 @@ class ConversationEngine:
                 self._prefetcher.stop(turn.carried, Outcome.UNDELIVERED, "compaction")
             self._remove_lost(turn, reading)
         self._prefetcher.offer(turn)
-        if reading.question is not None and recall and not prefetch.fast.consumed:
-            await self._recall(turn, prefetch, reading.question)
+        if question is not None and recall and not prefetch.fast.consumed:
+            await self._recall(turn, prefetch, question)
 
     def _open_unread(self, turn: LoopTurn, error: Exception) -> None:
         """A store that cannot be read degrades the recall, and is not asked again in this epoch."""
         logger.warning("a turn continues without recall: %s", error)
         text = self._find_user_text(turn)
         question = make_question(text, turn.scope, turn.ledger, self.config) if text is not None else None
-        if question is not None and not turn.shared.first.fast.consumed:
+        if question is not None and self._may_recall(turn) and not turn.shared.first.fast.consumed:
             self._emit_epoch(turn, turn.shared.first)
             self._prefetcher.fail(turn, turn.shared.first, question, reason_of(error))
 
@@ -519,7 +507,15 @@ class ConversationEngine:
     def _begin_at(self, turn: LoopTurn, messages: Sequence[object], index: int, text: str) -> BlockPosition:
         """Where the turn begins in the host's list, by index, object and content: hosts rebuild their lists."""
         turn.user_hash, turn.user_index = content_hash(text), index
+        if self._is_private(text):
+            turn.shared.mark_incognito()
         return BlockPosition(index, messages[index])
+
+    def _is_private(self, text: str) -> bool:
+        return is_private(text, self.config.private_prefix)
+
+    def _may_recall(self, turn: LoopTurn) -> bool:
+        return self.config.incognito_recall or not turn.shared.incognito
 
     async def _read(
         self,
@@ -559,6 +555,8 @@ class ConversationEngine:
     def _take_in(self, turn: LoopTurn, reading: TurnReading) -> None:
         self._visible.add(reading.blocks.values())
         turn.is_read = self._has_read = True
+        if reading.incognito:
+            turn.shared.mark_incognito()
         if self._has_untrusted:
             self.mark_tainted(turn.shared, Taint.MEMORY)
         if reading.is_tainted:
@@ -604,7 +602,10 @@ class ConversationEngine:
     async def _run_epoch(self, turn: LoopTurn, prefetch: Prefetch, text: str) -> None:
         opened = await turn.shared.opened.wait(within=self.config.recall_timeout)
         failure = "" if opened else await self._read_late(turn)
-        if not self._services.has_store or turn.dialect is None or prefetch.fast.consumed:
+        if prefetch.cause is RecallCause.INTERJECTION and self._is_private(text) and not turn.shared.incognito:
+            turn.shared.mark_incognito()
+            self._log.mark_incognito(turn)
+        if not self._services.has_store or turn.dialect is None or prefetch.fast.consumed or not self._may_recall(turn):
             return
         shown = frozenset(ref for row in turn.shared.blocks if row.hash not in turn.gone for ref in row.refs)
         shown |= self._prefetcher.waiting_refs(turn)
@@ -644,7 +645,7 @@ class ConversationEngine:
         turn.ledger = turn.ledger.with_blocks(rows)
         turn.gone = turn.gone.difference(row.hash for row in rows)
         for row in rows:
-            task = self._log.add_block(row)
+            task = self._log.add_block(turn, row)
             if task is not None:
                 task.add_done_callback(functools.partial(self._block_stored, row))
         self._warn_of_share(turn)
@@ -699,6 +700,8 @@ class ConversationEngine:
 
     def _review_compaction(self, scope: ConversationScope, messages: list[object], dialect: Dialect | None) -> None:
         services, turn = self._services, self._current
+        if scope.incognito or self.is_incognito():
+            return
         is_tainted = turn is not None and (turn.shared.taint is not None or any(map(shows_report, turn.recalled)))
         task = services.supervisor.start(
             review_compaction(services, scope, messages, dialect, self.known_blocks, is_tainted=is_tainted),
@@ -913,7 +916,11 @@ class ConversationEngine:
             return
         turn.shared.recorded.settle(False)
         self._emit("not_recorded", turn=turn.id, reason=reason)
-        if reason == SWITCHED_OFF:
+        if reason == INCOGNITO and not turn.shared.incognito:
+            # The user's words were not reported, and are found only in the finished list.
+            turn.shared.mark_incognito()
+            self._log.mark_incognito(turn)
+        if reason in (SWITCHED_OFF, INCOGNITO):
             await self._log.end_turn(turn, TurnStatus.COMPLETED)
             return
         if reason == NO_FINAL_ANSWER and self._services.events.is_first(NO_FINAL_ANSWER):
@@ -962,36 +969,13 @@ class ConversationEngine:
             if turn is None or not turn.shared.durable:
                 self._log.abandon_turn(turn_id)
 
-    # ---------------------------------------------------------------- Looking back. Reads, and changes nothing.
-
-    async def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
-        wanted, count = check_turn(turn), check_limit(limit, TURNS_MAX)
-        return await self._stored().read(lambda unit: trace(unit, self.key, wanted, limit=count))
-
-    async def why(
-        self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()
-    ) -> Sequence[TraceAnswer]:
-        ref, wanted, spaces = check_ref(memory), check_turn(turn), [check_space(space) for space in look_in]
-        return await self._stored().read(lambda unit: answers(unit, self.key, wanted, ref, spaces))
-
-    async def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
-        wanted, others = check_turn(turn), check_changes(changes or {})
-        if wanted is None:
-            raise InvalidInput('No turn was given. Pass its id, its number (the first is 1), or "last".')
-        return await self._stored().read(lambda unit: replay(unit, self.key, wanted, others))
-
-    def _stored(self) -> Store:
-        if not self._services.has_store:
-            raise StoreUnavailable("Memory is off: it was opened without a store, so there are no past turns.")
-        return self._services.store
-
     # ---------------------------------------------------------------- Events.
-
-    def _emit_epoch(self, turn: LoopTurn, prefetch: Prefetch) -> None:
-        self._emit("epoch_started", turn=turn.id, cause=prefetch.cause, epoch=prefetch.epoch)
 
     def _emit(self, name: str, *, turn: str = "", **data: Scalar) -> None:
         self._services.events.emit(name, space=self.key.space, conversation=self.key.id, turn=turn, **data)
+
+    def _emit_epoch(self, turn: LoopTurn, prefetch: Prefetch) -> None:
+        self._emit("epoch_started", turn=turn.id, cause=prefetch.cause, epoch=prefetch.epoch)
 
 
 def _removable(turn: LoopTurn) -> frozenset[str]:

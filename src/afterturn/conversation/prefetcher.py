@@ -266,6 +266,7 @@ class Prefetcher:
 
     def _ask(self, turn: LoopTurn, prefetch: Prefetch, question: RecallRequest) -> None:
         prefetch.question, prefetch.scope = question, turn.scope
+        prefetch.incognito = turn.shared.incognito
         prefetch.visible_bytes = turn.ledger.size_bytes
         prefetch.asked_at = self._clock.now()
         prefetch.started = self._clock.monotonic()
@@ -464,6 +465,12 @@ class Prefetcher:
             self._carry(turn, prefetch)
 
     def _carry(self, turn: LoopTurn, prefetch: Prefetch) -> None:
+        if turn.shared.incognito:
+            # A later turn would be given what was found for words that must not be kept.
+            for run in prefetch.runs:
+                if run.state is PhaseState.READY:
+                    self.end(run, Outcome.CANCELLED, "incognito")
+            return
         for run in prefetch.runs:
             if run.state is PhaseState.READY and not run.consumed:
                 run.move(PhaseState.CARRIED)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger, MessageChain, find_missing, hidden_ledger, read_ledger, scan_blocks
-from afterturn.conversation.scope import ConversationScope
+from afterturn.conversation.scope import ConversationScope, is_private
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import any_untrusted, find_latest_user
 from afterturn.errors import NotFound
@@ -93,7 +93,7 @@ class TurnReading:
     nothing to recall for. `forgets` is the number of the newest forget. `indexes` are those of our blocks, by hash;
     `dropped` are blocks that the host left out while it rebuilt its prompt, and that are put back; `lost` are those
     whose neighbouring messages are gone too. `chain` was followed to the list's end. `is_tainted`: the list has text
-    that neither the user nor the assistant wrote.
+    that neither the user nor the assistant wrote. `incognito`: the conversation is, in the store.
     """
 
     blocks: Mapping[str, BlockRow]
@@ -108,6 +108,7 @@ class TurnReading:
     carried: CarriedRow | None = None
     carried_hits: tuple[Hit, ...] = ()
     is_tainted: bool = False
+    incognito: bool = False
 
     def without_dropped(self) -> TurnReading:
         """For a host that has called its model already: what it left out stays out, and may be recalled again."""
@@ -137,8 +138,12 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
     blocks = {**shown.blocks, **newer}
     strip = functools.partial(strip_blocks, known_hashes=blocks)
     user = find_latest_user(shown.dialect, shown.messages, strip)
-    previous = find_latest_user(shown.dialect, shown.messages[: user[0]], strip) if user else None
-    seen = _read_visible(unit, shown, scope, blocks, hashes(scanning=config.scan_policy))
+    state = unit.conversations.state(scope.key)
+    # The question is stored, and the message before it may have been said in an incognito turn.
+    is_usable = user is not None and not state.had_incognito and not scope.incognito
+    previous = find_latest_user(shown.dialect, shown.messages[: user[0]], strip) if user and is_usable else None
+    stored_hashes = hashes(scanning=config.scan_policy)
+    seen = _read_visible(unit, shown, scope, blocks, stored_hashes, compacted_at=state.compacted_at)
     ledger = seen.ledger
     carried, hits = _read_carried(unit, shown, scope, ledger)
     asked = replace(ledger, refs=ledger.refs.union(hit.entry.ref for hit in hits))
@@ -157,6 +162,7 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
         carried=carried,
         carried_hits=hits,
         is_tainted=seen.is_tainted,
+        incognito=state.incognito,
     )
 
 
@@ -176,7 +182,13 @@ class _Visible:
 
 
 def _read_visible(
-    unit: Unit, shown: ShownMessages, scope: ConversationScope, blocks: dict[str, BlockRow], stored: RedactedHashes
+    unit: Unit,
+    shown: ShownMessages,
+    scope: ConversationScope,
+    blocks: dict[str, BlockRow],
+    stored: RedactedHashes,
+    *,
+    compacted_at: float | None,
 ) -> _Visible:
     # Each message is read once: a long history takes longer than everything else here. Of a list that no model can see
     # as a whole, the older part counts as unreadable.
@@ -185,7 +197,6 @@ def _read_visible(
     messages = [message for element in elements if element is not None for message in element.messages]
     is_tainted = any_untrusted(elements) or _any_pasted(unit, shown, scope, messages, blocks)
     if scope.is_hidden:
-        compacted_at = unit.conversations.state(scope.key).compacted_at
         ledger = hidden_ledger(messages, blocks.values(), compacted_at=compacted_at, stored=stored)
         return _Visible(ledger, is_tainted=is_tainted)
     found = scan_blocks(shown.dialect, shown.messages, blocks, elements)
@@ -261,6 +272,10 @@ def make_question(
     """
     if _is_off(config):
         return None
+    if is_private(text, config.private_prefix):
+        text = text.lstrip()[len(config.private_prefix.strip()) :]
+    if is_private(previous, config.private_prefix):
+        previous = ""
     redacted = functools.partial(redact_within, scanner=scanner(scanning=config.scan_policy), mark=unnamed)
     asked = redacted(text, QUESTION_CHARS_MAX).text
     if not needs_recall(asked):

@@ -12,6 +12,7 @@ from afterturn.config import Config
 from afterturn.conversation.recall_queue import OVERLOAD
 from afterturn.conversation.record_sinks import RecordSink, RecordSinks
 from afterturn.conversation.recording import Key, Recording, RecordingOutcome, RecordingResult, is_exchange
+from afterturn.conversation.scope import is_private
 from afterturn.conversation.spill import Spill, covers
 from afterturn.conversation.tools import holds_answer
 from afterturn.conversation.turn_state import LoopTurn, TurnMessages
@@ -277,6 +278,7 @@ class Recorder:
 # Makes a recording of a finished turn: the turn's own messages, without our blocks.
 
 SWITCHED_OFF = "switched_off"
+INCOGNITO = "incognito"
 NO_FINAL_ANSWER = "no_final_answer"
 
 
@@ -289,7 +291,7 @@ def make_recording(
     ended_at: float,
     completed: bool,
 ) -> tuple[Recording | None, str]:
-    """Returns the recording, or None and the reason. The reason is `switched_off` only if all else is fulfilled.
+    """Returns the recording, or None and the reason: `incognito` or `switched_off` only if all else is fulfilled.
 
     `completed`: the host reported that the agent has answered.
     """
@@ -307,6 +309,8 @@ def make_recording(
         return None, NO_FINAL_ANSWER
     if not is_exchange(found.messages):
         return None, "no_exchange"
+    if turn.shared.incognito or any(_is_private(message, config) for message in found.messages):
+        return None, INCOGNITO
     if not config.recording:
         return None, SWITCHED_OFF
     speaker = turn.shared.speaker
@@ -386,6 +390,10 @@ def _redacted(message: Message, config: Config) -> tuple[Message, tuple[str, ...
     # Text that is not scanned is not stored; one character too many shows the gate that it was cut.
     text = found.text[: limit + 1]
     return replace(message, text=text, speaker=speaker.text, hash=content_hash(text)), kinds
+
+
+def _is_private(message: Message, config: Config) -> bool:
+    return message.role == "user" and is_private(message.text, config.private_prefix)
 
 
 def _is_ours(message: Message) -> bool:

@@ -57,6 +57,7 @@ class RecordingOutcome(StrEnum):
     KNOWN = "known"
     FORGOTTEN = "forgotten"
     DECLINED = "declined"
+    INCOGNITO = "incognito"
     WAITS = "waits"
     GIVEN_UP = "given_up"
 
@@ -160,6 +161,10 @@ def write_recording(
     if _is_forgotten(unit, recording):
         return RecordingResult(RecordingOutcome.FORGOTTEN)
     recording = replace(recording, taint=_find_taint(unit, recording))
+    if _is_incognito(unit, recording):
+        _end_turn(unit, recording, recorded=False)
+        unit.conversations.mark_incognito(_conversation(recording), recording.turn)
+        return RecordingResult(RecordingOutcome.INCOGNITO)
     if not _end_turn(unit, recording, recorded=True):
         return RecordingResult(RecordingOutcome.KNOWN)
     return _write_records(unit, recording, gate, ids, plan, embed)
@@ -169,6 +174,8 @@ def find_outcome(unit: Unit, recording: Recording) -> RecordingOutcome | None:
     """For a turn that a provider stores. Returns None if that is still to be done."""
     if _is_forgotten(unit, recording):
         return RecordingOutcome.FORGOTTEN
+    if _is_incognito(unit, recording):
+        return RecordingOutcome.INCOGNITO
     turn = unit.conversations.find_turn(_conversation(recording), recording.turn)
     return RecordingOutcome.KNOWN if turn is not None and turn.recorded_at is not None else None
 
@@ -186,6 +193,15 @@ def note_end(unit: Unit, recording: Recording, *, recorded: bool) -> RecordingRe
         if is_first
         else RecordingResult(RecordingOutcome.KNOWN)
     )
+
+
+def _is_incognito(unit: Unit, recording: Recording) -> bool:
+    """Whether incognito was switched on for the conversation before this turn was stored."""
+    key = _conversation(recording)
+    turn = unit.conversations.find_turn(key, recording.turn)
+    if turn is not None and (turn.incognito or turn.recorded_at is not None):
+        return turn.incognito
+    return unit.conversations.state(key).incognito
 
 
 def _is_forgotten(unit: Unit, recording: Recording) -> bool:

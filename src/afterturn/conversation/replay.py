@@ -134,7 +134,7 @@ def _replayed(
         stored=block.text if block else "",
         rendered=again.text if again else "",
         identical=identical,
-        reason="" if identical else _why_other(block, again),
+        reason="" if identical else _why_other(block, again, rows),
         changed=(other.text if other else "") if changes else None,
     )
 
@@ -167,7 +167,9 @@ def _hits(unit: Unit, key: ConversationKey, row: RecallRow, other: Config | None
     return collapse(worth_showing(hits, other.recall_score_min))[0]
 
 
-def _why_other(block: BlockRow | None, again: Block | None) -> str:
+def _why_other(block: BlockRow | None, again: Block | None, rows: Sequence[RecallRow]) -> str:
+    if any(row.settings.get("incognito") for row in rows):
+        return "the turn was incognito, so its question is not stored"
     if block is None:
         return "the block is no longer in the store"
     shown = len(again.refs) if again else 0

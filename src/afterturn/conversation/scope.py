@@ -48,6 +48,7 @@ class ConversationScope:
     subagent: bool = False
     environment: str = ""
     trusted_only: bool = False
+    incognito: bool = False
 
     @property
     def is_hidden(self) -> bool:
@@ -76,7 +77,8 @@ class ConversationOptions(TypedDict, total=False):
     handed over, until you call `compacted()`. `dialect` names the message format, which is detected otherwise.
     `subagent=True` marks a conversation with another agent: its messages are recorded as a sub-agent's, and nothing is
     learned from them automatically. `trusted_only=True` is for hosts that can put a block only into a system or
-    developer message: it then has no line with words of others.
+    developer message: it then has no line with words of others. `incognito=True`: nothing of its turns is recorded or
+    learned.
     """
 
     user: str | None
@@ -91,6 +93,7 @@ class ConversationOptions(TypedDict, total=False):
     dialect: str | None
     subagent: bool
     trusted_only: bool
+    incognito: bool
 
 
 def make_scope(
@@ -126,6 +129,7 @@ def make_scope(
         subagent=bool(where.get("subagent", False)),
         environment="" if environment is None else check_space(environment),
         trusted_only=bool(where.get("trusted_only", False)),
+        incognito=bool(where.get("incognito", False)),
     )
 
 
@@ -156,6 +160,12 @@ def _reads(home: str, others: Sequence[str], environment: str | None) -> tuple[s
         raise InvalidInput(f"`reads` is a list of spaces, not text. Pass [{others!r}].")
     granted = others if environment is None else (*others, environment)
     return tuple(dict.fromkeys((home, *(check_space(space) for space in granted))))
+
+
+def is_private(text: str, prefix: str) -> bool:
+    """Whether the user asks for incognito, by the words at the beginning of a message. The case does not matter."""
+    prefix = prefix.strip()
+    return bool(prefix) and text.lstrip()[: len(prefix)].casefold() == prefix.casefold()
 
 
 def find_usable_name(name: object, what: str, *, scanning: Scanning) -> str | None:

@@ -179,8 +179,16 @@ class Subagents:
         remember: bool,
         turn: Callable[[], str] | None = None,
         on_untrusted: Callable[[], None] | None = None,
+        is_incognito: Callable[[], bool] | None = None,
     ) -> MemoryTools:
-        return MemoryTools(self._services, context, remember=remember, turn=turn, on_untrusted=on_untrusted)
+        return MemoryTools(
+            self._services,
+            context,
+            remember=remember,
+            turn=turn,
+            on_untrusted=on_untrusted,
+            is_incognito=is_incognito,
+        )
 
     def _take(self, context: ProposalContext, task: str, texts: list[str]) -> None:
         if self._services.has_store:

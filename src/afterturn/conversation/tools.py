@@ -47,6 +47,7 @@ _NOTHING = "Nothing relevant in memory. Go on without it, or try other words."
 _PARTLY = "Part of memory could not be searched, so there may be more."
 _OFF = "Memory is off. Continue without it."
 _STOP = "This has failed too often in this turn. Stop proposing memories, and go on with the task."
+_INCOGNITO = "This conversation is incognito: nothing is remembered. Go on without it."
 _GOES_ON = "Go on without it; trying again at once will not help."
 _PROJECT, _GLOBAL = "project", "global"
 _TARGETS = {"user": Target.USER, "environment": Target.ENVIRONMENT, "memory": Target.ENVIRONMENT}
@@ -91,7 +92,7 @@ class MemoryTools:
     """The tools of one conversation, for its agent or a sub-agent. They read only the spaces that the host granted.
 
     `remember_this` is available only with `remember`. `turn` returns the id of the current turn, blank between turns.
-    `on_untrusted` is called when an answer has shown a report.
+    `on_untrusted` is called when an answer has shown a report. In an incognito turn nothing is proposed.
     """
 
     def __init__(
@@ -102,9 +103,11 @@ class MemoryTools:
         remember: bool = False,
         turn: Callable[[], str] | None = None,
         on_untrusted: Callable[[], None] | None = None,
+        is_incognito: Callable[[], bool] | None = None,
     ) -> None:
         self._services = services
         self._on_untrusted = on_untrusted
+        self._is_incognito = is_incognito or (lambda: False)
         self._context = context
         self._tools = {SEARCH: self._search, **({REMEMBER: self._remember} if remember else {})}
         config = services.config
@@ -140,6 +143,8 @@ class MemoryTools:
             return f"There is no tool {_shown(name)} here. Available: {', '.join(self._tools)}."
         if not self._services.has_store:
             return _OFF
+        if name == REMEMBER and (self._context.scope.incognito or self._is_incognito()):
+            return _INCOGNITO
         if name == REMEMBER and self._failures.is_enough:
             return _STOP
         try:

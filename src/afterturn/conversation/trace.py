@@ -90,6 +90,7 @@ NOT_RECORDED: Mapping[str, str] = {
     "unknown_dialect": "the message format is unknown",
     "unreadable_messages": "the messages could not be read",
     "switched_off": "recording is off",
+    "incognito": "it was incognito",
     "declined": "the recording provider declined it",
     "forgotten": "its conversation was forgotten",
     "queue_full": "too many turns were waiting to be stored",
@@ -223,6 +224,8 @@ def _no_recall(events: Sequence[Event]) -> NoRecallReason:
 def _not_recorded(turn: TurnRow, events: Sequence[Event]) -> str:
     if turn.recorded_at is not None or turn.status is TurnStatus.OPEN:
         return ""
+    if turn.incognito and turn.status is TurnStatus.COMPLETED:
+        return "incognito"
     if turn.status is TurnStatus.ABANDONED:
         return str(TurnStatus.ABANDONED)
     reasons = [event.data.get("reason") for event in events if event.name in ("not_recorded", "turn_aborted")]

@@ -236,13 +236,14 @@ class TurnVerbs:
 
     @never_raises
     def returned(self, task: str, result: object) -> None:
-        """A sub-agent has finished: what it learned is proposed, and waits for approval.
+        """A sub-agent has finished: what it learned is proposed, and waits for approval. Not if the turn is incognito.
 
         `result` is a list of statements, or a text; of a long text, its bullet points are proposed.
         """
         if self._turn is not None:
             self._core.mark_tainted(self._turn.shared, Taint.SUBAGENT)
-            self._core.subagents.returned(proposal_context(self._turn), task, result)
+            if not self._turn.shared.incognito:
+                self._core.subagents.returned(proposal_context(self._turn), task, result)
 
     @never_raises
     def complete(self, messages: Sequence[object] | None = None) -> None:

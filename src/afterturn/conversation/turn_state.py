@@ -49,6 +49,7 @@ class SharedTurn:
         speaker: str | None = None,
         durable: bool = False,
         taint: Taint | None = None,
+        incognito: bool = False,
     ) -> None:
         self.id = id
         self.scope = scope
@@ -66,6 +67,8 @@ class SharedTurn:
         self._prompt_texts: dict[str, str] = {}
         self.model_called = False
         self.taint = taint
+        # Never unset: what was said cannot be told apart from what is said later.
+        self.incognito = incognito or scope.incognito
         # Where our blocks are in the host's list, by hash; which earlier ones are to be put back; which were found to
         # be missing and reported; whether a compaction was announced whose result we were not shown.
         self.positions: dict[str, BlockPosition] = {}
@@ -126,6 +129,11 @@ class SharedTurn:
             is_first = self.taint is None
             self.taint = self.taint or taint
             return is_first
+
+    def mark_incognito(self) -> None:
+        """From now on nothing of the turn is stored."""
+        with self.lock:
+            self.incognito = True
 
     def add_positions(self, positions: Mapping[str, BlockPosition]) -> None:
         """Blocks were added to the host's list."""

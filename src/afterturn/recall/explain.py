@@ -95,6 +95,8 @@ _CAUSES = {
 def describe_decision(why: Decision, row: RecallRow, *, score: float | None = None, by: str = "") -> str:
     """The reason as a clause without a full stop. `score` is that of a candidate; `by` is the reference or the space
     that it names."""
+    if why is Decision.UNRELATED and row.settings.get("incognito"):
+        return "the turn was incognito, so its question is not stored"
     if why is Decision.FLOOR:
         return "it matches the question too little" if score is None else _describe_floor(row, score)
     if why is Decision.SUPERSEDED:

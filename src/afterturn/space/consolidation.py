@@ -20,7 +20,7 @@ from afterturn.ports import Unit
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.relevance import find_replaced
 from afterturn.runtime.jobs import Commit
-from afterturn.space.reviews import get_review
+from afterturn.space.reviews import Review, ReviewedChange, get_review
 from afterturn.types import (
     SOURCES_MAX,
     Draft,
@@ -32,8 +32,6 @@ from afterturn.types import (
     Lane,
     Operation,
     Origin,
-    Review,
-    ReviewedChange,
     ReviewKind,
     ReviewRow,
     ReviewState,

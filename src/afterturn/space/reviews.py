@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,6 @@ from afterturn.types import (
     JobState,
     Operation,
     Origin,
-    Review,
-    ReviewedChange,
     ReviewKind,
     ReviewRow,
     ReviewState,
@@ -35,6 +33,31 @@ from afterturn.validation import check_id, check_limit, check_name, check_space
 
 if TYPE_CHECKING:
     from afterturn.services import Services
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedChange:
+    """One change by a review: the version before, and the version after, None where there is none.
+
+    `state` says what happened to it since: `active` (unchanged), `waits` for approval, `approved`, `rejected`,
+    `undone`, `changed` by somebody else, or `planned` in a dry run.
+    """
+
+    verb: Verb
+    space: str
+    operation: str
+    before: Entry | None
+    after: Entry | None
+    state: str = "active"
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A review with the changes that it made."""
+
+    row: ReviewRow
+    changes: tuple[ReviewedChange, ...] = ()
+
 
 # While another process runs a review, its state is polled until this long after the review's own time limit.
 POLL = 0.1

@@ -29,6 +29,7 @@ from afterturn.space.arguments import (
 from afterturn.space.consolidation import consolidate
 from afterturn.space.inbox import Decided, Proposal, approve, decide_all, get_proposal, list_proposals, reject
 from afterturn.space.markdown import Edited, Edits, apply_edits, as_markdown, compare_markdown
+from afterturn.space.reviews import Review
 from afterturn.space.standing_audit import StandingLine, audit_standing
 from afterturn.space.transfer import Imported, every_conversation, export_lines, import_drafts
 from afterturn.types import (
@@ -51,7 +52,6 @@ from afterturn.types import (
     Operation,
     Origin,
     Profile,
-    Review,
     ReviewRow,
     Scope,
     SearchResults,

@@ -40,6 +40,8 @@ SPOKEN = 4
 REVIEWED = 5
 DIGESTED = 7
 UNTAINTED = 8
+# The last version without incognito.
+RECORDED_ALL = 11
 UNRATED = 9
 BROKEN = ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
 
@@ -186,6 +188,30 @@ def test_assistants_of_the_eighth_version_are_trusted_like_tools(tmp_path: Path)
         "0005": 60,
         "0006": 60,
     }
+
+
+def test_conversations_of_the_eleventh_version_are_not_incognito(tmp_path: Path) -> None:
+    """M4, P2: neither they nor their turns."""
+    path, key = tmp_path / "memory.db", ConversationKey("default", "user:ada", "talk")
+    after = {version: fill for version, fill in AFTER.items() if version <= RECORDED_ALL}
+    engine = open_place(StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:RECORDED_ALL], after))
+    engine.write_now(_insert_turn_of_eleven)
+    engine.close()
+    engine = open_engine(path, Config(), SystemClock())
+    (turn,) = engine.read_now(lambda unit: unit.conversations.turns(key))
+    state = engine.read_now(lambda unit: unit.conversations.state(key))
+    engine.close()
+    assert (turn.user_hash, turn.incognito, state.incognito, state.had_incognito) == ("hash", False, False, False)
+
+
+def _insert_turn_of_eleven(unit: object) -> None:
+    session = unit._entries.session  # type: ignore[attr-defined]
+    session.run("INSERT INTO space (key, tenant, name) VALUES (1, 'default', 'user:ada')")
+    session.run("INSERT INTO conversation (key, space_key, id, opened_at, active_at) VALUES (1, 1, 'talk', 1, 1)")
+    session.run(
+        "INSERT INTO turn (conversation_key, id, status, started_at, touched_at, user_hash) "
+        "VALUES (1, 'turn-1', 'completed', 1, 1, 'hash')"
+    )
 
 
 def _insert_learned(unit: object) -> None:

@@ -35,6 +35,7 @@ SECTIONS = {
         "inbox": f"{_HERE}.inbox:inbox",
         "standing": f"{_HERE}.standing:standing",
         "consolidate": f"{_HERE}.review:consolidate",
+        "incognito": f"{_HERE}.incognito:incognito",
         "usage": f"{_HERE}.usage:usage",
     },
     "History": {

@@ -450,11 +450,13 @@ _BEFORE = (
     "WHERE b.space_key = c.space_key AND b.id = ?)"
 )
 _TURNS = (
-    "SELECT id, status, started_at, user_hash, ended_at, recorded_at, taint FROM turn "
+    "SELECT id, status, started_at, user_hash, ended_at, recorded_at, taint, incognito FROM turn "
     f"WHERE conversation_key = ({FIND_CONVERSATION})"
 )
 _STATE = (
-    "SELECT c.turns, c.compactions, c.compacted_at FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
+    "SELECT c.turns, c.compactions, c.compacted_at, c.incognito, "
+    "EXISTS (SELECT 1 FROM turn WHERE conversation_key = c.key AND incognito = 1) "
+    "FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
     "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"
 )
 
@@ -477,7 +479,8 @@ class SqlConversations:
         conversation = self._active(key, turn.started_at)
         row = self._session.row(
             "INSERT INTO turn (conversation_key, id, status, started_at, touched_at, user_hash, ended_at, recorded_at, "
-            "taint) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, id) DO NOTHING RETURNING id",
+            "taint, incognito) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (conversation_key, id) DO NOTHING RETURNING id",
             (
                 conversation,
                 turn.id,
@@ -488,6 +491,7 @@ class SqlConversations:
                 turn.ended_at,
                 turn.recorded_at,
                 turn.taint or "",
+                int(turn.incognito),
             ),
         )
         return row is not None
@@ -570,7 +574,20 @@ class SqlConversations:
 
     def state(self, key: ConversationKey) -> ConversationState:
         row = self._session.row(_STATE, (key.tenant, key.space, key.id))
-        return ConversationState() if row is None else ConversationState(*row)
+        if row is None:
+            return ConversationState()
+        turns, compactions, compacted_at, incognito, had_incognito = row
+        return ConversationState(turns, compactions, compacted_at, bool(incognito), bool(had_incognito))
+
+    def set_incognito(self, key: ConversationKey, *, on: bool, at: float) -> None:
+        conversation = self._active(key, at)
+        self._session.run("UPDATE conversation SET incognito = ? WHERE key = ?", (int(on), conversation))
+
+    def mark_incognito(self, key: ConversationKey, turn_id: str) -> None:
+        self._session.run(
+            f"UPDATE turn SET incognito = 1, user_hash = '' WHERE conversation_key = ({FIND_CONVERSATION}) AND id = ?",
+            (key.tenant, key.space, key.id, turn_id),
+        )
 
     def clear(self, key: ConversationKey, *, at: float, compacted: bool, still: Collection[str] = ()) -> None:
         conversation = self._active(key, at)
@@ -628,9 +645,11 @@ class SqlConversations:
 
 
 def _turn(row: Row) -> TurnRow:
-    turn_id, status, started_at, user_hash, ended_at, recorded_at, taint = row
+    turn_id, status, started_at, user_hash, ended_at, recorded_at, taint, incognito = row
     found = Taint(taint) if taint else None
-    return TurnRow(turn_id, TurnStatus(status), started_at, user_hash, ended_at, recorded_at, found)
+    return TurnRow(
+        turn_id, TurnStatus(status), started_at, user_hash, ended_at, recorded_at, found, incognito=bool(incognito)
+    )
 
 
 # The results of recalls, a limited number in each space.

@@ -457,6 +457,12 @@ _ENVIRONMENTS = (
     "ALTER TABLE review ADD COLUMN environment TEXT NOT NULL DEFAULT ''",
 )
 
+_INCOGNITO = (
+    "ALTER TABLE conversation ADD COLUMN incognito INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE turn ADD COLUMN incognito INTEGER NOT NULL DEFAULT 0",
+    "CREATE INDEX turn_incognito ON turn (conversation_key) WHERE incognito = 1",
+)
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _ENTRIES,
     _CONVERSATIONS,
@@ -469,6 +475,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _TAINT,
     _PROFILES,
     _ENVIRONMENTS,
+    _INCOGNITO,
 )
 
 _BATCH = 1000

@@ -130,6 +130,21 @@ class TestTurns:
         assert found is not None
         assert found.taint is None
 
+    async def test_incognito_is_a_switch_of_the_conversation_and_a_mark_of_a_turn(self, store: Store) -> None:
+        """P2: the switch can be set before the first turn; the mark removes the hash of what the user said."""
+        await store.write(lambda unit: unit.conversations.set_incognito(TALK, on=True, at=5.0))
+        switched = await store.read(lambda unit: unit.conversations.state(TALK))
+        await self._start(store)
+        await store.write(lambda unit: unit.conversations.mark_incognito(TALK, "turn-1"))
+        await store.write(lambda unit: unit.conversations.mark_incognito(replace(TALK, space="user:bob"), "turn-1"))
+        await store.write(lambda unit: unit.conversations.set_incognito(TALK, on=False, at=20.0))
+        found, keys = await self._find(store), (TALK, replace(TALK, id="another"))
+        states = await store.read(lambda unit: [unit.conversations.state(key) for key in keys])
+        assert found is not None
+        assert (found.incognito, found.user_hash) == (True, "")
+        assert (switched.incognito, switched.had_incognito) == (True, False)
+        assert [(state.incognito, state.had_incognito) for state in states] == [(False, True), (False, False)]
+
     async def test_turns_that_nobody_came_back_to_are_abandoned(self, store: Store) -> None:
         await self._start(store)
         await self._start(store, TurnRow("turn-2", TurnStatus.OPEN, 50.0, "hash"))

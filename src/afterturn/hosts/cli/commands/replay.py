@@ -126,7 +126,7 @@ def _print(result: Replay, ignored: list[str]) -> None:
 
 def _verdict(block: Replayed) -> str:
     if not block.hash:
-        return f"nothing was delivered for {one_line(block.questions[0])[:80]!r}"
+        return f"nothing was delivered for {one_line(block.questions[0] or 'an incognito question')[:80]!r}"
     where = describe_point(block.point)
     size = f", {len(block.rendered.encode()):,} bytes" if block.rendered else ""
     if block.identical:

@@ -164,6 +164,7 @@ _QUESTION_CHARS = 300
 _NAME_CHARS = len("delivered")
 _NO_RECALL = {
     NoRecallReason.OFF: "recall was off",
+    NoRecallReason.INCOGNITO: "the turn was incognito, and incognito_recall is false",
     NoRecallReason.NOTHING_TO_ASK: "there was nothing to ask",
     NoRecallReason.NOT_BEGUN: "the turn ended before one began",
     NoRecallReason.GONE: "its trace was removed since",
@@ -183,7 +184,7 @@ def print_answers(memory: str, answers: Sequence[TraceAnswer]) -> None:
     for answer in answers:
         found = answer.explained
         included = "was included" if found.why is Decision.SHOWN else "was not included"
-        asked = f'"{_shortened(answer.question, 80)}"'
+        asked = f'"{_shortened(answer.question, 80)}"' if answer.question else "something incognito"
         refined = ", after a model chose" if answer.phase == Phase.REFINED else ""
         click.echo(
             f"{memory} {included} in turn {answer.turn}, which asked {asked}{refined}: {one_line(found.reason)}."
@@ -232,7 +233,8 @@ def _print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 
 def _pairs(turn: TracedTurn, recall: TracedRecall) -> list[tuple[str, str]]:
     row = recall.row
-    asked = f"{_shortened(row.question, _QUESTION_CHARS)} ({describe_cause(row.cause)}, {local_clock(row.asked_at)})"
+    question = "incognito" if row.settings.get("incognito") else _shortened(row.question, _QUESTION_CHARS)
+    asked = f"{question} ({describe_cause(row.cause)}, {local_clock(row.asked_at)})"
     if row.phase is Phase.REFINED:
         pairs = [("chosen", "by a model, from what was found")]
     elif recall.turn not in (None, turn.number):
@@ -295,9 +297,9 @@ def _when(row: TurnRow) -> str:
 
 def _ended(row: TurnRow) -> str:
     if row.status is TurnStatus.OPEN:
-        return "still open"
+        return "still open, incognito" if row.incognito else "still open"
     recorded = "recorded" if row.recorded_at is not None else "not recorded"
-    return f"{row.status}, {recorded}"
+    return f"{row.status}, {recorded}{', incognito' if row.incognito else ''}"
 
 
 def _shortened(text: str, most: int = _TEXT_CHARS) -> str:

@@ -1,0 +1,82 @@
+"""A conversation outside of its turns: whether memory is usable, and what the store has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from afterturn.conversation.replay import Replay, check_changes, replay
+from afterturn.conversation.subagents import Subagents
+from afterturn.conversation.trace import TURNS_MAX, Trace, TraceAnswer, answers, check_ref, check_turn, trace
+from afterturn.errors import InvalidInput, StoreUnavailable
+from afterturn.log import logger
+from afterturn.ports import Store
+from afterturn.types import ConversationKey, Scalar
+from afterturn.validation import check_limit, check_space
+
+if TYPE_CHECKING:
+    from afterturn.runtime.loop_thread import LoopThread
+    from afterturn.services import Services
+
+
+class StoredConversation:
+    """The base of the engine. Its coroutines run on memory's loop, and raise StoreUnavailable if memory is off."""
+
+    def __init__(self, services: Services, key: ConversationKey) -> None:
+        self._services = services
+        self.key = key
+
+    @property
+    def loop(self) -> LoopThread:
+        return self._services.loop
+
+    @property
+    def subagents(self) -> Subagents:
+        return self._services.subagents
+
+    def warn_misuse(self, event: str, how: str) -> None:
+        """Reports once per memory, without its loop, that a turn is used without effect."""
+        if self._services.events.emit_once(event, conversation=self.key.id):
+            logger.warning("conversation %r: a turn was used %s; it continues without memory", self.key.id, how)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether memory's loop has ended, so that nothing of a turn changes any more."""
+        return self._services.loop.gone
+
+    @property
+    def is_forked(self) -> bool:
+        return self._services.loop.forked
+
+    @property
+    def is_on_loop(self) -> bool:
+        return self._services.loop.in_thread
+
+    async def set_incognito(self, *, on: bool) -> None:
+        at = self._services.clock.now()
+        await self._stored().write(lambda unit: unit.conversations.set_incognito(self.key, on=on, at=at))
+        self._services.events.emit("incognito_changed", space=self.key.space, conversation=self.key.id, on=on)
+
+    async def is_kept_incognito(self) -> bool:
+        return (await self._stored().read(lambda unit: unit.conversations.state(self.key))).incognito
+
+    async def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
+        wanted, count = check_turn(turn), check_limit(limit, TURNS_MAX)
+        return await self._stored().read(lambda unit: trace(unit, self.key, wanted, limit=count))
+
+    async def why(
+        self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()
+    ) -> Sequence[TraceAnswer]:
+        ref, wanted, spaces = check_ref(memory), check_turn(turn), [check_space(space) for space in look_in]
+        return await self._stored().read(lambda unit: answers(unit, self.key, wanted, ref, spaces))
+
+    async def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
+        wanted, others = check_turn(turn), check_changes(changes or {})
+        if wanted is None:
+            raise InvalidInput('No turn was given. Pass its id, its number (the first is 1), or "last".')
+        return await self._stored().read(lambda unit: replay(unit, self.key, wanted, others))
+
+    def _stored(self) -> Store:
+        if not self._services.has_store:
+            raise StoreUnavailable("Memory is off: it was opened without a store, so there are no past turns.")
+        return self._services.store
