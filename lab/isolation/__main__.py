@@ -21,7 +21,7 @@ from afterturn.errors import AfterturnError
 from lab import slices
 from lab.isolation.mutants import MUTANTS, try_mutants
 from lab.isolation.surfaces import PROBES, UNEXPECTED, Probe, Surfaces, observe, outcome
-from lab.isolation.world import CANARY, Party, World, make_world
+from lab.isolation.world import CANARY, TALKS, Party, World, make_world
 from lab.slices import Lab, Outcome, Row, StoreTarget
 
 _TRIES = 4
@@ -33,51 +33,79 @@ _BURST = 40
 
 
 async def run_seed(
-    seed: int, target: StoreTarget, *, tenants: int = 10, spaces: int = 12, operations: int = 4_000
+    seed: int,
+    target: StoreTarget,
+    *,
+    tenants: int = 10,
+    spaces: int = 12,
+    operations: int = 4_000,
+    stop_early: bool = False,
 ) -> Outcome:
+    """With `stop_early`, nothing more is tried after the first broken promise."""
     random, result = Random(seed), Outcome(seed)
     # Commands and one-shot recalls read their settings from here.
     os.environ["AFTERTURN_EMBEDDER"] = "none"
     with target.fresh() as store, target.statements() as statements:
         try:
             async with make_world(store, random, tenants=tenants, spaces=spaces, vectors=seed % 2 == 0) as world:
-                await _run_world(world, random, operations, statements, result)
+                await _run_world(world, random, operations, statements, result, stop_early=stop_early)
         except AfterturnError as error:
             result.broken.append(f"a space cannot be set up next to the others: {type(error).__name__}: {error}")
     return result
 
 
-async def _run_world(world: World, random: Random, operations: int, statements: list[str], result: Outcome) -> None:
+async def _run_world(
+    world: World, random: Random, operations: int, statements: list[str], result: Outcome, *, stop_early: bool
+) -> None:
     result.counts["spaces"] = len(world.parties)
     for party in world.quiet:
         await observe(party)
     surfaces = Surfaces(world, random)
-    await _act(world, surfaces, random, operations, result)
+    for _ in range(0, operations, _BURST):
+        await _act(world, surfaces, random, result)
+        if stop_early and result.broken:
+            return
+    await _forget_namesakes(world, random, result)
+    if stop_early and result.broken:
+        return
     await _probe(world, surfaces, random, statements, result)
     _check_prompts(world, result)
 
 
-async def _act(world: World, surfaces: Surfaces, random: Random, operations: int, result: Outcome) -> None:
-    """Bursts of operations. Before and after each, a quiet party looks at everything that it has."""
-    for _ in range(0, operations, _BURST):
-        witness = random.choice(world.quiet)
-        before = await observe(witness)
-        for _ in range(_BURST):
-            name, operation, allowed = surfaces.choose()
-            party = random.choice(world.active)
-            shown = await outcome(operation(party))
-            result.counts["operations"] += 1
-            if shown.startswith(UNEXPECTED):
-                result.broken.append(f"{name} of {party.tenant}/{party.space}: {shown[:300]}")
-            for leaked in sorted(set(CANARY.findall(shown)) - allowed(party)):
-                result.broken.append(f"{name} of {party.tenant}/{party.space} shows {leaked}: {_near(shown, leaked)}")
-        after = await observe(witness)
-        for what in before:
-            result.counts["comparisons"] += 1
-            if before[what] != after[what]:
-                changed = _difference(before[what], after[what])
-                result.broken.append(f"{what} of {witness.tenant}/{witness.space} changed by others: {changed}")
-        world.clock.advance(60)
+async def _act(world: World, surfaces: Surfaces, random: Random, result: Outcome) -> None:
+    """A burst of operations. Before and after it, a quiet party looks at everything that it has."""
+    witness = random.choice(world.quiet)
+    before = await observe(witness)
+    for _ in range(_BURST):
+        name, operation, allowed = surfaces.choose()
+        party = random.choice(world.active)
+        shown = await outcome(operation(party))
+        result.counts["operations"] += 1
+        if shown.startswith(UNEXPECTED):
+            result.broken.append(f"{name} of {party.tenant}/{party.space}: {shown[:300]}")
+        for leaked in sorted(set(CANARY.findall(shown)) - allowed(party)):
+            result.broken.append(f"{name} of {party.tenant}/{party.space} shows {leaked}: {_near(shown, leaked)}")
+    await _compare_views(witness, before, result)
+    world.clock.advance(60)
+
+
+async def _forget_namesakes(world: World, random: Random, result: Outcome) -> None:
+    """Conversations have the same ids in every space. One party forgets its own, and all the quiet ones look."""
+    before = {party: await observe(party) for party in world.quiet}
+    forgetter = random.choice(world.active)
+    for talk in TALKS:
+        await outcome(forgetter.core.forget(conversation=talk))
+    for party, seen in before.items():
+        await _compare_views(party, seen, result)
+
+
+async def _compare_views(witness: Party, before: dict[str, str], result: Outcome) -> None:
+    after = await observe(witness)
+    for what in before:
+        result.counts["comparisons"] += 1
+        if before[what] != after[what]:
+            changed = _difference(before[what], after[what])
+            result.broken.append(f"{what} of {witness.tenant}/{witness.space} changed by others: {changed}")
 
 
 async def _probe(world: World, surfaces: Surfaces, random: Random, statements: list[str], result: Outcome) -> None:
@@ -160,15 +188,15 @@ def _difference(before: str, after: str) -> str:
 def _run(seed: int, target: StoreTarget, options: argparse.Namespace) -> Outcome:
     if options.mutants:
         return try_mutants(seed)
-    return asyncio.run(
-        run_seed(seed, target, tenants=options.tenants, spaces=options.spaces, operations=options.operations)
-    )
+    sizes = {"tenants": options.tenants, "spaces": options.spaces, "operations": options.operations}
+    return asyncio.run(run_seed(seed, target, **sizes, stop_early=options.stop_early))
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tenants", type=int, default=10, help="tenants in one store")
     parser.add_argument("--spaces", type=int, default=12, help="spaces of each tenant")
     parser.add_argument("--operations", type=int, default=4_000, help="random operations of each seed")
+    parser.add_argument("--stop-early", action="store_true", help="end a seed at its first broken promise")
     parser.add_argument(
         "--mutants", action="store_true", help="instead: run a short seed with each scope check of the source removed"
     )

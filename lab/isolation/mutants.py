@@ -1,4 +1,7 @@
-"""Copies of the source with one scope check removed. The isolation lab must fail for each."""
+"""Copies of the source with one scope check removed. The isolation lab must fail for each.
+
+Where a second statement repeats a check, both are removed.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,19 @@ from dataclasses import dataclass
 from lab.mutations import PACKAGE, ROOT, SOURCE, Fault, source_copy
 from lab.slices import Outcome
 
-_SHORT = ("--seeds", "1", "--tenants", "4", "--spaces", "6", "--operations", "1600")
+_SHORT = ("--seeds", "1", "--tenants", "4", "--spaces", "6", "--operations", "1600", "--stop-early")
 _RUN_SECONDS_MAX = 600.0
 
 
 def _scope(file: str, text: str, replacement: str, effect: str) -> Fault:
     return Fault("isolation", file, text, replacement, effect, ())
+
+
+def _between(file: str, first: str, last: str) -> str:
+    """The source from `first` to `last`; empty if it is not there, and then the mutant says so."""
+    content = (SOURCE / PACKAGE / file).read_text(encoding="utf-8")
+    start, end = content.find(first), content.find(last)
+    return content[start : end + len(last)] if 0 <= start < end else ""
 
 
 _ENTRIES, _MEMORIES, _OPERATIONS = "stores/sql/entries.py", "stores/sql/memories.py", "stores/sql/operations.py"
@@ -25,6 +35,11 @@ _FORGET, _JOBS = "stores/sql/forget.py", "stores/sql/jobs.py"
 _IN_CONVERSATION = (
     '"SELECT c.key FROM conversation AS c JOIN space AS s ON s.key = c.space_key "\n    "WHERE s.tenant = ? AND s.name'
 )
+# Here a second statement repeats the check of the first, so that one alone would erase nothing of others.
+_TIMELINE = _between(
+    _FORGET, '"SELECT seq, conversation, data FROM timeline', "DELETE FROM timeline WHERE space_key = ? AND seq = ?"
+)
+_OF_REVIEWS = _between(_FORGET, 'within = "space_key = ?"', "DELETE FROM review WHERE space_key = ? AND id = ?")
 
 MUTANTS = (
     _scope(
@@ -155,14 +170,14 @@ MUTANTS = (
     ),
     _scope(
         _FORGET,
-        '"SELECT seq, conversation, data FROM timeline WHERE space_key = ?"',
-        '"SELECT seq, conversation, data FROM timeline WHERE space_key <> -?"',
+        _TIMELINE,
+        _TIMELINE.replace("space_key = ?", "space_key <> -?"),
         "forgetting a conversation erases events of other spaces",
     ),
     _scope(
         _FORGET,
-        'within = "space_key = ?"',
-        'within = "space_key <> -?"',
+        _OF_REVIEWS,
+        _OF_REVIEWS.replace("space_key = ?", "space_key <> -?"),
         "forgetting a conversation erases the reviews of other spaces",
     ),
 )

@@ -23,6 +23,7 @@ from lab.isolation.world import CANARY, GROUP, QUESTION, SETTINGS, SPEAKER, Part
 MISSING = {"conversation": "talk-nobody", "turn": "turn-nobody"}
 UNEXPECTED = "unexpected"
 _NOBODY = "nobody0001"
+_ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 # Every space says so, and each in its own words of metadata.
 _SAME = "The house has a green door"
 _EVERYTHING = Filter(statuses=tuple(Status))
@@ -77,11 +78,12 @@ class Surfaces:
         return MISSING.get(kind, _NOBODY)
 
     def unused(self, kind: str, like: str) -> str:
-        """An id of nobody that sorts next to `like`, because pages begin after an id, whether it exists or not."""
-        taken = {name for party in self._world.parties for name in party.names[kind]}
-        return next(
-            new for letter in "0123456789abcdefghijklmnopqrstuvwxyz" if (new := like[:-1] + letter) not in taken
-        )
+        """An id of nobody that sorts next to `like`, because pages begin after an id, whether it exists or not: no id
+        of another party may be between them."""
+        taken = sorted({like, *(name for party in self._world.parties for name in party.names[kind])})
+        following = taken[taken.index(like) + 1 :]
+        near = [new for letter in _ID_LETTERS if (new := like[:-1] + letter) > like]
+        return next((new for new in near if not following or new < following[0]), f"{like}0")
 
     def _with_any_id(self, kind: str, probe: Probe) -> Operation:
         async def act(party: Party) -> object:
@@ -465,6 +467,7 @@ async def observe(party: Party) -> dict[str, str]:
         "reviews": repr(await space.reviews(limit=1000)),
         "conversations": repr(await space.conversations(limit=1000)),
         "export": repr(await space.export()),
+        "trace": repr(await space.trace(limit=1000)),
         "usage": repr(await space.usage()),
         **(await _observe_tenant(party) if party.is_quiet_tenant else {}),
     }
