@@ -184,7 +184,7 @@ def read_recording(value: Any) -> None:
 
 def write_recording(text: str) -> None:
     text = _joined(text)
-    said = (Message("user", text, "user", content_hash(text)), Message("tool", text[::-1], text[:20], ""))
+    said = (Message("user", text, "user", content_hash(text)), Message("tool", _joined(text[::-1]), text[:20], ""))
     recording = Recording("default", "user:ada", "c", text[:40], "user:ada", 1.0, 0, "", said, ended_at=2.0)
     assert Recording.from_json(recording.to_json()) == recording
 
