@@ -51,6 +51,7 @@ def test_switches_in_the_environment_are_read_as_people_write_them(file: Path, w
         ({"grace": "soon"}, "must be a number"),
         ({"grace": -1}, "at least 0"),
         ({"grace": float("nan")}, "at least 0"),
+        ({"grace": 10**400}, "too large"),
         ({"grace": True}, "must be a number"),
         ({"compaction_keep_share": 1.5}, "at most 1"),
         ({"compaction_threshold_share": 30}, "at most 1"),

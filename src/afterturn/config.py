@@ -588,7 +588,10 @@ def _checked(name: str, value: Any, place: str) -> Any:
         raise ConfigError(f"{place} sets {name!r}, which is not a setting. {hint}")
     types = _types_of(name)
     if float in types and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        try:
+            value = float(value)
+        except OverflowError:
+            raise ConfigError(f"{place} sets {name!r} to a number that is too large. Use a smaller one.") from None
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         wanted = " or ".join(_JSON_TYPES[kind] for kind in types)
         article = "an" if wanted.startswith("i") else "a"
