@@ -20,6 +20,7 @@ from afterturn.scanners.detection import Detection, ScanAction, ScanPolicy
 from afterturn.scanners.instructions import judge, split_parts
 from afterturn.scanners.normal_form import fold, views
 from afterturn.scanners.personal_data import PersonalDataScanner
+from afterturn.scanners.suspicion import InstructionScanner
 from afterturn.testing.clock import ManualClock, SequentialIds
 from afterturn.types import Draft, Filter, Kind, Origin, Status, Verdict
 
@@ -334,6 +335,12 @@ def test_any_text_has_a_score(text: str) -> None:
     """G5: nothing makes the judgement fail."""
     assert judge(text).score < 1_000
     assert "".join(split_parts(text)) or not text.strip()
+
+
+@pytest.mark.parametrize("text", ["You do.", "Forget it!", "Always.", "Do it now", "Ignore me"])
+def test_a_few_words_are_no_order(text: str) -> None:
+    """G1: what is too short to say what to do is not judged."""
+    assert not InstructionScanner().find(text)
 
 
 def test_the_weights_are_a_small_file() -> None:

@@ -1,4 +1,4 @@
-"""Recognizes text that tells a model what to do: a linear classifier over phrases, words and parts of words.
+"""Recognizes text that tells a model what to do: a linear classifier over phrases, words and pairs of words.
 
 `instruction_weights.json` has the weights; `lab/train_instructions.py` trains them. A text is judged in parts of a few
 sentences, in its normal form and in what is decoded from it, and counts as its most suspicious part.
@@ -9,20 +9,20 @@ from __future__ import annotations
 import json
 import math
 import re
-from array import array
-from base64 import b85decode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from typing import NamedTuple
-from zlib import crc32, decompress
 
 from afterturn.scanners.normal_form import CHARS_MAX, views
 
-BUCKETS = 1 << 15
 PART_CHARS = 240
 PARTS_MAX = CHARS_MAX // 60
 _WORDS_MAX = 160
+# Words and pairs. Less is no order to anybody: "You do."
+WORDS_MIN = 7
+_SENTENCE_WORDS = 12
 
 _ANY = r"[^.!?\n]{0,60}?"
 _YOU = r"(?:assistant|agent|ai|model|llm|chatbot|chat ?gpt|gpt|claude|gemini|copilot|bot|you)"
@@ -137,13 +137,12 @@ PHRASES: Mapping[str, str] = {
 
 
 class Weights(NamedTuple):
-    """`bias` and the threshold are in the units of the score; `phrases` by name; `words` by bucket, times `scale`."""
+    """All in the units of the score: `phrases` by name, `words` by the word or the pair."""
 
     bias: float
     threshold: float
     phrases: Mapping[str, float]
-    words: array[int]
-    scale: float
+    words: Mapping[str, float]
 
 
 class Suspicion(NamedTuple):
@@ -157,8 +156,7 @@ class Suspicion(NamedTuple):
 def load_weights() -> Weights:
     path = files("afterturn.scanners").joinpath("instruction_weights.json")
     content = json.loads(path.read_text(encoding="utf-8"))
-    words = array("b", decompress(b85decode(content["words"])))
-    return Weights(content["bias"], content["threshold"], content["phrases"], words, content["scale"])
+    return Weights(content["bias"], content["threshold"], content["phrases"], content["words"])
 
 
 def judge(text: str, weights: Weights | None = None) -> Suspicion:
@@ -171,9 +169,15 @@ def judge(text: str, weights: Weights | None = None) -> Suspicion:
 def _scores(text: str, weights: Weights) -> Iterator[float]:
     yield -math.inf
     for part in split_parts(text):
-        phrases, buckets = features_of(part)
-        words = sum(weights.words[bucket] for bucket in buckets) * weights.scale / math.sqrt(max(len(buckets), 1))
-        yield weights.bias + sum(weights.phrases[name] for name in phrases) + words - weights.threshold
+        phrases, words = features_of(part)
+        if len(words) >= WORDS_MIN:
+            score = sum(weights.words.get(word, 0.0) for word in words) * weight_of_words(len(words))
+            yield weights.bias + sum(weights.phrases[name] for name in phrases) + score - weights.threshold
+
+
+def weight_of_words(count: int) -> float:
+    """Words count by the square root of how many there are, and in short texts not more than in a sentence."""
+    return 1 / math.sqrt(max(count, _SENTENCE_WORDS))
 
 
 def split_parts(text: str) -> list[str]:
@@ -191,8 +195,8 @@ def split_parts(text: str) -> list[str]:
     return [*parts, current][:PARTS_MAX]
 
 
-def features_of(part: str) -> tuple[list[str], set[int]]:
-    """The names of the phrases in a part, and the buckets of its words."""
+def features_of(part: str) -> tuple[list[str], set[str]]:
+    """The names of the phrases in a part, and its words and pairs of words."""
     lowered = part.lower()
     phrases = [
         phrase.name
@@ -200,29 +204,11 @@ def features_of(part: str) -> tuple[list[str], set[int]]:
         if (not phrase.hints or any(map(lowered.__contains__, phrase.hints))) and phrase.pattern.search(lowered)
     ]
     # Addresses are in orders and in facts alike.
-    return phrases, set(_buckets(_ADDRESS.sub(" ", lowered)))
-
-
-def _buckets(lowered: str) -> Iterator[int]:
-    words = ["0" if word.isdigit() else word for word in _TOKEN.findall(lowered)[:_WORDS_MAX]]
-    for feature in _word_features(words):
-        yield crc32(feature.encode()) % BUCKETS
-
-
-def _word_features(words: list[str]) -> Iterable[str]:
-    for at, word in enumerate(words):
-        yield word
-        if at + 1 < len(words):
-            yield f"{word} {words[at + 1]}"
-        if at + 2 < len(words):
-            yield f"{word} * {words[at + 2]}"
-    for word in set(words):
-        if len(word) > _STEM_CHARS:
-            yield word[:_STEM_CHARS] + "-"
+    words = ["0" if word.isdigit() else word for word in _TOKEN.findall(_ADDRESS.sub(" ", lowered))[:_WORDS_MAX]]
+    return phrases, {*words, *(f"{first} {second}" for first, second in pairwise(words))}
 
 
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}|https?://\S{1,300}")
-_STEM_CHARS = 5
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
 _TOKEN = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
 
