@@ -157,6 +157,15 @@ MORE = [
     (f"sntryu_{hexadecimal(64)}", "sentry token"),
     (f"EAA{some(120)}", "facebook token"),
     (f"acme_live_secret_{some(32)}", "secret"),
+    (f"live_{some(40)}", "secret"),
+    (f"aio_{some(28)}", "adafruit key"),
+    (f"cmVmd{some(59)}", "jfrog key"),
+    (f"tk-us-{some(48)}", "scalingo token"),
+    (f"dev:calm-otter-12|{some(60)}", "convex key"),
+    (f"mlsn.{hexadecimal(64)}", "mailersend key"),
+    (f"s-s4t2ud-{hexadecimal(64)}", "42 secret"),
+    (f"eyJrIjoi{some(80)}", "grafana token"),
+    (f"s.{some(24)}", "vault token"),
 ]
 
 
@@ -221,6 +230,16 @@ LABELS = """
     sshpass -p {} ssh host
     curl -u admin:{} https://x
     CREATE USER a IDENTIFIED BY '{}'
+    lozinka: {}
+    geslo: {}
+    slaptažodis: {}
+    contrasenya: {}
+    lykilorð: {}
+    Zugangscode: {}
+    access code: {}
+    Код доступа: {}
+    <add key="Password" value="{}"/>
+    ldapsearch -D cn=admin -w {} -b dc=x
 """.strip().split("\n")
 
 
@@ -252,6 +271,42 @@ def test_a_key_that_is_wrapped_or_split_is_taken_out(secret: str, gap: str) -> N
         assert secret[at:] not in redacted
         assert redacted.startswith("note to self\n")
         assert redacted.endswith("\nend of it")
+
+
+@pytest.mark.parametrize("secret", [f"sk-ant-api03-{some(95)}", f"rubygems_{hexadecimal(48)}", f"ghp_{some(36)}"])
+def test_a_key_is_found_wherever_a_line_of_sixty_characters_ends(secret: str) -> None:
+    """G1: after eight characters of the key, which may have no digit."""
+    said = f"Please rotate this one before the release goes out: {secret} thanks"
+    redacted = redact("\n".join(said[at : at + 60] for at in range(0, len(said), 60)))
+    assert len(redacted.kinds) == 1
+    assert secret[8:30] not in redacted.text
+    assert redacted.text.endswith(" thanks")
+
+
+@pytest.mark.parametrize("secret", WHOLE, ids=lambda value: value[:12])
+def test_a_key_is_found_with_invisible_characters_inside_and_in_wide_letters(secret: str) -> None:
+    """G1: what a person can read or restore is not stored."""
+    around = next(around for one, _, around in SECRETS if one == secret)
+    wide = "".join(chr(ord(letter) + 0xFEE0) if "!" <= letter <= "~" else letter for letter in secret)
+    for hidden in (secret[:8] + "\u200b" + secret[8:], secret[:3] + "\ufe0f\u2060" + secret[3:], wide):
+        redacted = redact(around.format(hidden))
+        assert redacted.kinds
+        assert hidden[-8:] not in redacted.text
+
+
+@pytest.mark.parametrize("secret, kind, around", SECRETS, ids=lambda value: value[:12])
+def test_a_secret_in_hexadecimal_is_taken_out(secret: str, kind: str, around: str) -> None:
+    """G1: as one piece."""
+    encoded = f"the value {around.format(secret)}".encode().hex()
+    assert encoded[-16:] not in redact(f"config: {encoded}").text
+
+
+@pytest.mark.parametrize("name", ["SNYK_TOKEN=", "_authToken=", "client_secret: ", "LINKEDIN_SECRET="])
+def test_a_clear_name_needs_no_format(name: str) -> None:
+    """G1: a UUID behind it is a key too; the token of a page is not."""
+    value = "550e8400-e29b-41d4-a716-446655440000"
+    assert value not in redact(name + value).text
+    assert value in redact("next_token=" + value).text
 
 
 @pytest.mark.parametrize("secret, kind, around", SECRETS, ids=lambda value: value[:12])
@@ -373,6 +428,9 @@ ORDINARY = [
     "pass the `userId2` on to it, test_user_can_login_with_token_v2, AUTH_TOKEN_HEADER_NAME_2",
     "the list:\n3f786850e387550fdab836ed7e6dc881de23001b\n550e8400-e29b-41d4-a716-446655440000\nend",
     f'verify_token="{web_token().split(".")[0]}..." api_key={some(32)}...',
+    "AKIAIOSFODNN7EXAMPLE is the key of the manual",
+    f"next_page_token: {some(40)} csrf_token={some(32)} SERVER_AUTH = '1.3.6.1.5.5.7.3.1'",
+    "live_preview_of_the_2024_election_results_map_v3 test_user_can_login_with_2fa_and_oauth2_refresh_v1()",
 ]
 
 
@@ -429,6 +487,12 @@ HOSTILE = [
     "token_token_",
     "QUFB" * 8 + " ",
     "пароль 1",
+    "a\u200b",
+    "👨\u200d",
+    "ａ１",
+    "ldapsearch a -",
+    "otpauth://a?",
+    "Private-Lines: 1\n" + "A" * 64,
 ]
 
 

@@ -29,6 +29,10 @@ _JWT_BODY_CHARS_MIN = 16
 _HEXADECIMAL_CHARS_MIN = 32
 _DIGITS_ENOUGH = 4
 _LOWER_RUN_MAX = 6
+_DASHED_CHARS_MIN, _DASHED_DIGITS_MIN = 40, 8
+# Dates, numbers and UUIDs with names before them, and words with dashes.
+_DASHED = r"[a-z]{3,}[-/]|[0-9]{4}[-/]|[0-9a-f]{8}-|.*[a-z]{7}|.*-[0-9]{4}-"
+_WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
 
 # Escapes of line breaks, colours and signs: in JSON, terminals, URLs and mails.
 _CODE = (
@@ -72,7 +76,7 @@ def is_scrambled(text: str) -> bool:
     groups = len(compiled(r"[0-9]+").findall(text))
     if text.lower() == text or text.upper() == text:
         return digits >= _DIGITS_ENOUGH and groups >= 3 and digits < len(text)
-    if longest_run(text) > _LOWER_RUN_MAX:
+    if longest_run(text) > max(_LOWER_RUN_MAX, len(text) // 6):
         return False
     changes = len(compiled(r"(?<=[a-z])[A-Z0-9]|(?<=[A-Z])[a-z0-9]|(?<=[0-9])[A-Za-z]").findall(text))
     return digits >= 1 and changes >= 0.25 * len(text)
@@ -93,7 +97,12 @@ def longest_run(text: str) -> int:
 def is_random(text: str) -> bool:
     """Whether this looks random: small letters, capitals and digits, or a long hexadecimal number."""
     digits = sum("0" <= character <= "9" for character in text)
-    if digits < 2 or not is_value(text) or is_reference(text) or compiled(_NAMED_SO).search(text):
+    if digits < 2 and not (len(text) >= _LONG_CHARS_MIN and is_scrambled_case(text.translate(_WITHOUT_DIGITS))):
+        return False
+    if not is_value(text) or is_reference(text) or not any(map(str.isalpha, text)):
+        return False
+    # "key" may be in a random draw too.
+    if compiled(_NAMED_SO).search(text) and not (len(text) >= _LONG_CHARS_MIN and is_scrambled(text)):
         return False
     if "/" in text and "." in text:
         return False
@@ -101,7 +110,9 @@ def is_random(text: str) -> bool:
         return _DIGITS_ENOUGH <= digits < len(text)
     if text.upper() != text and text.lower() != text:
         return True
-    return "-" not in text and "/" not in text and is_scrambled(text)
+    if "-" in text or "/" in text:
+        return len(text) >= _DASHED_CHARS_MIN and digits >= _DASHED_DIGITS_MIN and not compiled(_DASHED).match(text)
+    return is_scrambled(text)
 
 
 def _has_digit(text: str) -> bool:
@@ -247,7 +258,7 @@ def _pairs(text: str, name: str, secret: re.Pattern[str]) -> Iterator[Span]:
     done = 0
     for match in compiled(name).finditer(text):
         apart = is_word_start(text, match.start()) or text[match.start() - 1].islower()
-        if not apart or not _is_varied(match.group()):
+        if not apart or not _is_varied(match.group()) or match.group().endswith("EXAMPLE"):
             continue
         yield match.span()
         first, last = max(done, match.start() - _NEAR_CHARS), min(match.end() + _NEAR_CHARS, len(text))
@@ -303,7 +314,16 @@ FORMATS: tuple[Format, ...] = (
     Format("snyk token", ("snyk_",), r"snyk_(?:uat|sat)\.[0-9a-f]{8}\.[A-Za-z0-9._-]{20,}+"),
     Format("circleci token", ("CCIPAT_", "CCIPRJ_"), r"CCIP(?:AT|RJ)_[A-Za-z0-9]{8,}+_[0-9a-f]{40}"),
     Format("buildkite token", ("bkua_", "bkat_"), r"bk(?:ua|at)_[a-z0-9]{40}"),
+    Format("jfrog key", ("cmVmd",), r"cmVmd[A-Za-z0-9]{59}(?![A-Za-z0-9])"),
+    Format("sidekiq key", ("CONTRIBSYS__COM",), r"CONTRIBSYS__COM\W{1,4}([0-9a-f]{8}:[0-9a-f]{8})(?![0-9a-f])"),
+    Format("gitlab session", ("_gitlab_session",), r"_gitlab_session\W{1,4}([0-9a-f]{32})(?![0-9a-f])"),
+    Format("adafruit key", ("aio_",), r"aio_[A-Za-z0-9]{28}(?![A-Za-z0-9])", _has_digit),
     # Clouds and hosting
+    Format("clickhouse key", ("4b1d",), r"(?<![A-Za-z0-9])4b1d[A-Za-z0-9]{38}(?![A-Za-z0-9])", is_scrambled),
+    Format("defined key", ("dnkey-",), r"dnkey-[a-z0-9=_-]{26}-[a-z0-9=_-]{52}"),
+    Format("scalingo token", ("tk-us-",), r"tk-us-[A-Za-z0-9_-]{48}", _has_digit),
+    Format("settlemint token", ("sm_",), r"sm_(?:aat|pat|sat)_[A-Za-z0-9]{16,}+"),
+    Format("convex key", ("|",), r"(?:prod|dev|preview):[a-z]{2,20}-[a-z]{2,20}-[0-9]{1,4}\|[A-Za-z0-9+/=]{40,}+"),
     Format("aws key", ("ABSK",), r"ABSK[A-Za-z0-9+/]{100,}+={0,2}"),
     Format("google key", ("AIza",), r"AIza[A-Za-z0-9_-]{35,}+", exact=r"AIza[A-Za-z0-9_-]{35}"),
     Format("google key", ("GOCSPX-",), r"GOCSPX-[A-Za-z0-9_-]{20,}+", exact=r"GOCSPX-[A-Za-z0-9_-]{28}"),
@@ -316,7 +336,7 @@ FORMATS: tuple[Format, ...] = (
     Format("azure signature", ("sig=",), r"[?&;]sig=([A-Za-z0-9%+/]{40,}+={0,2})"),
     Format("azure secret", ("Q~",), r"(?<![A-Za-z0-9_~.-])[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}"),
     Format("azure key", ("AZDO",), r"(?<![A-Za-z0-9])[A-Za-z0-9]{75,77}AZDO[A-Za-z0-9]{4}"),
-    Format("alibaba key", ("LTAI",), r"LTAI[A-Za-z0-9]{12,26}(?![A-Za-z0-9])", is_scrambled),
+    Format("alibaba key", ("LTAI",), r"LTAI[A-Za-z0-9]{12,26}(?![A-Za-z0-9])", is_random),
     Format("tencent key", ("AKID",), r"AKID[A-Za-z0-9]{32}(?![A-Za-z0-9])", is_scrambled),
     Format("yandex key", ("AQVN",), r"AQVN[A-Za-z0-9_-]{35,38}(?![A-Za-z0-9_-])"),
     Format("yandex token", ("y0_",), r"y0_[A-Za-z0-9_-]{55,}+"),
@@ -331,6 +351,7 @@ FORMATS: tuple[Format, ...] = (
     Format("cloudflare key", ("v1.0-",), r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100,}+"),
     Format("cloudflare token", ("cfut_", "cfat_", "cfk_"), r"cf(?:ut|at|k)_[A-Za-z0-9_-]{36,}+"),
     Format("vault token", ("hvs.", "hvb.", "hvr."), r"hv[sbr]\.[A-Za-z0-9_-]{24,}+"),
+    Format("vault token", ("s.",), r"(?<![A-Za-z0-9_.-])s\.[A-Za-z0-9]{24}(?![A-Za-z0-9_.(-])", is_scrambled),
     Format("terraform token", (".atlasv1.",), r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,}+"),
     Format("pulumi token", ("pul-",), r"pul-[0-9a-f]{40}"),
     Format("doppler token", ("dp.",), r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}"),
@@ -403,7 +424,11 @@ FORMATS: tuple[Format, ...] = (
     Format("easypost key", ("EZAK", "EZTK"), r"EZ[AT]K[A-Za-z0-9]{54}"),
     Format("shippo token", ("shippo_",), r"shippo_(?:live|test)_[0-9a-f]{40}"),
     Format("duffel token", ("duffel_",), r"duffel_(?:live|test)_[A-Za-z0-9_=-]{40,}+"),
+    Format("secret", ("live_", "test_"), r"(?:live|test)_[A-Za-z0-9_=-]{35,}+", is_random),
     # Messages and mail
+    Format("mailersend key", ("mlsn.",), r"mlsn\.[0-9a-f]{64}"),
+    Format("twitch token", ("oauth:",), r"oauth:[a-z0-9]{30}(?![A-Za-z0-9])", _has_digit),
+    Format("42 secret", ("s-s4t2",), r"s-s4t2(?:ud|af)-[0-9a-f]{64}"),
     Format(
         "slack token",
         ("xox",),
@@ -484,6 +509,7 @@ FORMATS: tuple[Format, ...] = (
     Format("linkedin secret", ("WPL_AP",), r"WPL_AP[01]\.[A-Za-z0-9+/=._-]{16,}+"),
     Format("intercom token", ("dG9rO",), r"dG9rO[A-Za-z0-9+/]{50,}+={0,2}"),
     # Observation
+    Format("grafana token", ("eyJrIjoi",), r"eyJrIjoi[A-Za-z0-9+/]{70,}+={0,3}"),
     Format("grafana token", ("glsa_",), r"glsa_[A-Za-z0-9]{32}_[0-9a-fA-F]{8}"),
     Format("grafana token", ("glc_eyJ",), r"glc_eyJ[A-Za-z0-9+/=]{30,}+"),
     Format("newrelic key", ("NRAK-", "NRII-", "NRAA-", "NRRA-"), r"NR(?:AK|II|AA|RA)-[A-Za-z0-9_-]{27,}+"),
@@ -526,6 +552,11 @@ FORMATS: tuple[Format, ...] = (
         r"(?:mysql|mariadb)[a-z]{0,5}\s[^\n|;]{0,80}?\s-p([^\s'\"-][^\s'\"]{3,63})",
         is_value,
     ),
+    Format("password", ("ldap",), r"ldap[a-z]{2,8}\s[^\n|;]{0,120}?\s-w[ =]?[\"']?([^\s'\"-][^\s'\"]{3,63})", is_value),
+    Format(
+        "one-time password secret", ("otpauth:",), r"otpauth://[^\s?]{1,200}\?[^\s]{0,100}?secret=([A-Za-z2-7]{16,}+)"
+    ),
+    Format("password", (" value=",), r"(?i:password|passwd|pwd)[\"'] {1,3}value=[\"']([^\"'\n]{4,64})[\"']", is_value),
     Format("password", ("sshpass",), r"sshpass -p[ =]?[\"']?([^\s'\"]{4,64})", is_value),
     Format(
         "password",
@@ -536,8 +567,18 @@ FORMATS: tuple[Format, ...] = (
     Format("password", ("dentified by", "DENTIFIED BY"), r"(?i:identified by) [\"']([^\"'\n]{4,64})[\"']", is_value),
 )
 
+
+def find_putty(text: str) -> Iterator[Span]:
+    """The private lines of a key of PuTTY."""
+    for match in compiled(r"Private-Lines: [0-9]{1,3}").finditer(text):
+        end = _end_of_key(text, match.end())
+        if end > match.end():
+            yield match.end(), end
+
+
 FINDERS: tuple[tuple[str, tuple[str, ...], Callable[[str], Iterator[Span]]], ...] = (
     ("private key", ("PRIVATE KEY",), find_pem),
+    ("private key", ("Private-Lines",), find_putty),
     ("aws key", ("AKIA", "ASIA", "ABIA", "ACCA"), find_aws),
     ("twilio key", ("SK", "AC"), find_twilio),
 )
@@ -589,7 +630,7 @@ def _by_sign() -> Sequence[tuple[str, Sequence[str]]]:
 # Hints that are words of their own, apart from the secret.
 _SPOKEN_HINTS = (
     *("PRIVATE KEY", "asic ", " -u", "--user", "mysql", "mariadb", "sshpass", "dentified by", "DENTIFIED BY"),
-    *("Splunk ", "SSWS ", "algolia"),
+    *("Splunk ", "SSWS ", "algolia", "ldap", " value="),
 )
 _FINDERS_BY_HINT = _by_hint()
 _HINTS_BY_SIGN = _by_sign()

@@ -36,6 +36,8 @@ _PASSWORD_NAMES = (
         "كلمة المرور",
         "كلمة السر",
     ),
+    *("lozinka", "geslo", "slaptažodis", "pasahitza", "contrasenya", "cyfrinair", "lykilorð", "parool", "код доступа"),
+    *("zugangscode", "zugangsdaten", "parola d’ordine", "hemmelig kode", "access code", "unlock code", "requirepass"),
     *("סיסמה", "סיסמא", "รหัสผ่าน", "wifi key", "wi-fi key", "wpa key", "wlan-schlüssel", "código de acceso"),
 )
 # Names that must be whole words: "pass" is not in "compass".
@@ -65,10 +67,17 @@ _SECRET_NAMES = (
     ),
     *("キー", "トークン", "토큰", "مفتاح", "מפתח", "אסימון", "कुंजी", "टोकन"),
 )
+# Names whose value is a secret in any form that is not a word: a UUID or a short key too.
+_TOKEN_NAMES = (
+    *("auth token", "auth_token", "authtoken", "api token", "api_token", "apitoken", "client secret", "client_secret"),
+    *("clientsecret", "bot token", "bot_token", "app secret", "app_secret", "appsecret", "consumer_secret"),
+    *("secret key", "secret_key", "secretkey", "personal access token", "deploy token", "deploy_token"),
+)
 _SHORT_SECRET_NAMES = ("key", "pat", "auth", "clave", "avain", "webhook")
-# Before "key": its value is not secret.
+# Before "key" and "token": its value is not secret.
 _PUBLIC = (
-    r"(?i:public|primary|foreign|partition|sort|cache|idempotency|host|map|object|dictionary|row|group|ssh)[ _-]?\Z"
+    r"(?i:public|primary|foreign|partition|sort|cache|idempotency|host|map|object|dictionary|row|group|ssh"
+    r"|page|next|continuation|pagination|cursor|sync|csrf|xsrf)[ _-]?\Z"
 )
 
 _QUOTE = r"[\\\"'`*“”‘’«»„]{0,4}"
@@ -164,9 +173,9 @@ class _Label(NamedTuple):
 
 _LABELS = (
     _Label("password", _PASSWORD_NAMES, _SHORT_PASSWORD_NAMES, _OPEN, is_password),
-    _Label("secret", _SECRET_NAMES, _SHORT_SECRET_NAMES, _KEY, is_key),
+    _Label("secret", (*_SECRET_NAMES, *_TOKEN_NAMES), _SHORT_SECRET_NAMES, _KEY, is_key),
 )
-_CLEAR = frozenset(_SECRET_NAMES) - {"token", "secret", "bearer", "authorization", "キー", "clé"}
+_CLEAR = frozenset((*_SECRET_NAMES, *_TOKEN_NAMES)) - {"token", "secret", "bearer", "authorization", "キー", "clé"}
 _PINS = frozenset(["pin", "passcode", "暗証番号", "パスワード", "password", "passwort", "密码"])
 # Every name in ASCII contains one of these: searching for all names takes three times as long.
 _STEMS = (
@@ -185,6 +194,14 @@ _STEMS = (
         "adgang",
         "salas",
         "kata ",
+        "lozinka",
+        "geslo",
+        "pasahitza",
+        "cyfrinair",
+        "parool",
+        "zugang",
+        "kode",
+        " code",
     ),
     *("chiave", "sleutel", "klucz", "nyckel", "anahtar", "avain", "webhook"),
 )
@@ -255,6 +272,11 @@ def _is_word(text: str, start: int, end: int) -> bool:
     return not before.isalpha() or (before.islower() and text[start].isupper())
 
 
+def _is_constant(text: str, start: int, end: int) -> bool:
+    """Whether a name is the end of a variable of the environment, as in SNYK_TOKEN."""
+    return text[start:end].isupper() and text[start - 1 : start] == "_" and text[start - 2 : start - 1].isupper()
+
+
 def _value_behind(text: str, behind: int, following: int, label: _Label, name: str) -> tuple[int, int] | None:
     """The value behind a name that ends at `behind`. It ends where the name occurs again, at `following`."""
     suffix = (
@@ -266,13 +288,20 @@ def _value_behind(text: str, behind: int, following: int, label: _Label, name: s
     begins = compiled(rf"{suffix}{_QUOTE}{_ABOUT}(?:{_SIGN}|{_VERB}{direct}){_QUOTE}(?:\s{{1,2}}{_QUOTE})?").match(
         text, behind
     )
-    checks = [label.is_one, *([is_distinct_key] if name in _CLEAR else []), *([is_pin] if name in _PINS else [])]
+    is_clear = name in _CLEAR or _is_constant(text, behind - len(name), behind)
+    checks = [
+        label.is_one,
+        *([is_distinct_key] if is_clear else []),
+        *([is_strong] if name == "secret" else []),
+        *([is_pin] if name in _PINS else []),
+    ]
     if begins is None and name not in label.words:
         begins = compiled(rf"{suffix}{_BARE}").match(text, behind)
         if not text.startswith("--", behind - len(name) - 2):
             checks = [is_key if label.kind == "secret" else is_strong]
     if begins is None or (
-        name in ("key", "schlüssel") and compiled(_PUBLIC).search(text, max(0, behind - 30), behind - len(name))
+        name in ("key", "token", "schlüssel")
+        and compiled(_PUBLIC).search(text, max(0, behind - 30), behind - len(name))
     ):
         return None
     start, end = begins.end(), min(len(text), begins.end() + _VALUE_CHARS_MAX)

@@ -7,6 +7,7 @@ both need time that grows no faster than the text.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -42,6 +43,8 @@ class SecretScanner:
         found = list(_find_plain(text))
         if "\n" in text:
             found.extend(_find_wrapped(text))
+        if not text.isascii():
+            found.extend(_find_disguised(text))
         return without_overlaps(found) if found else ()
 
 
@@ -120,24 +123,38 @@ _PROBE_CHARS = 48
 
 def _find_wrapped(text: str) -> Iterator[Detection]:
     """Secrets with line breaks inside, as terminals and mails wrap them, and messages in several parts."""
-    breaks = [match.span() for match in islice(compiled(_BREAK).finditer(text), _BREAKS_MAX)]
-    pieces, joins, removed, done = [], [], [0], 0
-    for start, end in breaks:
+    gaps = []
+    for match in islice(compiled(_BREAK).finditer(text), _BREAKS_MAX):
+        start, end = match.span()
         start -= text.endswith("\r", 0, start)
         start -= text.endswith("\\", 0, start)
-        if not _is_inside_key(text, start, end):
-            continue
+        if _is_inside_key(text, start, end):
+            gaps.append((start, end))
+    yield from _find_across(text, gaps)
+
+
+def _find_disguised(text: str) -> Iterator[Detection]:
+    """Secrets with characters inside that are not drawn, and in full-width letters."""
+    plain = text
+    if compiled(_FULL_WIDTH).search(text) is not None:
+        plain = text.translate(_HALF_WIDTH)
+        yield from _find_plain(plain)
+    yield from _find_across(plain, [match.span() for match in islice(compiled(_HIDDEN).finditer(plain), _BREAKS_MAX)])
+
+
+def _find_across(text: str, gaps: Sequence[tuple[int, int]]) -> Iterator[Detection]:
+    """Secrets that are found if the gaps are taken out, by their places in the text."""
+    if not gaps:
+        return
+    pieces, joins, removed, done = [], [], [0], 0
+    for start, end in gaps:
         pieces.append(text[done:start])
         joins.append(start - removed[-1])
         removed.append(removed[-1] + end - start)
         done = end
-    if not joins:
-        return
-    joined = "".join([*pieces, text[done:]])
-    for secret in _find_plain(joined):
+    for secret in _find_plain("".join([*pieces, text[done:]])):
         first, last = bisect_right(joins, secret.start), bisect_left(joins, secret.end)
-        if first < last:
-            yield Detection(secret.kind, secret.start + removed[first], secret.end + removed[last])
+        yield Detection(secret.kind, secret.start + removed[first], secret.end + removed[max(first, last)])
 
 
 def _is_inside_key(text: str, start: int, end: int) -> bool:
@@ -149,7 +166,11 @@ def _is_inside_key(text: str, start: int, end: int) -> bool:
         return True
     if after is None or not _is_piece(after.group()):
         return False
-    return _is_piece(before) or "_" in before or before.endswith(("-", "."))
+    if _is_piece(before) or "_" in before or before.endswith(("-", ".")):
+        return True
+    # "sk-ant-a", and a long rest on the next line.
+    is_split = after.group()[0] in "_-" or compiled(r"\w[-=:/.]").search(before) is not None
+    return is_split and len(after.group()) >= _REST_CHARS_MIN
 
 
 def _is_piece(text: str) -> bool:
@@ -161,12 +182,22 @@ def _is_piece(text: str) -> bool:
 
 
 _PIECE_DIGITS_MIN = 5
+_REST_CHARS_MIN = 12
+_FULL_WIDTH = "[\uff10-\uff5a]{8}"
+# Characters that are not drawn, inside a word in ASCII.
+_HIDDEN = (
+    "(?<=[!-~])[\u00ad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\U000e0000-\U000e0fff]{1,64}+(?=[!-~])"
+)
+_HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 
 
 def _find_encoded(text: str) -> Iterator[Detection]:
-    """Texts in base64 that have a secret inside: as a whole, since any part of one is enough to read it."""
+    """Texts in base64 or hexadecimal with a secret inside: as a whole, since any part of one is enough to read it."""
     for match in islice(compiled(_ENCODED).finditer(text), _ENCODED_MAX):
         found = match.group()[:_ENCODED_CHARS_MAX]
+        if compiled(r"[2-7][0-9A-Fa-f](?:[0-9A-Fa-f]{2}){11,}+").fullmatch(found):
+            found = b64encode(bytes.fromhex(found)).decode()
         if decode(found[:_PROBE_CHARS].rstrip("=")[: len(found) // 4 * 4 or None]) is None:
             continue
         decoded = decode(found)
