@@ -14,6 +14,7 @@ from afterturn.hosts.transcripts.transcript import (
     Object,
     PastConversation,
     TranscriptMessage,
+    folder_in,
     json_lines,
     mapping,
     parse_timestamp,
@@ -33,8 +34,8 @@ _PREAMBLES = ("<environment_context>", "<user_instructions>", "# AGENTS.md instr
 class ClaudeCodeTranscripts:
     name = "claude-code"
 
-    def find(self, home: Path) -> Iterable[Path]:
-        return sorted((home / ".claude" / "projects").glob("*/*.jsonl"))
+    def find(self, home: Path | None) -> Iterable[Path]:
+        return sorted((folder_in(home, "CLAUDE_CONFIG_DIR", ".claude") / "projects").glob("*/*.jsonl"))
 
     def read(self, file: Path) -> Iterator[PastConversation]:
         found, folder, session = MessageList(), "", file.stem
@@ -55,8 +56,8 @@ class ClaudeCodeTranscripts:
 class CodexTranscripts:
     name = "codex"
 
-    def find(self, home: Path) -> Iterable[Path]:
-        return sorted((home / ".codex" / "sessions").glob("*/*/*/rollout-*.jsonl"))
+    def find(self, home: Path | None) -> Iterable[Path]:
+        return sorted((folder_in(home, "CODEX_HOME", ".codex") / "sessions").glob("*/*/*/rollout-*.jsonl"))
 
     def read(self, file: Path) -> Iterator[PastConversation]:
         found, folder, session = MessageList(), "", file.stem
@@ -80,8 +81,8 @@ class CodexTranscripts:
 class GeminiCliTranscripts:
     name = "gemini-cli"
 
-    def find(self, home: Path) -> Iterable[Path]:
-        return sorted((home / ".gemini" / "tmp").glob("*/chats/session-*.jsonl"))
+    def find(self, home: Path | None) -> Iterable[Path]:
+        return sorted((folder_in(home, "GEMINI_CLI_HOME") / ".gemini" / "tmp").glob("*/chats/session-*.jsonl"))
 
     def read(self, file: Path) -> Iterator[PastConversation]:
         lines: dict[str, Object] = {}
@@ -119,8 +120,8 @@ def _folder_of_gemini(file: Path) -> str:
 class QwenCodeTranscripts:
     name = "qwen-code"
 
-    def find(self, home: Path) -> Iterable[Path]:
-        return sorted((home / ".qwen" / "projects").glob("*/chats/*.jsonl"))
+    def find(self, home: Path | None) -> Iterable[Path]:
+        return sorted((folder_in(home, "QWEN_HOME", ".qwen") / "projects").glob("*/chats/*.jsonl"))
 
     def read(self, file: Path) -> Iterator[PastConversation]:
         found, folder, session = MessageList(), "", file.stem
@@ -140,8 +141,8 @@ class QwenCodeTranscripts:
 class OpencodeTranscripts:
     name = "opencode"
 
-    def find(self, home: Path) -> Iterable[Path]:
-        file = home / ".local" / "share" / "opencode" / "opencode.db"
+    def find(self, home: Path | None) -> Iterable[Path]:
+        file = folder_in(home, "XDG_DATA_HOME", ".local", "share") / "opencode" / "opencode.db"
         return [file] if file.exists() else []
 
     def read(self, file: Path) -> Iterator[PastConversation]:

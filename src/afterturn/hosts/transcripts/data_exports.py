@@ -27,7 +27,7 @@ _BYTES_MAX = 4 * 1024**3
 class ChatGptExport:
     name = "chatgpt"
 
-    def find(self, home: Path) -> Iterable[Path]:
+    def find(self, home: Path | None) -> Iterable[Path]:
         return ()
 
     def read(self, file: Path) -> Iterator[PastConversation]:
@@ -65,7 +65,7 @@ def _branch(nodes: Mapping[str, Any], current: str) -> list[tuple[str, Object]]:
 class ClaudeExport:
     name = "claude"
 
-    def find(self, home: Path) -> Iterable[Path]:
+    def find(self, home: Path | None) -> Iterable[Path]:
         return ()
 
     def read(self, file: Path) -> Iterator[PastConversation]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from afterturn.errors import InvalidFile
-from afterturn.hosts.transcripts.transcript import parse_timestamp
+from afterturn.hosts.transcripts.transcript import folder_in, parse_timestamp
 from afterturn.types import Draft, Origin, Target
 
 INDEX = "MEMORY.md"
+_KEEPERS = {"claude-code": ("CLAUDE_CONFIG_DIR", ".claude"), "qwen-code": ("QWEN_HOME", ".qwen")}
 _FILE_BYTES_MAX = 256 * 1024
 _ABOUT_THE_USER = ("user", "feedback")
 _BULLET = re.compile(r"\s{0,3}(?:[-*+]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")
@@ -40,10 +41,11 @@ class Note:
         )
 
 
-def find_folders(home: Path, client: str) -> list[Path]:
+def find_folders(home: Path | None, client: str) -> list[Path]:
     """The folders in which a client keeps notes about projects."""
-    inside = {"claude-code": ".claude", "qwen-code": ".qwen"}.get(client)
-    return sorted(path.parent for path in (home / inside / "projects").glob(f"*/memory/{INDEX}")) if inside else []
+    if client not in _KEEPERS:
+        return []
+    return sorted(path.parent for path in (folder_in(home, *_KEEPERS[client]) / "projects").glob(f"*/memory/{INDEX}"))
 
 
 def read_folder(folder: Path) -> Iterator[Note]:
@@ -93,8 +95,3 @@ def _statements(body: str) -> Iterator[str]:
 
 def _leads_elsewhere(text: str, folder: Path) -> bool:
     return any((folder / Path(target).name).is_file() for target in _LINK.findall(text))
-
-
-def first_folder(transcripts: Iterable[str]) -> str:
-    """The folder that the conversations beside the notes took place in."""
-    return next((folder for folder in transcripts if folder), "")

@@ -54,13 +54,13 @@ class FoundNotes:
 
 
 def read_everything(
-    client: str, path: Path | None, home: Path, report: Callable[[int, int], None]
+    client: str, path: Path | None, report: Callable[[int, int], None]
 ) -> Iterator[FoundConversation | FoundNotes]:
     """What a client left in a file, a folder, or a person's home folder. Raises InvalidFile if there is nothing."""
     reader = READERS[client]
-    files, folders = _find(reader, path, home)
+    files, folders = _find(reader, path)
     if not files and not folders:
-        where = path if path is not None else home
+        where = path if path is not None else Path.home()
         raise InvalidFile(
             f"There is nothing of {client} in {where}. Name its file or folder: import --from {client} PATH"
         )
@@ -77,10 +77,10 @@ def read_everything(
         )
 
 
-def _find(reader: TranscriptReader, path: Path | None, home: Path) -> tuple[list[Path], list[Path]]:
+def _find(reader: TranscriptReader, path: Path | None) -> tuple[list[Path], list[Path]]:
     """Files with conversations, and folders with notes."""
     if path is None:
-        return list(reader.find(home)), find_folders(home, reader.name)
+        return list(reader.find(None)), find_folders(None, reader.name)
     if not path.exists():
         raise InvalidFile(f"{path} does not exist. Check the name.")
     if path.is_file() or (path / "conversations.json").exists():

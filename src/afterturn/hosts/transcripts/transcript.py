@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
+from afterturn.config import folder_of_program
 from afterturn.errors import InvalidFile
 from afterturn.guard.output_filter import TAG
 from afterturn.guard.pasted import has_pasted
@@ -94,8 +95,8 @@ class TranscriptReader(Protocol):
 
     name: str
 
-    def find(self, home: Path) -> Iterable[Path]:
-        """The files of this program in a person's home folder."""
+    def find(self, home: Path | None) -> Iterable[Path]:
+        """The files of this program below a home folder; None for this person's."""
         ...
 
     def read(self, file: Path) -> Iterable[PastConversation]:
@@ -112,6 +113,11 @@ class MessageList:
     def add(self, id: str, role: Literal["user", "assistant"], text: str, at: float) -> None:
         if kept := without_injected(text):
             self.messages.append(TranscriptMessage(id, role, kept, at))
+
+
+def folder_in(home: Path | None, variable: str, *usual: str) -> Path:
+    """A program's folder below a home folder. In this person's, a variable may name another one."""
+    return folder_of_program(variable, *usual) if home is None else home.joinpath(*usual)
 
 
 def without_injected(text: str) -> str:

@@ -41,7 +41,7 @@ def import_transcripts(
     """Reads everything first, then stores it as one group."""
     space_name = invocation.space_name()
     with progress("Reading") as report:
-        found = list(read_everything(client, path, Path.home(), report))
+        found = list(read_everything(client, path, report))
     if dry_run:
         _print_plan(invocation, make_plan(found, invocation.config(), since=since, recorded=()), space_name)
         return
