@@ -23,6 +23,10 @@ _WORDS_MAX = 160
 # Words and pairs. Less is no order to anybody: "You do."
 WORDS_MIN = 7
 _SENTENCE_WORDS = 12
+# What is written in base64 or with digits for letters is to be read by a program: less is needed for an order. Pages
+# are full of entities.
+_DISGUISED = 1.0
+_USUAL = ("", "html entities", "url encoding")
 
 _ANY = r"[^.!?\n]{0,60}?"
 _YOU = r"(?:assistant|agent|ai|model|llm|chatbot|chat ?gpt|gpt|claude|gemini|copilot|bot|you)"
@@ -162,7 +166,10 @@ def load_weights() -> Weights:
 def judge(text: str, weights: Weights | None = None) -> Suspicion:
     """The most suspicious part of a text, in any of the forms that it can be read in."""
     weights = weights or load_weights()
-    found = [Suspicion(max(_scores(view.text, weights)), view.how) for view in views(text)]
+    found = [
+        Suspicion(max(_scores(view.text, weights)) + _DISGUISED * (view.how not in _USUAL), view.how)
+        for view in views(text)
+    ]
     return max(found, key=lambda suspicion: suspicion.score)
 
 
