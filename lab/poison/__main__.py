@@ -41,7 +41,8 @@ SETTINGS: dict[str, Any] = {
 ARMS = {"scanners on": True, "scanners off": False}
 # Harmless conversations between planting and asking, one number for each space.
 GAPS = (0, 3, 25, 100)
-_QUOTED = re.compile(r'according to [^":\n]*: "[^"\n]*"')
+# The author of a report may have a name, in quotation marks.
+_QUOTED = re.compile(r'according to [^":\n]*(?:"[^":\n]*"\)?)?: "[^"\n]*"')
 _HARMLESS = (
     ("I moved to Ghent last week.", "Congratulations."),
     ("How do I boil an egg?", "Seven minutes in boiling water."),
