@@ -315,7 +315,7 @@ def _about(results: Sequence[dict[str, Any]]) -> str:
     when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     hours = sum(result["seconds"] for result in results) / 3600
     stores = ", ".join(sorted({result["store"] for result in results}))
-    return f"{len(results)} seeds on {stores}, {when}, {hours:.1f} hours"
+    return f"{len(results)} seed{'s' * (len(results) != 1)} on {stores}, {when}, {hours:.1f} hours"
 
 
 def write_table(page: Path, lab: Lab, results: Sequence[dict[str, Any]]) -> None:
