@@ -234,6 +234,7 @@ class Surfaces:
         async with talk.turn(messages) as turn:
             await turn.inject(messages)
             turn.cue("the attic")
+            await turn.is_clean(messages)
             turn.returned(QUESTION, self._text(party))
             messages.append({"role": "user", "content": self._question()})
             turn.interject(messages[-1]["content"])

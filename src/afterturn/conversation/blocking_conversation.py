@@ -64,6 +64,17 @@ class Turn(TurnVerbs):
             wait.run.settled.wait_blocking(within=wait.seconds)
         return dialect
 
+    def is_clean(self, messages: Sequence[object] | None = None) -> bool:
+        """Whether no text of others has reached the assistant so far, in this turn or earlier in the conversation.
+
+        Pass the messages of the turn so far if `inject` has not seen them all. False if it is not known. Never raises.
+        """
+        asked = self._ask_clean(messages)
+        try:
+            return asked is not None and self._core.loop.wait(asked)
+        except (AfterturnError, TimeoutError):
+            return False
+
     def wait_recorded(self, within: float = 5.0) -> bool:
         """Call it after the turn: whether it is durably stored, as far as that is known within `within` seconds."""
         wait = self._recording_within(within)

@@ -29,6 +29,7 @@ from afterturn.conversation.read_turn import (
 )
 from afterturn.conversation.recall_queue import RecallShed, reason_of
 from afterturn.conversation.recorder import INCOGNITO, NO_FINAL_ANSWER, SWITCHED_OFF, make_recording
+from afterturn.conversation.recording import find_stored_taint
 from afterturn.conversation.scope import ConversationScope, find_usable_name, is_private
 from afterturn.conversation.standing import StandingCore
 from afterturn.conversation.stored_conversation import StoredConversation
@@ -259,6 +260,21 @@ class ConversationEngine(StoredConversation):
         """Text of others has reached the assistant. Stored at once for a turn that another process may finish."""
         if turn.mark_tainted(taint) and turn.durable:
             self._post(self._log.taint_turn, turn, taint)
+
+    async def is_clean(self, turn: HostTurn) -> bool:
+        """Whether no text of others has reached the assistant, as far as this process and the store know."""
+        await turn.shared.opened.wait(within=self.config.recall_timeout)
+        if turn.loop.left or not turn.loop.is_read or turn.shared.taint is not None or not self._services.has_store:
+            return False
+        if any(map(shows_report, turn.loop.recalled)):
+            return False
+        shown = {ref for row in turn.shared.blocks for ref in row.refs}
+        async with asyncio.timeout(self.config.recall_timeout):
+            found = await self._services.store.read(
+                lambda unit: find_stored_taint(unit, self.key, turn.scope.readable, shown)
+            )
+        # It may have been marked meanwhile.
+        return found is None and turn.shared.taint is None
 
     def leave_turn(self, turn: HostTurn, messages: TurnMessages, *, completed: bool, failed: bool) -> None:
         """The host is done with the turn; recording it happens on memory's loop."""

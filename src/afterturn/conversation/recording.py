@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
@@ -239,14 +239,19 @@ def _end_turn(unit: Unit, recording: Recording, *, recorded: bool) -> bool:
 def _find_taint(unit: Unit, recording: Recording) -> Taint | None:
     if recording.taint is not None:
         return recording.taint
-    if not all(_is_trusted(unit, recording, ref) for ref in recording.shown):
-        return Taint.MEMORY
-    return Taint.EARLIER if unit.conversations.is_tainted(_conversation(recording)) else None
-
-
-def _is_trusted(unit: Unit, recording: Recording, ref: str) -> bool:
-    """Whether a recalled version is trusted. One that was forgotten meanwhile is not: nobody knows what it said."""
     scope = Scope(recording.tenant, tuple(dict.fromkeys((recording.space, recording.owner, *recording.reads))))
+    return find_stored_taint(unit, _conversation(recording), scope, recording.shown)
+
+
+def find_stored_taint(unit: Unit, key: ConversationKey, scope: Scope, shown: Iterable[str]) -> Taint | None:
+    """The taint of a turn by what the store knows: the memories that it was `shown`, and the turns before it."""
+    if not all(_is_trusted(unit, scope, ref) for ref in shown):
+        return Taint.MEMORY
+    return Taint.EARLIER if unit.conversations.is_tainted(key) else None
+
+
+def _is_trusted(unit: Unit, scope: Scope, ref: str) -> bool:
+    """Whether a recalled version is trusted. One that was forgotten meanwhile is not: nobody knows what it said."""
     entry_id, _, version = ref.partition(".")
     try:
         return not unit.memories.get(scope, entry_id, version=int(version or 1)).is_report

@@ -206,6 +206,16 @@ class TurnVerbs:
                 self._core.mark_tainted(turn.shared, Taint.TOOL)
         self._core.start_epoch(turn, text, cause)
 
+    @never_raises
+    def _ask_clean(self, messages: Sequence[object] | None) -> Coroutine[Any, Any, bool] | None:
+        """The question of `is_clean`, to be run on memory's loop."""
+        turn = self._turn
+        if turn is None or self._left or self._core.is_on_loop:
+            return None
+        if messages is not None:
+            self._notice_taint(turn, messages)
+        return self._core.is_clean(turn)
+
     def delegate(self, task: str, *, remember: bool = False) -> str:
         """The prompt for a sub-agent: the task, what this turn has recalled about it, and its memory tools.
 
@@ -432,6 +442,17 @@ class Turn(TurnVerbs):
             except AfterturnError:
                 logger.warning("a task was delegated without a recall, because memory is closing")
         return self._delegate_with(task, answer, remember=remember)
+
+    async def is_clean(self, messages: Sequence[object] | None = None) -> bool:
+        """Whether no text of others has reached the assistant so far, in this turn or earlier in the conversation.
+
+        Pass the messages of the turn so far if `inject` has not seen them all. False if it is not known. Never raises.
+        """
+        asked = self._ask_clean(messages)
+        try:
+            return asked is not None and await self._core.loop.run(asked)
+        except (AfterturnError, TimeoutError):
+            return False
 
     async def wait_recorded(self, within: float = 5.0) -> bool:
         """Call it after the turn: whether it is durably stored, as far as that is known within `within` seconds."""
