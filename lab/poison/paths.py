@@ -16,6 +16,8 @@ import afterturn
 from afterturn.config import Config
 from afterturn.dialects import get_dialect
 from afterturn.hosts.cli.commands.transfer import LineReader
+from afterturn.hosts.server.grant import Grant
+from afterturn.hosts.server.tools import call_tool
 from afterturn.prompt.compaction import SECTIONS, TAG
 from afterturn.space.markdown import show_controls
 from afterturn.testing import ObedientModel
@@ -211,6 +213,25 @@ async def _remember_tool(world: World, space: str, poison: Poison, carrier: Carr
     world.model.obeyed.add(poison.mark)
 
 
+async def _server(world: World, space: str, poison: Poison, carrier: Carrier) -> None:
+    """A client of a server obeys: it adds the text in every form, and changes and deletes what the user said."""
+    grant = Grant("default", (space,), space)
+
+    async def call(name: str, **arguments: str) -> None:
+        answer = await call_tool(world.memory, grant, name, arguments)
+        world.outputs.append((name, answer.text))
+
+    for kind in ("fact", "preference", "convention"):
+        await call("add_memory", text=poison.text, kind=kind)
+    await call("add_memory", text=poison.echo, target="user")
+    for entry in world.trusted[space]:
+        await call("update_memory", id=entry.id, text=poison.text)
+        await call("delete_memory", id=entry.id)
+    await call("search_memory", query=f"{poison.payload[:80]} {poison.mark}")
+    await call("list_memories")
+    world.model.obeyed.add(poison.mark)
+
+
 async def _report(world: World, space: str, poison: Poison) -> Entry | None:
     """The poison as a memory from the web. None if the guard refuses it."""
     with suppress(afterturn.AfterturnError):
@@ -395,6 +416,7 @@ PATHS: dict[str, Path] = {
     "rules": _rules,
     "remember_this": _remember_tool,
     "search_memory": _search_tool,
+    "server": _server,
     "recalled report": _recall,
     "sub-agent": _subagent,
     "delegate": _delegate,

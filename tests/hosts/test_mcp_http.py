@@ -238,10 +238,11 @@ def test_options_that_do_not_fit_are_refused(cli, server: Server):
 def test_another_host_name_is_allowed_by_its_starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AFTERTURN_STATE", str(tmp_path / "state"))
     text = make_token("named")
-    with http_server(tmp_path, "--allow-host", "memory.example.org") as url:
-        named = Server(url, tmp_path)
+    with http_server(tmp_path, "--host", "0.0.0.0", "--allow-host", "memory.example.org") as url:
+        named = Server(url.replace("0.0.0.0", "127.0.0.1"), tmp_path)
         assert named.post(LIST, text, Host="memory.example.org").status_code == 200
-        assert named.post(LIST, text, Host="other.example.org").status_code == 421
+        for other in ("other.example.org", "0.0.0.0", named.url.split("/")[2]):
+            assert named.post(LIST, text, Host=other).status_code == 421
 
 
 def test_a_broken_store_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -269,6 +269,18 @@ async def test_the_token_fixes_the_conversation(tmp_path: Path):
     assert called == ["support-42", "support-42", "support-44"]
 
 
+async def test_what_is_added_belongs_to_its_conversation(memory: afterturn.Memory):
+    """Also in the space of a project: the inbox finds it by the conversation, and forgetting that erases it."""
+    await ask(memory, "add_memory", text="Use pnpm, never npm", kind="convention", conversation="c1")
+    await ask(memory, "add_memory", text="Ada lives in Oslo", target="user", conversation="c1")
+    project = memory.space("project:api")
+    assert [one.text for one in await project.proposals(conversation="c1")] == ["Use pnpm, never npm"]
+    (waiting,) = await project.proposals()
+    assert (waiting.conversation, waiting.owner) == ("c1", "user:ada")
+    await memory.space("user:ada").forget(conversation="c1")
+    assert await texts(memory, "user:ada") == []
+
+
 async def test_a_full_space_names_what_could_go(tmp_path: Path):
     async with afterturn.open(tmp_path / "full.db", {"embedder": "none", "environment_bytes_max": 40}) as memory:
         await ask(memory, "add_memory", text="The API listens on port 8080")

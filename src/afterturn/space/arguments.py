@@ -34,6 +34,7 @@ from afterturn.validation import (
     check_member,
     check_metadata,
     check_name,
+    check_space,
     check_text,
     is_whole,
     moment,
@@ -213,6 +214,7 @@ class DraftFields(TypedDict, total=False):
 
     `target` is "user" or "environment". `origin` says who states it, for example "user" or "tool"; it decides how far
     the statement is trusted. `clean` reports that no text of others had entered the turn of the agent that states it.
+    `conversation` is where it was said, and `owner` the space that owns that conversation, if it is another one.
     `sources` are ids of the entries that it was learned from. Times are Unix seconds,
     datetimes with a time zone, or ISO-8601 texts with an offset.
     """
@@ -223,6 +225,8 @@ class DraftFields(TypedDict, total=False):
     agent: str | None
     project: str | None
     speaker: str | None
+    conversation: str | None
+    owner: str | None
     metadata: Metadata | None
     pinned: bool
     occurred_at: float | datetime | str | None
@@ -245,6 +249,8 @@ def make_draft(text: str, fields: DraftFields) -> Draft:
         agent=fields.get("agent"),
         project=fields.get("project"),
         speaker=fields.get("speaker"),
+        conversation=check_conversation(fields.get("conversation")),
+        owner=None if (owner := fields.get("owner")) is None else check_space(owner),
         metadata=_metadata(fields.get("metadata")),
         pinned=fields.get("pinned", False),
         occurred_at=moment(fields.get("occurred_at")),

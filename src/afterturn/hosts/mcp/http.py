@@ -30,6 +30,7 @@ PATH = "/mcp"
 BODY_BYTES_MAX = 256 * 1024
 CONNECTIONS_MAX = 200
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_EVERY_ADDRESS = ("0.0.0.0", "::", "")
 _CLOSE_SECONDS = 3
 
 
@@ -77,7 +78,7 @@ def check_start(host: str, names: Sequence[str]) -> None:
             "There is no valid token, so no client could connect. Create one with `afterturn token create`, then start "
             "the server again."
         )
-    if host in ("0.0.0.0", "::", "") and not names:
+    if host in _EVERY_ADDRESS and not names:
         raise InvalidInput(
             f"{host or 'This'} is every address of this machine. Name the host that clients use: --allow-host NAME."
         )
@@ -96,7 +97,8 @@ def bind(host: str, port: int) -> socket.socket:
 
 def make_app(memories: OpenMemories, host: str, port: int, names: Sequence[str]) -> Any:
     """The ASGI application. `names` are further hosts that clients may use in their URL."""
-    hosts = [*(_LOOPBACK if is_loopback(host) else [f"[{host}]" if ":" in host else host]), *names]
+    own = _LOOPBACK if is_loopback(host) else (f"[{host}]" if ":" in host else host,)
+    hosts = names if host in _EVERY_ADDRESS else (*own, *names)
     allowed = [f"{name}:{port}" for name in hosts] + list(names)
     server = make_server(memories, find_grant)
     return server.streamable_http_app(

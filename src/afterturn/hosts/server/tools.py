@@ -115,11 +115,11 @@ DEFINITIONS: tuple[ToolDefinition, ...] = (
     _definition(
         UPDATE,
         "Replace the text of a memory that is wrong or out of date.",
-        {"id": _ID, "text": _TEXT, "conversation": _CONVERSATION},
+        {"id": _ID, "text": _TEXT},
         "id",
         "text",
     ),
-    _definition(DELETE, "Remove a memory that should not be kept.", {"id": _ID, "conversation": _CONVERSATION}, "id"),
+    _definition(DELETE, "Remove a memory that should not be kept.", {"id": _ID}, "id"),
     _definition(
         LIST,
         f"List memories, newest first, {PAGE_ENTRIES} a page. Read-only. To find something, use {SEARCH}.",
@@ -188,6 +188,8 @@ async def _add(memory: Memory, grant: Grant, arguments: Arguments, conversation:
         origin="agent",
         clean=take_clean_call(grant, ADD, arguments),
         agent=grant.agent,
+        conversation=conversation,
+        owner=None if conversation is None or space == grant.owner else grant.owner,
         metadata=None if kind == "fact" else {"kind": kind},
     )
     entry = added.entry

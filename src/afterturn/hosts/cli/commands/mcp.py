@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -11,6 +12,7 @@ import click
 from afterturn.config import Config
 from afterturn.errors import ExtraMissing, InvalidInput
 from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.output import note
 from afterturn.hosts.cli.process import show_warnings
 from afterturn.hosts.server.grant import Grant, local_grant
 
@@ -81,6 +83,8 @@ def _serve_stdio(find_store: FindStore, find_grant: Callable[[], Grant]) -> None
     from afterturn.hosts.mcp.server import serve_stdio
     from afterturn.hosts.server.open_memories import OpenMemories
 
+    if sys.stdin.isatty():
+        note("Waiting for an MCP client on stdin. A client starts this command itself; press Ctrl-C to stop.")
     asyncio.run(serve_stdio(OpenMemories(find_store), find_grant))
 
 
