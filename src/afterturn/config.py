@@ -245,6 +245,13 @@ class Config:
     records_retention_days: float | None = _key(
         None, "days", "Recorded messages are erased after this time. none: they are kept.", least=0
     )
+    # hooks of coding agents
+    hook_notice: bool = _key(
+        False, "", "Shows a line such as `afterturn recalled 3 memories` in coding agents that can show one."
+    )
+    hook_idle_timeout: float = _key(
+        900.0, "seconds", "After this time without an event, the process that answers hooks ends.", least=1
+    )
     # bounds
     index_bytes_max: int = _key(
         268435456,
@@ -340,6 +347,8 @@ class Settings(TypedDict, total=False):
     turn_idle_timeout: float
     close_timeout: float
     records_retention_days: float | None
+    hook_notice: bool
+    hook_idle_timeout: float
     index_bytes_max: int
     timeline_entries_max: int
     recording_queue_max: int

@@ -277,8 +277,10 @@ class Memory(AsyncFacade, MemoryFacade):
         the owner's space, or `writes`. Raises InvalidInput for a missing owner or an invalid name.
 
         `agent` and `project` label what is recorded. `history="hidden"` says that your program does not pass all the
-        messages that the model sees; report compactions with `compacted()` then. `placement="merge"` puts a block into
-        the last user message instead of after it. `dialect` names the message format instead of detecting it.
+        messages that the model sees; report compactions with `compacted()` then. What was shown is repeated if nothing
+        else is relevant, except with `history="reported"`, which says that you report every compaction.
+        `placement="merge"` puts a block into the last user message instead of after it. `dialect` names the message
+        format instead of detecting it.
         `subagent=True` is for a conversation between two agents: its messages are trusted less, and nothing is learned
         from them automatically. `trusted_only=True` is for hosts that can put a block only into a system or developer
         message: lines with words of others, such as a tool's, are left out.

@@ -31,6 +31,23 @@ async def test_when_all_that_is_relevant_was_shown_it_is_offered_again(stage: St
     assert stage.count("exclusions_exhausted") == 1
 
 
+async def test_a_host_that_reports_every_compaction_is_shown_nothing_twice(stage: Stage) -> None:
+    """L4: its model still sees it all, until a compaction is reported."""
+    async with stage.open(**THREE) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation, shown = memory.conversation("c", user="ada", history="reported"), []
+        for turn_number in range(6):
+            if turn_number == 5:
+                conversation.compacted()
+            messages = [user(SOUP)]
+            async with conversation.turn(messages) as turn:
+                element = await turn.inject(messages)
+                turn.abort()
+            await caught_up(memory)
+            shown.append("" if element is None else letters(element))
+    assert shown == ["ABC", "DEF", "GH", "", "", "ABC"]
+
+
 async def test_another_process_knows_what_was_shown(stage: Stage) -> None:
     """L3, H5: ledger and exclusions belong to the store, also after they were exhausted."""
     shown = []

@@ -46,6 +46,9 @@ NOT_ABOUT_A_SPACE = {
     "install",
     "uninstall",
     "token",
+    "helper",
+    "pause",
+    "resume",
 }
 # What is behind them is called directly: `apply_edits`, `add_many` and a server's tools.
 INTERACTIVE = {"edit", "import", "mcp"}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger, MessageChain, find_missing, hidden_ledger, read_ledger, scan_blocks
-from afterturn.conversation.scope import ConversationScope, is_private
+from afterturn.conversation.scope import ConversationScope, Visibility, is_private
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import any_untrusted, find_latest_user
 from afterturn.errors import NotFound
@@ -303,7 +303,7 @@ def exclude_visible(request: RecallRequest, scope: ConversationScope, ledger: Le
     admitted = request.admitted._replace(
         excluded_refs=ledger.refs, visible_hashes=ledger.message_hashes, seen_since=ledger.seen_since
     )
-    repeatable = ledger.refs - ledger.shown_this_turn if scope.is_hidden else frozenset()
+    repeatable = ledger.refs - ledger.shown_this_turn if scope.history is Visibility.HIDDEN else frozenset()
     return request._replace(admitted=admitted, repeatable_refs=repeatable)
 
 

@@ -18,10 +18,11 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class Visibility(StrEnum):
-    """Whether the host shows us the messages that its model sees."""
+    """Whether the host shows us the messages that its model sees, and if not, whether it reports every compaction."""
 
     SHOWN = "shown"
     HIDDEN = "hidden"
+    REPORTED = "reported"
 
 
 class Placement(StrEnum):
@@ -52,7 +53,7 @@ class ConversationScope:
 
     @property
     def is_hidden(self) -> bool:
-        return self.history is Visibility.HIDDEN
+        return self.history is not Visibility.SHOWN
 
     @property
     def key(self) -> ConversationKey:
@@ -74,11 +75,12 @@ class ConversationOptions(TypedDict, total=False):
     A conversation reads its owner's space and `reads`, and writes one space, by default its owner's. `environment` is
     another space for what is learned about the environment, for example a project's; it is read too. Pass
     `history="hidden"` if the list given to `turn` is not everything that the model sees: memory then remembers what it
-    handed over, until you call `compacted()`. `dialect` names the message format, which is detected otherwise.
-    `subagent=True` marks a conversation with another agent: its messages are recorded as a sub-agent's, and nothing is
-    learned from them automatically. `trusted_only=True` is for hosts that can put a block only into a system or
-    developer message: it then has no line with words of others. `incognito=True`: nothing of its turns is recorded or
-    learned.
+    handed over, until you call `compacted()`, and repeats it if nothing else is relevant. `history="reported"` is the
+    same without repetition, for hosts that report every compaction. `dialect` names the message format, which is
+    detected otherwise. `subagent=True` marks a conversation with another agent: its messages are recorded as a
+    sub-agent's, and nothing is learned from them automatically. `trusted_only=True` is for hosts that can put a block
+    only into a system or developer message: it then has no line with words of others. `incognito=True`: nothing
+    of its turns is recorded or learned.
     """
 
     user: str | None
@@ -88,7 +90,7 @@ class ConversationOptions(TypedDict, total=False):
     environment: str | None
     agent: str | None
     project: str | None
-    history: Literal["shown", "hidden"]
+    history: Literal["shown", "hidden", "reported"]
     placement: Literal["append", "merge"]
     dialect: str | None
     subagent: bool

@@ -35,7 +35,7 @@ def injected(client: str, name: str, **fields: object) -> bool:
 def test_a_hooks_command_runs_this_python_and_the_script_of_this_package() -> None:
     program, *options, script, client, event = shlex.split(hook_command("codex", "Stop"))
     assert (program, options, client, event) == (sys.executable, ["-I", "-S"], "codex", "Stop")
-    assert Path(script).name == "client.py"
+    assert Path(script).is_file()
 
 
 @pytest.mark.parametrize("client", sorted(CLIENTS))

@@ -29,6 +29,9 @@ SECTIONS = {
         "mcp": f"{_HERE}.mcp:mcp",
         "token": f"{_HERE}.token:token",
         "project": f"{_HERE}.project:project",
+        "helper": f"{_HERE}.hooks:helper",
+        "pause": f"{_HERE}.hooks:pause",
+        "resume": f"{_HERE}.hooks:resume",
     },
     "Learning": {
         "review": f"{_HERE}.review:review",

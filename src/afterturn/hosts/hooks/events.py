@@ -29,7 +29,8 @@ class EventKind(StrEnum):
 class HookEvent:
     """`name` is the client's own name of the event.
 
-    `text` is what the user said, what a tool returned, or the agent's last words. `turn` is the client's id of the
+    `text` is what the user said, what a tool returned, or the agent's last words; then `prompt` may be what the user
+    said. `turn` is the client's id of the
     turn, `call` that of a tool call. `agent` is set in a sub-agent. `source` says why a session starts.
     """
 
@@ -39,6 +40,7 @@ class HookEvent:
     session: str
     cwd: str = ""
     text: str = ""
+    prompt: str = ""
     turn: str = ""
     source: str = ""
     tool: str = ""

@@ -9,6 +9,9 @@ import click
 from afterturn.errors import StoreError
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import one_line, print_document, print_pairs, print_table
+from afterturn.hosts.hooks.control import are_hooks_paused, failures_path, hook_failures
+from afterturn.recall.block import describe_age
+from afterturn.runtime.clock import SystemClock
 from afterturn.types import Finding
 
 
@@ -72,9 +75,22 @@ def doctor(invocation: Invocation) -> None:
 def _findings(invocation: Invocation) -> list[Finding]:
     try:
         with invocation.memory(vectors=True) as memory:
-            return list(memory.check())
+            found = list(memory.check())
     except StoreError as error:
-        return [Finding("error", "store", str(error))]
+        found = [Finding("error", "store", str(error))]
+    return [*found, *_hook_findings()]
+
+
+def _hook_findings() -> Iterator[Finding]:
+    if are_hooks_paused():
+        yield Finding("ok", "hooks", "The hooks of coding agents are paused.", "`afterturn resume` starts them again.")
+    failures = hook_failures()
+    if failures:
+        newest = failures[-1]
+        message = (
+            f"{len(failures)} hooks failed, the last one {describe_age(newest.at, SystemClock().now())}: {newest.text}"
+        )
+        yield Finding("warning", "hooks", message, f"Remove {failures_path()} when it is solved.")
 
 
 def _advice(finding: Finding) -> str:

@@ -28,6 +28,7 @@ class Copilot(HookClient):
         RegisteredEvent("agentStop", 10),
         RegisteredEvent("sessionEnd", 5),
     )
+    reports_compactions = False
     forgets_on_resume = True
     kinds = _KINDS
 

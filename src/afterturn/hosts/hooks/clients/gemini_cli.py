@@ -31,6 +31,7 @@ class GeminiCli(HookClient):
         RegisteredEvent("SessionEnd", 5_000),
     )
     takes_late = True
+    reports_compactions = False
     forgets_on_resume = True
     shares_session = True
     kinds = _KINDS

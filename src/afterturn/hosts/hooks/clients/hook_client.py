@@ -47,10 +47,15 @@ class SessionText(StrEnum):
 
 
 class HookClient:
-    """What differs between clients. `trusted_only`: hook text becomes a system or developer message.
+    """What differs between clients.
 
-    `takes_late`: text at a tool's result stays behind the result. `takes_at_call`: text at a tool's call reaches the
-    model behind the call's result. `forgets_on_resume`: hook text of earlier processes is gone in a resumed session.
+    - `trusted_only`: hook text becomes a system or developer message.
+    - `takes_late`: text at a tool's result stays behind the result.
+    - `takes_at_call`: text at a tool's call reaches the model behind the call's result.
+    - `takes_after_compaction`: text in the answer to a compaction reaches the model.
+    - `reports_compactions`: there is an event for every compaction.
+    - `forgets_on_resume`: hook text of earlier processes is gone in a resumed session.
+    - `shares_session`: a sub-agent's events have no id that tells them from those of the user's agent.
     """
 
     name = ""
@@ -59,9 +64,9 @@ class HookClient:
     takes_late = False
     takes_at_call = False
     takes_after_compaction = False
+    reports_compactions = True
     forgets_on_resume = False
     session_text = SessionText.WITH_PROMPT
-    # Sub-agents cannot be told from the user's agent by an id.
     shares_session = False
     kinds: Mapping[str, EventKind] = _KINDS
 
@@ -80,6 +85,7 @@ class HookClient:
             session=session_of(payload, "session_id"),
             cwd=text_of(payload, "cwd", chars_max=4096),
             text=self.text(kind, payload),
+            prompt=text_of(payload, "prompt") if kind is EventKind.TURN_END else "",
             turn=text_of(payload, "prompt_id", "turn_id", chars_max=120),
             source=source,
             tool=text_of(payload, "tool_name", chars_max=200),

@@ -1,0 +1,384 @@
+"""What each event of a client does to its conversation: recall, recording, rules, standing memories."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from afterturn.config import Config
+from afterturn.conversation.conversation import Conversation, Standing
+from afterturn.conversation.turn import Turn
+from afterturn.errors import AfterturnError, Conflict, NotFound
+from afterturn.hosts.hooks.clients.hook_client import HookClient, SessionText
+from afterturn.hosts.hooks.events import NOTHING, EventKind, HookAnswer, HookEvent
+from afterturn.hosts.hooks.transcripts import find_exchange
+from afterturn.hosts.projects import current_user_space, find_project, note_project
+from afterturn.log import logger
+from afterturn.memory import Memory
+from afterturn.recall.block import block_hash
+from afterturn.text import content_hash
+from afterturn.types import TurnStatus
+
+# How long the user waits for a recall at most.
+RECALL_WITHIN = 1.0
+RECORDED_WITHIN = 1.0
+SESSIONS_MAX = 500
+# Of one turn; the beginning of each is kept as evidence for reviews.
+_CALLS_MAX = 500
+_TURNS_READ = 20
+_ARGUMENTS_CHARS_MAX = 4_000
+# A sub-agent's prompt contains what its tool call says.
+_TASK_CHARS_MIN = 8
+_UNSEEN = "(not reported)"
+
+_BLOCK = re.compile(r"(?:<|&lt;)afterturn-memory(?:>|&gt;).*?(?:<|&lt;)/afterturn-memory(?:>|&gt;)", re.DOTALL)
+_EMPTY_WRAPPER = re.compile(r"<hook_context>\s*</hook_context>")
+
+
+@dataclass
+class OpenCall:
+    id: str
+    tool: str
+    arguments: Any
+
+
+@dataclass
+class ClientSession:
+    """One session of a client. `messages` are those of the turn that is open."""
+
+    client: HookClient
+    conversation: Conversation
+    standing: Standing
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    turn: Turn | None = None
+    turn_id: str = ""
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    open_calls: list[OpenCall] = field(default_factory=list)
+    calls: int = 0
+    # How many sub-agents are at work whose events look like those of the user's agent.
+    nested: int = 0
+    has_session_text: bool = False
+    session_texts: set[str] = field(default_factory=set)
+    known_blocks: set[str] = field(default_factory=set)
+    # The id of a turn that an earlier helper began and did not end, and the hash of its user message.
+    left_open: str = ""
+    user_hash: str = ""
+
+
+class HookHandler:
+    """Used on one event loop. The events of one session are handled one after the other."""
+
+    def __init__(self, memory: Memory, config: Config) -> None:
+        self._memory = memory
+        self._config = config
+        self._owner = current_user_space(config)
+        self._sessions: OrderedDict[str, ClientSession] = OrderedDict()
+
+    async def handle(self, client: HookClient, event: HookEvent, *, was_answered: bool = False) -> HookAnswer:
+        """The answer to an event. `was_answered`: the client is not waiting for it any more."""
+        session = await self._open_session(client, event)
+        async with session.lock:
+            match event.kind:
+                case EventKind.SESSION_START:
+                    return await self._start_session(session, event, was_answered=was_answered)
+                case EventKind.PROMPT:
+                    return await self._start_turn(session, event, was_answered=was_answered)
+                case EventKind.TOOL_CALL:
+                    return await self._call_tool(session, event)
+                case EventKind.TOOL_RESULT:
+                    return await self._take_result(session, event, was_answered=was_answered)
+                case EventKind.COMPACTION:
+                    return await self._compact(session, was_answered=was_answered)
+                case EventKind.TURN_END:
+                    return await self._end_turn(session, event)
+                case EventKind.SUBAGENT_STOP:
+                    self._note_subagent(session, event)
+                case EventKind.SESSION_END:
+                    self._end_session(session, event)
+                case EventKind.SUBAGENT_START:
+                    # A sub-agent asks memory by its tools. It gets no block of its own.
+                    return NOTHING
+        return NOTHING
+
+    # Sessions.
+
+    async def _open_session(self, client: HookClient, event: HookEvent) -> ClientSession:
+        name = f"{client.name}:{event.session}"
+        session = self._sessions.get(name)
+        if session is None:
+            session = self._sessions.setdefault(name, await self._new_session(client, name, event.cwd))
+        self._sessions.move_to_end(name)
+        while len(self._sessions) > SESSIONS_MAX:
+            self._sessions.popitem(last=False)
+        return session
+
+    async def _new_session(self, client: HookClient, name: str, folder: str) -> ClientSession:
+        project = await asyncio.to_thread(find_project, folder)
+        try:
+            await asyncio.to_thread(note_project, folder)
+        except (AfterturnError, OSError) as error:
+            logger.warning("the project of %s is not listed: %s", name, error)
+        conversation = self._memory.conversation(
+            name,
+            owner=self._owner,
+            reads=(project.space, *project.merged),
+            environment=project.space,
+            project=project.name,
+            history="reported" if client.reports_compactions else "hidden",
+            dialect="openai_chat",
+            trusted_only=client.trusted_only,
+        )
+        session = ClientSession(client, conversation, conversation.standing())
+        try:
+            earlier = (await conversation.trace(limit=_TURNS_READ)).turns
+        except NotFound:
+            return session
+        session.known_blocks.update(block.hash for turn in earlier for block in turn.blocks)
+        session.has_session_text = bool(earlier) and client.session_text is SessionText.ONCE
+        newest = max(earlier, key=lambda turn: turn.number, default=None)
+        if newest is not None and newest.turn.status is TurnStatus.OPEN:
+            session.left_open, session.user_hash = newest.turn.id, newest.turn.user_hash
+        return session
+
+    async def _start_session(self, session: ClientSession, event: HookEvent, *, was_answered: bool) -> HookAnswer:
+        if event.agent:
+            return NOTHING
+        is_resumed = event.source == "resume"
+        if event.source == "clear":
+            session.conversation.reset()
+        elif is_resumed and session.client.forgets_on_resume:
+            session.conversation.compacted()
+        session.has_session_text = is_resumed and session.client.session_text is SessionText.ONCE
+        if was_answered or session.client.session_text is SessionText.WITH_PROMPT:
+            return NOTHING
+        return HookAnswer(await self._session_text(session))
+
+    async def _session_text(self, session: ClientSession) -> str:
+        """Standing memories, once for each session and compaction. Context files are the client's own business."""
+        if session.has_session_text:
+            return ""
+        session.has_session_text = True
+        try:
+            text = await session.standing.block()
+        except AfterturnError as error:
+            logger.warning("a session starts without standing memories: %s", error)
+            return ""
+        if text:
+            session.session_texts.add(text)
+        return text
+
+    def _end_session(self, session: ClientSession, event: HookEvent) -> None:
+        if event.agent:
+            return
+        if session.turn is not None:
+            session.turn.abort("session_ended")
+        self._sessions.pop(session.conversation.id, None)
+
+    # Turns.
+
+    async def _start_turn(self, session: ClientSession, event: HookEvent, *, was_answered: bool) -> HookAnswer:
+        if event.agent:
+            # A sub-agent's task is not something that the user said.
+            return NOTHING
+        if _is_subagents(session, event):
+            session.nested += 1
+            return NOTHING
+        text = self._without_injected(session, event.text)
+        if not text.strip() or self._is_repeated(session, event, text):
+            return NOTHING
+        if session.turn is not None:
+            session.turn.abort("interrupted")
+        messages = [{"role": "user", "content": text}]
+        session.turn = await _begin(session.conversation, messages, event.turn)
+        session.turn_id, session.messages = event.turn, messages
+        session.open_calls, session.nested, session.calls, session.left_open = [], 0, 0, ""
+        element = await session.turn.inject(messages, within=RECALL_WITHIN)
+        if was_answered:
+            # It has answered by itself, with about the same lines.
+            return NOTHING
+        block = _text_of(session, element)
+        standing = await self._session_text(session)
+        return HookAnswer("\n\n".join(part for part in (standing, block) if part), notice=self._notice(block))
+
+    def _is_repeated(self, session: ClientSession, event: HookEvent, text: str) -> bool:
+        """Hooks may be installed twice, for the user and for the project."""
+        if session.turn is None:
+            return False
+        if event.turn:
+            return event.turn == session.turn_id
+        return session.calls == 0 and session.messages[:1] == [{"role": "user", "content": text}]
+
+    def _notice(self, block: str) -> str:
+        lines = sum(line.startswith("- [") for line in block.splitlines())
+        if not self._config.hook_notice or not lines:
+            return ""
+        return f"afterturn recalled {lines} {'memory' if lines == 1 else 'memories'}"
+
+    def _without_injected(self, session: ClientSession, text: str) -> str:
+        """The prompt without what we have added to earlier ones, also in the form in which Gemini escapes it."""
+        if "afterturn" not in text and "hook_context" not in text:
+            return text
+        for given in session.session_texts:
+            text = text.replace(given, "").replace(_escaped(given), "")
+        found = list(dict.fromkeys(_BLOCK.findall(text)))
+        for part in found:
+            plain = part.replace("&lt;", "<").replace("&gt;", ">")
+            if block_hash(plain) in session.known_blocks:
+                text = text.replace(part, "")
+        return _EMPTY_WRAPPER.sub("", text).strip("\r\n")
+
+    async def _find_turn(self, session: ClientSession) -> Turn | None:
+        """The open turn. One that an earlier helper began counts as tainted, since its events are not known."""
+        if session.turn is None and session.left_open:
+            session.turn_id, session.left_open = session.left_open, ""
+            session.turn = await session.conversation.resume_turn(session.turn_id)
+            session.messages = _call_messages("unknown", "unknown", {}, _UNSEEN)
+        return session.turn
+
+    async def _end_turn(self, session: ClientSession, event: HookEvent) -> HookAnswer:
+        if event.agent:
+            return NOTHING
+        if session.nested:
+            session.nested -= 1
+            return NOTHING
+        turn = await self._find_turn(session)
+        if turn is None:
+            return NOTHING
+        text, prompt = event.text, event.prompt
+        if not text or session.messages[0]["role"] != "user":
+            said, answer = await asyncio.to_thread(find_exchange, event.client, event.transcript)
+            text, prompt = text or answer, prompt or said
+        if session.messages[0]["role"] != "user" and content_hash(prompt.strip()) == session.user_hash:
+            session.messages.insert(0, {"role": "user", "content": prompt.strip()})
+        session.turn = None
+        if not text.strip():
+            turn.abort("no_answer")
+            return NOTHING
+        for call in session.open_calls:
+            session.messages.append({"role": "tool", "tool_call_id": call.id, "content": _UNSEEN})
+        session.open_calls = []
+        session.messages.append({"role": "assistant", "content": text})
+        turn.finish(session.messages)
+        if not await turn.wait_recorded(within=RECORDED_WITHIN):
+            logger.warning("a turn of %s is not recorded yet", session.conversation.id)
+        return NOTHING
+
+    # Tools.
+
+    async def _call_tool(self, session: ClientSession, event: HookEvent) -> HookAnswer:
+        turn = await self._find_turn(session)
+        if turn is None:
+            return NOTHING
+        refusal, text = _advice(turn, event)
+        if event.agent or session.nested:
+            # Firm rules hold in sub-agents too; their calls are not part of the user's turn.
+            return HookAnswer(refusal=refusal)
+        session.calls += 1
+        if not refusal and session.calls <= _CALLS_MAX:
+            call = OpenCall(event.call or f"call-{session.calls}", event.tool, event.arguments)
+            session.open_calls.append(call)
+            session.messages.append(_call_messages(call.id, call.tool, call.arguments, "")[0])
+        return HookAnswer(context="" if refusal else text, refusal=refusal)
+
+    async def _take_result(self, session: ClientSession, event: HookEvent, *, was_answered: bool) -> HookAnswer:
+        turn = await self._find_turn(session)
+        if turn is None or event.agent:
+            return NOTHING
+        call = _find_call(session.open_calls, event)
+        if call is not None:
+            session.open_calls.remove(call)
+            session.nested = 0 if not session.open_calls else session.nested
+            session.messages.append(
+                {"role": "tool", "tool_call_id": call.id, "content": event.text or _UNSEEN},
+            )
+        elif not session.nested:
+            # Its call was not reported.
+            session.calls += 1
+            session.messages += _call_messages(f"call-{session.calls}", event.tool, event.arguments, event.text)
+        if session.nested or was_answered or not session.client.takes_late:
+            return NOTHING
+        element = await turn.inject(session.messages)
+        return HookAnswer(_text_of(session, element))
+
+    def _note_subagent(self, session: ClientSession, event: HookEvent) -> None:
+        """What a sub-agent says reaches the user's agent, so the turn counts as tainted."""
+        if session.turn is not None and event.text:
+            session.calls += 1
+            session.messages += _call_messages(f"call-{session.calls}", "sub-agent", {}, event.text[:20_000])
+
+    async def _compact(self, session: ClientSession, *, was_answered: bool) -> HookAnswer:
+        session.conversation.compacted()
+        session.has_session_text = False
+        if was_answered or not session.client.takes_after_compaction:
+            # The next safe point offers it.
+            return NOTHING
+        element = None
+        if session.turn is not None:
+            element = await session.turn.inject(session.messages, within=RECALL_WITHIN)
+        block = _text_of(session, element)
+        standing = await self._session_text(session)
+        return HookAnswer("\n\n".join(part for part in (standing, block) if part))
+
+
+async def _begin(conversation: Conversation, messages: list[dict[str, Any]], turn_id: str) -> Turn:
+    try:
+        return await conversation.start_turn(messages, id=turn_id or None)
+    except (Conflict, NotFound):
+        # A client that rewinds a session uses an id again.
+        return await conversation.start_turn(messages)
+
+
+def _advice(turn: Turn, event: HookEvent) -> tuple[str, str]:
+    """The reason to refuse a call, and the rules that concern it."""
+    return "", ""
+
+
+def _is_subagents(session: ClientSession, event: HookEvent) -> bool:
+    """Whether a prompt in a shared session is a sub-agent's: it says what an open call of the agent says."""
+    if not session.client.shares_session or session.turn is None:
+        return False
+    tasks = [text for call in session.open_calls for text in _texts(call.arguments)]
+    return any(len(task) >= _TASK_CHARS_MIN and task in event.text for task in tasks)
+
+
+def _texts(arguments: Any) -> list[str]:
+    values: Sequence[Any] = list(arguments.values()) if isinstance(arguments, dict) else [arguments]
+    return [value.strip() for value in values if isinstance(value, str)]
+
+
+def _find_call(calls: list[OpenCall], event: HookEvent) -> OpenCall | None:
+    if event.call:
+        return next((call for call in calls if call.id == event.call), None)
+    same = [call for call in calls if call.tool == event.tool]
+    return next((call for call in same if call.arguments == event.arguments), same[0] if same else None)
+
+
+def _call_messages(call: str, tool: str, arguments: Any, result: str) -> list[dict[str, Any]]:
+    written = str(arguments)[:_ARGUMENTS_CHARS_MAX]
+    function = {"name": tool or "tool", "arguments": written}
+    return [
+        {"role": "assistant", "content": "", "tool_calls": [{"id": call, "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": call, "content": result or _UNSEEN},
+    ]
+
+
+def _text_of(session: ClientSession, element: dict[str, Any] | None) -> str:
+    if element is None:
+        return ""
+    text = str(element["content"])
+    session.known_blocks.add(block_hash(text))
+    return text
+
+
+def _escaped(text: str) -> str:
+    return text.replace("<", "&lt;").replace(">", "&gt;")
+
+
+def check_folder(folder: str, usual: str) -> str:
+    """The folder of a session: what the client reports, or where its hook ran if that is not a folder."""
+    return folder if os.path.isabs(folder) and os.path.isdir(folder) else usual

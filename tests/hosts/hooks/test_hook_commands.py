@@ -1,0 +1,54 @@
+"""`afterturn helper`, `pause`, `resume` and what `doctor` says about hooks."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from hooked import Hooks
+
+from afterturn.hosts.hooks import client as script
+
+
+def command(hooks: Hooks, *arguments: str) -> Any:
+    """The output of `afterturn … --json` as this user."""
+    program = "import sys; from afterturn.hosts.cli.app import run; sys.exit(run(sys.argv[1:]))"
+    environment = {**hooks.environment, "PYTHONPATH": ":".join(path for path in sys.path if path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments, "--json"],
+        env=environment,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def test_the_helper_is_shown_and_stopped(hooks: Hooks) -> None:
+    assert command(hooks, "helper") == {"paused": False, "helpers": []}
+    pid = hooks.warm().pid
+    (found,) = command(hooks, "helper", "status")["helpers"]
+    assert (found["pid"], found["served"] > 0, found["failed"]) == (pid, True, 0)
+    assert command(hooks, "helper", "stop") == {"stopped": 1}
+    assert command(hooks, "helper", "status")["helpers"] == []
+    assert command(hooks, "helper", "stop") == {"stopped": 0}
+
+
+def test_the_log_shows_what_was_refused(hooks: Hooks) -> None:
+    hooks.warm()
+    hooks.send("codex", "Stop", b"not json")
+    assert any("refused" in line for line in command(hooks, "helper", "log")["lines"])
+
+
+def test_hooks_are_paused_and_resumed(hooks: Hooks) -> None:
+    assert command(hooks, "pause") == {"paused": True}
+    assert command(hooks, "helper")["paused"] is True
+    assert command(hooks, "resume") == {"paused": False}
+    assert command(hooks, "helper")["paused"] is False
+
+
+def test_doctor_shows_what_hooks_could_not_do(hooks: Hooks) -> None:
+    hooks.warm()
+    script.note_failure(str(hooks.state), "claude-code Stop: OSError: no space left")
+    findings = command(hooks, "doctor")["findings"]
+    assert [one["level"] for one in findings if "no space left" in one["message"]] == ["warning"]

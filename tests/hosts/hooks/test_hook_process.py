@@ -1,0 +1,238 @@
+"""The processes of hooks: the script never fails, one helper is started, it ends, and nothing is lost."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from hooked import Hooks, wait_for
+
+from afterturn import blocking
+from afterturn.hosts.hooks import client as script
+from afterturn.hosts.hooks import control
+from afterturn.hosts.hooks.clients import hook_arguments
+
+PROMPT = json.dumps({"session_id": "s", "prompt": "What is my cat called?"}).encode()
+
+
+def is_gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def learn(hooks: Hooks, text: str) -> None:
+    with blocking.open(hooks.store, {"embedder": "none"}) as memory:
+        memory.space("user:ada").add(text)
+
+
+def test_the_script_imports_nothing_but_a_few_parts_of_the_standard_library(hooks: Hooks) -> None:
+    """A hook is a new process each time, so its cost is its start."""
+    hooks.warm()
+    program, *options = hook_arguments("claude-code", "UserPromptSubmit")
+    command = [program, "-X", "importtime", *options]
+    done = subprocess.run(command, input=PROMPT, env=hooks.environment, capture_output=True, check=True, timeout=60)
+    modules = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()}
+    assert "posixpath" in modules
+    assert modules & {"afterturn", "json", "re", "enum", "socket", "subprocess", "asyncio", "typing", "site"} == set()
+
+
+def test_without_a_helper_a_prompt_is_answered_by_words_and_not_lost(hooks: Hooks) -> None:
+    """The first prompt starts the helper, does not wait for it, and is recorded by it."""
+    learn(hooks, "Ada's cat is called Miso")
+    assert "Miso" in hooks.ask("claude-code", "s", "What is my cat called?")
+    hooks.warm()
+    hooks.answer("claude-code", "s", "Your cat is called Miso, as you said.")
+    assert "What is my cat called?" in hooks.texts()
+    assert "Your cat is called Miso, as you said." in hooks.texts()
+
+
+def test_a_hundred_hooks_at_once_start_one_helper_and_lose_nothing(hooks: Hooks) -> None:
+    started = []
+    for number in range(100):
+        payload = {"session_id": f"s{number}", "prompt": f"Number {number} on my list is item-{number}."}
+        started.append(hooks.start("qwen-code", "UserPromptSubmit", json.dumps(payload).encode()))
+    for process in started:
+        assert hooks.end(process) is not None
+    hooks.warm()
+    assert len(list(hooks.state.glob("*.lock"))) == 2  # the helper's, and that of the list of projects
+    ended = [
+        hooks.start(
+            "qwen-code", "Stop", json.dumps({"session_id": f"s{n}", "last_assistant_message": f"ok-{n}"}).encode()
+        )
+        for n in range(100)
+    ]
+    for process in ended:
+        assert hooks.end(process) == {}
+    hooks.stop()
+    recorded = hooks.texts()
+    assert {f"Number {number} on my list is item-{number}." for number in range(100)} <= set(recorded)
+    assert {f"ok-{number}" for number in range(100)} <= set(recorded)
+
+
+def test_an_idle_helper_ends(tmp_path: Path) -> None:
+    hooks = Hooks(tmp_path, AFTERTURN_HOOK_IDLE_TIMEOUT="1")
+    pid = hooks.warm().pid
+    wait_for(lambda: is_gone(pid))
+    assert list(hooks.state.glob("*.sock")) == []
+    assert hooks.stop() == 0
+
+
+def test_a_stopped_helper_leaves_no_process_and_no_socket(hooks: Hooks) -> None:
+    pid = hooks.warm().pid
+    assert hooks.stop() == 1
+    wait_for(lambda: is_gone(pid))
+    assert list(hooks.state.glob("*.sock")) == []
+
+
+def test_after_a_crash_the_next_hook_starts_another_helper(hooks: Hooks) -> None:
+    """A socket and a lock file that were left behind are no obstacle."""
+    learn(hooks, "Ada's cat is called Miso")
+    first = hooks.warm().pid
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: is_gone(first))
+    assert len(list(hooks.state.glob("*.sock"))) == 1
+    assert "Miso" in hooks.ask("claude-code", "s", "What is my cat called?")
+    assert hooks.warm().pid != first
+
+
+def test_a_turn_that_a_crash_interrupted_is_recorded_as_tainted(hooks: Hooks, tmp_path: Path) -> None:
+    """G2b: the events of the first helper are not known, so anything may have been read."""
+    hooks.warm()
+    hooks.ask("claude-code", "s", "What does the page say about ospreys?", prompt_id="p1")
+    first = hooks.warm().pid
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: is_gone(first))
+    hooks.warm()
+    transcript = tmp_path / "s.jsonl"
+    transcript.write_text(json.dumps({"type": "user", "message": {"content": "What does the page say about ospreys?"}}))
+    hooks.answer("claude-code", "s", "Ospreys dive from thirty meters.", transcript_path=str(transcript))
+    hooks.stop()
+    with blocking.open(hooks.store, {"embedder": "none"}, background=False) as memory:
+        found = [one for one in memory.space("user:ada").list(limit=50) if one.text.startswith("Ospreys")]
+    assert [entry.is_report for entry in found] == [True]
+
+
+def test_a_helper_whose_package_changed_starts_again(hooks: Hooks, tmp_path: Path) -> None:
+    """The settings file stands for any file that it was started with."""
+    config = tmp_path / "config.toml"
+    config.write_text("hook_notice = false\n")
+    hooks.environment["AFTERTURN_CONFIG"] = str(config)
+    before = hooks.warm()
+    hooks.tell("claude-code", "Please remember that the parrot is called Kiwi.")
+    config.write_text("hook_notice = true\n")
+    wait_for(lambda: "start" in hooks.log())
+    hooks.warm()
+    asked = wait_for(lambda: hooks.run("claude-code", "UserPromptSubmit", "s2", prompt="What is the parrot called?"))
+    assert before.pid > 0
+    assert "systemMessage" in asked
+
+
+def test_another_version_of_the_script_restarts_the_helper(hooks: Hooks) -> None:
+    hooks.warm()
+    (name,) = [path.name for path in hooks.state.glob("*.sock")]
+    request = b"\0".join([script.PROTOCOL, b"another version", b"codex", b"Stop", b"/", b"", b'{"session_id": "s"}'])
+    folder = os.open(hooks.state, os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(f"/proc/self/fd/{folder}/{name}")
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(100) == b"={}"
+    os.close(folder)
+    wait_for(lambda: "another version of the script" in hooks.log())
+    assert hooks.warm().served <= 1
+
+
+def test_only_the_owner_can_reach_the_helper(hooks: Hooks) -> None:
+    """Folder and socket have the modes of private files, and the peer's user is checked."""
+    hooks.warm()
+    assert stat.S_IMODE(hooks.state.stat().st_mode) == 0o700
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) & 0o077 for path in hooks.state.iterdir()}
+    assert {name for name, others in modes.items() if others} == set()
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"not json",
+        b"[1, 2]",
+        b'{"session_id": 7, "prompt": "x"}',
+        b'{"session_id": "s", "prompt": {"a": 1}}',
+        b'{"session_id": "s", "prompt": "' + b"x" * 1_100_000 + b'"}',
+        b"[" * 100_000,
+        b"\xff\xfe\x00",
+    ],
+    ids=["no json", "a list", "a number", "an object", "a megabyte", "deep", "bytes"],
+)
+def test_hostile_payloads_are_refused_with_one_line(warm: Hooks, payload: bytes) -> None:
+    """One line at most: the log repeats no line for some time."""
+    before, lines = warm.warm().failed, len(warm.log().splitlines())
+    assert warm.send("claude-code", "UserPromptSubmit", payload) == {}
+    assert warm.warm().failed == before + 1
+    assert len(warm.log().splitlines()) <= lines + 1
+    assert "an event was refused" in warm.log()
+
+
+def test_a_transcript_outside_of_what_a_client_writes_is_not_read(warm: Hooks, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text('{"type": "assistant", "message": {"content": "the words of a private file"}}')
+    for path in (secret, Path("/etc/passwd"), Path("/dev/zero"), tmp_path):
+        warm.ask("claude-code", f"s{path.name}", "What does the file say?")
+        assert warm.run("claude-code", "Stop", f"s{path.name}", transcript_path=str(path)) == {}
+    assert "the words of a private file" not in warm.texts()
+    assert "the transcript is not read" in warm.log()
+
+
+def test_a_payload_of_many_megabytes_is_answered_with_nothing(warm: Hooks) -> None:
+    assert warm.send("claude-code", "UserPromptSubmit", b" " * (script.PAYLOAD_BYTES_MAX + 1)) == {}
+    with warm.entered():
+        assert any("more than" in one.text for one in control.hook_failures())
+
+
+def test_a_broken_store_never_reaches_the_agent(hooks: Hooks) -> None:
+    """The client behaves as before; the failure is a line for `afterturn doctor`."""
+    hooks.store.write_bytes(b"this is not a database, " * 500)
+    assert hooks.run("claude-code", "UserPromptSubmit", "s", prompt="What is my cat called?") == {}
+    assert hooks.run("claude-code", "Stop", "s", last_assistant_message="I do not know.") == {}
+    with hooks.entered():
+        wait_for(lambda: any("helper cannot start" in one.text for one in control.hook_failures()))
+
+
+def test_a_state_folder_that_cannot_be_used_never_reaches_the_agent(hooks: Hooks) -> None:
+    hooks.environment["AFTERTURN_STATE"] = "/proc/nowhere/state"
+    assert hooks.run("claude-code", "UserPromptSubmit", "s", prompt="What is my cat called?") == {}
+
+
+def test_a_helper_that_hangs_costs_a_hook_its_limit_at_most(hooks: Hooks) -> None:
+    pid = hooks.warm().pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert hooks.run("claude-code", "UserPromptSubmit", "s", prompt="What is my cat called?") == {}
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    with hooks.entered():
+        assert any("did not answer in time" in one.text for one in control.hook_failures())
+
+
+def test_paused_hooks_answer_and_record_nothing(hooks: Hooks) -> None:
+    learn(hooks, "Ada's cat is called Miso")
+    with hooks.entered():
+        control.pause_hooks()
+    assert hooks.ask("claude-code", "s", "What is my cat called?") == ""
+    hooks.answer("claude-code", "s", "It is called Miso, I think.")
+    with hooks.entered():
+        assert control.running_helpers() == []
+        assert control.resume_hooks()
+    assert "Miso" in hooks.ask("claude-code", "s", "What is my cat called?")
+    hooks.warm()
+    assert "It is called Miso, I think." not in hooks.texts()
+
+
+def test_the_helper_does_not_inherit_the_keys_of_the_agent(hooks: Hooks) -> None:
+    hooks.environment["ANTHROPIC_API_KEY"] = "a-key"
+    environment = psutil.Process(hooks.warm().pid).environ()
+    assert "ANTHROPIC_API_KEY" not in environment
+    assert environment["AFTERTURN_SPACE"] == "user:ada"
