@@ -13,7 +13,7 @@ from afterturn.utterance import (
     START_CHARS,
     WEIGHTS_PATH,
     UtteranceKind,
-    asks_in_general,
+    read_question,
     read_utterance,
 )
 
@@ -195,7 +195,7 @@ def test_general_knowledge_states_less_than_a_fact_about_the_user():
 )
 def test_a_question_that_no_memory_helps_with_is_general(text: str):
     """L13: definitions, translations, sums and verses are asked of anybody."""
-    assert asks_in_general(text)
+    assert read_question(text).is_general
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_question_that_no_memory_helps_with_is_general(text: str):
     ],
 )
 def test_a_question_about_the_user_is_not_general(text: str):
-    assert not asks_in_general(text)
+    assert not read_question(text).is_general
 
 
 def test_capitals_and_accents_do_not_matter():

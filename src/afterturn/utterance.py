@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from math import exp
 from pathlib import Path
 from typing import NamedTuple, TypedDict
@@ -83,9 +84,20 @@ def _read(sentences: list[int]) -> UtteranceChances:
     return UtteranceChances(states, asks, orders, min(chances[_SOCIAL] for chances in read), supposes, changes)
 
 
-def speaks_of_self(text: str) -> bool:
-    """Whether it has a word of the first person, such as "my" and "we"."""
-    return _has_first_person(_sentence_bits(text))
+class QuestionReading(NamedTuple):
+    """A question as an utterance. `is_personal`: it has a word of the first person, such as "my" and "we".
+    `is_general`: it has none, and words of questions that no memory helps with: "stand for", "percent of", "haiku"."""
+
+    utterance: UtteranceChances
+    is_personal: bool
+    is_general: bool
+
+
+def read_question(text: str) -> QuestionReading:
+    sentences = _sentence_bits(text)
+    is_personal = _has_first_person(sentences)
+    is_general = not is_personal and any(bits & _BITS["general"] for bits in sentences)
+    return QuestionReading(_read(sentences), is_personal, is_general)
 
 
 def _has_first_person(sentences: list[int]) -> bool:
@@ -122,15 +134,6 @@ def rate_telling(text: str, terms: Collection[str]) -> int:
     # The terms of scripts without spaces are pairs of characters that overlap.
     count = sum(0.5 if _UNSPACED.match(term) else 1.0 for term in frozenset(terms))
     return round(TELLING_MAX * states * count / (count + _TERMS_FEW))
-
-
-def asks_in_general(text: str) -> bool:
-    """Whether it has words of questions that no memory helps with, such as "stand for", "percent of" and "haiku", and
-    none of the first person."""
-    bits = 0
-    for sentence in _sentence_bits(text):
-        bits |= sentence
-    return bool(bits & _BITS["general"]) and not bits & _BITS["me"]
 
 
 def sentence_features(text: str) -> list[list[str]]:
@@ -360,7 +363,9 @@ _LANGUAGE_SENTENCES = 4
 def _language(sentences: list[tuple[str, str]]) -> str:
     """The language whose lists contain the most words of the first sentences. English if none does."""
     words = {word for sentence, _ in sentences[:_LANGUAGE_SENTENCES] for word in _WORD.findall(sentence)}
-    return max(_lexicons().items(), key=lambda language: len(language[1].keys() & words))[0]
+    languages = _languages_by_word()
+    counts = Counter(chain.from_iterable(languages[word] for word in words if word in languages))
+    return max(_lexicons(), key=lambda language: counts[language])
 
 
 class _WordLists(TypedDict):
@@ -383,6 +388,16 @@ def _word_lists() -> _WordLists:
 @cache
 def _lexicons() -> dict[str, dict[str, _Entry]]:
     return {language: _lexicon(lists) for language, lists in _word_lists()["words"].items()}
+
+
+@cache
+def _languages_by_word() -> dict[str, tuple[str, ...]]:
+    """The languages whose lists contain a word."""
+    found: dict[str, list[str]] = {}
+    for language, lexicon in _lexicons().items():
+        for word in lexicon:
+            found.setdefault(word, []).append(language)
+    return {word: tuple(languages) for word, languages in found.items()}
 
 
 def _lexicon(lists: dict[str, str]) -> dict[str, _Entry]:

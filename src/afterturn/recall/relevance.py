@@ -26,7 +26,7 @@ from afterturn.recall.scoring import SIMILARITY_ASSUMED
 from afterturn.recall.times import AskedTime, time_asked
 from afterturn.text import terms
 from afterturn.types import Entry, Hit, Kind, Lane, Origin
-from afterturn.utterance import UtteranceChances, asks_in_general, read_utterance, speaks_of_self
+from afterturn.utterance import UtteranceChances, read_question, read_utterance
 
 if TYPE_CHECKING:
     from afterturn.recall.word_table import WordMatch, WordTable
@@ -87,15 +87,9 @@ class JudgedQuestion:
         seen = frozenset(term for hit in hits for term in hit.terms)
         unseen = sum(weight for term, weight in asked.items() if term not in seen) / (sum(asked.values()) or 1)
         digit = any(character.isdigit() for character in text)
-        return cls(
-            asked,
-            read_utterance(text),
-            bool(names) or speaks_of_self(text),
-            asks_in_general(text),
-            digit,
-            unseen,
-            time_asked(text, now),
-        )
+        read = read_question(text)
+        is_personal = bool(names) or read.is_personal
+        return cls(asked, read.utterance, is_personal, read.is_general, digit, unseen, time_asked(text, now))
 
     @property
     def terms(self) -> frozenset[str]:
