@@ -20,6 +20,7 @@ from afterturn.text import content_hash
 
 # How far a scan reads beyond the end that a text is cut at, so that no half of a secret remains.
 MARGIN_CHARS = 8_192
+_CLEAN_MAX = 4_096
 
 
 class Redacted(NamedTuple):
@@ -39,13 +40,26 @@ class SecretScanner:
 
     name = "secrets"
 
+    def __init__(self) -> None:
+        # The hashes of texts without secrets: a message is scanned before it waits to be stored, when it is stored, and
+        # in every list that contains it.
+        self._clean: set[int] = set()
+
     def find(self, text: str) -> Sequence[Detection]:
+        key = hash(text)
+        if key in self._clean:
+            return ()
         found = list(_find_plain(text))
         if "\n" in text:
             found.extend(_find_wrapped(text))
         if not text.isascii():
             found.extend(_find_disguised(text))
-        return without_overlaps(found) if found else ()
+        if found:
+            return without_overlaps(found)
+        if len(self._clean) >= _CLEAN_MAX:
+            self._clean.clear()
+        self._clean.add(key)
+        return ()
 
 
 def redact(text: str, scanner: Scanner | None = None, *, mark: Callable[[str], str] | None = None) -> Redacted:
@@ -101,7 +115,7 @@ def _find_plain(text: str) -> Iterator[Detection]:
         yield Detection(*one)
     for one in find_labelled(text):
         yield Detection(*one)
-    if any(len(word) >= _ENCODED_CHARS_MIN for word in text.split()):
+    if max(map(len, text.split()), default=0) >= _ENCODED_CHARS_MIN:
         yield from _find_encoded(text)
 
 
