@@ -42,7 +42,6 @@ from afterturn.types import Excerpt, Hit
 IMPERSONAL_PATH = Path(__file__).with_name("impersonal_questions.tsv")
 FLOOR = 0.2
 LINES_MAX = 16
-LINES_JUDGED = 48
 # An impersonal question asked of everybody counts less than a real one; a right line more than a useful one.
 IMPERSONAL_WEIGHT, RIGHT_WEIGHT = 0.45, 2.0
 LINE_PENALTY, PAIR_PENALTY = 3.0, 2.0
@@ -122,7 +121,7 @@ def _read(call: dict[str, Any], question: EverydayQuestion, judge: EverydayJudge
         is_outdated = judge.is_outdated(question, line)
         lines.append(JudgedLine(line, is_right, judge.matches(question.bears, line), is_outdated))
         exchanges.append(one)
-    exchanges, lines = exchanges[:LINES_JUDGED], lines[:LINES_JUDGED]
+    exchanges, lines = exchanges[: relevance.JUDGED_MAX], lines[: relevance.JUDGED_MAX]
     matches = relevance.match_words(text, exchanges, table) if exchanges else []
     features = relevance.line_features(read, exchanges, matches, now=now) if exchanges else []
     return Asked(read, exchanges, features, lines, is_last)

@@ -224,15 +224,15 @@ async def test_said_by_another(memory: afterturn.Memory) -> None:
 
 
 async def test_too_far_behind_to_be_judged(memory: afterturn.Memory) -> None:
-    """H9: a recall judges the best 48 and keeps no others, and the reason names no chance that was never computed."""
+    """H9: a recall judges the best 32 and keeps no others, and the reason names no chance that was never computed."""
     known = [await remembered(memory, f"The cat of neighbour {at} is called Tom{at}") for at in range(60)]
     await spoken(memory, [])
     (recall,) = (await looked_at(memory)).recalls
     candidates = {one.ref for one in recall.row.candidates}
-    assert len(candidates) == 48
+    assert len(candidates) == 32
     behind = next(one for one in known if one not in candidates)
     found = await why(memory, behind)
-    assert (found.why, found.reason) == ("rank", "others match better, and only the best 48 are scored")
+    assert (found.why, found.reason) == ("rank", "others match better, and only the best 32 are scored")
 
 
 async def test_an_answer_in_the_line_of_its_question(memory: afterturn.Memory) -> None:

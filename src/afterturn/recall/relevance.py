@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from afterturn.recall.word_table import WordMatch, WordTable
 
 WEIGHTS_PATH = Path(__file__).with_name("relevance_weights.json")
-# How many exchanges are judged, the best by their search scores first.
-_JUDGED_MAX = 48
+JUDGED_MAX = 32
+"""How many exchanges are judged, the best by their search scores first."""
 # The mean length up to which messages are like those that the weights were trained on.
 _ORDINARY_CHARS = 400
 # How many of the best are compared with each other: whether one holds instead of another.
@@ -156,7 +156,7 @@ def judge(
     keep_all: bool = True,
 ) -> list[Hit]:
     """Scores `hits` by the chance that each helps with the question, best first. `weights` are those of its terms,
-    `names` those of its words that name a speaker. Only the best 48 exchanges are judged; those behind them score 0, or
+    `names` those of its words that name a speaker. Only the best 32 exchanges are judged; those behind them score 0, or
     are left out without `keep_all`.
 
     With a `table`, words also match by their meaning. Of two that are about the same thing, the newer comes first if it
@@ -171,7 +171,7 @@ def judge(
     # They tell nothing, such as a question that was asked before.
     silent: list[RecalledExchange] = []
     for one in found:
-        if len(exchanges) == _JUDGED_MAX:
+        if len(exchanges) == JUDGED_MAX:
             break
         (silent if line_of(one, asked) is None else exchanges).append(one)
     unjudged = [*silent, *found[len(exchanges) + len(silent) :]] if keep_all else silent
