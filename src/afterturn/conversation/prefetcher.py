@@ -424,6 +424,7 @@ class Prefetcher:
         run.outcome, run.reason = outcome, reason
         if run.prefetch.asked:
             self._log.add_recall(run, delivered)
+        _drop_candidates(run.prefetch)
         # Last: a host that waited for it may ask at once how it ended.
         run.settled.settle(False)
 
@@ -722,6 +723,13 @@ class Speculation:
         if speculation.task is not None:
             speculation.task.cancel()
         self.emit("speculation_ended", correlation=speculation.correlation, outcome="discarded", reason=reason)
+
+
+def _drop_candidates(prefetch: Prefetch) -> None:
+    """After the last phase nothing needs what was weighed and not shown, and a conversation may rest for long."""
+    answer = prefetch.answer
+    if answer is not None and all(run.ended for run in prefetch.runs):
+        prefetch.answer = replace(answer, found=replace(answer.found, hits=()))
 
 
 def _unseen(speculation: SpeculativeRecall, question: RecallRequest, *, enough: int) -> RecallAnswer | None:
