@@ -212,13 +212,14 @@ async def test_beyond_the_budget(open_memory: OpenMemory) -> None:
         assert [(await told(memory, word)).why for word in ("Miso", "salmon")] == ["shown", "budget"]
 
 
-async def test_said_by_another(memory: afterturn.Memory) -> None:
-    """L10: a fact is stated once; the other names what stands for it."""
-    agents = await remembered(memory, "Ada's cat is called Miso now", origin="agent", clean=True)
-    users = await remembered(memory, "Ada's cat is called Miso")
-    await spoken(memory, [])
-    assert (await told(memory, "user: Ada's cat")).ref == users
-    left_out = await told(memory, "Miso now")
+async def test_said_by_another(open_memory: OpenMemory) -> None:
+    """L10: a fact is stated once; the other, in other words, names what is shown for it."""
+    async with open_memory(recall_score_min=0.0) as memory:
+        agents = await remembered(memory, "Ada's cat is named Miso", origin="agent", clean=True)
+        users = await remembered(memory, "Ada's cat is called Miso")
+        await spoken(memory, [])
+        assert (await told(memory, "called Miso")).ref == users
+        left_out = await told(memory, "named Miso")
     assert (left_out.ref, left_out.why, left_out.by) == (agents, "restated", users)
     assert left_out.reason == f"another entry says the same: {users}"
 

@@ -116,9 +116,9 @@ def test_a_named_settings_file_that_is_not_there_is_an_error(cli: CommandLine, m
 
 def fill(cli: CommandLine) -> str:
     """A store with escapes wherever a host may leave them; an id in it."""
-    with blocking.open(cli.store, {"embedder": "none", "approval": "all", "scanning": False}) as memory:
+    with blocking.open(cli.store, {"embedder": "none", "approval": "all"}) as memory:
         space = memory.space("user:ada")
-        space.add("coffee " + ESCAPES, origin="agent")
+        space.add("coffee " + ESCAPES, origin="agent", metadata={"kind": "preference"})
         known = space.add("tea " + ESCAPES, metadata={"k" + ESCAPES: "v" + ESCAPES}).entry.id
         space.add_many([Draft("tea was said " + ESCAPES, kind=Kind.RECORD, conversation="c")])
         said = [{"role": "user", "content": "tea?", "name": "nm" + ESCAPES}, {"role": "assistant", "content": "tea"}]

@@ -131,30 +131,48 @@ async def test_the_last_value_of_a_single_valued_thing_stays(tmp_path: Path, fir
     assert after == [left]
 
 
-async def test_contradictions_that_have_piled_up_go_with_the_next_word(tmp_path: Path) -> None:
-    """V11: one is superseded, the others are deleted; what is pinned, or of somebody else, stays."""
+@pytest.mark.parametrize("clean", [True, False])
+async def test_contradictions_that_have_piled_up_go_with_the_next_word(tmp_path: Path, *, clean: bool) -> None:
+    """V11, G2b: one is superseded, the others are deleted, and so are reports. What is pinned or another's stays."""
     async with open_memory(tmp_path, rules=True) as memory:
         space = memory.space("user:ada")
         kept = ["The user lives in Bergen", "The user's sister lives in Lyon", "The user grew up in Lyon"]
         await space.add(kept[0], target="user", pinned=True)
         for text in (*kept[1:], "The user lives in Lyon", "The user lives in Leipzig"):
-            await space.add(text, target="user", origin="agent", clean=True)
+            await space.add(text, target="user", origin="agent", clean=clean)
         await say(memory.conversation("c", user="ada"), "No, I live in Oslo, not Lyon.")
         assert await memory.drain(within=20)
 
         assert await texts(space) == sorted([*kept, "The user lives in Oslo"])
 
 
-async def test_what_is_known_already_is_not_written_over_what_it_contradicts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clean", [True, False])
+async def test_what_is_known_already_is_not_written_over_what_it_contradicts(tmp_path: Path, *, clean: bool) -> None:
     """V11, G6: where one of two memories is said again, the other goes."""
     async with open_memory(tmp_path, rules=True) as memory:
         space = memory.space("user:ada")
-        await space.add("The user lives in Oslo", target="user", origin="agent", clean=True)
-        await space.add("The user lives in Lyon", target="user", origin="agent", clean=True)
+        await space.add("The user lives in Oslo", target="user", origin="agent", clean=clean)
+        await space.add("The user lives in Lyon", target="user", origin="agent", clean=clean)
         await say(memory.conversation("c", user="ada"), "I live in Oslo.")
         assert await memory.drain(within=20)
 
         assert await texts(space) == ["The user lives in Oslo"]
+
+
+async def test_a_report_is_deleted_only_by_what_the_user_typed(tmp_path: Path) -> None:
+    """V11, G2b: not by text that is pasted, and a report deletes nothing that the user said."""
+    async with open_memory(tmp_path, rules=True) as memory:
+        space = memory.space("user:ada")
+        await space.add("The user lives in Bergen", target="user")
+        await space.add("The user lives in Lyon", target="user", origin="web")
+        await say(memory.conversation("c", user="ada"), "FYI, see this mail: Hello, I live in Oslo.")
+        assert await memory.drain(within=20)
+        pasted = await texts(space)
+        await say(memory.conversation("c", user="ada"), "I live in Bergen.")
+        assert await memory.drain(within=20)
+
+        assert await texts(space) == ["The user lives in Bergen"]
+    assert {"The user lives in Bergen", "The user lives in Lyon"} <= set(pasted)
 
 
 async def test_with_approval_a_contradiction_waits_too(tmp_path: Path) -> None:

@@ -117,7 +117,8 @@ class ReviewJobs:
         found: set[str] = set()
         for view in staging.views:
             staging.view = view
-            for change in find_rule_changes(review_input.review, view.messages, view.related):
+            reports = [entry for entry in review_input.related if entry not in view.related]
+            for change in find_rule_changes(review_input.review, view.messages, view.related, reports):
                 # Corrections of an answer in a tainted turn are found only in the second view.
                 if (change.text or change.entry_id) not in found:
                     found.add(change.text or change.entry_id)

@@ -170,19 +170,24 @@ class _Outdated:
 
 
 def find_rule_changes(
-    review: ReviewRow, messages: Sequence[ReviewMessage], related: Sequence[Entry]
+    review: ReviewRow, messages: Sequence[ReviewMessage], related: Sequence[Entry], reports: Sequence[Entry] = ()
 ) -> Iterator[Change]:
-    """The changes in the order of the messages. Messages that are not fresh are context only."""
+    """The changes in the order of the messages. Messages that are not fresh are context only.
+
+    `reports` are memories that are not trusted: what contradicts them deletes them, and they change nothing else.
+    """
     for lesson in _lessons(messages):
         kind = _STANDING.get((lesson.target, lesson.kind), lesson.kind)
         cited = _cited(lesson, messages)
-        outdated = _find_outdated(lesson, _changeable(review, lesson, [messages[at] for at in cited], related))
+        said = [messages[at] for at in cited]
+        outdated = _find_outdated(lesson, _changeable(review, lesson, said, related))
         gone = list(outdated.entries)
         if gone and not outdated.is_stated:
             yield Change(Action.UPDATE, lesson.text, None, kind, gone.pop(0).id, cited, lesson.is_quote)
         else:
             yield Change(Action.ADD, lesson.text, lesson.target, kind, messages=cited, is_quote=lesson.is_quote)
-        for entry in gone:
+        refuted = _find_outdated(lesson, _changeable(review, lesson, said, reports)).entries
+        for entry in (*gone, *refuted):
             yield Change(Action.DELETE, entry_id=entry.id, messages=cited)
 
 
