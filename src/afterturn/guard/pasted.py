@@ -124,6 +124,7 @@ def _word_of(*names: str) -> re.Pattern[str]:
 
 _HANDLES, _ASKS, _POINTS = _word_of("handles"), _word_of("asks"), _word_of("points")
 _DOCUMENT, _RECEIVED = _word_of("documents"), _word_of("received")
+_BELOW, _REACTION, _ARRIVED = _word_of("below"), _word_of("reactions"), _word_of("arrived")
 _INSIDE, _INSIDE_OWN = re.compile(_any_of("inside")), re.compile(_any_of("inside_own"))
 _OWN, _PERSONAL = _word_of("own"), _word_of("personal")
 _WROTE, _SUBJECT = _word_of("wrote"), _word_of("subjects")
@@ -131,14 +132,22 @@ _WROTE, _SUBJECT = _word_of("wrote"), _word_of("subjects")
 _REQUEST = re.compile(
     rf"\W*(?:{_any_of('polite')}\W+){{0,5}}(?:{_any_of('handles')}|{_any_of('asks')})(?![\w-])", re.IGNORECASE
 )
+# A line of nothing else: "please summarize"
+_ORDER = re.compile(
+    rf"\W*(?:{_any_of('polite')}\W+){{0,5}}{_any_of('handles')}(?:\W+{_any_of('polite')}){{0,3}}\W*", re.IGNORECASE
+)
+_ORDER_CHARS_MAX = 40
 # "ChatGPT gave me this"
 _GIVEN = re.compile(rf"{_any_of('asks')}(?: me| us| mir| uns)?(?: the)? {_any_of('points')}(?!\w)", re.IGNORECASE)
 _ANNOUNCEMENT_CHARS_MAX = 200
 _SHORT_CHARS_MAX = 80
+# At the beginning of a line.
+_ANNOUNCING_SENTENCES = 3
 # Of one line, so that a line of nothing else is read in time.
 _SIGNS_MAX = 50
 _COLON = re.compile(r"：|:(?=\s|$|[\"“„«「『]|[^\x00-\x7f])")
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)|[。！？]")
+_STOP = re.compile("[:：.]")
 _FYI = re.compile(r"\s*(?:fyi|fwd?|wg|tr|rv|zur info|pour info|転送|转发|轉發)\b\s*[:：.,!–—-]*\s*", re.IGNORECASE)
 
 # Every match of the long patterns below has one of these signs. Most messages have none, and are read twenty times as
@@ -164,6 +173,12 @@ _ATTRIBUTION = re.compile(r"[^\n]{0,300}(?:\d{1,2}[:.]\d{2}|\d{4}|@[\w.-]{1,64})
 _STAMPED = re.compile(
     r"\s*(?:\[[^\]\n]{0,40}\d[:./-]\d[^\]\n]{0,40}\]"
     r"|[^\W\d][\w .'’-]{0,30}[,\s]+\[?\(?(?:\d{1,2}[:.]\d{2}|\d{1,4}[/.-]\d{1,2}[/.-])[^\n]{0,20}$)"
+)
+# "[12/03/24, 10:32:11] Bob: hello", also alone
+_STAMPED_SPEAKER = re.compile(
+    r"\s*\[?\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}[:.]\d{2}[^\n:]{0,3}(?::\d{2})?(?:\s?[ap]\.?m\.?)?\]?\s*(?:-\s)?"
+    r"[^\n:]{1,40}:\s",
+    re.IGNORECASE,
 )
 _TEMPLATE = re.compile(
     r"<\|[\w/ ]{0,40}\|?>|\[/?INST\]|^#{2,}\s*(?:instruction|system|response|input)s?\b"
@@ -203,6 +218,7 @@ _BLOB = re.compile(rf"[A-Za-z0-9+/=_%-]{{{_BLOB_CHARS_MIN},}}")
 # Short ones are matched too, so that the end of one is not taken for the beginning of the next.
 _QUOTATION = re.compile(
     r"""(?<![\w"])"(?=[^\s"])[^"]{1,2000}" | “[^“”]{1,2000}” | „[^„“”]{1,2000}[“”] | «[^«»]{1,2000}»
+      | (?<!\w)'(?=[^\s'])(?:[^'\n]|(?<=\w)'(?=\w)){1,2000}'(?!\w) | ‘(?:[^‘’]|(?<=\w)’(?=\w)){1,2000}’(?!\w)
       | »[^«»]{1,2000}« | 「[^「」]{1,2000}」 | 『[^『』]{1,2000}』""",
     re.VERBOSE,
 )
@@ -298,13 +314,18 @@ def _begins_anothers(lines: Sequence[_Line], written: Sequence[int], number: int
     """Whether a mail, a chat message or a letter of somebody else begins with this line."""
     text = lines[written[number]].text
     has_more = number + 1 < len(written)
-    if _FORWARDED.match(text) or _GREETING.match(text):
+    if _FORWARDED.match(text) or _GREETING.match(text) or _STAMPED_SPEAKER.match(text):
         return True
     if has_more and (_STAMPED.match(text) or (_ATTRIBUTION.match(text) and (_WROTE.search(text) or "@" in text))):
         return True
     if has_more and _HEADER_LINE.match(text) and _HEADER_LINE.match(lines[written[number + 1]].text):
         return True
-    return number > 0 and has_more and _INNER_GREETING.match(text) is not None
+    if number == 0 or _INNER_GREETING.match(text) is None:
+        return False
+    # Alone it is a letter only after a blank line and something that the user asks.
+    before = lines[written[number - 1]].text
+    is_apart = written[number] > written[number - 1] + 1
+    return has_more or (is_apart and (_REQUEST.match(before) is not None or _DOCUMENT.search(before) is not None))
 
 
 def _find_mark(line: _Line) -> int | None:
@@ -321,13 +342,26 @@ def _find_announced(line: _Line, *, is_first: bool, has_more: bool) -> int | Non
     """Where a text begins that is announced in the same line: "see this mail: …", "FYI …"."""
     if (found := _FYI.match(line.text)) is not None:
         # "FYI, I'm vegetarian" is the user's, if nothing else is in the message.
-        is_alone = is_first and not has_more and not _COLON.search(found.group())
+        is_alone = is_first and not has_more and not _STOP.search(found.group())
         is_own = is_alone and _PERSONAL.match(line.text, found.end())
         return None if is_own else found.end()
     for colon in islice(_COLON.finditer(line.text), _SIGNS_MAX):
         after = line.text[colon.end() :]
         if (has_more or (after and not after.isspace())) and _announces(_last_sentence(line.text[: colon.start()])):
             return colon.end()
+    return _find_announced_by_sentence(line)
+
+
+def _find_announced_by_sentence(line: _Line) -> int | None:
+    """Where a text begins after a sentence about it: "I got this mail today. Hello, …", "Summarize this. …"."""
+    start = 0
+    for end in islice(_SENTENCE_END.finditer(line.text), _ANNOUNCING_SENTENCES):
+        sentence, start = line.text[start : end.start()], end.end()
+        has_more = len(sentence) <= _ANNOUNCEMENT_CHARS_MAX and not line.text[start:].isspace()
+        if not has_more or not _POINTS.search(sentence) or _is_own(sentence):
+            continue
+        if _HANDLES.search(sentence) or (_DOCUMENT.search(sentence) and _ARRIVED.search(sentence)):
+            return start if start < len(line.text) else None
     return None
 
 
@@ -339,7 +373,7 @@ def _announces(sentence: str) -> bool:
         return True  # "my landlord writes:"
     if _is_own(sentence):
         return False
-    if _HANDLES.search(sentence) or _INSIDE.search(sentence):
+    if _HANDLES.search(sentence) or _INSIDE.search(sentence) or _REACTION.search(sentence):
         return True
     names = _DOCUMENT.search(sentence)
     if _POINTS.search(sentence):
@@ -367,7 +401,9 @@ def _hands_over(lines: Sequence[_Line], written: Sequence[int], number: int) -> 
         # After lines of the user's own, only a request that points at what follows a blank line.
         is_apart = written[number + 1] > written[number] + 1
         return is_apart and is_asked and _HANDLES.search(asked) is not None and _POINTS.search(asked) is not None
-    if _INSIDE.search(asked) or (is_asked and _HANDLES.search(asked)):
+    if _INSIDE.search(asked) or (is_asked and (_HANDLES.search(asked) or _REACTION.search(asked))):
+        return True
+    if _BELOW.search(asked) and _DOCUMENT.search(asked):
         return True
     points = _POINTS.search(asked) is not None
     if points and (is_asked or _GIVEN.search(asked)):
@@ -383,8 +419,12 @@ def _asks_about_above(lines: Sequence[_Line], written: Sequence[int]) -> bool:
     """Whether the last line, after a blank one, asks to translate or summarize what is above it."""
     last = lines[written[-1]]
     is_apart = len(written) > 1 and written[-2] < written[-1] - 1
+    if len(written) > 1 and len(last.text) <= _ORDER_CHARS_MAX and _ORDER.fullmatch(last.text):
+        return True
     if not is_apart or len(last.text) > _ANNOUNCEMENT_CHARS_MAX:
         return False
+    if _REACTION.search(last.text) and last.text.rstrip().endswith(("?", "？")):
+        return True
     if last.text.lstrip().startswith(("^", "↑")):
         return True
     if last.text.rstrip().endswith(("?", "？")) and (_POINTS.search(last.text) or " that " in f" {last.text} "):
