@@ -300,8 +300,8 @@ def read_context_files(text: str) -> None:
 def use_store(texts: Sequence[str]) -> dict[str, int]:
     """What is added is exported, imported and listed as it was, and no command prints a control character.
 
-    Returns how many texts were added and recorded, how many different ones another store has, and how many commands printed
-    something.
+    Returns how many texts were added and recorded, how many different ones another store has, and how many commands
+    printed something.
     """
     with tempfile.TemporaryDirectory() as folder:
         first, second, file = f"{folder}/a.db", f"{folder}/b.db", f"{folder}/export.jsonl"
