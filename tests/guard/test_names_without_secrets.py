@@ -72,3 +72,10 @@ async def test_names_are_not_checked_while_scanning_is_off(opened) -> None:
     """G1: the host scans elsewhere."""
     async with opened(scanning=False) as memory:
         assert memory.space(f"user:{TOKEN}").name == f"user:{TOKEN}"
+
+
+async def test_the_path_of_a_context_file_is_reported_without_a_secret(memory: afterturn.Memory, told, tmp_path) -> None:
+    """G1: the event is stored."""
+    await memory.conversation("c", user="ada").standing(roots=[tmp_path / TOKEN]).block()
+    (event,) = told.named("context_file_skipped")
+    assert event.data["path"] == f"{tmp_path}/[redacted: github token]"

@@ -53,7 +53,7 @@ from afterturn.runtime.file_reads import READ_WITHIN
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.runtime.once_future import is_set
 from afterturn.scanners.detection import Scanning
-from afterturn.scanners.secrets import redact_within, unnamed
+from afterturn.scanners.secrets import redact, redact_within, unnamed
 from afterturn.text import size
 from afterturn.types import Entry, LaneQuery, SearchResults, StandingRow
 from afterturn.validation import check_limit, check_name, check_text
@@ -541,10 +541,11 @@ class StandingCore:
             self._all_read.set()
 
     def _report_skipped(self, skipped: Iterable[Skipped]) -> None:
+        scan = scanner(scanning=self._services.config.scan_policy)
         for item in skipped:
             if item not in self._reported and len(self._reported) < _REPORTED_MAX:
                 self._reported.add(item)
-                self._emit("context_file_skipped", path=shown_path(item.path), reason=item.reason)
+                self._emit("context_file_skipped", path=redact(shown_path(item.path), scan).text, reason=item.reason)
 
     def _emit(self, name: str, **data: str | int) -> None:
         self._services.events.emit(name, space=self.scope.owner, conversation=self.scope.id, turn="", **data)
