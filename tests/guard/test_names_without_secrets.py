@@ -74,7 +74,9 @@ async def test_names_are_not_checked_while_scanning_is_off(opened) -> None:
         assert memory.space(f"user:{TOKEN}").name == f"user:{TOKEN}"
 
 
-async def test_the_path_of_a_context_file_is_reported_without_a_secret(memory: afterturn.Memory, told, tmp_path) -> None:
+async def test_the_path_of_a_context_file_is_reported_without_a_secret(
+    memory: afterturn.Memory, told, tmp_path
+) -> None:
     """G1: the event is stored."""
     await memory.conversation("c", user="ada").standing(roots=[tmp_path / TOKEN]).block()
     (event,) = told.named("context_file_skipped")
