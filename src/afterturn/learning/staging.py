@@ -15,7 +15,7 @@ from afterturn.learning.changes import Action, Change
 from afterturn.learning.prompts import is_prompt_text
 from afterturn.learning.snapshot import ReviewView, views_of, with_sources
 from afterturn.ports import Unit
-from afterturn.recall.duplicates import is_restated
+from afterturn.recall.duplicates import has_all_words, is_restated
 from afterturn.recall.times import resolve_times
 from afterturn.scanners.secrets import mentions_secret
 from afterturn.types import (
@@ -412,7 +412,8 @@ class Staging:
     def _settle_waiting(self, unit: Unit, staged: StagedChange, sources: tuple[str, ...]) -> Entry | None:
         """What the user has said now decides the proposals that say the same: they need not wait any more.
 
-        The user's words are stored, not those of the proposal. The new version if one of them is a change of a memory.
+        The user's words are stored, not those of the proposal. The new version if one of them is a change of a memory
+        that loses nothing by it: which memory a proposal would change may have been chosen by somebody else.
         """
         admitted, space = staged.admitted, staged.target_space.space
         if staged.is_tainted or admitted is None or admitted.draft.proposed:
@@ -426,7 +427,8 @@ class Staging:
             operation = self._operation(staged.target_space, Verb.DELETE)
             unit.memories.delete(unit.operations.start(operation), waiting.id)
             current = unit.memories.get(scope, waiting.id)
-            if changed is None and current.status is Status.ACTIVE and not current.pinned:
+            is_changed = changed is None and current.status is Status.ACTIVE and not current.pinned
+            if is_changed and has_all_words(admitted.text, origin, current):
                 operation = self._operation(staged.target_space, Verb.UPDATE)
                 draft = _with_sources(admitted, sources)
                 changed = self.services.statement_writer.update(

@@ -67,6 +67,13 @@ def is_restated(entry: Entry, text: str, origin: Origin) -> bool:
     return known is not None and form is not None and _is_alike(known, form)
 
 
+def has_all_words(text: str, origin: Origin, entry: Entry) -> bool:
+    """Whether a text of this origin has every content word of the entry, so that nothing is lost if it takes its
+    place."""
+    known, form = features_of(entry).form, normal_form(text, origin, voice_of(entry))
+    return known is not None and form is not None and {*known.content} - {SPEAKER} <= {*form.content}
+
+
 @dataclass(frozen=True, slots=True)
 class _Claim:
     """The parts of a statement that are compared for contradictions; `head` is its beginning, mostly the subject."""
