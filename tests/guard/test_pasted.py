@@ -158,6 +158,9 @@ def test_a_person_goes_on_after_what_has_an_end() -> None:
     """G2: after a quotation, a fence or a closing tag."""
     assert typed_text("I use\n```\ncode\n```\nand I like tabs.") == "I use\n\n\nand I like tabs."
     assert typed_text("<file>\nx\n</file>\nI like tabs.") == "I like tabs."
+    smith = "```\na\n```\nMy name is Smith.\n```\n"
+    assert typed_text(f"I see\n{smith}b\n```\nand I like tabs.") == "I see\n\n\nand I like tabs."
+    assert typed_text(f"I see\n{smith}My name is Jones.") == "I see"
     assert typed_text("> old\n\nI like tabs.") == "I like tabs."
 
 

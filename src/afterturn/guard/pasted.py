@@ -152,7 +152,7 @@ _FYI = re.compile(r"\s*(?:fyi|fwd?|wg|tr|rv|zur info|pour info|転送|转发|轉
 
 # Every match of the long patterns below has one of these signs. Most messages have none, and are read twenty times as
 # fast: the messages of a long conversation are read when it is taken up.
-_QUOTE_SIGN = re.compile('["“„«»「『]')
+_QUOTE_SIGN = re.compile(r"[\"“„«»「『‘]|(?<!\w)'")
 _HEADER_SIGN = re.compile("[:：]")
 _TEMPLATE_SIGN = re.compile(r"[<\[#:]")
 
@@ -495,10 +495,9 @@ def _block_end(read: str, lines: Sequence[_Line], at: int) -> int | None:
     """The end of a block that begins with this line: code in a fence, a quotation, JSON, what a program printed."""
     text = lines[at].text
     if (fence := _FENCE.match(text)) is not None:
-        for line in lines[at + 1 :]:
-            if line.text.lstrip().startswith(fence.group(1)):
-                return line.end
-        return len(read)
+        # Up to the last one, if it closes: what is pasted may contain fences itself.
+        fences = [line for line in lines[at + 1 :] if line.text.lstrip().startswith(fence.group(1))]
+        return fences[-1].end if len(fences) % 2 else len(read)
     if _QUOTED_LINE.match(text) or _JSON.match(text) or _PROMPT.match(text):
         blank = next((line for line in lines[at + 1 :] if line.is_blank), None)
         return blank.start if blank is not None else len(read)
