@@ -20,7 +20,7 @@ BENCH := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.bench
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load eval eval-everyday eval-rules eval-guard \
+.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-guard \
 	simulation lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients
 
 help: ## Show this list
@@ -44,8 +44,8 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(READY) ## Benchmark store, turns, recall, reviews and load against bare baselines; ARGS=--page writes docs/benchmarks.md
-	@failed=0; for part in store turn recall review load; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
+bench: $(READY) ## Benchmark store, turns, recall, reviews, load and hooks against bare baselines; ARGS=--page writes docs/benchmarks.md
+	@failed=0; for part in store turn recall review load hooks; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
 
 bench-store: $(READY) ## Benchmark adding and importing; ARGS=--quick only checks that it works
 	@$(BENCH) store $(ARGS)
@@ -61,6 +61,9 @@ bench-review: $(READY) ## Benchmark turns while reviews run; 7 minutes
 
 bench-load: $(READY) ## Benchmark 200 turns in one instant, overload, and 50 processes that open one store; 2 minutes
 	@$(BENCH) load $(ARGS)
+
+bench-hooks: $(READY) ## Benchmark a hook of a coding agent against the start of Python; nothing is lost or left behind; 2 minutes
+	@$(BENCH) hooks $(ARGS)
 
 eval: $(READY) ## Compare what recall finds with plain search; DATA=path of conversations with questions
 	@test -n "$(DATA)" || { echo "make eval DATA=path: name a file or folder, see docs/evaluation.md" >&2; exit 2; }

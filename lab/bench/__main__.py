@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from afterturn.evaluation.run import end_on_sigterm
+from lab.bench.hooks import measure_hooks
 from lab.bench.load import measure_load
 from lab.bench.recall import Options, measure_recall
 from lab.bench.report import Report, write_section
@@ -13,7 +14,7 @@ from lab.bench.review import measure_review
 from lab.bench.store import measure_store
 from lab.bench.turn import SECTIONS, measure_turn
 
-PARTS = ("store", "turn", "recall", "review", "load")
+PARTS = ("store", "turn", "recall", "review", "load", "hooks")
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
@@ -48,6 +49,8 @@ def _measure(options: argparse.Namespace) -> Report:
             return measure_review(quick=options.quick, progress=show_step)
         case "load":
             return measure_load(quick=options.quick, progress=show_step)
+        case "hooks":
+            return measure_hooks(quick=options.quick, progress=show_step)
         case _:
             sizes = tuple(options.size or ())
             return measure_recall(Options(options.quick, sizes, options.text, options.keep), progress=show_step)

@@ -146,7 +146,8 @@ def make_report(
     given = " ".join(arguments)
     command = f"make bench-{part}" + (f' ARGS="{given}"' if given else "")
     judged = [replace(figure, passed=None) for figure in figures] if "--quick" in arguments else figures
-    title = {"store": "Store", "turn": "Turns", "recall": "Recall", "review": "Reviews", "load": "Load"}[part]
+    titles = {"store": "Store", "turn": "Turns", "recall": "Recall", "review": "Reviews"}
+    title = titles.get(part, part.capitalize())
     return Report(title, explained, command, _machine(), _versions(), tuple(judged), tuple(tables))
 
 

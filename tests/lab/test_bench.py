@@ -13,7 +13,7 @@ import pytest
 from afterturn.errors import InvalidInput
 from afterturn.guard.output_filter import TAG
 from lab.bench import __main__ as command
-from lab.bench import cost, load, review, turn
+from lab.bench import cost, hooks, load, review, turn
 from lab.bench.host import NoMemory, SlowModel, run_turn
 from lab.bench.recall import BruteForce, Options, measure_recall
 from lab.bench.report import Figure, Goal, Report, judge, make_report, percentile, write_section
@@ -42,10 +42,11 @@ def reports(steps: list[str], kept: Path) -> dict[str, Report]:
         "recall": measure_recall(Options(quick=True, keep=kept), progress=steps.append),
         "review": review.measure_review(quick=True, progress=steps.append),
         "load": load.measure_load(quick=True, progress=steps.append),
+        "hooks": hooks.measure_hooks(quick=True, progress=steps.append),
     }
 
 
-PARTS = pytest.mark.parametrize("part", ["store", "turn", "recall", "review", "load"])
+PARTS = pytest.mark.parametrize("part", ["store", "turn", "recall", "review", "load", "hooks"])
 
 
 @pytest.mark.slow

@@ -34,6 +34,18 @@ def test_the_helper_is_shown_and_stopped(hooks: Hooks) -> None:
     assert command(hooks, "helper", "stop") == {"stopped": 0}
 
 
+def test_after_uninstall_no_helper_is_left(hooks: Hooks) -> None:
+    hooks.warm()
+    command(hooks, "uninstall", "claude-code")
+    assert command(hooks, "helper")["helpers"] == []
+
+
+def test_a_helper_that_is_being_started_is_stopped_too(hooks: Hooks) -> None:
+    hooks.run("claude-code", "Stop", "s", last_assistant_message="x")
+    assert hooks.stop() == 1
+    assert command(hooks, "helper")["helpers"] == []
+
+
 def test_the_log_shows_what_was_refused(hooks: Hooks) -> None:
     hooks.warm()
     hooks.send("codex", "Stop", b"not json")

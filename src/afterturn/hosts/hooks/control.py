@@ -150,9 +150,11 @@ def _is_locked(name: str) -> bool:
 
 
 def _wait_unlocked(name: str) -> bool:
+    """One that is being started cannot be reached yet, so it is asked again."""
     never = threading.Event()
     for _ in range(int(_STOP_WITHIN / _LOOK_EVERY)):
         if not _is_locked(name):
             return True
+        _ask(name, b"afterturn-helper stop")
         never.wait(_LOOK_EVERY)
     return False

@@ -63,6 +63,8 @@ class ClientSession:
     # How many sub-agents are at work whose events look like those of the user's agent.
     nested: int = 0
     has_session_text: bool = False
+    # Rules for a call, which the client takes only behind the call's result.
+    rules_due: str = ""
     session_texts: set[str] = field(default_factory=set)
     known_blocks: set[str] = field(default_factory=set)
     # The id of a turn that an earlier helper began and did not end, and the hash of its user message.
@@ -197,6 +199,7 @@ class HookHandler:
         session.turn = await _begin(session.conversation, messages, event.turn)
         session.turn_id, session.messages = event.turn, messages
         session.open_calls, session.nested, session.calls, session.left_open = [], 0, 0, ""
+        session.rules_due = ""
         element = await session.turn.inject(messages, within=RECALL_WITHIN)
         if was_answered:
             # It has answered by itself, with about the same lines.
@@ -274,7 +277,7 @@ class HookHandler:
         turn = await self._find_turn(session)
         if turn is None:
             return NOTHING
-        refusal, text = _advice(turn, event)
+        refusal, text = await _advise(turn, event)
         if event.agent or session.nested:
             # Firm rules hold in sub-agents too; their calls are not part of the user's turn.
             return HookAnswer(refusal=refusal)
@@ -283,6 +286,8 @@ class HookHandler:
             call = OpenCall(event.call or f"call-{session.calls}", event.tool, event.arguments)
             session.open_calls.append(call)
             session.messages.append(_call_messages(call.id, call.tool, call.arguments, "")[0])
+        if not session.client.takes_at_call:
+            session.rules_due = text if not refusal else ""
         return HookAnswer(context="" if refusal else text, refusal=refusal)
 
     async def _take_result(self, session: ClientSession, event: HookEvent, *, was_answered: bool) -> HookAnswer:
@@ -303,7 +308,9 @@ class HookHandler:
         if session.nested or was_answered or not session.client.takes_late:
             return NOTHING
         element = await turn.inject(session.messages)
-        return HookAnswer(_text_of(session, element))
+        block = _text_of(session, element)
+        rules, session.rules_due = session.rules_due, ""
+        return HookAnswer("\n\n".join(part for part in (rules, block) if part))
 
     def _note_subagent(self, session: ClientSession, event: HookEvent) -> None:
         """What a sub-agent says reaches the user's agent, so the turn counts as tainted."""
@@ -333,9 +340,13 @@ async def _begin(conversation: Conversation, messages: list[dict[str, Any]], tur
         return await conversation.start_turn(messages)
 
 
-def _advice(turn: Turn, event: HookEvent) -> tuple[str, str]:
+async def _advise(turn: Turn, event: HookEvent) -> tuple[str, str]:
     """The reason to refuse a call, and the rules that concern it."""
-    return "", ""
+    before_tool = getattr(turn, "before_tool", None)
+    if before_tool is None:
+        return "", ""
+    advice = await before_tool(event.tool, event.arguments)
+    return advice.refusal or "", advice.text
 
 
 def _is_subagents(session: ClientSession, event: HookEvent) -> bool:

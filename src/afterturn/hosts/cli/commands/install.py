@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
-from afterturn.errors import InvalidInput
+from afterturn.errors import DeadlineExceeded, InvalidInput
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import one_line, print_document, print_table, safe
+from afterturn.hosts.hooks.control import stop_helpers
 from afterturn.hosts.install.clients import CLIENTS, ClientFiles, has_server
 from afterturn.hosts.install.entries import State
 from afterturn.hosts.install.installer import (
@@ -85,6 +87,9 @@ def uninstall(invocation: Invocation, *, client: str, in_project: bool, dry_run:
     if not dry_run:
         for change in changes:
             write_change(change)
+        with contextlib.suppress(DeadlineExceeded):
+            # It also ends by itself.
+            stop_helpers()
     _report(invocation, files, changes, [], dry_run=dry_run, done="removed from")
 
 
