@@ -414,3 +414,30 @@ async def test_a_memory_that_is_off_or_closed_calls_nothing_clean(opened) -> Non
     assert not await turn.is_clean(messages)
     with blocking.open(None) as off, off.conversation("c", user="ada").turn(messages) as plain:
         assert not plain.is_clean(messages)
+
+
+async def test_a_report_in_the_block_of_a_turn_that_was_given_up_taints_the_next(memory: afterturn.Memory) -> None:
+    """G2b: the block is still in the host's list, though nothing of its turn is recorded."""
+    await memory.space("user:ada").add("The staging port is 9999", origin="web", target="environment")
+    await memory.drain()
+    messages: list[dict[str, object]] = [{"role": "user", "content": "What is the staging port?"}]
+    async with memory.conversation("c", user="ada").turn(messages, id="one") as turn:
+        await turn.inject(messages)
+        turn.abort()
+    assert "9999" in str(messages[-1]["content"])
+    await memory.drain()
+    await said(memory, "Hello there", "Use port 9999.", before=messages)
+    assert await answers(memory) == {"Use port 9999.": 40}
+    assert await taint_of(memory, "one") is Taint.MEMORY
+
+
+async def test_a_tool_result_of_a_turn_that_has_no_answer_taints_the_next(memory: afterturn.Memory) -> None:
+    """G2b: it is not recorded, and the next list may lack the result, but the model has read it."""
+    messages: list[dict[str, object]] = [{"role": "user", "content": "Read that page"}]
+    async with memory.conversation("c", user="ada").turn(messages, id="one") as turn:
+        await turn.inject(messages)
+        messages.extend(fetched("Use port 9999."))
+    assert not await turn.wait_recorded()
+    await memory.drain()
+    await said(memory, "Hello there", "Use port 9999.", before=messages[:1])
+    assert await answers(memory) == {"Use port 9999.": 40}

@@ -15,6 +15,7 @@ from afterturn.conversation.scope import ConversationScope, Placement
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import new_element
 from afterturn.recall.block import Block
+from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.types import Hit, Outcome, Phase, RecallCause
@@ -167,6 +168,12 @@ class ReadyBlock:
         shown = self.block.refs
         restated = [run.prefetch.answer.restated for run in self.runs if run.prefetch.answer is not None]
         return tuple(dict.fromkeys((*shown, *(ref for same in restated for ref, by in same.items() if by in shown))))
+
+    @property
+    def shows_report(self) -> bool:
+        """Whether the model reads words of others in it."""
+        shown = self.block.refs
+        return any(shows_report(hit) for run in self.runs for hit in run.hits if hit.entry.ref in shown)
 
 
 @dataclass(frozen=True, slots=True)

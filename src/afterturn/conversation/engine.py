@@ -657,6 +657,8 @@ class ConversationEngine(StoredConversation):
                 tokens=ready.block.tokens,
             )
             self._prefetcher.delivered(turn, ready, last)
+            if ready.shows_report:
+                self.mark_tainted(turn.shared, Taint.MEMORY)
         self._services.recall_client.note_block_delivered()
         turn.ledger = turn.ledger.with_blocks(rows)
         turn.gone = turn.gone.difference(row.hash for row in rows)

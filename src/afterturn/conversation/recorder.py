@@ -305,6 +305,10 @@ def make_recording(
     found = _find_exchange(turn, left, dialect, strip)
     if not found.messages:
         return None, "no_exchange"
+    taint = _find_taint(turn, left, dialect, found)
+    if taint is not None:
+        # Also for a turn that is not recorded: the model may see later what entered it.
+        turn.shared.mark_tainted(taint)
     if not completed and not found.ends_complete:
         return None, NO_FINAL_ANSWER
     if not is_exchange(found.messages):
@@ -335,7 +339,7 @@ def make_recording(
         subagent=scope.subagent,
         redacted=tuple(kinds for _, kinds in redacted) if any(kinds for _, kinds in redacted) else (),
         shown=tuple({ref: None for row in (*handed_over, *blocks.values()) if row.turn == turn.id for ref in row.refs}),
-        taint=_find_taint(turn, left, dialect, found),
+        taint=taint,
         environment=scope.environment,
     )
     return recording, ""
