@@ -121,7 +121,8 @@ class Outcome:
 class Row:
     """One line of a lab's table. `full` is the count of a full size; without it, the count is only reported.
 
-    With `most`, it is a value of `worst` that must not be larger.
+    With `most`, it is a value of `worst` that must not be larger. With `each`, `count` begins the names of several
+    counts: the line says how many there are, and the least of them.
     """
 
     label: str
@@ -129,6 +130,7 @@ class Row:
     full: int | None = None
     most: float | None = None
     unit: str = ""
+    each: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +296,9 @@ def _cells(row: Row, counts: Counter[str], worst: dict[str, float]) -> tuple[str
     if row.most is not None:
         measured = f"{worst[row.count]:.2g} {row.unit}" if row.count in worst else "not measured"
         return row.label, measured.strip(), f"< {row.most:g} {row.unit}".strip()
+    if row.each:
+        found = [count for name, count in counts.items() if name.startswith(row.count)]
+        return row.label, f"{len(found)}, each ≥ {min(found):,}" if found else "0", ""
     if row.full is None:
         return row.label, f"{counts[row.count]:,}", ""
     share = 100 * counts[row.count] / row.full

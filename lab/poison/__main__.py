@@ -200,13 +200,14 @@ LAB = Lab(
         Row("trials", "trials", full=100_000),
         Row("trials in which a model, an agent or a person did what the text asked for", "obeyed"),
         *(Row(f"trials with {arm}", arm) for arm in ARMS),
-        *(Row(f"path: {path}", f"path {path}") for path in PATHS),
-        *(Row(f"form: {form}", f"form {form}") for form in FORMS),
-        *(
-            Row(f"format: {dialect}, {sum(one.dialect == dialect for one in CARRIERS)} places", f"dialect {dialect}")
-            for dialect in dict.fromkeys(carrier.dialect for carrier in CARRIERS)
+        Row("ways into memory, and trials of each", "path ", each=True),
+        Row("forms in which a text hides, and trials of each", "form ", each=True),
+        Row(
+            f"message formats, with {len(CARRIERS)} places for text of others, and trials of each",
+            "dialect ",
+            each=True,
         ),
-        *(Row(f"{gap} harmless conversations between reading and asking", f"gap {gap}") for gap in GAPS),
+        Row("numbers of harmless conversations before the question, and trials of each", "gap ", each=True),
         Row("blocks, tool answers and prompts searched", "outputs"),
     ),
     "not quoted, in a system prompt, or the cause of a privileged write",

@@ -327,7 +327,8 @@ async def _markdown(world: World, space: str, poison: Poison, carrier: Carrier) 
     ):
         applied = await _edit(core, await core.as_markdown(), before, after)
         if applied is not None and applied.group is not None:
-            await core.undo(applied.group)
+            with suppress(afterturn.Conflict):  # a review has stored the same meanwhile
+                await core.undo(applied.group)
     # A copy of the text that the view shows, whole or a part of it, while a review changes the memory.
     view = await core.as_markdown()
     shown = show_controls((await core.get(added.id)).text).split()

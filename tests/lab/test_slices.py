@@ -19,6 +19,7 @@ from lab.slices import (
     parse_target,
     read_results,
     summary,
+    table,
     write_table,
 )
 
@@ -97,6 +98,14 @@ def test_a_page_without_the_marks_is_refused(tmp_path: Path):
     main(LAB, ["--seeds", "1", "--results", str(tmp_path / "results.jsonl")])
     with pytest.raises(LookupError, match="lab-sample"):
         write_table(page, LAB, read_results(tmp_path / "results.jsonl", "sample"))
+
+
+def test_counts_of_one_kind_are_one_line() -> None:
+    """How many there are, and the least of them."""
+    lab = Lab("x", "", "1", run, (Row("paths", "path ", each=True),), "broken")
+    results = [{"counts": {"path a": 3, "path b": 2, "other": 1}, "worst": {}, "broken": []}] * 2
+    assert table(lab, results)[0] == ("paths", "2, each ≥ 4", "")
+    assert table(lab, [])[0] == ("paths", "0", "")
 
 
 def test_no_results_say_so():
