@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter, process_time, thread_time
 from typing import Any
@@ -25,7 +26,8 @@ EXPLAINED = (
     "{processes} processes open one new store at once, with the default embedder, and each writes one memory.\n\n"
     "Some figures do not depend on what else the machine does. The wait of a host is compared with that of a bare "
     "timer of the grace, which begins in the same loop at the same moment. A list costs processor time of the host's "
-    "thread. Objects, recordings, processes and lines of the log are counted."
+    "thread. Objects, recordings, processes and lines of the log are counted. Which share is delivered in the same "
+    "turn depends on it: see the load."
 )
 TOOL_SECONDS = 0.5
 QUEUE_MAX = 100
@@ -74,6 +76,7 @@ class _LogLines(logging.Handler):
 def measure_load(*, quick: bool = False, progress: Progress = lambda step: None) -> Report:
     """`quick` runs too few turns for valid figures; it only checks that the benchmark works."""
     scale = QUICK if quick else FULL
+    load = os.getloadavg()[0]
     lines, log, began = _LogLines(), logging.getLogger("afterturn"), perf_counter()
     log.addHandler(lines)
     try:
@@ -86,7 +89,8 @@ def measure_load(*, quick: bool = False, progress: Progress = lambda step: None)
     finally:
         log.removeHandler(lines)
     explained = EXPLAINED.format(**asdict(scale), queue=QUEUE_MAX)
-    return make_report("load", ["--quick"] if quick else [], explained, figures)
+    report = make_report("load", ["--quick"] if quick else [], explained, figures)
+    return replace(report, machine={**report.machine, "load": f"{load:.1f} before the run"})
 
 
 async def _learn(memory: afterturn.Memory, users: int) -> None:
@@ -116,8 +120,8 @@ async def _measure_burst(path: Path, scale: Scale, progress: Progress) -> list[F
             "processor time until 95 % of the blocks are ready",
             "ms",
             1000 * percentile(spent, 0.95),
-            Goal(1000 * (TOOL_SECONDS + Config().grace), "ms"),
-            "of the whole process, the host included: on an idle core, so many blocks would be delivered in time",
+            None,
+            "of the whole process, the host included, on all cores",
         ),
         judge(
             "longest wait of a host",

@@ -157,7 +157,7 @@ def write_section(page: Path, report: Report) -> None:
     sections = re.split(r"(?m)^(?=## )", page.read_text(encoding="utf-8"))
     new = report.as_markdown().rstrip() + "\n\n"
     found = [new if section.startswith(heading) else section for section in sections]
-    page.write_text("".join(found if new in found else [*found, new]).rstrip() + "\n", encoding="utf-8")
+    page.write_text("".join(found if new in found else [*found, "\n", new]).rstrip() + "\n", encoding="utf-8")
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -186,6 +186,7 @@ def test_a_section_of_the_page_is_replaced_where_it_is_or_appended(tmp_path: Pat
     write_section(page, replace(report, title="Reviews"))
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"(?m)^#+ .*", text) == ["# Benchmarks", "## Store", "## Recall", "## Reviews"]
+    assert "\n\n## Reviews\n" in text
     assert "Old" not in text
 
 
