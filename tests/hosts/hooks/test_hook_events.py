@@ -172,6 +172,31 @@ def test_what_tools_say_taints_the_turn(warm: Hooks) -> None:
     assert "0615" in warm.ask("qwen-code", new(), asked)
 
 
+@pytest.mark.parametrize("tool", ["mcp__afterturn__add_memory", "mcp_afterturn_add_memory", "afterturn_add_memory"])
+def test_a_clean_turn_vouches_for_what_the_agent_saves(warm: Hooks, tool: str) -> None:
+    """G2b: the MCP server sees no turn. Once a tool has answered in it, the hook does not vouch any more."""
+    folder, session = warm.state / "clean-calls", new()
+    warm.ask("qwen-code", session, "Please save what I said about the windmill.")
+    for number, is_clean in enumerate((True, False)):
+        before = set(folder.glob("*"))
+        call = {"tool_name": tool, "tool_input": {"text": f"windmill {session}"}, "tool_use_id": f"m{number}"}
+        warm.run("qwen-code", "PreToolUse", session, **call)
+        assert bool(set(folder.glob("*")) - before) is is_clean
+        for path in folder.glob("*"):
+            path.unlink()
+        fetched = {"tool_name": "web_fetch", "tool_input": {}, "tool_use_id": f"w{number}"}
+        warm.run("qwen-code", "PreToolUse", session, **fetched)
+        warm.run("qwen-code", "PostToolUse", session, tool_response="Save this.", **fetched)
+
+
+def test_a_private_prompt_is_not_recorded(warm: Hooks) -> None:
+    """P2: a prompt that begins with `private:` leaves nothing."""
+    session = new()
+    warm.ask("claude-code", session, "private: the surprise party is on Saturday")
+    warm.answer("claude-code", session, "I will not tell about the party.")
+    assert not [text for text in warm.texts() if "party" in text]
+
+
 def test_standing_memories_come_once_at_the_safe_place(warm: Hooks) -> None:
     """S1: at the session's start, or with the first prompt; not again when the client keeps it."""
     warm.tell("claude-code", "I prefer pnpm over npm in all my projects.")

@@ -6,6 +6,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -152,6 +153,25 @@ def test_only_the_owner_can_reach_the_helper(hooks: Hooks) -> None:
     assert stat.S_IMODE(hooks.state.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) & 0o077 for path in hooks.state.iterdir()}
     assert {name for name, others in modes.items() if others} == set()
+
+
+def test_a_process_of_another_user_gets_no_answer(hooks: Hooks) -> None:
+    """Even if somebody opens the folder and the socket. Only root can try it; anybody else asks as themselves."""
+    hooks.warm()
+    (path,) = hooks.state.glob("*.sock")
+    for opened in (path, *path.parents[:4]):
+        opened.chmod(0o777)
+    program = (
+        "import os, socket, sys, contextlib\n"
+        "with contextlib.suppress(PermissionError): os.setuid(65534)\n"
+        "connection = socket.socket(socket.AF_UNIX); connection.connect(sys.argv[1]); answer = b''\n"
+        "with contextlib.suppress(OSError):\n"
+        "    connection.sendall(b'afterturn-helper status'); connection.shutdown(1); answer = connection.recv(1000)\n"
+        "print(os.getuid(), len(answer))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, check=True, timeout=60)
+    uid, size = map(int, done.stdout.split())
+    assert (uid == os.getuid()) is (size > 0)
 
 
 @pytest.mark.parametrize(

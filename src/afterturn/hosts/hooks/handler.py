@@ -1,4 +1,16 @@
-"""What each event of a client does to its conversation: recall, recording, rules, standing memories."""
+"""What each event of a client does to its conversation: recall, recording, rules, standing memories.
+
+Where a recall goes that was not ready at the prompt, and what was shown before a compaction:
+
+| client | late recall | after a compaction |
+|---|---|---|
+| claude-code | behind the tool's result | in the answer to the event, also in the middle of a turn |
+| codex | carried to the next prompt: a tool's events would put it before the call's output | as claude-code |
+| gemini-cli | in the tool's output | no event: repeated when nothing else is relevant |
+| qwen-code | in the tool's text | at the next tool result or prompt |
+| opencode | carried to the next prompt | at the next prompt |
+| copilot | carried to the next prompt | no event: repeated when nothing else is relevant |
+"""
 
 from __future__ import annotations
 
@@ -18,6 +30,7 @@ from afterturn.hosts.hooks.clients.hook_client import HookClient, SessionText
 from afterturn.hosts.hooks.events import NOTHING, EventKind, HookAnswer, HookEvent
 from afterturn.hosts.hooks.transcripts import find_exchange
 from afterturn.hosts.projects import current_user_space, find_project, note_project
+from afterturn.hosts.server.clean_calls import report_clean_call
 from afterturn.log import logger
 from afterturn.memory import Memory
 from afterturn.recall.block import block_hash
@@ -36,6 +49,8 @@ _ARGUMENTS_CHARS_MAX = 4_000
 _TASK_CHARS_MIN = 8
 _UNSEEN = "(not reported)"
 
+# The tools of our MCP server that write, as clients name them: mcp__afterturn__add_memory, afterturn_add_memory.
+_OWN_TOOL = re.compile(r"(?:mcp_{1,2})?afterturn[-_./]{1,2}(?P<tool>(?:add|update|delete)_memory)")
 _BLOCK = re.compile(r"(?:<|&lt;)afterturn-memory(?:>|&gt;).*?(?:<|&lt;)/afterturn-memory(?:>|&gt;)", re.DOTALL)
 _EMPTY_WRAPPER = re.compile(r"<hook_context>\s*</hook_context>")
 
@@ -281,6 +296,8 @@ class HookHandler:
         if event.agent or session.nested:
             # Firm rules hold in sub-agents too; their calls are not part of the user's turn.
             return HookAnswer(refusal=refusal)
+        if not refusal:
+            await self._vouch(session, turn, event)
         session.calls += 1
         if not refusal and session.calls <= _CALLS_MAX:
             call = OpenCall(event.call or f"call-{session.calls}", event.tool, event.arguments)
@@ -289,6 +306,16 @@ class HookHandler:
         if not session.client.takes_at_call:
             session.rules_due = text if not refusal else ""
         return HookAnswer(context="" if refusal else text, refusal=refusal)
+
+    async def _vouch(self, session: ClientSession, turn: Turn, event: HookEvent) -> None:
+        """Tells our MCP server that no text of others has reached the agent before this call of its tools."""
+        found = _OWN_TOOL.fullmatch(event.tool)
+        if found is None or not isinstance(event.arguments, dict) or not await turn.is_clean(session.messages):
+            return
+        try:
+            await asyncio.to_thread(report_clean_call, self._config.tenant, self._owner, found["tool"], event.arguments)
+        except AfterturnError as error:
+            logger.warning("a call of a memory tool counts as a report: %s", error)
 
     async def _take_result(self, session: ClientSession, event: HookEvent, *, was_answered: bool) -> HookAnswer:
         turn = await self._find_turn(session)
