@@ -320,10 +320,12 @@ async def _markdown(world: World, space: str, poison: Poison, carrier: Carrier) 
     if added is None or added.id not in await core.as_markdown():
         return  # it is quarantined
     mark = f"<!-- {added.id} v"
+    # Its bullet alone is moved: a section would take the user's own memories with it.
+    bullet = rf"(?s)(## user\n)(.*)(\n- (?:(?!\n- ).)*{mark}[^>]*-->)"
     for before, after in (
         (rf"({mark}\d+)", r"\1 pinned"),
         (rf" ({mark})", r" and so on \1"),
-        ("## environment", "## user"),
+        (bullet, r"\1\3\n\2"),
     ):
         applied = await _edit(core, await core.as_markdown(), before, after)
         if applied is not None and applied.group is not None:
