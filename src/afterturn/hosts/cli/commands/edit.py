@@ -256,7 +256,9 @@ def _did(changed: Changed) -> str:
 def _print_edit(edit: Edit) -> None:
     before, bullet = edit.before, edit.bullet
     print_difference(None if before is None else before.text, None if bullet is None else bullet.text)
-    print_details([", ".join(_details(before, bullet))])
+    report = edit.copied_from
+    copied = [] if report is None else [f"a report from {report.origin}, because it repeats words of {report.id}"]
+    print_details([", ".join([*_details(before, bullet), *copied])])
 
 
 def _details(before: Entry | None, bullet: Bullet | None) -> list[str]:
