@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,8 @@ async def test_a_client_writes_and_finds_memories(tmp_path: Path, mode: str):
             "list_memories",
         ]
         assert all(tool.output_schema is None for tool in tools)
+        reading = [tool.name for tool in tools if tool.annotations and tool.annotations.read_only_hint]
+        assert reading == ["search_memory", "list_memories"]
         assert (await ask(client, "add_memory", text="The deploy script is tools/deploy")).startswith("Saved: [")
         waits = await ask(client, "add_memory", text="Prefers short answers", kind="preference")
         assert waits == "It waits for approval: `afterturn inbox`."
@@ -113,6 +116,22 @@ def talk(folder: Path, *lines: bytes) -> dict[int, dict]:
     assert (child.returncode, rest) == (0, b"")
     assert b"Traceback" not in errors
     return answers
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_server_while_the_client_still_holds_the_pipe(tmp_path: Path, number: signal.Signals):
+    known = {**os.environ, "AFTERTURN_STORE": str(tmp_path / "memory.db")}
+    command, pipe = [sys.executable, "-m", "afterturn", "mcp"], subprocess.PIPE
+    with subprocess.Popen(command, env=known, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(json.dumps(HELLO).encode() + b"\n")
+        child.stdin.flush()
+        assert json.loads(child.stdout.readline())["id"] == 1
+        child.send_signal(number)
+        assert child.wait(timeout=30) == 0
+        assert child.stderr is not None
+        assert child.stderr.read() == b""
 
 
 HELLO = {

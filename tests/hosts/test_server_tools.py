@@ -9,7 +9,7 @@ import pytest
 
 import afterturn
 from afterturn.config import Config, state_folder
-from afterturn.hosts.server.clean_calls import VALID_SECONDS, report_clean_call
+from afterturn.hosts.server.clean_calls import VALID_SECONDS, find_writing_tool, report_clean_call
 from afterturn.hosts.server.grant import Grant, local_grant, make_grant
 from afterturn.hosts.server.tools import DEFINITIONS, PAGE_ENTRIES, TEXT_CHARS_MAX, ToolAnswer, call_tool, definitions
 
@@ -112,6 +112,24 @@ async def test_a_call_that_a_hook_vouches_for_is_the_agents_own(memory: aftertur
     assert (entry.text, entry.origin, entry.trust) == ("Ada prefers tabs", "agent", 80)
     report_clean_call("default", "user:ada", "delete_memory", {"id": entry.id})
     assert (await ask(memory, "delete_memory", id=entry.id)).text.startswith("Deleted: ")
+
+
+@pytest.mark.parametrize(
+    "name, tool",
+    [
+        ("mcp__afterturn__add_memory", "add_memory"),
+        ("mcp_afterturn_update_memory", "update_memory"),
+        ("afterturn_delete_memory", "delete_memory"),
+        ("afterturn-add_memory", "add_memory"),
+        ("mcp__afterturn__search_memory", None),
+        ("mcp__other__add_memory", None),
+        ("mcp__evil__afterturn__add_memory", None),
+        ("add_memory", None),
+        ("", None),
+    ],
+)
+def test_a_hook_recognises_our_tools_in_each_client(name: str, tool: str | None):
+    assert find_writing_tool(name) == tool
 
 
 @pytest.mark.parametrize("tenant, owner", [("default", "user:eve"), ("other", "user:ada")], ids=["owner", "tenant"])

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging.config
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,7 +24,17 @@ from mcp.server.stdio import stdio_server
 from afterturn.errors import AfterturnError
 from afterturn.hosts.server.grant import Grant
 from afterturn.hosts.server.open_memories import OpenMemories
-from afterturn.hosts.server.tools import DEFINITIONS, INSTRUCTIONS, ToolAnswer, call_tool, definitions, failure
+from afterturn.hosts.server.tools import (
+    DEFINITIONS,
+    DELETE,
+    INSTRUCTIONS,
+    UPDATE,
+    WRITING,
+    ToolAnswer,
+    call_tool,
+    definitions,
+    failure,
+)
 from afterturn.log import logger
 
 # The SDK and uvicorn log what clients send, and tracebacks.
@@ -61,7 +73,16 @@ def make_server(memories: OpenMemories, find_grant: Callable[[Context], Grant]) 
             context.lifespan_context.create_task(open_early(grant.tenant))
         return types.ListToolsResult(
             tools=[
-                types.Tool(name=one.name, description=one.description, input_schema=dict(one.parameters))
+                types.Tool(
+                    name=one.name,
+                    description=one.description,
+                    input_schema=dict(one.parameters),
+                    annotations=types.ToolAnnotations(
+                        read_only_hint=one.name not in WRITING,
+                        destructive_hint=one.name in (UPDATE, DELETE),
+                        open_world_hint=False,
+                    ),
+                )
                 for one in offered
             ]
         )
@@ -93,9 +114,24 @@ def _result(answer: ToolAnswer) -> types.CallToolResult:
 
 
 async def serve_stdio(memories: OpenMemories, find_grant: Callable[[], Grant]) -> None:
-    """Serves the client that has started this process, until it closes the pipe. Nothing else is written to stdout."""
+    """Serves the client that has started this process, until it closes the pipe. Nothing else is written to stdout.
+
+    SIGINT and SIGTERM close memory and end the process.
+    """
     logging.config.dictConfig(QUIET)
-    server = make_server(memories, lambda context: find_grant())
-    async with stdio_server() as (reader, writer):
-        with contextlib.redirect_stdout(sys.stderr):
-            await server.run(reader, writer, server.create_initialization_options())
+    server, stopped = make_server(memories, lambda context: find_grant()), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with asyncio.TaskGroup() as group:
+        watcher = group.create_task(_exit_when(stopped, memories))
+        async with stdio_server() as (reader, writer):
+            with contextlib.redirect_stdout(sys.stderr):
+                await server.run(reader, writer, server.create_initialization_options())
+        watcher.cancel()
+
+
+async def _exit_when(stopped: asyncio.Event, memories: OpenMemories) -> None:
+    await stopped.wait()
+    await memories.close()
+    # A thread of the SDK waits for the next line, and nothing can interrupt it.
+    os._exit(0)

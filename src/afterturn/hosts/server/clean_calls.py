@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,6 +24,14 @@ from afterturn.runtime.clock import SystemClock
 # A client may ask its user for permission between the hook and the call.
 VALID_SECONDS = 300.0
 _FOLDER = "clean-calls"
+# Claude Code, Codex and Qwen Code; Gemini CLI; opencode; Copilot CLI. The server is registered as "afterturn".
+_OURS = re.compile(r"(?:mcp__?)?afterturn(?:__|_|-|\.)(add_memory|update_memory|delete_memory)")
+
+
+def find_writing_tool(name: str) -> str | None:
+    """The tool of ours that writes and that a client calls by this name, such as `mcp__afterturn__add_memory`."""
+    found = _OURS.fullmatch(name)
+    return found.group(1) if found is not None else None
 
 
 def report_clean_call(tenant: str, owner: str, name: str, arguments: Mapping[str, object]) -> None:

@@ -49,6 +49,10 @@ class OpenMemories:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """May be called twice."""
         async with self._lock:
             memories, self._memories = list(self._memories.values()), {}
             for memory in memories:

@@ -126,12 +126,12 @@ DEFINITIONS: tuple[ToolDefinition, ...] = (
         {"page": {"type": "integer", "minimum": 1, "maximum": PAGES_MAX, "description": "1 is the newest (default)."}},
     ),
 )
-_WRITING = frozenset({ADD, UPDATE, DELETE})
+WRITING = frozenset({ADD, UPDATE, DELETE})
 
 
 def definitions(grant: Grant) -> tuple[ToolDefinition, ...]:
     """The tools that a connection is offered."""
-    return tuple(one for one in DEFINITIONS if grant.writes is not None or one.name not in _WRITING)
+    return tuple(one for one in DEFINITIONS if grant.writes is not None or one.name not in WRITING)
 
 
 async def call_tool(
@@ -139,7 +139,7 @@ async def call_tool(
 ) -> ToolAnswer:
     """Answers one call. `conversation` is the id that the transport or the token names."""
     tool = _TOOLS.get(name)
-    if tool is None or (name in _WRITING and grant.writes is None):
+    if tool is None or (name in WRITING and grant.writes is None):
         offered = ", ".join(one.name for one in definitions(grant))
         return ToolAnswer(f"There is no tool {_shown(name)} here. Available: {offered}.", failed=True)
     try:
