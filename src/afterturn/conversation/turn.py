@@ -206,6 +206,11 @@ class TurnVerbs:
                 self._core.mark_tainted(turn.shared, Taint.TOOL)
         self._core.start_epoch(turn, text, cause)
 
+    @property
+    def is_incognito(self) -> bool:
+        """Whether nothing of this turn is recorded or learned."""
+        return self._turn is not None and self._turn.shared.incognito
+
     @never_raises
     def _ask_clean(self, messages: Sequence[object] | None) -> Coroutine[Any, Any, bool] | None:
         """The question of `is_clean`, to be run on memory's loop."""

@@ -30,7 +30,7 @@ from afterturn.hosts.hooks.clients.hook_client import HookClient, SessionText
 from afterturn.hosts.hooks.events import NOTHING, EventKind, HookAnswer, HookEvent
 from afterturn.hosts.hooks.transcripts import find_exchange
 from afterturn.hosts.projects import current_user_space, find_project, note_project
-from afterturn.hosts.server.clean_calls import report_clean_call
+from afterturn.hosts.server.clean_calls import find_writing_tool, report_clean_call
 from afterturn.log import logger
 from afterturn.memory import Memory
 from afterturn.recall.block import block_hash
@@ -48,9 +48,8 @@ _ARGUMENTS_CHARS_MAX = 4_000
 # A sub-agent's prompt contains what its tool call says.
 _TASK_CHARS_MIN = 8
 _UNSEEN = "(not reported)"
+_INCOGNITO = "This turn is private, so nothing of it is stored. Go on without it."
 
-# The tools of our MCP server that write, as clients name them: mcp__afterturn__add_memory, afterturn_add_memory.
-_OWN_TOOL = re.compile(r"(?:mcp_{1,2})?afterturn[-_./]{1,2}(?P<tool>(?:add|update|delete)_memory)")
 _BLOCK = re.compile(r"(?:<|&lt;)afterturn-memory(?:>|&gt;).*?(?:<|&lt;)/afterturn-memory(?:>|&gt;)", re.DOTALL)
 _EMPTY_WRAPPER = re.compile(r"<hook_context>\s*</hook_context>")
 
@@ -293,6 +292,8 @@ class HookHandler:
         if turn is None:
             return NOTHING
         refusal, text = await _advise(turn, event)
+        if turn.is_incognito and find_writing_tool(event.tool) is not None:
+            return HookAnswer(refusal=_INCOGNITO)
         if event.agent or session.nested:
             # Firm rules hold in sub-agents too; their calls are not part of the user's turn.
             return HookAnswer(refusal=refusal)
@@ -309,11 +310,11 @@ class HookHandler:
 
     async def _vouch(self, session: ClientSession, turn: Turn, event: HookEvent) -> None:
         """Tells our MCP server that no text of others has reached the agent before this call of its tools."""
-        found = _OWN_TOOL.fullmatch(event.tool)
-        if found is None or not isinstance(event.arguments, dict) or not await turn.is_clean(session.messages):
+        name = find_writing_tool(event.tool)
+        if name is None or not isinstance(event.arguments, dict) or not await turn.is_clean(session.messages):
             return
         try:
-            await asyncio.to_thread(report_clean_call, self._config.tenant, self._owner, found["tool"], event.arguments)
+            await asyncio.to_thread(report_clean_call, self._config.tenant, self._owner, name, event.arguments)
         except AfterturnError as error:
             logger.warning("a call of a memory tool counts as a report: %s", error)
 
