@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import tempfile
@@ -36,6 +37,9 @@ from afterturn.guard.pasted import split_pasted, typed_text
 from afterturn.hosts.cli.app import run as run_command
 from afterturn.hosts.cli.commands.transfer import LineReader
 from afterturn.hosts.cli.output import one_line, safe, safe_json
+from afterturn.hosts.hooks.clients import CLIENTS as HOOK_CLIENTS
+from afterturn.hosts.hooks.events import HookAnswer, InvalidPayload
+from afterturn.hosts.hooks.transcripts import find_entry_text
 from afterturn.learning.changes import read_answer, read_call
 from afterturn.learning.rules import find_lessons
 from afterturn.models.chat import CHAT, read_reply
@@ -130,6 +134,27 @@ def split_typed(text: str) -> None:
     assert "".join(text[span.start : span.end] for span in spans) == text
     assert len(typed_text(text)) <= len(text) + len(spans)
     find_lessons([("user", text)])
+
+
+_HOOK_FIELDS = """
+    prompt submitted_prompt tool_input toolArgs tool_response toolResult last_assistant_message prompt_response source
+    cwd transcript_path prompt_id agent_id agent_type tool_name toolName tool_use_id
+""".split()
+
+
+def read_hook_payload(value: Any) -> None:
+    """Any value in any field of a client's event: an event, or InvalidPayload. The answer is always JSON."""
+    session = {"session_id": "s", "sessionId": "s"}
+    payloads = [{**session, name: value} for name in _HOOK_FIELDS]
+    payloads += [value, {**value, **session}] if isinstance(value, dict) else [{"session_id": value}]
+    for client in HOOK_CLIENTS.values():
+        for event_name, payload in itertools.product(client.kinds, payloads):
+            with contextlib.suppress(InvalidPayload):
+                event = client.read(event_name, payload)
+                if event is not None:
+                    assert event.session.isprintable()
+                    json.dumps(client.write(event, HookAnswer(event.text, "refused", "notice"))).encode()
+    find_entry_text(value if isinstance(value, dict) else {"type": "user", "message": value, "content": value})
 
 
 # Files
@@ -375,6 +400,7 @@ TARGETS: Mapping[str, Target] = {
         Target("messages of hosts", "document", read_messages),
         Target("messages that we write", "text", write_messages),
         Target("typed and pasted text", "text", split_typed),
+        Target("payloads of hooks", "document", read_hook_payload),
         Target("lines of an import", "text", import_lines),
         Target("entries of an import", "document", import_document),
         Target("edited Markdown", "text", read_markdown),

@@ -30,7 +30,7 @@ def learn(hooks: Hooks, text: str) -> None:
         memory.space("user:ada").add(text)
 
 
-def test_the_script_imports_nothing_but_a_few_parts_of_the_standard_library(hooks: Hooks) -> None:
+def test_trap_9_the_script_imports_nothing_but_a_few_parts_of_the_standard_library(hooks: Hooks) -> None:
     """A hook is a new process each time, so its cost is its start."""
     hooks.warm()
     program, *options = hook_arguments("claude-code", "UserPromptSubmit")

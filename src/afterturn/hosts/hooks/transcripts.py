@@ -33,7 +33,7 @@ def find_exchange(client: str, path: str) -> tuple[str, str]:
             continue
         if not isinstance(entry, dict):
             continue
-        role, text = _read_entry(entry)
+        role, text = find_entry_text(entry)
         if role == "user" and text.strip() and not text.startswith("<"):
             return text, answer
         if role == "assistant":
@@ -59,7 +59,7 @@ def _open_plainly(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _read_entry(entry: dict[str, Any]) -> tuple[str, str]:
+def find_entry_text(entry: dict[str, Any]) -> tuple[str, str]:
     """The role and the text of a line, in the forms of all clients; blank for other lines."""
     if entry.get("isSidechain") is True or entry.get("isMeta") is True:
         return "", ""
