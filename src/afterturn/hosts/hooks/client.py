@@ -265,11 +265,15 @@ def note_failure(folder: str, text: str) -> None:
 
 
 def import_package() -> None:
-    """Makes this very package importable, with what it needs: `-I -S` leaves out all installed packages."""
+    """Makes this very package importable, with what it needs: `-I -S` leaves out all installed packages.
+
+    Other packages are next to it, except while it is developed.
+    """
     root = os.path.dirname(os.path.abspath(__file__))
     for _ in range(3):
         root = os.path.dirname(root)
-    if "site" not in sys.modules:
+    is_installed = os.path.isdir(os.path.join(root, "apsw"))
+    if not is_installed and "site" not in sys.modules:
         import site
 
         site.main()
