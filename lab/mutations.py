@@ -310,8 +310,8 @@ FAULTS = (
     Fault(
         "guard",
         "guard/trust.py",
-        "return draft.pinned or ",
-        "return ",
+        "return draft.firm or draft.pinned or ",
+        "return draft.firm or ",
         "A tool's output may pin a memory.",
         ("tests/guard/test_rights.py",),
     ),

@@ -250,7 +250,8 @@ VALUES = {
     "Changes": "Added Changed Imported Operation LoggedOperation Step Undone History Forgotten",
     "Proposals and edited texts": "Proposal Decided StandingLine Bullet Edit Edits SkippedEdit Edited",
     "Reviews and usage": "Review ReviewRow ReviewedChange UsageRow",
-    "Traces": "Trace TracedTurn TracedRecall TracedBlock TraceAnswer Explained RecallRow TurnRow Candidate "
+    "Rules before tool calls": "ToolAdvice ToolRule",
+    "Traces": "Trace TracedTurn TracedRecall TracedBlock TracedRule TraceAnswer Explained RecallRow TurnRow Candidate "
     "Replay Replayed",
     "Events, findings and compaction": "Event Finding Compacted",
     "Scanners": "Detection ScanPolicy",

@@ -97,6 +97,9 @@ class Surfaces:
 
     # The verbs of a space.
 
+    async def _add_firm(self, party: Party) -> object:
+        return await party.core.add(f"Never push to main. {self._text(party)}", firm=True)
+
     async def _add(self, party: Party) -> object:
         added = await party.core.add(self._text(party), sources=[self._any("entry", party)])
         party.names["entry"].append(added.entry.id)
@@ -236,6 +239,7 @@ class Surfaces:
             turn.cue("the attic")
             await turn.is_clean(messages)
             turn.returned(QUESTION, self._text(party))
+            advice = await turn.before_tool("Bash", {"command": "git push origin main"})
             messages.append({"role": "user", "content": self._question()})
             turn.interject(messages[-1]["content"])
             await turn.inject(messages)
@@ -244,7 +248,7 @@ class Surfaces:
         talk.compacted(messages[-1:])
         if self._random.random() < 0.2:
             talk.reset()
-        return messages
+        return messages, advice
 
     async def _incognito(self, party: Party) -> object:
         talk = party.conversation(self._any("conversation", party))
@@ -337,6 +341,7 @@ PROBES: dict[str, tuple[str, Probe]] = {
     "get a version": ("entry", lambda party, id: party.core.get(id, version=2)),
     "list before": ("entry", lambda party, id: party.core.list(before=id)),
     "history": ("entry", lambda party, id: party.core.history(id)),
+    "set_firm": ("entry", lambda party, id: party.core.set_firm(id)),
     "update": ("entry", lambda party, id: party.core.update(id, f"The {party.canary} tea has changed")),
     "delete": ("entry", lambda party, id: party.core.delete(id)),
     "update by a server": ("entry", lambda party, id: serve(party, "update_memory", id=id, text="It has changed")),
@@ -366,6 +371,7 @@ PROBES: dict[str, tuple[str, Probe]] = {
 }
 _SPACE_VERBS = (
     "add",
+    "add_firm",
     "add_same",
     "add_many",
     "search",
@@ -416,6 +422,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("show", "ID"),
     ("update", "ID", "TEXT"),
     ("delete", "ID"),
+    ("firm", "ID"),
     ("history",),
     ("history", "ID", "--json"),
     ("inbox",),

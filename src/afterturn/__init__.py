@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from afterturn.conversation.replay import Replayed as Replayed
     from afterturn.conversation.scope import ConversationOptions as ConversationOptions
     from afterturn.conversation.subagents import Tools as Tools
+    from afterturn.conversation.tool_advice import ToolAdvice as ToolAdvice
+    from afterturn.conversation.tool_advice import ToolRule as ToolRule
     from afterturn.conversation.trace import Trace as Trace
     from afterturn.conversation.trace import TraceAnswer as TraceAnswer
     from afterturn.conversation.trace import TracedBlock as TracedBlock
     from afterturn.conversation.trace import TracedRecall as TracedRecall
+    from afterturn.conversation.trace import TracedRule as TracedRule
     from afterturn.conversation.trace import TracedTurn as TracedTurn
     from afterturn.conversation.turn import PhaseName as PhaseName
     from afterturn.conversation.turn import Turn as Turn
@@ -70,6 +73,8 @@ if TYPE_CHECKING:
     from afterturn.prompt.compaction import Compacted as Compacted
     from afterturn.prompt.compaction import CompactionReason as CompactionReason
     from afterturn.recall.explain import Explained as Explained
+    from afterturn.recall.profile import Profile as Profile
+    from afterturn.recall.profile import ProfileSubject as ProfileSubject
     from afterturn.recall.scoring import ScoreKind as ScoreKind
     from afterturn.scanners.detection import Detection as Detection
     from afterturn.scanners.detection import ScanAction as ScanAction
@@ -111,8 +116,6 @@ if TYPE_CHECKING:
     from afterturn.types import Origin as Origin
     from afterturn.types import Outcome as Outcome
     from afterturn.types import Phase as Phase
-    from afterturn.types import Profile as Profile
-    from afterturn.types import ProfileSubject as ProfileSubject
     from afterturn.types import Purpose as Purpose
     from afterturn.types import RecallCause as RecallCause
     from afterturn.types import RecallRow as RecallRow
@@ -140,7 +143,8 @@ _NAMES = {
     "afterturn.conversation.replay": "Replay Replayed",
     "afterturn.conversation.scope": "ConversationOptions",
     "afterturn.conversation.subagents": "Tools",
-    "afterturn.conversation.trace": "Trace TraceAnswer TracedBlock TracedRecall TracedTurn",
+    "afterturn.conversation.tool_advice": "ToolAdvice ToolRule",
+    "afterturn.conversation.trace": "Trace TraceAnswer TracedBlock TracedRecall TracedRule TracedTurn",
     "afterturn.conversation.turn": "PhaseName Turn",
     "afterturn.errors": (
         "AfterturnError CalledFromHandler ConfigError Conflict DeadlineExceeded EmbedderUnavailable EmptyText "
@@ -155,6 +159,7 @@ _NAMES = {
     "afterturn.ports": "ChatModel Embedder Interaction RecordingProvider",
     "afterturn.prompt.compaction": "Compacted CompactionReason",
     "afterturn.recall.explain": "Explained",
+    "afterturn.recall.profile": "Profile ProfileSubject",
     "afterturn.recall.scoring": "ScoreKind",
     "afterturn.scanners.detection": "Detection ScanAction Scanner ScanPolicy",
     "afterturn.services": "Components",
@@ -166,8 +171,8 @@ _NAMES = {
     "afterturn.space.transfer": "Imported",
     "afterturn.types": (
         "Added Candidate Changed Decision Draft EmbedderIdentity Entry Event Filter Finding Forgotten History "
-        "Hit Kind Lane LoggedOperation Message Metadata NoRecallReason Operation Origin Outcome Phase Profile "
-        "ProfileSubject Purpose RecallCause RecallRow ReviewKind ReviewRow ReviewState Scalar "
+        "Hit Kind Lane LoggedOperation Message Metadata NoRecallReason Operation Origin Outcome Phase "
+        "Purpose RecallCause RecallRow ReviewKind ReviewRow ReviewState Scalar "
         "Scope SearchResults SpaceSummary Status Step Taint Target TurnRow TurnStatus Undone UsageRow Verb"
     ),
 }

@@ -36,6 +36,8 @@ EVENTS = {
     "exclusions_exhausted": "Everything relevant was shown already, so it is offered again (hidden history only).",
     "compacted": "The messages were compacted. `how`: `reported` by the host, or `seen` in the messages.",
     "blocks_put_back": "The host rebuilt its prompt without the `blocks`. They were put back in their places.",
+    "tool_rule": "A standing rule concerned a tool call: the memory, the words that decided, whether it was refused.",
+    "tool_rules_failed": "A tool call was not checked against the standing rules, because memory failed.",
     "incognito_changed": "Incognito was switched on or off for the conversation, in the store.",
     "conversation_reset": "The conversation was reset: nothing counts as shown, and nothing is carried.",
     "window_share": "The visible blocks take more than `window_share_max` of `window_tokens`.",

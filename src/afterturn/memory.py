@@ -311,6 +311,7 @@ class SpaceFacade:
     add = Bridged(SpaceCore.add)
     add_many = Bridged(SpaceCore.add_many)
     update = Bridged(SpaceCore.update)
+    set_firm = Bridged(SpaceCore.set_firm)
     delete = Bridged(SpaceCore.delete)
     get = Bridged(SpaceCore.get)
     list = Bridged(SpaceCore.list)

@@ -127,7 +127,7 @@ class EntryFields(_HasFeatures):
     """The fields that a draft and a stored entry share.
 
     `owner` is the space that owns the conversation it was said in, None if that is the space it is stored in. `sources`
-    are the ids of the entries that a statement was learned from.
+    are the ids of the entries that a statement was learned from. A `firm` statement is a rule that refuses tool calls.
     """
 
     text: str
@@ -145,6 +145,7 @@ class EntryFields(_HasFeatures):
     valid_to: float | None = None
     expires_at: float | None = None
     pinned: bool = False
+    firm: bool = False
     metadata: Metadata = field(default_factory=dict, hash=False)
     sources: tuple[str, ...] = ()
 
@@ -214,6 +215,7 @@ class Filter:
     project: str | tuple[str | None, ...] | None = None
     conversation: str | None = None
     pinned: bool | None = None
+    firm: bool | None = None
     metadata: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict, hash=False)
     statuses: tuple[Status, ...] = (Status.ACTIVE,)
     since: float | datetime | str | None = None
@@ -366,6 +368,7 @@ class Draft(EntryFields):
             valid_to=current.valid_to,
             expires_at=current.expires_at,
             pinned=current.pinned,
+            firm=current.firm,
             metadata=current.metadata,
             sources=current.sources,
             id=current.id,
@@ -567,22 +570,6 @@ class Undone:
 
     operation: str
     steps: tuple[Step, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileSubject:
-    """What a space knows about one subject, newest first. `name` is a name or thing, "user" or "environment"."""
-
-    name: str
-    entries: tuple[Entry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What a space knows now, by subject. Entries are statements, and messages of the user while there are few."""
-
-    space: str
-    subjects: tuple[ProfileSubject, ...]
 
 
 @dataclass(frozen=True, slots=True)

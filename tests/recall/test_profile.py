@@ -9,12 +9,12 @@ import pytest
 import afterturn
 from afterturn import blocking
 from afterturn.recall.broad_questions import read_broad_question
-from afterturn.recall.profile import RECORDS_READ_MAX, STATEMENTS_ENOUGH, group_by_subject, profile_hits
+from afterturn.recall.profile import RECORDS_READ_MAX, STATEMENTS_ENOUGH, Profile, group_by_subject, profile_hits
 from afterturn.recall.query import RecallRequest
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.entries import hit
 from afterturn.text import terms
-from afterturn.types import Draft, Hit, Kind, LaneQuery, Origin, Profile, Scope, Target
+from afterturn.types import Draft, Hit, Kind, LaneQuery, Origin, Scope, Target
 from afterturn.utterance import TELLING_MAX, rate_telling, states_about_speaker
 
 ADA = Scope("default", ("user:ada",))

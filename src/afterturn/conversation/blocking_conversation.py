@@ -11,6 +11,7 @@ from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.replay import Replay
 from afterturn.conversation.standing import StandingVerbs
 from afterturn.conversation.subagents import ToolVerbs
+from afterturn.conversation.tool_advice import ToolAdvice, ToolRule
 from afterturn.conversation.tools import failure
 from afterturn.conversation.trace import Trace, TraceAnswer
 from afterturn.conversation.turn import M, PhaseName, TurnVerbs
@@ -54,6 +55,20 @@ class Turn(TurnVerbs):
             except AfterturnError:
                 logger.warning("a task was delegated without a recall, because memory is closing")
         return self._delegate_with(task, answer, remember=remember)
+
+    def before_tool(self, name: str, arguments: object) -> ToolAdvice:
+        """Call it before a tool runs: the standing rules that concern this very call, and whether one refuses it.
+
+        `arguments` are those of the call. Each rule is returned once per turn, and again if the same call repeats.
+        Needs no model and takes milliseconds. Never raises: if memory fails, there are no rules.
+        """
+        asked, rules = self._rules_for(name, arguments), list[ToolRule]()
+        if asked is not None:
+            try:
+                rules = self._core.loop.wait(asked)
+            except AfterturnError:
+                logger.warning("a tool call was not checked against rules, because memory is closing")
+        return self._advise(rules, name, arguments)
 
     def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> Dialect | None:
         dialect = None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from afterturn.conversation.replay import Replay, check_changes, replay
+from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.subagents import Subagents
+from afterturn.conversation.tool_advice import ToolAdvice, ToolRule, find_tool_rules, shown_name
 from afterturn.conversation.trace import TURNS_MAX, Trace, TraceAnswer, answers, check_ref, check_turn, trace
 from afterturn.errors import InvalidInput, StoreUnavailable
 from afterturn.log import logger
@@ -52,10 +55,38 @@ class StoredConversation:
     def is_on_loop(self) -> bool:
         return self._services.loop.in_thread
 
+    async def find_tool_rules(
+        self, scope: ConversationScope, turn: str, name: str, arguments: object
+    ) -> list[ToolRule]:
+        """The standing rules that concern a tool call. None if memory is off, or does not answer in time."""
+        services = self._services
+        if not services.has_store:
+            return []
+        config, now = services.config, services.clock.now()
+        try:
+            async with asyncio.timeout(config.recall_timeout):
+                return await services.store.read(
+                    lambda unit: find_tool_rules(unit, scope, config, name, arguments, now=now)
+                )
+        except Exception as error:  # the boundary: memory's fault must not stop the host's tools
+            logger.warning("a tool call was not checked against rules: %s", type(error).__name__, exc_info=error)
+            self._emit_of(turn, "tool_rules_failed", tool=shown_name(name), reason=type(error).__name__)
+            return []
+
+    def note_tool_rules(self, turn: str, name: str, advice: ToolAdvice) -> None:
+        for rule in advice.rules:
+            refused = advice.refusal is not None and rule.firm
+            self._emit_of(
+                turn, "tool_rule", tool=shown_name(name), memory=rule.ref, rule=rule.text, why=rule.why, refused=refused
+            )
+
+    def _emit_of(self, turn: str, event: str, **data: Scalar) -> None:
+        self._services.events.emit(event, space=self.key.space, conversation=self.key.id, turn=turn, **data)
+
     async def set_incognito(self, *, on: bool) -> None:
         at = self._services.clock.now()
         await self._stored().write(lambda unit: unit.conversations.set_incognito(self.key, on=on, at=at))
-        self._services.events.emit("incognito_changed", space=self.key.space, conversation=self.key.id, on=on)
+        self._emit_of("", "incognito_changed", on=on)
 
     async def is_kept_incognito(self) -> bool:
         return (await self._stored().read(lambda unit: unit.conversations.state(self.key))).incognito

@@ -68,8 +68,20 @@ class TracedRecall:
 
 
 @dataclass(frozen=True, slots=True)
+class TracedRule:
+    """A standing rule that concerned a tool call. `why` are the words that decided, `ref` is the memory."""
+
+    tool: str
+    ref: str
+    rule: str
+    why: str
+    refused: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TracedTurn:
-    """One turn, with the recalls that were started or delivered in it. `number` counts from 1.
+    """One turn, with the recalls that were started or delivered in it, and the rules that its tool calls were given.
+    `number` counts from 1.
 
     `no_recall` says why there is no recall. `not_recorded` is the reason why an ended turn was not recorded, empty
     otherwise.
@@ -81,6 +93,7 @@ class TracedTurn:
     recalls: tuple[TracedRecall, ...]
     no_recall: NoRecallReason | None = None
     not_recorded: str = ""
+    rules: tuple[TracedRule, ...] = ()
 
 
 NOT_RECORDED: Mapping[str, str] = {
@@ -199,16 +212,19 @@ def _traced(
 
 
 def _with_reasons(unit: Unit, key: ConversationKey, turns: Sequence[TracedTurn]) -> Iterator[TracedTurn]:
-    if all(turn.recalls and turn.turn.recorded_at is not None for turn in turns):
-        yield from turns
-        return
     events: dict[str, list[Event]] = {}
     for event in unit.timeline.page(Scope(key.tenant, (key.space,)), conversation=key.id, limit=_EVENTS_MAX):
         events.setdefault(event.turn, []).append(event)
     for turn in turns:
         found = events.get(turn.turn.id, ())
         no_recall = None if turn.recalls else _no_recall(found)
-        yield replace(turn, no_recall=no_recall, not_recorded=_not_recorded(turn.turn, found))
+        rules = tuple(_rule(event) for event in found if event.name == "tool_rule")
+        yield replace(turn, no_recall=no_recall, not_recorded=_not_recorded(turn.turn, found), rules=rules)
+
+
+def _rule(event: Event) -> TracedRule:
+    tool, ref, rule, why = (str(event.data.get(name, "")) for name in ("tool", "memory", "rule", "why"))
+    return TracedRule(tool, ref, rule, why, bool(event.data.get("refused")))
 
 
 def _no_recall(events: Sequence[Event]) -> NoRecallReason:

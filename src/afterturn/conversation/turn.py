@@ -17,6 +17,7 @@ from afterturn.conversation.engine import ConversationEngine
 from afterturn.conversation.ledger import BlockPosition, end_anchor
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.subagents import assemble
+from afterturn.conversation.tool_advice import NO_ADVICE, GivenRules, ToolAdvice, ToolRule
 from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages, find_index
 from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect, field
@@ -250,6 +251,29 @@ class TurnVerbs:
         return self._core.subagents.recall_for(self._turn.scope, task, within=seconds)
 
     @never_raises
+    def _rules_for(self, name: str, arguments: object) -> Coroutine[Any, Any, list[ToolRule]] | None:
+        """What `before_tool` waits for, to be run on memory's loop."""
+        turn = self._turn
+        if turn is None or self._left or self._core.is_on_loop:
+            return None
+        return self._core.find_tool_rules(turn.scope, turn.id, str(name), arguments)
+
+    def _advise(self, rules: Sequence[ToolRule], name: str, arguments: object) -> ToolAdvice:
+        return self._advised(rules, name, arguments) or NO_ADVICE
+
+    @never_raises
+    def _advised(self, rules: Sequence[ToolRule], name: str, arguments: object) -> ToolAdvice:
+        turn = self._turn
+        if turn is None or not rules:
+            return NO_ADVICE
+        with turn.shared.lock:
+            turn.given_rules = turn.given_rules or GivenRules()
+            advice = turn.given_rules.choose(rules, str(name), arguments)
+        if advice.rules:
+            self._core.loop.post(functools.partial(self._core.note_tool_rules, turn.id, str(name), advice))
+        return advice
+
+    @never_raises
     def returned(self, task: str, result: object) -> None:
         """A sub-agent has finished: what it learned is proposed, and waits for approval. Not if the turn is incognito.
 
@@ -458,6 +482,20 @@ class Turn(TurnVerbs):
             return asked is not None and await self._core.loop.run(asked)
         except (AfterturnError, TimeoutError):
             return False
+
+    async def before_tool(self, name: str, arguments: object) -> ToolAdvice:
+        """Call it before a tool runs: the standing rules that concern this very call, and whether one refuses it.
+
+        `arguments` are those of the call. Each rule is returned once per turn, and again if the same call repeats.
+        Needs no model and takes milliseconds. Never raises: if memory fails, there are no rules.
+        """
+        asked, rules = self._rules_for(name, arguments), list[ToolRule]()
+        if asked is not None:
+            try:
+                rules = await self._core.loop.run(asked)
+            except AfterturnError:
+                logger.warning("a tool call was not checked against rules, because memory is closing")
+        return self._advise(rules, name, arguments)
 
     async def wait_recorded(self, within: float = 5.0) -> bool:
         """Call it after the turn: whether it is durably stored, as far as that is known within `within` seconds."""

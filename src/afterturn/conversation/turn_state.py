@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from afterturn.conversation.delivery import PhaseRun, Prefetch
 from afterturn.conversation.ledger import BlockPosition, Ledger, MessageChain
 from afterturn.conversation.scope import ConversationScope
+from afterturn.conversation.tool_advice import GivenRules
 from afterturn.dialects.dialect import Dialect
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.types import BlockRow, Hit, Phase, Taint
@@ -250,7 +251,8 @@ class HostTurn:
     `began_at` is the last element of the list that the turn began with. `user` replaces the opened turn's position once
     a block was merged into the user's message. `waited` are the recalls for which the grace was spent. `followed` is
     the last element of the host's own that was looked at. `reported` are texts of the user that the host has reported
-    and that were not found in its list yet, `noticed` are those that were found there and not reported.
+    and that were not found in its list yet, `noticed` are those that were found there and not reported. `given_rules`
+    are those that tool calls were given.
     """
 
     shared: SharedTurn
@@ -260,6 +262,7 @@ class HostTurn:
     reported: list[str] = field(default_factory=list)
     noticed: list[str] = field(default_factory=list)
     cues: int = 0
+    given_rules: GivenRules | None = None
     user: BlockPosition | None = None
     waited: set[str] = field(default_factory=set)
 

@@ -225,6 +225,7 @@ _TYPES: tuple[tuple[str, type], ...] = (
     ("origin", Origin),
     ("target", Target),
     ("pinned", bool),
+    ("firm", bool),
     ("proposed", bool),
 )
 

@@ -45,7 +45,7 @@ class Quota:
         limit, (_, used) = self._limits[target], unit.memories.size(_scope(operation), target)
         assert limit is not None
         # The least trusted first, then the oldest; pinned ones last.
-        order = sorted(held, key=lambda entry: (entry.pinned, entry.trust, entry.recorded_at, entry.id))
+        order = sorted(held, key=lambda entry: (entry.firm or entry.pinned, entry.trust, entry.recorded_at, entry.id))
         candidates = tuple((entry.id, self._beginning(entry)) for entry in order[:CANDIDATES_MAX])
         listed = "; ".join(f'{entry_id} "{text}"' for entry_id, text in candidates)
         return OverBudget(

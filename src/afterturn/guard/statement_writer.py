@@ -45,7 +45,7 @@ class StatementWriter:
         ready, current = self._ready(unit, operation, admitted), unit.memories.get(_scope(operation), entry_id)
         if operation.actor is not Origin.USER:
             check_change(current, ready.trust)
-        if is_privileged(ready.draft) and not is_privileged(current):
+        if (ready.draft.firm and not current.firm) or (is_privileged(ready.draft) and not is_privileged(current)):
             check_privileges(ready.draft, ready.trust)
         if ready.verdict is not Verdict.QUARANTINE:
             held = current if current.status is Status.ACTIVE else None

@@ -31,8 +31,8 @@ def lineage_of(unit: Unit, scope: Scope, sources: Iterable[str]) -> list[int]:
 
 
 def is_privileged(draft: Draft | Entry) -> bool:
-    """Whether it is shown in the system prompt: pinned, a convention, or the user's preference."""
-    return draft.pinned or draft.metadata.get("kind") == _KIND_OF_TARGET[draft.target]
+    """Whether it is shown in the system prompt: firm, pinned, a convention, or the user's preference."""
+    return draft.firm or draft.pinned or draft.metadata.get("kind") == _KIND_OF_TARGET[draft.target]
 
 
 def is_spoken(draft: Draft | Entry) -> bool:
@@ -42,10 +42,15 @@ def is_spoken(draft: Draft | Entry) -> bool:
 
 
 def check_privileges(draft: Draft, trust: int) -> None:
-    """Raises NotAllowed if an untrusted draft would enter the system prompt."""
+    """Raises NotAllowed if an untrusted draft would enter the system prompt, or another than the user makes it firm."""
+    if draft.firm and draft.origin is not Origin.USER:
+        raise NotAllowed(
+            f"Only a person can make a rule firm, and this comes from {_origin_of(draft)}. Leave that out, or let the "
+            "user do it."
+        )
     if trust >= TRUST_MIN or not is_privileged(draft):
         return
-    what = "pinned" if draft.pinned else f"a {draft.metadata['kind']}"
+    what = "firm" if draft.firm else "pinned" if draft.pinned else f"a {draft.metadata['kind']}"
     raise NotAllowed(
         f"What {_origin_of(draft)} says is not trusted enough to be {what}: that would put it into the system "
         "prompt. Leave that out, or let the user do it."
@@ -57,7 +62,7 @@ def unprivileged(draft: Draft) -> Draft:
     if draft.kind is not Kind.STATEMENT or draft.origin.trust >= TRUST_MIN or not is_privileged(draft):
         return draft
     kept = {key: value for key, value in draft.metadata.items() if key != "kind"}
-    return replace(draft, pinned=False, metadata=kept)
+    return replace(draft, pinned=False, firm=False, metadata=kept)
 
 
 def as_report(draft: Draft, *, clean: bool, current: Entry | None = None) -> tuple[Draft, tuple[int, ...]]:
@@ -76,8 +81,9 @@ def as_report(draft: Draft, *, clean: bool, current: Entry | None = None) -> tup
 
 def check_change(current: Entry, trust: int) -> None:
     """Raises NotAllowed if this trust is too low to supersede or delete `current`."""
-    if current.pinned and trust < Origin.USER.trust:
-        raise NotAllowed(f"{current.id} is pinned, so only its user may change or delete it. Add a new memory instead.")
+    if (current.pinned or current.firm) and trust < Origin.USER.trust:
+        what = "firm" if current.firm else "pinned"
+        raise NotAllowed(f"{current.id} is {what}, so only its user may change or delete it. Add a new memory instead.")
     if trust < TRUST_MIN and current.trust > trust:
         raise NotAllowed(
             f"{current.id} comes from {_origin_of(current)}, which is trusted more than the origin of this change. "

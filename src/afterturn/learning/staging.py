@@ -239,8 +239,8 @@ class Staging:
             raise Refused("unknown_memory", "There is no such memory. Use the id of a known one.") from None
         if base.kind is not Kind.STATEMENT or base.status is not Status.ACTIVE:
             raise Refused("unknown_memory", "There is no such memory any more. Use the id of a known one.")
-        if base.pinned:
-            raise Refused("pinned", "This memory is pinned: only its owner may change it. Leave it.")
+        if base.pinned or base.firm:
+            raise Refused("pinned", "This memory is pinned or firm: only its owner may change it. Leave it.")
         if any(staged.base is not None and staged.base.id == base.id for staged in self.staged):
             raise Refused("twice", "This review has already changed this memory. Leave it.")
         return base
@@ -427,7 +427,8 @@ class Staging:
             operation = self._operation(staged.target_space, Verb.DELETE)
             unit.memories.delete(unit.operations.start(operation), waiting.id)
             current = unit.memories.get(scope, waiting.id)
-            is_changed = changed is None and current.status is Status.ACTIVE and not current.pinned
+            is_own = current.pinned or current.firm
+            is_changed = changed is None and current.status is Status.ACTIVE and not is_own
             if is_changed and has_all_words(admitted.text, origin, current):
                 operation = self._operation(staged.target_space, Verb.UPDATE)
                 draft = _with_sources(admitted, sources)

@@ -1,4 +1,4 @@
-"""Selects the memories for the system prompt: conventions, pinned memories, preferences. Only trusted ones."""
+"""Selects the memories for the system prompt: firm and pinned ones, conventions, preferences. Only trusted ones."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _GENERATIONS_MAX = 8
 _ANCESTORS_MAX = 2_000
 _ID = re.compile(r"[0-9a-z]{4,40}")
 
+_FIRM = Filter(kind=Kind.STATEMENT, firm=True)
 _PINNED = Filter(kind=Kind.STATEMENT, pinned=True)
 _CONVENTIONS = Filter(kind=Kind.STATEMENT, target=Target.ENVIRONMENT, metadata={"kind": "convention"})
 _PREFERENCES = Filter(kind=Kind.STATEMENT, target=Target.USER, metadata={"kind": "preference"})
@@ -41,7 +42,7 @@ class StandingReader:
 
 @dataclass(frozen=True, slots=True)
 class StandingMemories:
-    """Each entry once, the most important first: pinned, then more trusted, then newer ones.
+    """Each entry once, the most important first: firm, pinned, then more trusted, then newer ones.
 
     `earlier` are the references of those that a newer one replaces.
     """
@@ -59,7 +60,7 @@ def find_standing_memories(unit: Unit, reader: StandingReader) -> StandingMemori
     """Memories that are active and valid now, for this reader's agent and project or for all."""
     lineage = _Lineage(unit, reader.scope)
     found: dict[str, Entry] = {}
-    for wanted in (_PINNED, _CONVENTIONS, _PREFERENCES):
+    for wanted in (_FIRM, _PINNED, _CONVENTIONS, _PREFERENCES):
         found.update((entry.ref, entry) for entry in _trusted(unit, reader, wanted, lineage))
     entries = _stated_once(found.values())
     conventions = tuple(entry for entry in entries if entry.target is Target.ENVIRONMENT)
@@ -99,7 +100,7 @@ def _is_preference(entry: Entry) -> bool:
 
 def _stated_once(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     ordered = sorted(entries, key=lambda entry: (entry.id, entry.version, entry.space), reverse=True)
-    ordered.sort(key=lambda entry: (not entry.pinned, -entry.trust))
+    ordered.sort(key=lambda entry: (not entry.firm, not entry.pinned, -entry.trust))
     chosen: dict[str, Entry] = {}
     for entry in ordered:
         chosen.setdefault(entry.content_hash, entry)

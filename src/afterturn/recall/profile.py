@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from afterturn.guard.trust import TRUST_MIN
@@ -25,11 +25,26 @@ from afterturn.types import (
     Kind,
     Lane,
     LaneQuery,
-    Profile,
-    ProfileSubject,
     Target,
 )
 from afterturn.utterance import states_about_speaker
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSubject:
+    """What a space knows about one subject, newest first. `name` is a name or thing, "user" or "environment"."""
+
+    name: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a space knows now, by subject. Entries are statements, and messages of the user while there are few."""
+
+    space: str
+    subjects: tuple[ProfileSubject, ...]
+
 
 STATEMENTS_READ_MAX = 500
 RECORDS_READ_MAX = 500

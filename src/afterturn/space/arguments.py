@@ -121,6 +121,8 @@ def check_filter(wanted: object) -> Filter:
             check_name(value, what)
     if wanted.pinned is not None and not isinstance(wanted.pinned, bool):
         raise InvalidInput(f"The filter's pinned is {_shown(wanted.pinned)}. Use True, False or None.")
+    if wanted.firm is not None and not isinstance(wanted.firm, bool):
+        raise InvalidInput(f"The filter's firm is {_shown(wanted.firm)}. Use True, False or None.")
     since, until = moment(wanted.since), moment(wanted.until)
     if since is not None and until is not None and since >= until:
         raise InvalidInput(
@@ -229,6 +231,7 @@ class DraftFields(TypedDict, total=False):
     owner: str | None
     metadata: Metadata | None
     pinned: bool
+    firm: bool
     occurred_at: float | datetime | str | None
     valid_from: float | datetime | str | None
     valid_to: float | datetime | str | None
@@ -253,6 +256,7 @@ def make_draft(text: str, fields: DraftFields) -> Draft:
         owner=None if (owner := fields.get("owner")) is None else check_space(owner),
         metadata=_metadata(fields.get("metadata")),
         pinned=fields.get("pinned", False),
+        firm=fields.get("firm", False),
         occurred_at=moment(fields.get("occurred_at")),
         valid_from=moment(fields.get("valid_from")),
         valid_to=moment(fields.get("valid_to")),

@@ -91,7 +91,7 @@ def plan(
     kept: set[str] = set()
     for step in _steps(entries, restated, usage):
         names = {step.by.id} if step.by is not None else set()
-        if step.entry.pinned or step.entry.id in gone | kept or names & gone:
+        if step.entry.pinned or step.entry.firm or step.entry.id in gone | kept or names & gone:
             continue
         found.append(step)
         gone.add(step.entry.id)
@@ -121,7 +121,7 @@ def _restatement(again: Entry, says: Entry) -> ConsolidationStep:
     """If both are equally trusted, the one that stays gets the sources of both. If it is trusted more, or pinned, it
     stays as it is.
     """
-    if again.trust != says.trust or says.pinned or not says.sources:
+    if again.trust != says.trust or says.pinned or says.firm or not says.sources:
         return ConsolidationStep(ConsolidationReason.RESTATED, again, says)
     # A memory without sources must not disappear when the other's sources are forgotten.
     merged = tuple(dict.fromkeys((*says.sources, *again.sources)))[:SOURCES_MAX] if again.sources else ()

@@ -49,7 +49,7 @@ _INDENT = re.compile(r" {2}|\t")
 # The comment at the end of a bullet, which identifies its memory.
 _MARK = re.compile(
     r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v([1-9][0-9]{0,17})"
-    r"((?:[ \t]+(?:pinned|quoted|from[ \t]+[a-z_]{1,30},?))*)[ \t]*-->"
+    r"((?:[ \t]+(?:pinned|firm|quoted|from[ \t]+[a-z_]{1,30},?))*)[ \t]*-->"
 )
 _PINNED = re.compile(r"<!--[ \t]*pinned[ \t]*-->")
 _REF = re.compile(r"([0-9a-z]{4,40})(?:\.([1-9][0-9]{0,17}))?")
@@ -69,8 +69,9 @@ _HELP = """\
 Each bullet is one memory. Change its text, delete it, move it below another heading, or add one. Indent further
 lines of a memory by two spaces. Keep the comment at the end of a bullet: it identifies the memory. Write `pinned` into
 it to pin the memory, or remove that word. A new bullet has no comment. The comment also says who wrote a memory, if
-it was not you. Whatever you change of a memory that is quoted, it stays a report of others, and so do its words in
-another bullet: to make it yours, write a new bullet in your own words."""
+it was not you, and whether it is a firm rule, which cannot be changed here. Whatever you change of a memory that is
+quoted, it stays a report of others, and so do its words in another bullet: to make it yours, write a new bullet in
+your own words."""
 _HELP_BELOW = """\
 The lines below list the memories in this text. A memory that is listed there and
 has no bullet is deleted, so do not change these lines."""
@@ -130,7 +131,8 @@ def _quoted(project: str) -> str:
 def render_mark(entry: Entry) -> str:
     origin = "" if entry.origin is Origin.USER else f" from {entry.origin}"
     quoted = ", quoted" if origin and entry.trust < TRUST_MIN else ""
-    return f"<!-- {entry.id} v{entry.version}{' pinned' if entry.pinned else ''}{origin}{quoted} -->"
+    marks = f"{' pinned' if entry.pinned else ''}{' firm' if entry.firm else ''}"
+    return f"<!-- {entry.id} v{entry.version}{marks}{origin}{quoted} -->"
 
 
 def render_bullet(text: str, mark: str) -> str:

@@ -23,7 +23,7 @@ _MADE = {Verb.ADD: "added", Verb.UPDATE: "changed", Verb.PROMOTE: "said again", 
 
 @dataclass(frozen=True, slots=True)
 class StandingLine:
-    """One line of a system prompt. `part` is convention, pinned, preference or file.
+    """One line of a system prompt. `part` is firm, convention, pinned, preference or file.
 
     `author` wrote the words at `at` (Unix seconds; None for a file): the user whose message it was learned from, or
     the origin of the memory. `through` is how it came into memory, first to last. `entry` is the memory, None for a
@@ -91,6 +91,8 @@ def _line(unit: Unit, scope: Scope, entry: Entry) -> StandingLine:
 
 def _part(entry: Entry) -> str:
     kind = entry.metadata.get("kind")
+    if entry.firm:
+        return "firm"
     if entry.target is Target.USER and kind == "preference":
         return "preference"
     return "convention" if entry.target is Target.ENVIRONMENT and kind == "convention" else "pinned"

@@ -12,7 +12,7 @@ from afterturn.errors import InvalidInput
 from afterturn.guard.statement_writer import embed_later
 from afterturn.guard.trust import as_report
 from afterturn.ports import Unit
-from afterturn.recall.profile import make_profile
+from afterturn.recall.profile import Profile, make_profile
 from afterturn.recall.search import search, search_as_of
 from afterturn.space import reviews
 from afterturn.space.arguments import (
@@ -51,11 +51,11 @@ from afterturn.types import (
     LoggedOperation,
     Operation,
     Origin,
-    Profile,
     ReviewRow,
     Scope,
     SearchResults,
     Selector,
+    Status,
     Undone,
     UsageRow,
     Verb,
@@ -149,7 +149,8 @@ class SpaceCore:
         trust. Times are Unix seconds, or datetimes or ISO 8601 texts with a time zone.
 
         Raises InvalidInput if the text is empty, too long or refused by the guard; OverBudget, with the memories that
-        could go, if the space is full; NotAllowed if an untrusted origin wants it pinned, a convention or a preference.
+        could go, if the space is full; NotAllowed if an untrusted origin wants it pinned, a convention or a preference,
+        or another than the user wants it `firm`: a rule that refuses the tool calls that it concerns.
 
         What an agent states (origin "agent") is kept as a report, and waits for approval if it would be standing,
         unless you report with `clean=True` that no text of others had entered its turn.
@@ -157,9 +158,13 @@ class SpaceCore:
         draft, lineage = as_report(make_draft(text, fields), clean=fields.get("clean", False))
         admitted = self._services.gate.admit(draft, lineage=lineage)
         operation = self._operation(Verb.ADD, admitted.draft.origin)
-        return await self._services.write_change(
+        added = await self._services.write_change(
             operation, lambda unit: self._services.statement_writer.add(unit, operation, admitted)
         )
+        if draft.firm and added.entry.status is Status.ACTIVE and not added.entry.firm:
+            changed = await self.set_firm(added.entry.id)
+            return replace(added, entry=changed.entry, operation=changed.operation)
+        return added
 
     async def add_many(
         self,
@@ -218,6 +223,30 @@ class SpaceCore:
             operation,
             lambda unit: self._services.statement_writer.update(
                 unit, operation, entry_id, admitted, expected_version=expected_version
+            ),
+        )
+        return Changed(entry, operation.id)
+
+    async def set_firm(self, entry_id: str, firm: bool = True) -> Changed:  # noqa: FBT001, FBT002
+        """Makes a memory a firm rule, or no longer: `turn.before_tool` refuses the calls that a firm rule concerns.
+
+        Writes a new version of the memory, as the user's, which `undo` takes back. Call it only for a person. Raises
+        NotFound if this space has no such memory, InvalidInput for a record or what is not active, NotAllowed if it was
+        learned from text of others.
+        """
+        current = await self.get(entry_id)
+        if current.kind is Kind.RECORD or current.status is not Status.ACTIVE:
+            raise InvalidInput(f"{entry_id} is not an active statement, so it cannot be firm. Add a statement instead.")
+        if current.firm is firm:
+            return Changed(current, "")
+        draft = replace(Draft.successor(current, current.text), origin=Origin.USER, firm=firm)
+        lineage = () if current.origin is Origin.USER else (current.trust,)
+        admitted = self._services.gate.admit(draft, lineage=lineage)
+        operation = self._operation(Verb.UPDATE, Origin.USER)
+        entry = await self._services.write_change(
+            operation,
+            lambda unit: self._services.statement_writer.update(
+                unit, operation, entry_id, admitted, expected_version=current.version
             ),
         )
         return Changed(entry, operation.id)

@@ -42,6 +42,8 @@ DIGESTED = 7
 UNTAINTED = 8
 # The last version without incognito.
 RECORDED_ALL = 11
+# The last version without firm rules.
+WITHOUT_FIRM = 12
 UNRATED = 9
 BROKEN = ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
 
@@ -202,6 +204,19 @@ def test_conversations_of_the_eleventh_version_are_not_incognito(tmp_path: Path)
     state = engine.read_now(lambda unit: unit.conversations.state(key))
     engine.close()
     assert (turn.user_hash, turn.incognito, state.incognito, state.had_incognito) == ("hash", False, False, False)
+
+
+def test_memories_of_the_twelfth_version_are_not_firm(tmp_path: Path) -> None:
+    """M4, T1: pinned ones neither."""
+    path = tmp_path / "memory.db"
+    after = {version: fill for version, fill in AFTER.items() if version <= WITHOUT_FIRM}
+    engine = open_place(StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:WITHOUT_FIRM], after))
+    engine.write_now(lambda unit: _insert_entry(unit, WITHOUT_FIRM))
+    engine.close()
+    engine = open_engine(path, Config(), SystemClock())
+    (entry,) = engine.read_now(lambda unit: unit.memories.page(Scope("default", ("user:ada",)), ANYTHING, limit=9))
+    engine.close()
+    assert not entry.firm
 
 
 def _insert_turn_of_eleven(unit: object) -> None:

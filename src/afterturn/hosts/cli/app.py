@@ -20,6 +20,7 @@ SECTIONS = {
         "list": f"{_HERE}.list:list_entries",
         "show": f"{_HERE}.list:show",
         "update": f"{_HERE}.memories:update",
+        "firm": f"{_HERE}.memories:firm",
         "delete": f"{_HERE}.memories:delete",
         "edit": f"{_HERE}.edit:edit",
     },

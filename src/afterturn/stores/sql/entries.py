@@ -317,7 +317,7 @@ def with_status(entry: Entry, status: Status) -> Entry:
 
 _COLUMNS = (
     "id version kind text status origin trust target content_hash recorded_at occurred_at agent project conversation "
-    "owner turn position speaker valid_from valid_to expires_at pinned metadata reason"
+    "owner turn position speaker valid_from valid_to expires_at pinned metadata reason firm"
 ).split()
 
 ENTRY_COLUMNS = ", ".join(["e.key", "s.name", "e.has_sources", *(f"e.{column}" for column in _COLUMNS)])
@@ -365,6 +365,7 @@ def new_entry(admitted: Admitted, entry_id: str, *, version: int, space: str, st
         valid_to=draft.valid_to,
         expires_at=draft.expires_at,
         pinned=draft.pinned,
+        firm=draft.firm,
         metadata=draft.metadata,
         sources=draft.sources,
         reason=admitted.reason,
@@ -401,6 +402,7 @@ def values_of(entry: Entry, space_key: int, telling: int) -> tuple[Value, ...]:
         int(entry.pinned),
         encode_metadata(entry.metadata),
         entry.reason,
+        int(entry.firm),
     )
 
 
@@ -451,6 +453,7 @@ def _entry(row: Row, sources: tuple[str, ...]) -> Entry:
         metadata=decode_metadata(row[25]),
         sources=sources,
         reason=row[26],
+        firm=bool(row[27]),
     )
 
 
@@ -530,6 +533,8 @@ class Conditions:
             self.add("e.project = ?", wanted.project)
         if wanted.pinned is not None:
             self.add("e.pinned = ?", int(wanted.pinned))
+        if wanted.firm is not None:
+            self.add("e.firm = ?", int(wanted.firm))
         if wanted.since is not None:
             self.add("e.occurred_at >= ?", seconds(wanted.since))
         if wanted.until is not None:

@@ -46,6 +46,7 @@ def promoted(existing: Entry, admitted: Admitted) -> Admitted:
         draft=replace(
             draft,
             pinned=draft.pinned or existing.pinned,
+            firm=draft.firm or existing.firm,
             metadata=_merged_metadata(existing.metadata, draft.metadata),
             sources=_merged_sources(existing.sources, draft.sources),
             expires_at=existing.expires_at if draft.expires_at is None else draft.expires_at,

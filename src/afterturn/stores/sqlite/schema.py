@@ -463,6 +463,11 @@ _INCOGNITO = (
     "CREATE INDEX turn_incognito ON turn (conversation_key) WHERE incognito = 1",
 )
 
+_FIRM = (
+    # A rule that refuses tool calls. Only a person can set it.
+    "ALTER TABLE entry ADD COLUMN firm INTEGER NOT NULL DEFAULT 0",
+)
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _ENTRIES,
     _CONVERSATIONS,
@@ -476,6 +481,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _PROFILES,
     _ENVIRONMENTS,
     _INCOGNITO,
+    _FIRM,
 )
 
 _BATCH = 1000

@@ -148,6 +148,7 @@ def draft_fields() -> Draft:
         valid_to=9_000.0,
         expires_at=9_500.0,
         pinned=True,
+        firm=True,
         metadata={"hive": 2, "wild": False, "name": 'Queen "B"', "note": None},
         sources=("first", "second"),
     )

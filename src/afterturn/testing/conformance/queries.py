@@ -135,6 +135,7 @@ class TestFilters:
             ({"project": "garden"}, Filter(project=("garden", "shed"))),
             ({"conversation": "talk"}, Filter(conversation="talk")),
             ({"pinned": True}, Filter(pinned=True)),
+            ({"firm": True}, Filter(firm=True)),
             ({"metadata": {"hive": 2}}, Filter(metadata={"hive": 2})),
             ({"metadata": {"hive": "two"}}, Filter(metadata={"hive": ("one", "two")})),
             ({"metadata": {"wild": True}}, Filter(metadata={"wild": True})),

@@ -112,6 +112,7 @@ def profile(invocation: Invocation, limit: int, project: str | None) -> None:
 )
 @click.option("--conversation", metavar="ID", help="Only this conversation.")
 @click.option("--pinned", is_flag=True, help="Only pinned ones.")
+@click.option("--firm", is_flag=True, help="Only firm rules.")
 @click.option(
     "--status",
     "statuses",
@@ -138,6 +139,7 @@ def list_entries(
         kind=None if kind == _ANY else Kind(kind),
         conversation=options["conversation"],
         pinned=options["pinned"] or None,
+        firm=options["firm"] or None,
         statuses=tuple(Status) if _ANY in statuses else tuple(Status(name) for name in statuses),
         since=since,
         until=until,
@@ -178,7 +180,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 
 def _marks(entry: Entry) -> list[str]:
-    marks = ["pinned"] if entry.pinned else []
+    marks = [name for name, is_set in (("firm", entry.firm), ("pinned", entry.pinned)) if is_set]
     return marks if entry.status is Status.ACTIVE else [*marks, str(entry.status)]
 
 
@@ -214,6 +216,7 @@ def _pairs(entry: Entry) -> list[tuple[str, str]]:
         ("target", entry.target if entry.kind is Kind.STATEMENT else None),
         ("origin", f"{entry.origin} (trust {entry.trust})"),
         ("pinned", "yes" if entry.pinned else None),
+        ("firm", "yes" if entry.firm else None),
         ("agent", entry.agent),
         ("project", entry.project),
         ("conversation", entry.conversation),

@@ -1,4 +1,4 @@
-"""`add`, `update`, `delete`: change one memory by hand."""
+"""`add`, `update`, `firm`, `delete`: change one memory by hand."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from afterturn.validation import check_id
     examples="""
     $ afterturn add --space user:ada "Ada prefers oolong tea"
     $ afterturn add --target environment "The build runs on Debian 12"
+    $ afterturn add --firm --target environment "Never push to main"
     $ afterturn add "Ada is on leave" --valid-to 2026-12-01 --meta team=platform
     $ echo "Ada's office is in Lyon" | afterturn add -
     """,
@@ -36,6 +37,7 @@ from afterturn.validation import check_id
 @click.option("--speaker", metavar="NAME", help="Who said it.")
 @metadata_option("Metadata to filter by; repeatable.")
 @click.option("--pinned", is_flag=True, help="Always include it in the standing context.")
+@click.option("--firm", is_flag=True, help="A rule that refuses the tool calls that it concerns.")
 @time_option("--occurred-at", help="When it happened, if not now.")
 @time_option("--valid-from", help="True from this time on.")
 @time_option("--valid-to", help="True until this time.")
@@ -96,6 +98,30 @@ def _print_verdict(entry: Entry) -> None:
         click.echo(f"The guard changed the text: {one_line(entry.reason)}.", err=True)
     if entry.status is Status.PROPOSED:
         click.echo(f"It needs approval: afterturn inbox show {entry.id}", err=True)
+
+
+@command(
+    "firm",
+    examples="""
+    $ afterturn firm 0k3v8r2c4d5e6f7g
+    $ afterturn firm 0k3v8r2c4d5e6f7g --off
+    $ afterturn list --firm
+    """,
+)
+@click.argument("id")
+@click.option("--off", is_flag=True, help="It is no longer firm.")
+def firm(invocation: Invocation, id: str, *, off: bool) -> None:
+    """Make a memory a firm rule: tool calls that it concerns are refused.
+
+    Only you can do this: no model, review, tool or import without your consent makes a rule firm.
+    """
+    with invocation.in_space() as space:
+        changed = space.set_firm(check_id(id), not off)
+    if invocation.json:
+        print_document(changed)
+        return
+    undo = f"  (undo: afterturn undo {changed.operation})" if changed.operation else ""
+    click.echo(f"{changed.entry.id}  {'no longer firm' if off else 'firm'}{undo}")
 
 
 @command("delete", examples="$ afterturn delete 0k3v8r2c4d5e6f7g")

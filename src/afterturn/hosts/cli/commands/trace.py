@@ -29,7 +29,7 @@ from afterturn.recall.explain import describe_cause, describe_point, describe_sc
 from afterturn.types import Decision, Event, NoRecallReason, Outcome, Phase, Scalar, TurnRow, TurnStatus
 
 if TYPE_CHECKING:
-    from afterturn.conversation.trace import Trace, TraceAnswer, TracedBlock, TracedRecall, TracedTurn
+    from afterturn.conversation.trace import Trace, TraceAnswer, TracedBlock, TracedRecall, TracedRule, TracedTurn
     from afterturn.recall.explain import Explained
 
 
@@ -204,7 +204,8 @@ def _print_turn(trace: Trace, turn: TracedTurn, *, whole: bool) -> None:
         if number:
             click.echo()
         _print_recall(trace, turn, recall, whole=whole)
-    _print_pairs([*(("block", _block(block)) for block in turn.blocks), ("turn id", one_line(row.id))])
+    rules = [("refused" if rule.refused else "rule", _rule(rule)) for rule in turn.rules]
+    _print_pairs([*(("block", _block(block)) for block in turn.blocks), *rules, ("turn id", one_line(row.id))])
 
 
 def _print_recall(trace: Trace, turn: TracedTurn, recall: TracedRecall, *, whole: bool) -> None:
@@ -273,6 +274,10 @@ def _block(block: TracedBlock) -> str:
         holds = "context files"
     carried = f", carried from turn {', '.join(map(str, block.carried_from))}" if block.carried_from else ""
     return f"{describe_point(block.point)} at {local_clock(block.injected_at)}: {holds}, {size}{carried}"
+
+
+def _rule(rule: TracedRule) -> str:
+    return f"{one_line(rule.rule)} (before {one_line(rule.tool)}: {one_line(rule.why)}; {rule.ref})"
 
 
 def _left_out(one: Explained, *, whole: bool) -> str:

@@ -166,7 +166,9 @@ _STEP = 100
 @click.option("--dry-run", is_flag=True, help="With --from: show what would be imported, and change nothing.")
 @click.option("--skip-bad", is_flag=True, help="Import the valid lines and list the others.")
 @click.option(
-    "--keep-origin", is_flag=True, help='Trust "origin" and "pinned" in the file. Use it only for files that you trust.'
+    "--keep-origin",
+    is_flag=True,
+    help='Trust "origin", "pinned" and "firm" in the file. Use it only for files that you trust.',
 )
 def import_entries(
     invocation: Invocation,
@@ -181,9 +183,10 @@ def import_entries(
     """Read memories from a file or stdin, or the past conversations of another program.
 
     The file is an export, or has lines such as {"text": "..."}. Optional keys: target, speaker, agent, project,
-    conversation, pinned, metadata, sources, occurred_at, valid_from, valid_to, expires_at. Times are ISO-8601, UTC
-    unless they have an offset, or Unix seconds. All lines are checked first: if one is invalid, none is imported. From
-    an export, current statements and recorded messages are imported. Nothing is pinned without --keep-origin.
+    conversation, pinned, firm, metadata, sources, occurred_at, valid_from, valid_to, expires_at. Times are ISO-8601,
+    UTC unless they have an offset, or Unix seconds. All lines are checked first: if one is invalid, none is imported.
+    From an export, current statements and recorded messages are imported. Nothing is pinned or firm without
+    --keep-origin.
 
     With --from, FILE is a file or folder of that program, a ZIP file of your data for chatgpt and claude, and your home
     folder if you leave it out. What you said and the last words of each answer become records, and notes that the agent
@@ -256,7 +259,7 @@ def _lines(file: str) -> Iterator[bytes]:
 _TARGETS = (*TARGETS, "memory")
 _TEXTS = ("agent", "project", "conversation", "speaker")
 _TIMES = ("occurred_at", "valid_from", "valid_to", "expires_at")
-_KEYS = frozenset(["text", "origin", "target", "pinned", "metadata", "sources", *_TEXTS, *_TIMES])
+_KEYS = frozenset(["text", "origin", "target", "pinned", "firm", "metadata", "sources", *_TEXTS, *_TIMES])
 # Further keys of a recorded message in an export.
 _RECORD_KEYS = frozenset(["kind", "id", "owner", "turn", "position"])
 
@@ -336,6 +339,7 @@ class LineReader:
             origin=_origin(line) if self._keep_origin else Origin.IMPORT,
             target=parse_target(_choice(line, "target", _TARGETS, "user")),
             pinned=_flag(line, "pinned"),
+            firm=_flag(line, "firm"),
             metadata=_metadata(line),
             sources=_sources(line),
             agent=_text(line, "agent"),
