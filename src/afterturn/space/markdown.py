@@ -391,6 +391,8 @@ def _compare_new(bullet: Bullet, reports: _Reports) -> Edit | SkippedEdit:
 # So many words in a row are a copy. Fewer are one if they are the whole passage, or the whole report.
 _COPIED_WORDS = 6
 _COPIED_WORDS_MIN = 4
+# An encoded text is one long word. Its pieces count as words.
+_WORD_CHARS_MAX, _PIECE_CHARS = 32, 4
 # A file with changes that were not applied may be older than a deletion.
 _COPIED_STATUSES = (Status.ACTIVE, Status.DELETED, Status.QUARANTINED)
 
@@ -431,9 +433,17 @@ def _runs(said: Sequence[str], length: int) -> set[tuple[str, ...]]:
 
 
 def _words_of(one: Entry | Bullet) -> list[str]:
-    """The words; single characters in scripts without spaces."""
+    """The words; single characters in scripts without spaces, and pieces of what is too long for a word."""
     text = _normal_text(one.text)
-    return [part for word in words(text) for part in (word if is_unspaced(word) else (word,))] or [text]
+    return [part for word in words(text) for part in _pieces(word)] or [text]
+
+
+def _pieces(word: str) -> Sequence[str]:
+    if is_unspaced(word):
+        return word
+    if len(word) <= _WORD_CHARS_MAX:
+        return (word,)
+    return [word[at : at + _PIECE_CHARS] for at in range(0, len(word), _PIECE_CHARS)]
 
 
 def _check_no_marks_inside(bullet: Bullet, base: Entry | None) -> None:
