@@ -6,7 +6,9 @@ shows that it stayed in its form: one line, one block, no control characters.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import io
 import itertools
 import json
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import afterturn
 from afterturn import blocking
 from afterturn.config import Config, load_config
 from afterturn.conversation.recording import Recording
@@ -40,6 +43,8 @@ from afterturn.hosts.cli.output import one_line, safe, safe_json
 from afterturn.hosts.hooks.clients import CLIENTS as HOOK_CLIENTS
 from afterturn.hosts.hooks.events import HookAnswer, InvalidPayload
 from afterturn.hosts.hooks.transcripts import find_entry_text
+from afterturn.hosts.server.grant import Grant
+from afterturn.hosts.server.tools import call_tool, definitions
 from afterturn.learning.changes import read_answer, read_call
 from afterturn.learning.rules import find_lessons
 from afterturn.models.chat import CHAT, read_reply
@@ -394,6 +399,28 @@ def _run(*arguments: str, store: str) -> tuple[int, str]:
     return code, out.getvalue()
 
 
+_GRANT = Grant("default", ("user:ada", "project:api"), "user:ada", environment="project:api")
+
+
+@functools.cache
+def _memory_without_store() -> afterturn.Memory:
+    return asyncio.run(afterturn.open(None, {"embedder": "none"}).start())
+
+
+def call_server(value: Any) -> None:
+    """Any arguments of a server's tools, and of one that does not exist: a short answer in one line, no error."""
+
+    memory = _memory_without_store()
+
+    async def call_all() -> None:
+        for name in (*(one.name for one in definitions(_GRANT)), str(value)):
+            answer = await call_tool(memory, _GRANT, name, value)
+            assert 0 < len(answer.text) < 1_500, answer.text
+            assert answer.text.isprintable(), answer.text
+
+    asyncio.run(call_all())
+
+
 TARGETS: Mapping[str, Target] = {
     one.name: one
     for one in (
@@ -416,6 +443,7 @@ TARGETS: Mapping[str, Target] = {
         Target("terminal output", "text", print_text),
         Target("texts on their way", "text", read_text),
         Target("paths of context files", "text", read_context_files),
+        Target("calls of a server's tools", "document", call_server),
         Target("a store and its commands", "texts", use_store),
     )
 }

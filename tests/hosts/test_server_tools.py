@@ -112,6 +112,8 @@ async def test_a_call_that_a_hook_vouches_for_is_the_agents_own(memory: aftertur
     assert (entry.text, entry.origin, entry.trust) == ("Ada prefers tabs", "agent", 80)
     report_clean_call("default", "user:ada", "delete_memory", {"id": entry.id})
     assert (await ask(memory, "delete_memory", id=entry.id)).text.startswith("Deleted: ")
+    again = await call_tool(memory, ADA, "add_memory", arguments)
+    assert again.text == "It waits for approval: `afterturn inbox`."
 
 
 @pytest.mark.parametrize(
