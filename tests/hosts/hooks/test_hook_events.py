@@ -9,6 +9,7 @@ import pytest
 from hooked import Hooks, wait_for
 
 import afterturn
+from afterturn import blocking
 from afterturn.config import load_config
 from afterturn.hosts.server.grant import local_grant
 from afterturn.hosts.server.tools import call_tool
@@ -252,6 +253,64 @@ def test_a_private_turn_stores_nothing_through_our_server(warm: Hooks) -> None:
     answer = warm.run("claude-code", "PreToolUse", session, **call)
     assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert "This turn is private" in answer["hookSpecificOutput"]["permissionDecisionReason"]
+
+
+def add_rules(hooks: Hooks, *texts: str, firm: bool) -> None:
+    with blocking.open(hooks.store, {"embedder": "none"}, background=False) as memory:
+        for text in texts:
+            memory.space("user:ada").add(text, pinned=True, firm=firm)
+
+
+PUSHES = {
+    "claude-code": ("PreToolUse", "PostToolUse", "Bash", {"command": "git push origin main"}),
+    "codex": ("PreToolUse", "PostToolUse", "shell", {"command": ["bash", "-lc", "git push origin main"]}),
+    "qwen-code": ("PreToolUse", "PostToolUse", "run_shell_command", {"command": "git push origin main"}),
+    "gemini-cli": ("BeforeTool", "AfterTool", "run_shell_command", {"command": "git push origin main"}),
+    "opencode": ("PreToolUse", "PostToolUse", "bash", {"command": "git push origin main"}),
+    "copilot": ("preToolUse", "postToolUse", "bash", {"command": "git push origin main"}),
+}
+
+
+@pytest.mark.parametrize("client", PUSHES)
+def test_a_firm_rule_refuses_a_call_in_every_client(tmp_path_factory: pytest.TempPathFactory, client: str) -> None:
+    """T1: with the client's own answer, for the user's agent and for sub-agents."""
+    hooks = Hooks(tmp_path_factory.mktemp("firm"))
+    try:
+        hooks.warm()
+        add_rules(hooks, "Never push to main.", firm=True)
+        event, _, tool, arguments = PUSHES[client]
+        call = {"tool_name": tool, "tool_input": arguments, "toolName": tool, "toolArgs": json.dumps(arguments)}
+        hooks.ask(client, "s", "Please publish the work of today.")
+        answer = json.dumps(hooks.run(client, event, "s", **call))
+        assert "Never push to main." in answer
+        assert '"refusal"' in answer if client == "opencode" else '"deny"' in answer
+        in_subagent = json.dumps(hooks.run(client, event, "s", agent_id="a1", **call))
+        assert "Never push to main." in in_subagent
+        harmless = {"tool_name": tool, "tool_input": {"command": "ls"}, "toolName": tool, "toolArgs": "{}"}
+        assert hooks.run(client, event, "s", **harmless) == {}
+    finally:
+        hooks.stop()
+
+
+def test_a_rule_that_is_not_firm_is_context_where_the_client_takes_it(hooks: Hooks) -> None:
+    """T1: Claude Code takes it at the call, Qwen Code and Gemini CLI behind the result, Codex nowhere."""
+    hooks.warm()
+    add_rules(hooks, "Never push to main.", firm=False)
+    found = {}
+    for client in ("claude-code", "qwen-code", "gemini-cli", "codex"):
+        before, after, tool, arguments = PUSHES[client]
+        call = {"tool_name": tool, "tool_input": arguments, "tool_use_id": "t1"}
+        hooks.ask(client, "s", "Please publish the work of today.")
+        found[client] = (
+            "Never push" in hooks.context(client, before, "s", **call),
+            "Never push" in hooks.context(client, after, "s", tool_response="done", **call),
+        )
+    assert found == {
+        "claude-code": (True, False),
+        "qwen-code": (False, True),
+        "gemini-cli": (False, True),
+        "codex": (False, False),
+    }
 
 
 def test_standing_memories_come_once_at_the_safe_place(warm: Hooks) -> None:

@@ -291,9 +291,10 @@ class HookHandler:
         turn = await self._find_turn(session)
         if turn is None:
             return NOTHING
-        refusal, text = await _advise(turn, event)
         if turn.is_incognito and find_writing_tool(event.tool) is not None:
             return HookAnswer(refusal=_INCOGNITO)
+        advice = await turn.before_tool(event.tool, event.arguments)
+        refusal = advice.refusal or ""
         if event.agent or session.nested:
             # Firm rules hold in sub-agents too; their calls are not part of the user's turn.
             return HookAnswer(refusal=refusal)
@@ -304,9 +305,12 @@ class HookHandler:
             call = OpenCall(event.call or f"call-{session.calls}", event.tool, event.arguments)
             session.open_calls.append(call)
             session.messages.append(_call_messages(call.id, call.tool, call.arguments, "")[0])
-        if not session.client.takes_at_call:
-            session.rules_due = text if not refusal else ""
-        return HookAnswer(context="" if refusal else text, refusal=refusal)
+        if refusal:
+            return HookAnswer(refusal=refusal)
+        if session.client.takes_at_call:
+            return HookAnswer(advice.text)
+        session.rules_due = "\n\n".join(part for part in (session.rules_due, advice.text) if part)
+        return NOTHING
 
     async def _vouch(self, session: ClientSession, turn: Turn, event: HookEvent) -> None:
         """Tells our MCP server that no text of others has reached the agent before this call of its tools."""
@@ -366,15 +370,6 @@ async def _begin(conversation: Conversation, messages: list[dict[str, Any]], tur
     except (Conflict, NotFound):
         # A client that rewinds a session uses an id again.
         return await conversation.start_turn(messages)
-
-
-async def _advise(turn: Turn, event: HookEvent) -> tuple[str, str]:
-    """The reason to refuse a call, and the rules that concern it."""
-    before_tool = getattr(turn, "before_tool", None)
-    if before_tool is None:
-        return "", ""
-    advice = await before_tool(event.tool, event.arguments)
-    return advice.refusal or "", advice.text
 
 
 def _is_subagents(session: ClientSession, event: HookEvent) -> bool:
