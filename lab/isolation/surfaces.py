@@ -250,6 +250,9 @@ class Surfaces:
             talk.reset()
         return messages, advice
 
+    async def _briefing(self, party: Party) -> object:
+        return await party.conversation(self._any("conversation", party)).briefing()
+
     async def _incognito(self, party: Party) -> object:
         talk = party.conversation(self._any("conversation", party))
         await talk.set_incognito(self._random.random() < 0.2)
@@ -410,6 +413,7 @@ _CONVERSATION_VERBS = (
     "trace_turn",
     "replay",
     "incognito",
+    "briefing",
 )
 _OF_CONVERSATIONS = ("trace", "turn", "why", "replay", "review", "export", "run_rules", "block", "conversation")
 _TENANT_VERBS = ("spaces", "memory_stats", "memory_usage", "retry_dead", "doctor")

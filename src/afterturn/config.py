@@ -61,6 +61,9 @@ class Config:
     # switches
     recall: bool = _key(True, "", "Recalls memories in turns. If false, turns are only recorded.")
     recording: bool = _key(True, "", "Records finished turns. If false, memories are only recalled.")
+    briefing: bool = _key(
+        True, "", "Lets `conversation.briefing()` say how the last conversation in the same project ended."
+    )
     incognito_recall: bool = _key(
         True, "", "Recalls memories in incognito turns too. If false, nothing is looked up for them."
     )
@@ -291,6 +294,7 @@ class Settings(TypedDict, total=False):
     busy_timeout: float
     recall: bool
     recording: bool
+    briefing: bool
     incognito_recall: bool
     private_prefix: str
     rules: bool

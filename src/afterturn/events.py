@@ -38,6 +38,7 @@ EVENTS = {
     "blocks_put_back": "The host rebuilt its prompt without the `blocks`. They were put back in their places.",
     "tool_rule": "A standing rule concerned a tool call: the memory, the words that decided, whether it was refused.",
     "tool_rules_failed": "A tool call was not checked against the standing rules, because memory failed.",
+    "briefed": "A conversation was given a briefing about the last one in its project.",
     "incognito_changed": "Incognito was switched on or off for the conversation, in the store.",
     "conversation_reset": "The conversation was reset: nothing counts as shown, and nothing is carried.",
     "window_share": "The visible blocks take more than `window_share_max` of `window_tokens`.",

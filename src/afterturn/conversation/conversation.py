@@ -121,6 +121,18 @@ class Conversation(ConversationVerbs):
         check_messages(messages)
         return await self._loop.run(self._core.compact(self._scope, list(messages), limit_tokens))
 
+    async def briefing(self) -> str:
+        """Returns how the last other conversation in the same project ended, and what was to come next; else nothing.
+
+        Call it once, at the start of a conversation that was opened with `project=`, and put the text where the model
+        reads it. At most 400 tokens, without a model. Never raises.
+        """
+        try:
+            return await self._loop.run(self._core.briefing(self._scope, self._core.note_untrusted))
+        except AfterturnError:
+            logger.warning("there is no briefing, because memory is closed")
+            return ""
+
     async def set_incognito(self, on: bool = True) -> None:  # noqa: FBT001, FBT002
         """Keeps in the store that the turns of this conversation are incognito, from now on and in every process, or
         switches that off."""

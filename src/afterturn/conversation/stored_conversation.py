@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from afterturn.conversation.briefing import make_briefing
 from afterturn.conversation.replay import Replay, check_changes, replay
 from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.subagents import Subagents
@@ -14,6 +15,7 @@ from afterturn.conversation.trace import TURNS_MAX, Trace, TraceAnswer, answers,
 from afterturn.errors import InvalidInput, StoreUnavailable
 from afterturn.log import logger
 from afterturn.ports import Store
+from afterturn.text import estimate_tokens
 from afterturn.types import ConversationKey, Scalar
 from afterturn.validation import check_limit, check_space
 
@@ -82,6 +84,24 @@ class StoredConversation:
 
     def _emit_of(self, turn: str, event: str, **data: Scalar) -> None:
         self._services.events.emit(event, space=self.key.space, conversation=self.key.id, turn=turn, **data)
+
+    async def briefing(self, scope: ConversationScope, on_untrusted: Callable[[], None]) -> str:
+        """How the last conversation in the project ended. Blank if memory is off or fails."""
+        services = self._services
+        if not services.has_store:
+            return ""
+        config, now = services.config, services.clock.now()
+        try:
+            async with asyncio.timeout(config.recall_timeout):
+                found = await services.store.read(lambda unit: make_briefing(unit, scope, config, now=now))
+        except Exception as error:  # the boundary: a conversation starts without a briefing
+            logger.warning("there is no briefing: %s", type(error).__name__, exc_info=error)
+            return ""
+        if found.has_report:
+            on_untrusted()
+        if found.text:
+            self._emit_of("", "briefed", about=found.conversation, tokens=estimate_tokens(found.text))
+        return found.text
 
     async def set_incognito(self, *, on: bool) -> None:
         at = self._services.clock.now()
