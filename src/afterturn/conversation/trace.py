@@ -37,7 +37,7 @@ class TracedBlock:
 
     `text` is empty and `tokens` is None once a memory in it was forgotten. `refs` are the memories that the model knows
     from it, including those that another one restates; `memories` is how many it shows. `carried_from` are the numbers
-    of the earlier turns in which they were recalled.
+    of the earlier turns in which they were recalled. `in_sight`: as far as is known, no compaction has removed it.
     """
 
     hash: str
@@ -49,6 +49,7 @@ class TracedBlock:
     refs: tuple[str, ...]
     carried_from: tuple[int, ...]
     text: str
+    in_sight: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +264,7 @@ def _block(block: BlockRow, rows: Sequence[RecallRow], numbers: dict[str, int]) 
         refs=block.refs,
         carried_from=tuple(sorted(numbers[turn] for turn in asked_in if turn in numbers)),
         text=block.text,
+        in_sight=block.in_sight,
     )
 
 

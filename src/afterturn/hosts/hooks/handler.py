@@ -28,7 +28,7 @@ from afterturn.conversation.turn import Turn
 from afterturn.errors import AfterturnError, Conflict, NotFound
 from afterturn.hosts.hooks.clients.hook_client import HookClient, SessionText
 from afterturn.hosts.hooks.events import NOTHING, EventKind, HookAnswer, HookEvent
-from afterturn.hosts.hooks.transcripts import find_exchange
+from afterturn.hosts.hooks.transcripts import are_in_history, find_exchange
 from afterturn.hosts.projects import current_user_space, find_project, note_project
 from afterturn.hosts.server.clean_calls import find_writing_tool, report_clean_call
 from afterturn.log import logger
@@ -51,6 +51,7 @@ _UNSEEN = "(not reported)"
 _INCOGNITO = "This turn is private, so nothing of it is stored. Go on without it."
 
 _BLOCK = re.compile(r"(?:<|&lt;)afterturn-memory(?:>|&gt;).*?(?:<|&lt;)/afterturn-memory(?:>|&gt;)", re.DOTALL)
+_BULLET = re.compile(r"^- \[([^\]\s]+)\]", re.MULTILINE)
 _EMPTY_WRAPPER = re.compile(r"<hook_context>\s*</hook_context>")
 
 
@@ -81,6 +82,8 @@ class ClientSession:
     rules_due: str = ""
     session_texts: set[str] = field(default_factory=set)
     known_blocks: set[str] = field(default_factory=set)
+    # The ids in the blocks since the last compaction.
+    shown: set[str] = field(default_factory=set)
     # The id of a turn that an earlier helper began and did not end, and the hash of its user message.
     left_open: str = ""
     user_hash: str = ""
@@ -154,7 +157,9 @@ class HookHandler:
             earlier = (await conversation.trace(limit=_TURNS_READ)).turns
         except NotFound:
             return session
-        session.known_blocks.update(block.hash for turn in earlier for block in turn.blocks)
+        blocks = [block for turn in earlier for block in turn.blocks]
+        session.known_blocks.update(block.hash for block in blocks)
+        session.shown.update(id for block in blocks if block.in_sight for id in _BULLET.findall(block.text))
         session.has_session_text = bool(earlier) and client.session_text is SessionText.ONCE
         newest = max(earlier, key=lambda turn: turn.number, default=None)
         if newest is not None and newest.turn.status is TurnStatus.OPEN:
@@ -209,6 +214,7 @@ class HookHandler:
             return NOTHING
         if session.turn is not None:
             session.turn.abort("interrupted")
+        await self._find_compaction(session, event)
         messages = [{"role": "user", "content": text}]
         session.turn = await _begin(session.conversation, messages, event.turn)
         session.turn_id, session.messages = event.turn, messages
@@ -339,6 +345,7 @@ class HookHandler:
             session.messages += _call_messages(f"call-{session.calls}", event.tool, event.arguments, event.text)
         if session.nested or was_answered or not session.client.takes_late:
             return NOTHING
+        await self._find_compaction(session, event)
         element = await turn.inject(session.messages)
         block = _text_of(session, element)
         rules, session.rules_due = session.rules_due, ""
@@ -350,9 +357,21 @@ class HookHandler:
             session.calls += 1
             session.messages += _call_messages(f"call-{session.calls}", "sub-agent", {}, event.text[:20_000])
 
-    async def _compact(self, session: ClientSession, *, was_answered: bool) -> HookAnswer:
+    async def _find_compaction(self, session: ClientSession, event: HookEvent) -> None:
+        """A compaction that the client does not report: what it was shown is not in its history any more."""
+        if not session.client.has_transcript_of_history or not session.shown or not event.transcript:
+            return
+        shown = frozenset(session.shown)
+        if not await asyncio.to_thread(are_in_history, event.client, event.transcript, shown):
+            self._forget_shown(session)
+
+    def _forget_shown(self, session: ClientSession) -> None:
         session.conversation.compacted()
         session.has_session_text = False
+        session.shown.clear()
+
+    async def _compact(self, session: ClientSession, *, was_answered: bool) -> HookAnswer:
+        self._forget_shown(session)
         if was_answered or not session.client.takes_after_compaction:
             # The next safe point offers it.
             return NOTHING
@@ -406,6 +425,7 @@ def _text_of(session: ClientSession, element: dict[str, Any] | None) -> str:
         return ""
     text = str(element["content"])
     session.known_blocks.add(block_hash(text))
+    session.shown.update(_BULLET.findall(text))
     return text
 
 

@@ -1,16 +1,21 @@
-"""Finds the last exchange in a client's transcript, for events that do not contain it."""
+"""Reads a client's transcript, for what its events do not contain."""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
-from typing import Any
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
 
 from afterturn.log import logger
 
 _TAIL_BYTES = 512 * 1024
 _SUFFIXES = (".jsonl", ".json")
+_HISTORY_BYTES_MAX = 64 * 1024 * 1024
+# Gemini CLI writes such a line when it replaces the whole history. Later lines add messages.
+_REPLACED = b'{"$set":{"messages":'
 
 
 def find_exchange(client: str, path: str) -> tuple[str, str]:
@@ -41,17 +46,38 @@ def find_exchange(client: str, path: str) -> tuple[str, str]:
     return "", answer
 
 
+def are_in_history(client: str, path: str, memories: Collection[str]) -> bool:
+    """Whether the model still sees all these memories, by their ids. True if the transcript cannot be read."""
+    try:
+        with _open(path) as stream:
+            text = stream.read(_HISTORY_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        logger.warning("%s: the transcript is not read: %s", client, error)
+        return True
+    if not text or len(text) > _HISTORY_BYTES_MAX:
+        return True
+    history = text[max(0, text.rfind(_REPLACED)) :]
+    return all(f"[{id}]".encode() in history for id in memories)
+
+
 def _read_tail(path: str) -> list[bytes]:
+    with _open(path) as stream:
+        start = max(0, os.fstat(stream.fileno()).st_size - _TAIL_BYTES)
+        stream.seek(start)
+        lines = stream.read(_TAIL_BYTES).splitlines()
+    return lines[1:] if start else lines
+
+
+@contextmanager
+def _open(path: str) -> Iterator[BinaryIO]:
+    """Raises ValueError if it is not a file that a client of this user may have written."""
     if not os.path.isabs(path) or not path.endswith(_SUFFIXES):
         raise ValueError("it is not an absolute path of a JSON file")
     with open(path, "rb", opener=_open_plainly) as stream:
         found = os.fstat(stream.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
             raise ValueError("it is not a regular file of this user")
-        start = max(0, found.st_size - _TAIL_BYTES)
-        stream.seek(start)
-        lines = stream.read(_TAIL_BYTES).splitlines()
-    return lines[1:] if start else lines
+        yield stream
 
 
 def _open_plainly(path: str, flags: int) -> int:

@@ -31,8 +31,12 @@ def hook_arguments(client: str, event: str) -> list[str]:
 
 
 def hook_command(client: str, event: str) -> str:
-    """The command that a client runs for an event, for a shell."""
-    return shlex.join(hook_arguments(client, event))
+    """The command that a client runs for an event, for a shell.
+
+    Clients take exit code 2 for a refusal, and Python ends with it if the script is gone. A package that was removed
+    must not refuse anything.
+    """
+    return f"{shlex.join(hook_arguments(client, event))} || true"
 
 
 def opencode_plugin() -> str:

@@ -19,7 +19,7 @@ _KINDS = {
 
 class GeminiCli(HookClient):
     """An answer to SessionStart makes a resumed session lose its first prompt, so it is always empty. PreCompress comes
-    before every model call and is no sign of a compaction, so it is not registered."""
+    before every model call and says nothing about compactions: it is not registered. The transcript shows them."""
 
     name = "gemini-cli"
     events = (
@@ -31,8 +31,7 @@ class GeminiCli(HookClient):
         RegisteredEvent("SessionEnd", 5_000),
     )
     takes_late = True
-    reports_compactions = False
-    forgets_on_resume = True
+    has_transcript_of_history = True
     shares_session = True
     kinds = _KINDS
 

@@ -54,6 +54,7 @@ class HookClient:
     - `takes_at_call`: text at a tool's call reaches the model behind the call's result.
     - `takes_after_compaction`: text in the answer to a compaction reaches the model.
     - `reports_compactions`: there is an event for every compaction.
+    - `has_transcript_of_history`: compactions are seen in the transcript, which has what the model sees now.
     - `forgets_on_resume`: hook text of earlier processes is gone in a resumed session.
     - `shares_session`: a sub-agent's events have no id that tells them from those of the user's agent.
     """
@@ -65,6 +66,7 @@ class HookClient:
     takes_at_call = False
     takes_after_compaction = False
     reports_compactions = True
+    has_transcript_of_history = False
     forgets_on_resume = False
     session_text = SessionText.WITH_PROMPT
     shares_session = False

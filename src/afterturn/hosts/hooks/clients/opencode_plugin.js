@@ -16,6 +16,12 @@ function parse(text) {
   }
 }
 
+// `opencode run "some words"` puts the argument into quotation marks, which the user has not typed.
+function unquoted(prompt) {
+  const typed = process.argv.find((word) => prompt === `"${word.replace(/"/g, '\\"')}"`)
+  return typed ?? prompt
+}
+
 function ask(event, payload) {
   return new Promise((resolve) => {
     let text = ""
@@ -70,7 +76,7 @@ export const AfterturnPlugin = async ({ directory }) => {
       if (children.has(session)) return
       users.add(output.message.id)
       const typed = output.parts.filter((part) => part.type === "text" && !part.synthetic && !part.ignored)
-      const prompt = typed.map((part) => part.text).join("\n")
+      const prompt = unquoted(typed.map((part) => part.text).join("\n"))
       if (!prompt.trim()) return
       open.add(session)
       answers.delete(session)

@@ -1,4 +1,4 @@
-"""Qwen Code: hook text is a part of the user's message or of the tool's text, and lost when a session is resumed."""
+"""Qwen Code: hook text is a part of the user's message or of the tool's text. Each start makes a new system message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class QwenCode(HookClient):
         RegisteredEvent("SessionEnd", 5),
     )
     takes_late = True
-    forgets_on_resume = True
     session_text = SessionText.ALWAYS
 
     def text(self, kind: EventKind, payload: Payload) -> str:
