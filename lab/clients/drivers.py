@@ -22,6 +22,10 @@ from typing import Any
 from lab.clients.model_server import Answer, Call, ModelRequest, Rule, Say, Script
 from lab.clients.setup import BIN
 
+# Some clients compact only when a model reports that its context is nearly full.
+_FULL = "The context is nearly full."
+_FULL_TOKENS = 99_000
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -69,6 +73,10 @@ class Client(ABC):
     def delegate(self, task: str) -> tuple[Answer | Script, ...]:
         """The calls that let a sub-agent do a task and wait for it."""
 
+    def report(self, text: str) -> Answer:
+        """The last answer of a sub-agent."""
+        return Say(text)
+
     @abstractmethod
     def summary(self) -> tuple[Rule, ...]:
         """Rules for the requests with which the client lets the model summarize a conversation."""
@@ -96,7 +104,7 @@ class Client(ABC):
         return self.run(self.arguments(prompt, resume=resume), timeout=timeout)
 
     def compact(self) -> Reply:
-        """Compacts the last conversation."""
+        """Compacts the last conversation, at once or when it continues."""
         return self.ask("/compact", resume=True)
 
     def run(self, arguments: list[str], *, timeout: float = 90) -> Reply:
@@ -125,7 +133,9 @@ class Client(ABC):
 
     def is_own_request(self, request: ModelRequest) -> bool:
         """Whether a request belongs to the conversation, not to a title, a summary or the client's own memory."""
-        return bool(request.tools)
+        summaries = [rule.marker for rule in self.summary() if rule.marker != _FULL]
+        last = request.parts[-1].text if request.parts else ""
+        return bool(request.tools) and not any(marker in last for marker in summaries)
 
 
 class ClaudeCode(Client):
@@ -221,6 +231,9 @@ class GeminiCli(Client):
     def delegate(self, task: str) -> tuple[Answer | Script, ...]:
         return (Call("invoke_agent", {"agent_name": "generalist", "prompt": task}),)
 
+    def report(self, text: str) -> Answer:
+        return Call("complete_task", {"result": {"response": text}})
+
     def summary(self) -> tuple[Rule, ...]:
         text = "<state_snapshot><overall_goal>The conversation was summarized.</overall_goal></state_snapshot>"
         return (Rule("<state_snapshot>", (Say(text),)),)
@@ -268,6 +281,10 @@ class QwenCode(Client):
         }
         return (Call("agent", given),)
 
+    def is_own_request(self, request: ModelRequest) -> bool:
+        """Qwen Code keeps a memory of its own, with requests after a turn."""
+        return super().is_own_request(request) and "memory extraction subagent" not in request.parts[0].text
+
     def summary(self) -> tuple[Rule, ...]:
         text = "<state_snapshot><overall_goal>The conversation was summarized.</overall_goal></state_snapshot>"
         return (
@@ -277,8 +294,9 @@ class QwenCode(Client):
 
 
 class Codex(Client):
+    """`hooks_trusted` stands for a user who has trusted the hooks with /hooks, which has no headless form."""
+
     name = "codex"
-    compact_at: int | None = None
     hooks_trusted = True
 
     def configure(self) -> None:
@@ -307,8 +325,7 @@ wire_api = "responses"
     def arguments(self, prompt: str, *, resume: bool) -> list[str]:
         options = ["--skip-git-repo-check", "--json", "--dangerously-bypass-approvals-and-sandbox"]
         options += ["--dangerously-bypass-hook-trust"] if self.hooks_trusted else []
-        if self.compact_at is not None:
-            options += ["-c", f"model_auto_compact_token_limit={self.compact_at}"]
+        options += ["-c", f"model_auto_compact_token_limit={_FULL_TOKENS // 2}"]
         return ["codex", "exec", *options, *(["resume", self.session] if resume else []), prompt]
 
     def ask(self, prompt: str, *, resume: bool = False, timeout: float = 90) -> Reply:
@@ -339,7 +356,13 @@ wire_api = "responses"
         return Call("multi_agent_v1/spawn_agent", {"message": task}), wait
 
     def summary(self) -> tuple[Rule, ...]:
-        return (Rule("CONTEXT CHECKPOINT COMPACTION", (Say("The conversation was summarized."),)),)
+        return (
+            Rule(_FULL, (Say("So it is.", input_tokens=_FULL_TOKENS),)),
+            Rule("CONTEXT CHECKPOINT COMPACTION", (Say("The conversation was summarized."),)),
+        )
+
+    def compact(self) -> Reply:
+        return self.ask(_FULL, resume=True)
 
 
 class OpenCode(Client):
@@ -383,7 +406,13 @@ class OpenCode(Client):
         return (Call("task", {"description": "A task", "prompt": task, "subagent_type": "general"}),)
 
     def summary(self) -> tuple[Rule, ...]:
-        return (Rule("Create a new anchored summary", (Say("The conversation was summarized."),)),)
+        return (
+            Rule(_FULL, (Say("So it is.", input_tokens=_FULL_TOKENS),)),
+            Rule("Create a new anchored summary", (Say("The conversation was summarized."),)),
+        )
+
+    def compact(self) -> Reply:
+        return self.ask(_FULL, resume=True)
 
 
 CLIENTS: dict[str, type[Client]] = {one.name: one for one in (ClaudeCode, GeminiCli, QwenCode, Codex, OpenCode)}
