@@ -123,6 +123,7 @@ async def test_a_call_that_a_hook_vouches_for_is_the_agents_own(memory: aftertur
         ("mcp_afterturn_update_memory", "update_memory"),
         ("afterturn_delete_memory", "delete_memory"),
         ("afterturn-add_memory", "add_memory"),
+        ("mcp__afterturn/add_memory", "add_memory"),
         ("mcp__afterturn__search_memory", None),
         ("mcp__other__add_memory", None),
         ("mcp__evil__afterturn__add_memory", None),

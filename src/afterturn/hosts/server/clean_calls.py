@@ -25,7 +25,7 @@ from afterturn.runtime.clock import SystemClock
 VALID_SECONDS = 300.0
 _FOLDER = "clean-calls"
 # Claude Code, Codex and Qwen Code; Gemini CLI; opencode; Copilot CLI. The server is registered as "afterturn".
-_OURS = re.compile(r"(?:mcp__?)?afterturn(?:__|_|-|\.)(add_memory|update_memory|delete_memory)")
+_OURS = re.compile(r"(?:mcp__?)?afterturn(?:__|[-_./])(add_memory|update_memory|delete_memory)")
 
 
 def find_writing_tool(name: str) -> str | None:

@@ -36,12 +36,16 @@ class OpenMemories:
             if tenant not in self._memories:
                 if len(self._memories) >= TENANTS_MAX:
                     raise NotAllowed(f"This server has {TENANTS_MAX} tenants open. Start another one for {tenant!r}.")
-                # Loaded here, because a client waits for the first answers of a server that has just been started.
-                from afterturn.memory import open
-
-                path, config = self._find_store()
-                self._memories[tenant] = await open(path, replace(config, tenant=tenant)).start()
+                memory = await asyncio.to_thread(self._open, tenant)
+                self._memories[tenant] = await memory.start()
             return self._memories[tenant]
+
+    def _open(self, tenant: str) -> Memory:
+        """Loads the library, on a thread: a client waits for the first answers of a server that it has just started."""
+        from afterturn.memory import open
+
+        path, config = self._find_store()
+        return open(path, replace(config, tenant=tenant))
 
     async def __aenter__(self) -> OpenMemories:
         return self
