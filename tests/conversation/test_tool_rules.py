@@ -198,3 +198,14 @@ def test_the_blocking_turn_has_the_same_verb(tmp_path: Path, clock: ManualClock)
         memory.space("user:ada").add("Never push to main", firm=True)
         with memory.conversation("c", user="ada").turn([user("Go on.")]) as turn:
             assert turn.before_tool("Bash", PUSH).refusal is not None
+
+
+async def test_a_call_outside_of_any_turn_is_checked_too(memory: afterturn.Memory, tmp_path: Path) -> None:
+    """T1: agents also work between turns. A firm rule refuses there as well."""
+    await memory.space("user:ada").add("Never push to main", firm=True)
+    conversation = memory.conversation("c", user="ada")
+    assert "Never push to main" in str((await conversation.before_tool("Bash", PUSH)).refusal)
+    assert await conversation.before_tool("Bash", {"command": "ls"}) == afterturn.ToolAdvice()
+    with blocking.open(tmp_path / "other.db") as other:
+        other.space("user:ada").add("Never push to main", firm=True)
+        assert other.conversation("c", user="ada").before_tool("Bash", PUSH).refusal is not None

@@ -133,6 +133,15 @@ class Conversation(ConversationVerbs):
         """An open turn that was started elsewhere. Raises NotFound if there is none, Conflict if it has ended."""
         return Turn(self._core, self._loop.wait(self._core.resume_turn(self._scope, id)), None)
 
+    def before_tool(self, name: str, arguments: object) -> ToolAdvice:
+        """As `Turn.before_tool`, for a call outside of any turn: all rules that concern it. Never raises."""
+        rules: list[ToolRule] = []
+        try:
+            rules = self._loop.wait(self._core.find_tool_rules(self._scope, "", str(name), arguments))
+        except AfterturnError:
+            logger.warning("a tool call was not checked against rules, because memory is closing")
+        return self._advise(rules, name, arguments)
+
     def standing(self, *, roots: Iterable[str | os.PathLike[str]] = (), instructions: Iterable[str] = ()) -> Standing:
         """The standing context for the system prompt: lasting memories, `instructions`, and the context files of
         `roots`, folders that you trust."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,6 +13,7 @@ from afterturn.conversation.replay import Replay
 from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.standing import StandingVerbs
 from afterturn.conversation.subagents import Tools
+from afterturn.conversation.tool_advice import NO_ADVICE, GivenRules, ToolAdvice, ToolRule
 from afterturn.conversation.trace import Trace, TraceAnswer
 from afterturn.conversation.turn import Turn, never_raises
 from afterturn.conversation.turn_state import HostTurn
@@ -62,6 +64,16 @@ class ConversationVerbs:
         """The conversation starts again: nothing counts as shown any more. Memories are kept."""
         self._core.reset(self._scope)
 
+    def _advise(self, rules: Sequence[ToolRule], name: str, arguments: object) -> ToolAdvice:
+        return self._advised(rules, name, arguments) or NO_ADVICE
+
+    @never_raises
+    def _advised(self, rules: Sequence[ToolRule], name: str, arguments: object) -> ToolAdvice:
+        advice = GivenRules().choose(rules, str(name), arguments)
+        if advice.rules:
+            self._loop.post(functools.partial(self._core.note_tool_rules, "", str(name), advice))
+        return advice
+
     def _begin_turn(
         self, messages: Sequence[object], *, id: str | None, speaker: str | None, incognito: bool
     ) -> HostTurn | None:
@@ -105,6 +117,15 @@ class Conversation(ConversationVerbs):
     async def resume_turn(self, id: str) -> Turn:
         """An open turn that was started elsewhere. Raises NotFound if there is none, Conflict if it has ended."""
         return Turn(self._core, await self._loop.run(self._core.resume_turn(self._scope, id)), None)
+
+    async def before_tool(self, name: str, arguments: object) -> ToolAdvice:
+        """As `Turn.before_tool`, for a call outside of any turn: all rules that concern it. Never raises."""
+        rules: list[ToolRule] = []
+        try:
+            rules = await self._loop.run(self._core.find_tool_rules(self._scope, "", str(name), arguments))
+        except AfterturnError:
+            logger.warning("a tool call was not checked against rules, because memory is closing")
+        return self._advise(rules, name, arguments)
 
     def standing(self, *, roots: Iterable[str | os.PathLike[str]] = (), instructions: Iterable[str] = ()) -> Standing:
         """The standing context for the system prompt: lasting memories, `instructions`, and the context files of

@@ -307,6 +307,9 @@ def test_a_firm_rule_refuses_a_call_in_every_client(tmp_path_factory: pytest.Tem
         answer = json.dumps(hooks.run(client, event, "s", **call))
         assert "Never push to main." in answer
         assert '"refusal"' in answer if client == "opencode" else '"deny"' in answer
+        hooks.answer(client, "s", "I could not publish it.")
+        assert "Never push to main." in json.dumps(hooks.run(client, event, "s", **call))
+        hooks.ask(client, "s", "Please publish the work of today once more.")
         in_subagent = json.dumps(hooks.run(client, event, "s", agent_id="a1", **call))
         assert "Never push to main." in in_subagent
         harmless = {"tool_name": tool, "tool_input": {"command": "ls"}, "toolName": tool, "toolArgs": "{}"}

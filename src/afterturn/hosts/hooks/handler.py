@@ -296,7 +296,9 @@ class HookHandler:
     async def _call_tool(self, session: ClientSession, event: HookEvent) -> HookAnswer:
         turn = await self._find_turn(session)
         if turn is None:
-            return NOTHING
+            # Agents also work without a prompt, for example when a task in the background has ended.
+            advice = await session.conversation.before_tool(event.tool, event.arguments)
+            return HookAnswer("" if advice.refusal else advice.text, advice.refusal or "")
         if turn.is_incognito and find_writing_tool(event.tool) is not None:
             return HookAnswer(refusal=_INCOGNITO)
         advice = await turn.before_tool(event.tool, event.arguments)
