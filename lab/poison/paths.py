@@ -25,6 +25,8 @@ from afterturn.types import Draft, Entry, Filter, Kind, Origin
 from lab.poison.carriers import Carrier
 from lab.poison.payloads import Poison, marks_in
 
+# Fewer words of a report, in words of one's own, are no copy of it.
+_COPIED_WORDS = 6
 _FILLER = "The garden has old trees and a long wall. " * 12
 
 
@@ -335,7 +337,7 @@ async def _markdown(world: World, space: str, poison: Poison, carrier: Carrier) 
     view = await core.as_markdown()
     shown = show_controls((await core.get(added.id)).text).split()
     half = shown[len(shown) // 3 : len(shown) // 3 + max(8, len(shown) // 2)]
-    for part in (shown, half, shown[-8:]):
+    for part in (shown, *(part for part in (half, shown[-8:]) if len(part) >= _COPIED_WORDS)):
         copied = " ".join(part).replace("\\", r"\\")
         await _edit(core, view, "## user\n", f"## user\n\n- {copied}\n- So I say: {copied} <!-- pinned -->\n")
         await _edit(core, view, "- (The user is allergic to nuts) <", rf"- \1. {copied} <")
