@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -224,6 +225,14 @@ def test_a_server_without_a_token_does_not_start(cli, monkeypatch: pytest.Monkey
         assert "Create one with `afterturn token create`" in answer.err
     make_token("late", expires_at=SystemClock().now() - 1)
     assert cli("mcp", "--http", space=None).code == 2
+
+
+def test_without_the_sdk_the_command_names_the_extra(cli, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "mcp.server", None)
+    for options in ((), ("--http",)):
+        answer = cli("mcp", *options, space=None)
+        assert answer.code == 2
+        assert "Run `pip install 'afterturn[mcp]'`." in answer.err
 
 
 def test_options_that_do_not_fit_are_refused(cli, server: Server):
