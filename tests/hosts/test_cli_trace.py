@@ -69,7 +69,7 @@ def test_trace_as_json_is_one_document(cli: CommandLine) -> None:
     (recall,) = turn["recalls"]
     (shown,) = recall["shown"]
     assert set(document) == {"space", "conversation", "turns_total", "turns"}
-    assert set(turn) == {"number", "turn", "blocks", "recalls", "no_recall", "not_recorded"}
+    assert set(turn) == {"number", "turn", "blocks", "recalls", "no_recall", "not_recorded", "rules"}
     assert (turn["no_recall"], turn["not_recorded"]) == (None, "")
     assert set(recall) == {"turn", "delivered_in", "milliseconds", "fate", "shown", "left_out", "row"}
     assert (shown["ref"], shown["why"], shown["lane"]) == (known, "shown", "long_term")
