@@ -352,6 +352,28 @@ def test_standing_memories_come_once_at_the_safe_place(warm: Hooks) -> None:
     assert "pnpm" not in warm.ask("gemini-cli", gemini, "Now go on with the weather module tests.")
 
 
+@pytest.mark.parametrize("client", ["claude-code", "gemini-cli"])
+def test_a_session_is_briefed_about_the_last_one_in_its_project(warm: Hooks, client: str) -> None:
+    """P3: where the client takes it, once, and not in another project."""
+    folder = warm.folder / f"briefed-{client}"
+    folder.mkdir()
+    first, second, other = new(), new(), new()
+    fields = {"cwd": str(folder)}
+    warm.ask(client, first, "Translate the menu of the canteen. Tomorrow we print the menu.", **fields)
+    warm.answer(client, first, "The menu is translated.", **fields)
+    if client == "claude-code":
+        given = warm.context(client, "SessionStart", second, source="startup", **fields)
+        elsewhere = warm.context(client, "SessionStart", other, source="startup")
+    else:
+        given = warm.ask(client, second, "Good morning to you.", **fields)
+        elsewhere = warm.ask(client, other, "Good morning to you.")
+    assert "Tomorrow we print the menu" in given
+    assert "Tomorrow we print the menu" not in elsewhere
+    warm.ask(client, second, "Good morning again to you.", **fields)
+    warm.answer(client, second, "Good morning.", **fields)
+    assert "print the menu" not in warm.ask(client, second, "Let us begin with the weather.", **fields)
+
+
 def test_the_same_event_of_two_installations_starts_one_turn(warm: Hooks) -> None:
     session = new()
     for _ in range(2):

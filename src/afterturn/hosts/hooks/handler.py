@@ -24,6 +24,7 @@ from typing import Any
 
 from afterturn.config import Config
 from afterturn.conversation.conversation import Conversation, Standing
+from afterturn.conversation.scope import ConversationOptions
 from afterturn.conversation.turn import Turn
 from afterturn.errors import AfterturnError, Conflict, NotFound
 from afterturn.hosts.hooks.clients.hook_client import HookClient, SessionText
@@ -64,11 +65,13 @@ class OpenCall:
 
 @dataclass
 class ClientSession:
-    """One session of a client. `messages` are those of the turn that is open."""
+    """One session of a client. `messages` are those of the turn that is open; `briefed` is the same conversation, for
+    the briefing."""
 
     client: HookClient
     conversation: Conversation
     standing: Standing
+    briefed: Conversation
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     turn: Turn | None = None
     turn_id: str = ""
@@ -142,8 +145,7 @@ class HookHandler:
             await asyncio.to_thread(note_project, folder)
         except (AfterturnError, OSError) as error:
             logger.warning("the project of %s is not listed: %s", name, error)
-        conversation = self._memory.conversation(
-            name,
+        options = ConversationOptions(
             owner=self._owner,
             reads=(project.space, *project.merged),
             environment=project.space,
@@ -152,7 +154,11 @@ class HookHandler:
             dialect="openai_chat",
             trusted_only=client.trusted_only,
         )
-        session = ClientSession(client, conversation, conversation.standing())
+        trusted: ConversationOptions = {**options, "trusted_only": True}
+        conversation = self._memory.conversation(name, **options)
+        # A report in the briefing would taint the session, and nearly every session of a coding agent ends with one.
+        briefed = self._memory.conversation(name, **trusted)
+        session = ClientSession(client, conversation, conversation.standing(), briefed)
         try:
             earlier = (await conversation.trace(limit=_TURNS_READ)).turns
         except NotFound:
@@ -180,18 +186,21 @@ class HookHandler:
         return HookAnswer(await self._session_text(session))
 
     async def _session_text(self, session: ClientSession) -> str:
-        """Standing memories, once for each session and compaction. Context files are the client's own business."""
+        """Standing memories and the briefing, once for each session, and the former again after a compaction.
+
+        Context files are the client's own business.
+        """
         if session.has_session_text:
             return ""
         session.has_session_text = True
+        standing = ""
         try:
-            text = await session.standing.block()
+            standing = await session.standing.block()
         except AfterturnError as error:
             logger.warning("a session starts without standing memories: %s", error)
-            return ""
-        if text:
-            session.session_texts.add(text)
-        return text
+        texts = [text for text in (standing, await session.briefed.briefing()) if text]
+        session.session_texts.update(texts)
+        return "\n\n".join(texts)
 
     def _end_session(self, session: ClientSession, event: HookEvent) -> None:
         if event.agent:
@@ -215,6 +224,8 @@ class HookHandler:
         if session.turn is not None:
             session.turn.abort("interrupted")
         await self._find_compaction(session, event)
+        # Before the turn: a conversation that has begun is not briefed any more.
+        opening = "" if was_answered else await self._session_text(session)
         messages = [{"role": "user", "content": text}]
         session.turn = await _begin(session.conversation, messages, event.turn)
         session.turn_id, session.messages = event.turn, messages
@@ -225,8 +236,7 @@ class HookHandler:
             # It has answered by itself, with about the same lines.
             return NOTHING
         block = _text_of(session, element)
-        standing = await self._session_text(session)
-        return HookAnswer("\n\n".join(part for part in (standing, block) if part), notice=self._notice(block))
+        return HookAnswer("\n\n".join(part for part in (opening, block) if part), notice=self._notice(block))
 
     def _is_repeated(self, session: ClientSession, event: HookEvent, text: str) -> bool:
         """Hooks may be installed twice, for the user and for the project."""
