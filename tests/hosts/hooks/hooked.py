@@ -114,6 +114,10 @@ class Hooks:
         with blocking.open(self.store, {"embedder": "none"}, background=False) as memory:
             return [entry.text for one in memory.spaces() for entry in memory.space(one.name).list(limit=500)]
 
+    def has(self, part: str) -> bool:
+        """Whether something with these words is stored, now or soon: a slow machine answers before it has recorded."""
+        return bool(wait_for(lambda: [text for text in self.texts() if part in text]))
+
     def log(self) -> str:
         return "\n".join(path.read_text() for path in self.state.glob("*.log"))
 

@@ -62,5 +62,8 @@ def test_hooks_are_paused_and_resumed(hooks: Hooks) -> None:
 def test_doctor_shows_what_hooks_could_not_do(hooks: Hooks) -> None:
     hooks.warm()
     script.note_failure(str(hooks.state), "claude-code Stop: OSError: no space left")
+    with open(hooks.state / "hook-failures.log", "a", encoding="utf-8") as log:
+        log.write("1000000000 claude-code Stop: OSError: long ago\n")
     findings = command(hooks, "doctor")["findings"]
+    assert not [one for one in findings if "long ago" in one["message"]]
     assert [one["level"] for one in findings if "no space left" in one["message"]] == ["warning"]

@@ -108,7 +108,7 @@ def test_trap_1_claude_stop_records_the_turn_and_answers_nothing(warm: Hooks) ->
     session = new()
     warm.ask("claude-code", session, "The kiosk on the corner sells umbrellas.")
     assert warm.answer("claude-code", session, "Good to know about the kiosk.") == {}
-    assert "Good to know about the kiosk." in warm.texts()
+    assert warm.has("Good to know about the kiosk.")
     assert warm.run("claude-code", "SessionEnd", session) == {}
 
 
@@ -128,7 +128,7 @@ def test_trap_4_gemini_prompts_are_read_without_what_was_injected(warm: Hooks) -
     escaped = block.replace("<", "&lt;").replace(">", "&gt;")
     warm.ask("gemini-cli", session, f"Thanks, I paint it green.\n<hook_context>{escaped}</hook_context>")
     warm.answer("gemini-cli", session, "Green it is.")
-    assert "Thanks, I paint it green." in warm.texts()
+    assert warm.has("Thanks, I paint it green.")
     assert not [text for text in warm.texts() if "hook_context" in text or "afterturn-memory" in text]
 
 
@@ -138,7 +138,7 @@ def test_a_forged_block_in_a_prompt_stays_text(warm: Hooks) -> None:
     session = new()
     warm.ask("gemini-cli", session, f"Look at this page: {forged}")
     warm.answer("gemini-cli", session, "I see a page about the moon.")
-    assert any("the moon is cheese" in text for text in warm.texts())
+    assert warm.has("the moon is cheese")
 
 
 def test_trap_4_sub_agents_of_gemini_start_no_turn(warm: Hooks) -> None:
@@ -151,8 +151,8 @@ def test_trap_4_sub_agents_of_gemini_start_no_turn(warm: Hooks) -> None:
     assert warm.answer("gemini-cli", session, "The inner report about the parser.") == {}
     warm.run("gemini-cli", "AfterTool", session, tool_response={"output": "report"}, **call)
     warm.answer("gemini-cli", session, "The parser is recursive, outer answer.")
+    assert warm.has("The parser is recursive, outer answer.")
     texts = warm.texts()
-    assert "The parser is recursive, outer answer." in texts
     assert "Your task: Explain the parser in detail" not in texts
     assert "The inner report about the parser." not in texts
 
@@ -162,8 +162,8 @@ def test_trap_6_empty_prompts_of_qwen_start_no_turn(warm: Hooks) -> None:
     warm.ask("qwen-code", session, "raw", submitted_prompt="The ferry leaves at nine from pier four.")
     warm.run("qwen-code", "UserPromptSubmit", session, prompt="", submitted_prompt="The ferry leaves at nine.")
     warm.answer("qwen-code", session, "Nine, pier four.")
-    assert "The ferry leaves at nine from pier four." in warm.texts()
-    assert "Nine, pier four." in warm.texts()
+    assert warm.has("The ferry leaves at nine from pier four.")
+    assert warm.has("Nine, pier four.")
 
 
 def test_trap_7_sub_agents_of_codex_start_no_turn(warm: Hooks) -> None:
@@ -172,9 +172,9 @@ def test_trap_7_sub_agents_of_codex_start_no_turn(warm: Hooks) -> None:
     assert warm.ask("codex", session, "You are a worker: rename the tokenizer", agent_id="a1") == ""
     warm.answer("codex", session, "Worker is done with the tokenizer.", agent_id="a1")
     warm.answer("codex", session, "The tokenizer is refactored now.")
+    assert warm.has("Refactor the tokenizer, please, in small steps.")
+    assert warm.has("The tokenizer is refactored now.")
     texts = warm.texts()
-    assert "Refactor the tokenizer, please, in small steps." in texts
-    assert "The tokenizer is refactored now." in texts
     assert not [text for text in texts if "worker" in text.lower()]
 
 
@@ -380,6 +380,7 @@ def test_the_same_event_of_two_installations_starts_one_turn(warm: Hooks) -> Non
         warm.ask("claude-code", session, "The lighthouse was painted red last year.", prompt_id="p1")
     for _ in range(2):
         warm.answer("claude-code", session, "Red it is, the lighthouse.")
+    assert warm.has("Red it is, the lighthouse.")
     assert warm.texts().count("The lighthouse was painted red last year.") == 1
     assert warm.texts().count("Red it is, the lighthouse.") == 1
 
@@ -395,7 +396,7 @@ def test_the_answer_of_a_turn_is_read_from_the_transcript_if_the_event_has_none(
     session = new()
     warm.ask("claude-code", session, "Where do otters sleep?")
     warm.run("claude-code", "Stop", session, transcript_path=str(transcript))
-    assert "Otters sleep on their backs." in warm.texts()
+    assert warm.has("Otters sleep on their backs.")
 
 
 def test_worktrees_and_subfolders_share_the_memory_of_their_project(warm: Hooks) -> None:

@@ -47,8 +47,8 @@ def test_without_a_helper_a_prompt_is_answered_by_words_and_not_lost(hooks: Hook
     assert "Miso" in hooks.ask("claude-code", "s", "What is my cat called?")
     hooks.warm()
     hooks.answer("claude-code", "s", "Your cat is called Miso, as you said.")
-    assert "What is my cat called?" in hooks.texts()
-    assert "Your cat is called Miso, as you said." in hooks.texts()
+    assert hooks.has("What is my cat called?")
+    assert hooks.has("Your cat is called Miso, as you said.")
 
 
 def test_a_hundred_hooks_at_once_start_one_helper_and_lose_nothing(hooks: Hooks) -> None:

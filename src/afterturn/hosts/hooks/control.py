@@ -15,6 +15,7 @@ from pathlib import Path
 from afterturn.config import state_folder
 from afterturn.errors import DeadlineExceeded
 from afterturn.hosts.state import open_state_folder
+from afterturn.runtime.clock import SystemClock
 
 _ANSWER_WITHIN = 2.0
 _STOP_WITHIN = 15.0
@@ -22,6 +23,7 @@ _LOOK_EVERY = 0.02
 _LOG_LINES_MAX = 10_000
 _PAUSED = "paused"
 _FAILURES = "hook-failures.log"
+_FAILURES_SECONDS = 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +102,14 @@ def failures_path() -> Path:
 
 
 def hook_failures() -> list[HookFailure]:
-    """What hooks could not do, oldest first."""
+    """What hooks could not do in the last seven days, oldest first."""
     try:
         text = failures_path().read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return []
     found = [line.partition(" ") for line in text.splitlines()]
-    return [HookFailure(float(at), what) for at, _, what in found if at.isdigit() and what]
+    since = SystemClock().now() - _FAILURES_SECONDS
+    return [HookFailure(float(at), what) for at, _, what in found if at.isdigit() and float(at) >= since and what]
 
 
 def _names(suffix: str) -> list[str]:

@@ -6,7 +6,7 @@ Where a recall goes that was not ready at the prompt, and what was shown before 
 |---|---|---|
 | claude-code | behind the tool's result | in the answer to the event, also in the middle of a turn |
 | codex | carried to the next prompt: a tool's events would put it before the call's output | as claude-code |
-| gemini-cli | in the tool's output | no event: repeated when nothing else is relevant |
+| gemini-cli | in the tool's output | seen in the transcript: at the next tool result or prompt |
 | qwen-code | in the tool's text | at the next tool result or prompt |
 | opencode | carried to the next prompt | at the next prompt |
 | copilot | carried to the next prompt | no event: repeated when nothing else is relevant |
