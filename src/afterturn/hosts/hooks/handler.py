@@ -101,15 +101,18 @@ class HookHandler:
         self._owner = current_user_space(config)
         self._sessions: OrderedDict[str, ClientSession] = OrderedDict()
 
-    async def handle(self, client: HookClient, event: HookEvent, *, was_answered: bool = False) -> HookAnswer:
-        """The answer to an event. `was_answered`: the client is not waiting for it any more."""
+    async def handle(
+        self, client: HookClient, event: HookEvent, *, was_answered: bool = False, was_shown: bool = False
+    ) -> HookAnswer:
+        """The answer to an event. `was_answered`: the client is not waiting for it any more. `was_shown`: the script
+        has answered a prompt with memories that it found itself."""
         session = await self._open_session(client, event)
         async with session.lock:
             match event.kind:
                 case EventKind.SESSION_START:
                     return await self._start_session(session, event, was_answered=was_answered)
                 case EventKind.PROMPT:
-                    return await self._start_turn(session, event, was_answered=was_answered)
+                    return await self._start_turn(session, event, was_answered=was_answered, was_shown=was_shown)
                 case EventKind.TOOL_CALL:
                     return await self._call_tool(session, event)
                 case EventKind.TOOL_RESULT:
@@ -211,7 +214,9 @@ class HookHandler:
 
     # Turns.
 
-    async def _start_turn(self, session: ClientSession, event: HookEvent, *, was_answered: bool) -> HookAnswer:
+    async def _start_turn(
+        self, session: ClientSession, event: HookEvent, *, was_answered: bool, was_shown: bool
+    ) -> HookAnswer:
         if event.agent:
             # A sub-agent's task is not something that the user said.
             return NOTHING
@@ -231,9 +236,12 @@ class HookHandler:
         session.turn_id, session.messages = event.turn, messages
         session.open_calls, session.nested, session.calls, session.left_open = [], 0, 0, ""
         session.rules_due = ""
+        if was_answered and not was_shown:
+            # A later point of the turn, or the next one, takes what is recalled.
+            return NOTHING
         element = await session.turn.inject(messages, within=RECALL_WITHIN)
         if was_answered:
-            # It has answered by itself, with about the same lines.
+            # The script has shown about the same lines.
             return NOTHING
         block = _text_of(session, element)
         return HookAnswer("\n\n".join(part for part in (opening, block) if part), notice=self._notice(block))
