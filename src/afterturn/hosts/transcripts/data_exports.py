@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from afterturn.hosts.transcripts.transcript import (
     Object,
     PastConversation,
     mapping,
+    open_file,
     parse_timestamp,
     read_json,
     sequence,
@@ -22,6 +24,8 @@ from afterturn.hosts.transcripts.transcript import (
 
 _FILE = "conversations.json"
 _BYTES_MAX = 4 * 1024**3
+# Conversations are packed to a tenth or so. A file that unpacks to much more is made to fill memory.
+_RATIO_MAX, _SMALL_BYTES = 100, 16 * 1024**2
 
 
 class ChatGptExport:
@@ -90,17 +94,23 @@ def _conversations(file: Path) -> Iterator[Object]:
 
 def _content(file: Path) -> bytes:
     try:
-        if file.is_dir():
-            return (file / _FILE).read_bytes()
-        if not zipfile.is_zipfile(file):
-            return file.read_bytes()
-        with zipfile.ZipFile(file) as archive:
-            name = next((name for name in archive.namelist() if name.rsplit("/", 1)[-1] == _FILE), None)
-            if name is None:
-                raise InvalidFile(f"{file} contains no {_FILE}. Name the ZIP file of the data export.")
-            if archive.getinfo(name).file_size > _BYTES_MAX:
-                raise InvalidFile(f"{name} in {file} is larger than 4 GiB. Unpack it and divide it.")
-            return archive.read(name)
-    except (OSError, zipfile.BadZipFile) as error:
+        with open_file(file / _FILE if file.is_dir() else file) as stream:
+            if not zipfile.is_zipfile(stream):
+                stream.seek(0)
+                return stream.read()
+            with zipfile.ZipFile(stream) as archive:
+                return _unpack(archive, file)
+    except (OSError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InvalidFile(f"{file} cannot be read: {reason}. Name the data export, or its {_FILE}.") from error
+
+
+def _unpack(archive: zipfile.ZipFile, file: Path) -> bytes:
+    found = next((one for one in archive.infolist() if one.filename.rsplit("/", 1)[-1] == _FILE), None)
+    if found is None:
+        raise InvalidFile(f"{file} contains no {_FILE}. Name the ZIP file of the data export.")
+    if found.file_size > _BYTES_MAX:
+        raise InvalidFile(f"{found.filename} in {file} is larger than 4 GiB. Unpack it and divide it.")
+    if found.file_size > max(_SMALL_BYTES, _RATIO_MAX * found.compress_size):
+        raise InvalidFile(f"{found.filename} in {file} unpacks to {found.file_size:,} bytes, which is not plausible.")
+    return archive.read(found)

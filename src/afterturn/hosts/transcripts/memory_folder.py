@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from afterturn.errors import InvalidFile
-from afterturn.hosts.transcripts.transcript import folder_in, parse_timestamp
+from afterturn.hosts.transcripts.transcript import folder_in, open_file, parse_timestamp
 from afterturn.types import Draft, Origin, Target
 
 INDEX = "MEMORY.md"
@@ -52,8 +52,8 @@ def read_folder(folder: Path) -> Iterator[Note]:
     """The statements of all Markdown files. A line of the index that only leads to a topic file is left out."""
     for file in sorted(folder.glob("*.md")):
         try:
-            with open(file, encoding="utf-8", errors="replace") as stream:
-                content = stream.read(_FILE_BYTES_MAX)
+            with open_file(file) as stream:
+                content = stream.read(_FILE_BYTES_MAX).decode(errors="replace")
             changed = file.stat().st_mtime
         except OSError as error:
             raise InvalidFile(f"{file} cannot be read: {error.strerror}. Check its permissions.") from error

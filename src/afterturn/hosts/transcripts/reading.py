@@ -67,7 +67,7 @@ def read_everything(
     projects: dict[Path, str | None] = {}
     for done, file in enumerate(files, start=1):
         for transcript in reader.read(file):
-            project = find_project(transcript.folder).name if transcript.folder else None
+            project = _project_name(transcript.folder)
             projects.setdefault(file.parent, project)
             yield FoundConversation(transcript, project)
         report(done, len(files))
@@ -75,6 +75,14 @@ def read_everything(
         yield FoundNotes(
             folder, list(read_folder(folder)), projects.get(folder.parent, projects.get(folder.parent / "chats"))
         )
+
+
+def _project_name(folder: str) -> str | None:
+    """None if the transcript names no folder, or something that cannot be one."""
+    try:
+        return find_project(folder).name if folder else None
+    except (OSError, ValueError):
+        return None
 
 
 def _find(reader: TranscriptReader, path: Path | None) -> tuple[list[Path], list[Path]]:

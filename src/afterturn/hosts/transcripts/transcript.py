@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, BinaryIO, Literal, Protocol, TypeAlias
 
 from afterturn.config import folder_of_program
 from afterturn.errors import InvalidFile
@@ -20,6 +24,8 @@ from afterturn.types import PASTED, Draft, Kind, Origin, Target
 Object: TypeAlias = Mapping[str, Any]
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
+# Later times cannot be stored.
+_TIME_MAX = 1e11
 # Text that clients put into messages of the user: reminders, context of hooks, and our own blocks.
 _INJECTED = ("system-reminder", "hook_context", "session_context", "environment_context", "user_instructions", TAG)
 _FRAMES = [
@@ -137,11 +143,20 @@ def _without(text: str, start: str, end: str) -> str:
     return "".join([*kept, text[at:]])
 
 
+@contextmanager
+def open_file(file: Path) -> Iterator[BinaryIO]:
+    """Opens a regular file. Raises OSError for anything else: a pipe or a device may never end."""
+    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        yield stream
+
+
 def json_lines(file: Path) -> Iterator[Object]:
     """The objects in a file of JSON Lines. The last line may be cut: a program may still be writing it."""
     try:
-        with open(file, "rb") as stream:
-            for line in iter(lambda: stream.readline(LINE_BYTES_MAX), b""):
+        with open_file(file) as stream:
+            for line in _lines(stream):
                 try:
                     value = json.loads(line)
                 except (ValueError, RecursionError):
@@ -152,10 +167,21 @@ def json_lines(file: Path) -> Iterator[Object]:
         raise InvalidFile(f"{file} cannot be read: {error.strerror}. Check the name and permissions.") from error
 
 
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines, without those that are too long. A part of one must not be taken for a line."""
+    is_begun = False
+    while line := stream.readline(LINE_BYTES_MAX):
+        is_cut = not line.endswith(b"\n") and len(line) == LINE_BYTES_MAX
+        if not is_begun and not is_cut:
+            yield line
+        is_begun = is_cut
+
+
 def read_document(file: Path) -> Object:
     """The object in a small JSON file; empty if it is missing or damaged."""
     try:
-        return mapping(json.loads(file.read_bytes()))
+        with open_file(file) as stream:
+            return mapping(json.loads(stream.read(LINE_BYTES_MAX)))
     except (OSError, ValueError, RecursionError):
         return {}
 
@@ -168,14 +194,15 @@ def read_json(content: bytes, name: str) -> Any:
 
 
 def parse_timestamp(value: object) -> float:
-    """Unix seconds of an ISO-8601 text, of seconds or of milliseconds; 0 if it is none of them."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e14:
-        return value / 1000 if value > 1e11 else float(value)
+    """Unix seconds of an ISO-8601 text, of seconds or of milliseconds; 0 if it is none of them, or absurd."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _TIME_MAX * 1000:
+        return value / 1000 if value > _TIME_MAX else float(value)
     if isinstance(value, str):
         try:
-            return datetime.fromisoformat(value).timestamp()
+            found = datetime.fromisoformat(value).timestamp()
         except (ValueError, OverflowError, OSError):
             return 0.0
+        return found if 0 < found < _TIME_MAX else 0.0
     return 0.0
 
 
