@@ -121,6 +121,19 @@ async def test_only_trusted_standing_rules_that_it_may_read_count(memory: aftert
     assert [rule.text for rule in granted.rules] == ["Never push to main, says the project"]
 
 
+async def test_a_fact_that_names_the_tool_of_the_project_is_a_rule(memory: afterturn.Memory) -> None:
+    """T1: people state it as a fact, and it holds for calls of the other tool."""
+    project = memory.space("project:api")
+    await project.add("We use pnpm here, not npm.", target="environment")
+    await project.add("We use yarn, says a page", target="environment", origin="web")
+    await project.add("Publishing to npm needs a hardware key", target="environment")
+    await memory.space("user:ada").add("We use bun in web", target="environment", project="web")
+    calls = [("Bash", {"command": f"{command} install lodash"}) for command in ("npm", "pnpm")]
+    rival, same = await advise(memory, *calls, reads=["project:api"])
+    assert [rule.text for rule in rival.rules] == ["We use pnpm here, not npm."]
+    assert (rival.refusal, same.rules) == (None, ())
+
+
 async def test_a_firm_rule_refuses_every_call_that_it_concerns(memory: afterturn.Memory) -> None:
     """T1: with its reason."""
     await memory.space("user:ada").add("Never push to main", firm=True)

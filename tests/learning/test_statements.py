@@ -11,6 +11,20 @@ def texts(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
+    "said, target",
+    [
+        ("We use pnpm here, not npm.", Target.ENVIRONMENT),
+        ("We use uv in this repo, not pip", Target.ENVIRONMENT),
+        ("We use oat milk here, not cow's milk", Target.USER),
+    ],
+)
+def test_a_choice_of_tools_is_about_the_environment(said: str, target: Target) -> None:
+    """V11, P1: it belongs to the project, not to the person."""
+    (lesson,) = find_lessons([("user", said)])
+    assert lesson.target is target
+
+
+@pytest.mark.parametrize(
     "said, stated",
     [
         ("I prefer to be contacted by phone, not e-mail", "I prefer to be contacted by phone, not e-mail"),

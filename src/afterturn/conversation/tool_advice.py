@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,14 +13,22 @@ from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.tool_calls import read_call
 from afterturn.conversation.tool_rules import find_trigger
 from afterturn.guard.output_filter import OutputFilter, neutralise
+from afterturn.guard.trust import TRUST_MIN
 from afterturn.ports import Unit
 from afterturn.prompt.standing_memories import StandingReader, find_standing_memories
-from afterturn.types import Entry
+from afterturn.types import Entry, Filter, Kind, Target
 
 # More rules than this would not be read. Firm ones come first.
 RULES_MAX = 5
 _RULE_CHARS_MAX = 500
 _NAME_CHARS_MAX = 60
+_FACTS = Filter(kind=Kind.STATEMENT, target=Target.ENVIRONMENT)
+_FACTS_MAX = 200
+# A fact that says which tool is used here is a rule for calls of another one.
+_TOOL_OF_A_TEAM = re.compile(
+    r"\b(?:we|(?:this|our|the) (?:\w+ )?(?:project|repo|repository|codebase|team|stack|app))\s(?:\w+\s)?uses?\s",
+    re.IGNORECASE,
+)
 _TITLE = "Rules of the user that concern this call:"
 
 
@@ -53,11 +62,17 @@ NO_ADVICE = ToolAdvice()
 def find_tool_rules(
     unit: Unit, scope: ConversationScope, config: Config, name: str, arguments: object, *, now: float
 ) -> list[ToolRule]:
-    """All standing rules that concern the call, firm ones first. Only trusted ones, of spaces that it may read."""
+    """All rules that concern the call, firm ones first: standing ones, and facts such as "we use pnpm here, not npm".
+
+    Only trusted ones, of spaces that the conversation may read.
+    """
     call = read_call(name, arguments)
     reader = StandingReader(scope.readable, now, scope.agent, scope.project, scope.owner)
     standing = find_standing_memories(unit, reader)
     entries = [*standing.conventions, *standing.pinned, *standing.preferences]
+    known = {entry.ref for entry in entries}
+    facts = unit.memories.page(scope.readable, _FACTS, limit=_FACTS_MAX)
+    entries += [entry for entry in facts if entry.ref not in known and _names_a_tool(entry, scope, now)]
     screen = OutputFilter(scanning=config.scan_policy)
     found = []
     for entry in sorted(entries, key=lambda entry: not entry.firm):
@@ -67,6 +82,11 @@ def find_tool_rules(
         if trigger is not None and (text := _shown(screen, entry)) is not None:
             found.append(ToolRule(entry.ref, entry.space, text, trigger.describe(), entry.firm))
     return found
+
+
+def _names_a_tool(entry: Entry, scope: ConversationScope, now: float) -> bool:
+    is_ours = entry.trust >= TRUST_MIN and entry.project in (None, scope.project) and entry.agent in (None, scope.agent)
+    return is_ours and entry.holds(now) and _TOOL_OF_A_TEAM.search(entry.text) is not None
 
 
 def _shown(screen: OutputFilter, entry: Entry) -> str | None:

@@ -36,6 +36,12 @@ _NUMBER = re.compile(r"\d")
 _ING = re.compile(r"\w+ing\b")
 # The user's name is for the rules: with an order, it is the name to call out.
 _CALLED = re.compile(r"(?<!\w)name(?!\w)")
+# "We use pnpm here, not npm": one tool instead of another.
+_CHOICE = re.compile(
+    r"\bwe (?:always |only |now |just )?use [\w.+#-]+(?: here| in this \w+)?,? "
+    r"(?:not|instead of|rather than) [\w.+#-]+\.?$",
+    re.IGNORECASE,
+)
 _CODE = re.compile(
     r"""(?<![\w@.-])(?!and/or|he/she)(?:[a-z][\w-]*/[a-z][\w./-]*|[a-z]\w+[._][a-z]\w+(?!@)|[a-z]+-\d\w*)|\ufffc""",
     re.VERBOSE | re.IGNORECASE,
@@ -148,7 +154,7 @@ def _kept_parts(sentence: Sentence, language: WordLists) -> list[_Part]:
 def _to_lesson(text: str, kind: str = FACT) -> Lesson | None:
     if len(text) > STATEMENT_CHARACTERS_MAX or len(text.split()) < _WORDS_MIN:
         return None
-    is_project = _CODE.search(text) or _PROJECT.search(text) or "`" in text
+    is_project = _CODE.search(text) or _PROJECT.search(text) or "`" in text or _CHOICE.search(text)
     return Lesson(text, Target.ENVIRONMENT if is_project else Target.USER, kind, 0, is_quote=True)
 
 
