@@ -103,7 +103,7 @@ def test_counts_are_said_in_singular_and_plural() -> None:
 def test_a_hit_says_why_it_was_found() -> None:
     hit = Hit(an_entry(speaker="bob"), Lane.LONG_TERM, 0.625, 0.5, 0.75, ("tea", "prefer"))
     assert explain(hit).startswith("score 0.62 · lexical 0.50 (tea, prefer) · similarity 0.75 · long_term · ")
-    assert explain(hit).endswith("years ago · from user bob")
+    assert explain(hit).endswith('years ago · from user "bob"')
 
 
 def test_a_hit_without_vectors_says_so() -> None:

@@ -23,12 +23,12 @@ from afterturn.hosts.cli.output import (
     print_table,
     status,
 )
-from afterturn.space.reviews import Review, ReviewedChange
 from afterturn.types import Entry, ReviewKind, ReviewRow, ReviewState, Status, Undone, Verb
 from afterturn.validation import check_id
 
 if TYPE_CHECKING:
     from afterturn import blocking
+    from afterturn.space.reviews import Review, ReviewedChange
 
 
 _HERE = "afterturn.hosts.cli.commands.review"
