@@ -11,6 +11,8 @@ from hooked import Hooks, wait_for
 import afterturn
 from afterturn import blocking
 from afterturn.config import load_config
+from afterturn.hosts.hooks import client as script
+from afterturn.hosts.hooks import control
 from afterturn.hosts.server.grant import local_grant
 from afterturn.hosts.server.tools import call_tool
 
@@ -266,6 +268,41 @@ async def test_a_call_after_a_tool_result_is_not_vouched_for(warm: Hooks) -> Non
     warm.ask("claude-code", session, "And now the next page about otters, please.")
     warm.run("claude-code", "PreToolUse", session, **call)
     assert (await add(warm, arguments)).startswith("This already waits for approval")
+
+
+async def test_a_session_that_began_without_hooks_is_not_vouched_for(warm: Hooks) -> None:
+    """G2b: nobody knows what the agent has read before. In a session whose beginning was seen, the hook vouches."""
+    arguments = {"text": "Wants all tests in one file", "kind": "preference"}
+    for source, expected in (("resume", "It waits for approval"), ("startup", "Saved: ")):
+        session = new()
+        warm.run("claude-code", "SessionStart", session, source=source)
+        warm.ask("claude-code", session, "Please remember where I want the tests.")
+        warm.run("claude-code", "PreToolUse", session, tool_name=OURS["claude-code"], tool_input=arguments)
+        assert (await add(warm, arguments)).startswith(expected)
+
+
+@pytest.mark.parametrize("lost", ["paused", "too large"])
+async def test_a_session_with_lost_events_is_not_vouched_for(hooks: Hooks, lost: str) -> None:
+    """G2b: a tool may have answered in between, in this turn or in one that was not reported at all."""
+    arguments, session = {"text": "Wants long names", "kind": "preference"}, new()
+    call = {"tool_name": OURS["claude-code"], "tool_input": arguments}
+    hooks.warm()
+    hooks.run("claude-code", "SessionStart", session, source="startup")
+    hooks.ask("claude-code", session, "Please remember how I want names.")
+    if lost == "paused":
+        with hooks.entered():
+            control.pause_hooks()
+            control.resume_hooks()
+    else:
+        hooks.send("claude-code", "PostToolUse", b" " * (script.PAYLOAD_BYTES_MAX + 1))
+    hooks.run("claude-code", "PreToolUse", session, **call)
+    assert (await add(hooks, arguments)).startswith("It waits for approval")
+    hooks.answer("claude-code", session, "Done.")
+    other = new()
+    hooks.run("claude-code", "SessionStart", other, source="startup")
+    hooks.ask("claude-code", other, "Please remember how I want names.")
+    hooks.run("claude-code", "PreToolUse", other, **call | {"tool_input": {**arguments, "text": "Wants short names"}})
+    assert (await add(hooks, {**arguments, "text": "Wants short names"})).startswith("Saved: ")
 
 
 def test_a_private_turn_stores_nothing_through_our_server(warm: Hooks) -> None:

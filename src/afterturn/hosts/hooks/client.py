@@ -156,10 +156,18 @@ class Hook:
         """Leaves an event that the helper does not have in a file for the next one, which is started now."""
         if not self.is_answered:
             self.answer(b"{}")
-        if self.is_read and not self.is_delivered:
-            self.is_delivered = True
+        if self.is_delivered:
+            return
+        self.is_delivered = True
+        if not self.is_read:
+            mark_missed(self.folder)
+            return
+        try:
             put_in_queue(self.folder, self.request())
-            start_helper(self.folder)
+        except OSError:
+            mark_missed(self.folder)
+            raise
+        start_helper(self.folder)
 
 
 def open_folder() -> str:
@@ -264,6 +272,16 @@ def note_failure(folder: str, text: str) -> None:
         return  # there is no place left to say it
 
 
+def mark_missed(folder: str) -> None:
+    """Says that an event is lost: from then on the helper does not know what the sessions of now have read."""
+    try:
+        path = os.path.join(folder or state_folder(), "missed")
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        os.utime(path)
+    except OSError:
+        return  # there is no place left to say it
+
+
 def import_package() -> None:
     """Makes this very package importable, with what it needs: `-I -S` leaves out all installed packages.
 
@@ -286,7 +304,7 @@ def run_hook(client: str, event: str) -> None:
     hook = Hook(client, event)
 
     def stop(number: int, frame: object) -> None:
-        note_failure(hook.folder, f"{client} {event}: took more than {LIMIT} seconds")
+        note_failure(hook.folder or state_folder(), f"{client} {event}: took more than {LIMIT} seconds")
         hook.give_up()
         os._exit(0)
 

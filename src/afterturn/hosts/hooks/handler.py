@@ -28,6 +28,7 @@ from afterturn.conversation.scope import ConversationOptions
 from afterturn.conversation.turn import Turn
 from afterturn.errors import AfterturnError, Conflict, NotFound
 from afterturn.hosts.hooks.clients.hook_client import HookClient, SessionText
+from afterturn.hosts.hooks.control import events_missed_at
 from afterturn.hosts.hooks.events import NOTHING, EventKind, HookAnswer, HookEvent
 from afterturn.hosts.hooks.transcripts import are_in_history, find_exchange
 from afterturn.hosts.projects import current_user_space, find_project, note_project
@@ -35,6 +36,7 @@ from afterturn.hosts.server.clean_calls import find_writing_tool, report_clean_c
 from afterturn.log import logger
 from afterturn.memory import Memory
 from afterturn.recall.block import block_hash
+from afterturn.runtime.clock import SystemClock
 from afterturn.text import content_hash
 from afterturn.types import TurnStatus
 
@@ -87,6 +89,9 @@ class ClientSession:
     known_blocks: set[str] = field(default_factory=set)
     # The ids in the blocks since the last compaction.
     shown: set[str] = field(default_factory=set)
+    # When its last event happened, 0 if its beginning was not reported; and whether events before that are unknown.
+    seen_at: float = 0.0
+    has_gap: bool = False
     # The id of a turn that an earlier helper began and did not end, and the hash of its user message.
     left_open: str = ""
     user_hash: str = ""
@@ -102,12 +107,14 @@ class HookHandler:
         self._sessions: OrderedDict[str, ClientSession] = OrderedDict()
 
     async def handle(
-        self, client: HookClient, event: HookEvent, *, was_answered: bool = False, was_shown: bool = False
+        self, client: HookClient, event: HookEvent, *, left_at: float | None = None, was_shown: bool = False
     ) -> HookAnswer:
-        """The answer to an event. `was_answered`: the client is not waiting for it any more. `was_shown`: the script
-        has answered a prompt with memories that it found itself."""
+        """The answer to an event. `left_at` is set if the client is not waiting for it any more: when it happened.
+        `was_shown`: the script has answered a prompt with memories that it found itself."""
+        was_answered, now = left_at is not None, SystemClock().now()
         session = await self._open_session(client, event)
         async with session.lock:
+            await self._find_gap(session, event, now if left_at is None else left_at)
             match event.kind:
                 case EventKind.SESSION_START:
                     return await self._start_session(session, event, was_answered=was_answered)
@@ -171,9 +178,30 @@ class HookHandler:
         session.shown.update(id for block in blocks if block.in_sight for id in _BULLET.findall(block.text))
         session.has_session_text = bool(earlier) and client.session_text is SessionText.ONCE
         newest = max(earlier, key=lambda turn: turn.number, default=None)
+        if newest is not None:
+            session.seen_at = newest.turn.ended_at or newest.turn.started_at
         if newest is not None and newest.turn.status is TurnStatus.OPEN:
             session.left_open, session.user_hash = newest.turn.id, newest.turn.user_hash
         return session
+
+    async def _find_gap(self, session: ClientSession, event: HookEvent, at: float) -> None:
+        """Taints the turn if the agent may have read something that was not reported.
+
+        Events are lost while hooks are paused, when the disk is full, or before hooks were installed.
+        """
+        is_start = event.kind is EventKind.SESSION_START and not event.agent
+        if is_start and event.source == "resume":
+            session.has_gap = session.has_gap or not session.seen_at
+        elif is_start or not (session.seen_at or session.client.events):
+            session.seen_at = session.seen_at or at
+        session.has_gap = session.has_gap or session.seen_at < events_missed_at()
+        session.seen_at = max(session.seen_at, at)
+        await self._taint_by_gap(session)
+
+    async def _taint_by_gap(self, session: ClientSession) -> None:
+        if session.has_gap and session.turn is not None:
+            session.has_gap = False
+            await session.turn.is_clean(_call_messages("unknown", "unknown", {}, _UNSEEN))
 
     async def _start_session(self, session: ClientSession, event: HookEvent, *, was_answered: bool) -> HookAnswer:
         if event.agent:
@@ -236,6 +264,7 @@ class HookHandler:
         session.turn_id, session.messages = event.turn, messages
         session.open_calls, session.nested, session.calls, session.left_open = [], 0, 0, ""
         session.rules_due = ""
+        await self._taint_by_gap(session)
         if was_answered and not was_shown:
             # A later point of the turn, or the next one, takes what is recalled.
             return NOTHING

@@ -94,8 +94,9 @@ export const AfterturnPlugin = async ({ directory }) => {
       })
     },
     "tool.execute.before": async (input, output) => {
-      if (children.has(input.sessionID)) return
       const fields = { tool_name: input.tool, tool_input: output.args, tool_use_id: input.callID }
+      // Firm rules hold in sub-agents too.
+      if (children.has(input.sessionID)) fields.agent_id = input.sessionID
       const { refusal } = await ask("PreToolUse", payloadOf(input.sessionID, fields))
       if (typeof refusal === "string" && refusal) throw new Error(refusal)
     },
