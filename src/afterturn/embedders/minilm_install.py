@@ -410,7 +410,7 @@ def _client(folder: Path, recipe: Recipe) -> list[str]:
     wheels_only = ["--no-deps", "--only-binary", ":all:"]
     if importlib.util.find_spec("pip") is not None:
         quietly = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--no-cache-dir"]
-        return [sys.executable, "-m", "pip", "download", *wheels_only, *quietly, "--dest", str(folder), wanted]
+        return [sys.executable, "-P", "-m", "pip", "download", *wheels_only, *quietly, "--dest", str(folder), wanted]
     if uv := shutil.which("uv"):
         return [uv, "pip", "install", *wheels_only, "--python", sys.executable, "--target", str(folder), wanted]
     raise _not_fetched(recipe, "There is neither pip nor uv")

@@ -19,6 +19,8 @@ from afterturn.errors import InvalidFile
 def open_state_folder() -> Path:
     """Creates the folder if it is missing. Raises InvalidFile if somebody else owns it or can read it."""
     folder = state_folder()
+    if not folder.is_absolute():
+        raise InvalidFile(f"{folder} is not an absolute path. Set {STATE_VARIABLE} to one.")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = folder.stat()

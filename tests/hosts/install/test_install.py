@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import sys
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from afterturn.hosts.hooks.clients import HOOK_EVENTS, hook_command
 from afterturn.hosts.install.clients import CLIENTS
+from afterturn.hosts.install.entries import TomlServerPart, server_command
 from afterturn.hosts.install.installer import BACKUP, plan_install, write_change
 
 SETTINGS = {
@@ -191,6 +193,41 @@ def test_a_read_only_file_is_refused(home, cli):
     assert answer.code == 2
     assert "read-only" in answer.err
     assert files_below(home) == {".claude/settings.json": b"{}"}
+
+
+def test_what_is_not_a_file_is_refused(home, cli):
+    """Reading a pipe would never end."""
+    (home / ".claude").mkdir()
+    os.mkfifo(home / ".claude" / "settings.json")
+    assert "is not a file" in cli("install", "claude-code").err
+
+
+def test_files_of_another_user_are_refused(home, cli, monkeypatch):
+    """Root would leave files that their owner cannot change."""
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert "belongs to another user" in cli("install", "gemini-cli").err
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("entry", [{"command": 5, "args": 7}, {"command": {"a": 1}}, {"args": "mcp"}])
+def test_a_server_of_a_strange_form_is_left_alone(home, cli, entry):
+    (home / ".gemini").mkdir()
+    (home / ".gemini" / "settings.json").write_text(json.dumps({"mcpServers": {"afterturn": entry}}))
+    cli("install", "gemini-cli")
+    assert json.loads((home / ".gemini" / "settings.json").read_text())["mcpServers"] == {"afterturn": entry}
+
+
+def test_a_server_is_started_without_the_modules_of_the_project(tmp_path, monkeypatch):
+    """Clients start it in the project's folder, which may have a file of the same name as a module."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert server_command("codex")[1:] == ["-P", "-m", "afterturn", "mcp", "--client", "codex"]
+
+
+def test_a_path_with_any_character_is_valid_toml():
+    command = ['/home/a\U0001f600 "b"/afterturn', "mcp"]
+    written = TomlServerPart(command).add("")
+    assert tomllib.loads(written)["mcp_servers"]["afterturn"]["command"] == command[0]
 
 
 def test_the_mode_and_the_symbolic_link_of_a_file_stay(home, cli):

@@ -105,8 +105,12 @@ class Hook:
             except OSError:
                 return None
             connection.settimeout(ANSWER_WITHIN)
-            connection.sendall(self.request())
-            connection.shutdown(_socket.SHUT_WR)
+            try:
+                connection.sendall(self.request())
+                connection.shutdown(_socket.SHUT_WR)
+            except OSError:
+                # Cut off, it is not JSON, so the helper does nothing with it.
+                return None
             received = b""
             while len(received) <= ANSWER_BYTES_MAX and (part := connection.recv(65536)):
                 received += part
@@ -160,7 +164,8 @@ class Hook:
             return
         self.is_delivered = True
         if not self.is_read:
-            mark_missed(self.folder)
+            if self.folder:
+                mark_missed(self.folder)
             return
         try:
             put_in_queue(self.folder, self.request())
@@ -172,6 +177,9 @@ class Hook:
 
 def open_folder() -> str:
     folder = state_folder()
+    if not os.path.isabs(folder):
+        # It would be in the folder of a project. Without a home folder, the default is relative too.
+        raise ValueError("the state folder is not an absolute path")
     if not os.path.isdir(folder):
         os.makedirs(folder, mode=0o700, exist_ok=True)
     found = os.stat(folder)
@@ -257,6 +265,8 @@ def note_failure(folder: str, text: str) -> None:
     """One line for `afterturn doctor`. The file stays small."""
     import time
 
+    if not os.path.isabs(folder):
+        return
     try:
         path = os.path.join(folder, "hook-failures.log")
         line = f"{int(time.time())} {' '.join(text.split())[:300]}\n".encode(errors="replace")
@@ -275,7 +285,7 @@ def note_failure(folder: str, text: str) -> None:
 def mark_missed(folder: str) -> None:
     """Says that an event is lost: from then on the helper does not know what the sessions of now have read."""
     try:
-        path = os.path.join(folder or state_folder(), "missed")
+        path = os.path.join(folder, "missed")
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
         os.utime(path)
     except OSError:

@@ -207,8 +207,9 @@ class HookServer:
         """The answer, as the script expects it. Never raises."""
         try:
             request = HookRequest.parse(data)
-            if request.stamp != self._stamp:
-                logger.info("another version of the script asks; the helper starts again")
+            if request.stamp != self._stamp and not _is_unchanged(self._stamp):
+                # Without this look, two installations would make each other's helper start again all the time.
+                logger.info("the script has changed; the helper starts again")
                 self.restarts = True
                 self.stop.set()
             async with asyncio.timeout(_HANDLE_WITHIN), self._slots:
@@ -266,6 +267,13 @@ class HookServer:
                 except Exception:  # the boundary of one event: the others must not wait for ever
                     self._failed += 1
                     logger.exception("a waiting event could not be handled")
+
+
+def _is_unchanged(known: str) -> bool:
+    try:
+        return stamp() == known
+    except OSError:
+        return False
 
 
 def _waiting(queue: Path) -> Iterator[Path]:

@@ -124,8 +124,9 @@ class TomlServerPart:
         lines = [
             _COMMENT,
             f"[mcp_servers.{SERVER}]",
-            f"command = {json.dumps(entry['command'])}",
-            f"args = {json.dumps(entry['args'])}",
+            # TOML knows no pairs of escapes for one character.
+            f"command = {json.dumps(entry['command'], ensure_ascii=False)}",
+            f"args = {json.dumps(entry['args'], ensure_ascii=False)}",
         ]
         separator = "" if not text else newline if text.endswith("\n") else newline * 2
         return text + separator + newline.join(lines) + newline
@@ -182,7 +183,8 @@ class OwnFile:
 def server_command(client: str) -> list[str]:
     """The command of the MCP server: the script of this installation, else Python with the module."""
     script = Path(sys.executable).with_name("afterturn")
-    start = [str(script)] if script.is_file() else [sys.executable, "-m", "afterturn"]
+    # -P: clients start it in the folder of a project, whose files must not be imported.
+    start = [str(script)] if script.is_file() else [sys.executable, "-P", "-m", "afterturn"]
     return [*start, "mcp", "--client", client]
 
 
@@ -232,8 +234,11 @@ def _server_state(data: Any, key: str, entry: dict[str, Any]) -> State:
         return State.CURRENT
     if not isinstance(found, dict):
         return State.FOREIGN
-    given = found.get("command")
-    words = [*(shlex.split(given) if isinstance(given, str) else given or ()), *(found.get("args") or ())]
+    given, rest = found.get("command"), found.get("args")
+    words = [
+        *(shlex.split(given) if isinstance(given, str) else given if isinstance(given, list) else ()),
+        *(rest if isinstance(rest, list) else ()),
+    ]
     ours = "mcp" in words and any("afterturn" in str(word) for word in words)
     if ours and {name: found.get(name) for name in entry} == entry:
         return State.CURRENT

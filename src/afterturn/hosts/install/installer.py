@@ -131,12 +131,15 @@ def _plan_uninstall(target: ConfigFile) -> FileChange:
 
 
 def _checked_change(change: FileChange) -> FileChange:
-    """A file that its owner has made read-only stays as it is: somebody else may manage it."""
-    try:
-        mode = change.path.stat().st_mode
-    except OSError:
-        return change
-    if change.is_needed and not mode & stat.S_IWUSR:
+    """A file that its owner has made read-only stays as it is: somebody else may manage it.
+
+    So does another person's: root, with their home folder, would replace it by one that they cannot change.
+    """
+    found = next(path for path in (change.path, *change.path.absolute().parents) if path.exists())
+    seen = found.stat()
+    if change.is_needed and seen.st_uid != os.geteuid():
+        raise InvalidFile(f"{found} belongs to another user. Run the command as that user. Nothing was changed.")
+    if change.is_needed and found == change.path and not seen.st_mode & stat.S_IWUSR:
         raise InvalidFile(f"{change.path} is read-only. Make it writable, or add the entries where it comes from.")
     return change
 
@@ -170,7 +173,10 @@ def _checked(path: Path, read: Callable[[str], Any], text: str) -> Any:
 def _read(path: Path) -> str | None:
     """The file's text, line breaks as they are; None without a file."""
     try:
-        if path.stat().st_size > _BYTES_MAX:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidFile(f"{path} is not a file. Correct it, then try again. Nothing was changed.")
+        if found.st_size > _BYTES_MAX:
             raise InvalidFile(f"{path} is larger than {_BYTES_MAX:,} bytes. Nothing was changed.")
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
