@@ -144,6 +144,16 @@ async def test_a_firm_rule_refuses_every_call_that_it_concerns(memory: afterturn
     assert (first.refusal, other.refusal, harmless.refusal) == (refusal, refusal, None)
 
 
+@pytest.mark.parametrize(
+    "prefix",
+    ["sudo -u bob {}", "env -u HOME {}", "nice -n 5 {}", "timeout -k 9 5 {}", "eval '{}'", "busybox sh -c '{}'"],
+)
+async def test_a_command_behind_another_one_is_found(memory: afterturn.Memory, prefix: str) -> None:
+    await memory.space("user:ada").add("Never push to main", firm=True)
+    (advice,) = await advise(memory, ("Bash", {"command": prefix.format("git push origin main")}))
+    assert advice.refusal
+
+
 async def test_only_a_person_makes_a_rule_firm(memory: afterturn.Memory) -> None:
     """T1, G2: no other origin, however trusted; and no model changes one."""
     ada = memory.space("user:ada")

@@ -49,7 +49,16 @@ _SEPARATORS = frozenset((";", "&&", "||", "|", "|&", "&", "\n", "(", ")", "{", "
 _REDIRECTS = frozenset((">", ">>", ">|", "&>", "&>>"))
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 # Programs that run the command in their arguments. What they are given before it is skipped.
-_WRAPPERS = frozenset("sudo doas env time nohup nice xargs exec command stdbuf timeout npx bunx pnpx".split())
+_WRAPPERS = frozenset("sudo doas env time nohup nice xargs exec command stdbuf timeout npx bunx pnpx busybox".split())
+# Their options that take the next word.
+_VALUE_OPTIONS = {
+    "sudo": frozenset("-u -g -h -p -C -D -R -T -U --user --group --host --prompt --chdir".split()),
+    "doas": frozenset("-u -C".split()),
+    "env": frozenset("-u -C --unset --chdir".split()),
+    "nice": frozenset(("-n",)),
+    "timeout": frozenset("-s -k".split()),
+    "xargs": frozenset("-a -d -E -I -L -n -P -s".split()),
+}
 _SHELLS = frozenset("sh bash zsh dash ksh fish".split())
 _ALIASES = {
     "npx": "npm",
@@ -225,6 +234,9 @@ def _read_command(call: IntendedCall, tokens: list[str], into: str, nested: int)
                 call.commands.append(ShellCommand(("sudo",), (), frozenset()))
             _read_shell(call, script, nested - 1)
             return
+    if programs[-1] == "eval" and nested:
+        _read_shell(call, " ".join(rest), nested - 1)
+        return
     rest, written = _redirected(rest)
     given = [one.partition("=")[2] for one in rest if one.startswith("--") and "=" in one]
     words = (*(one for one in rest if not one.startswith("-")), *given)
@@ -244,7 +256,7 @@ def _programs(tokens: list[str]) -> tuple[tuple[str, ...], list[str]]:
     while programs[-1] in _WRAPPERS:
         skipped = 0
         while skipped < len(rest) and (rest[skipped].startswith("-") or _ASSIGNMENT.match(rest[skipped])):
-            skipped += 1
+            skipped += 2 if rest[skipped] in _VALUE_OPTIONS.get(programs[-1], ()) else 1
         if programs[-1] == "timeout" and skipped < len(rest):
             skipped += 1
         if skipped >= len(rest):

@@ -136,7 +136,7 @@ def test_a_helper_whose_package_changed_starts_again(hooks: Hooks, tmp_path: Pat
 
 def test_another_installation_is_served_without_a_restart(hooks: Hooks) -> None:
     """Two installations would make each other's helper start again at every event."""
-    pid = hooks.warm().pid
+    served = hooks.warm().served
     (name,) = [path.name for path in hooks.state.glob("*.sock")]
     request = b"\0".join([script.PROTOCOL, b"another version", b"codex", b"Stop", b"/", b"", b'{"session_id": "s"}'])
     folder = os.open(hooks.state, os.O_RDONLY)
@@ -146,7 +146,7 @@ def test_another_installation_is_served_without_a_restart(hooks: Hooks) -> None:
         connection.shutdown(socket.SHUT_WR)
         assert connection.recv(100) == b"={}"
     os.close(folder)
-    assert hooks.warm().pid == pid
+    assert hooks.warm().served > served
 
 
 def test_only_the_owner_can_reach_the_helper(hooks: Hooks) -> None:
@@ -207,7 +207,8 @@ def test_hostile_payloads_are_refused_with_one_line(warm: Hooks, payload: bytes)
 def test_a_transcript_outside_of_what_a_client_writes_is_not_read(warm: Hooks, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text('{"type": "assistant", "message": {"content": "the words of a private file"}}')
-    for path in (secret, Path("/etc/passwd"), Path("/dev/zero"), tmp_path):
+    (tmp_path / "link.jsonl").symlink_to(secret)
+    for path in (secret, tmp_path / "link.jsonl", Path("/etc/passwd"), Path("/dev/zero"), tmp_path):
         warm.ask("claude-code", f"s{path.name}", "What does the file say?")
         assert warm.run("claude-code", "Stop", f"s{path.name}", transcript_path=str(path)) == {}
     assert "the words of a private file" not in warm.texts()

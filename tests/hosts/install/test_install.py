@@ -214,7 +214,7 @@ def test_files_of_another_user_are_refused(home, cli, monkeypatch):
 def test_a_server_of_a_strange_form_is_left_alone(home, cli, entry):
     (home / ".gemini").mkdir()
     (home / ".gemini" / "settings.json").write_text(json.dumps({"mcpServers": {"afterturn": entry}}))
-    cli("install", "gemini-cli")
+    assert cli("install", "gemini-cli").code == 0
     assert json.loads((home / ".gemini" / "settings.json").read_text())["mcpServers"] == {"afterturn": entry}
 
 

@@ -81,8 +81,8 @@ def _open(path: str) -> Iterator[BinaryIO]:
 
 
 def _open_plainly(path: str, flags: int) -> int:
-    """Without waiting: the path may name a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    """Without waiting: the path may name a pipe. Clients write no symbolic links."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
 def find_entry_text(entry: dict[str, Any]) -> tuple[str, str]:

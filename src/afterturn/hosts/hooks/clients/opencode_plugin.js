@@ -57,17 +57,19 @@ export const AfterturnPlugin = async ({ directory }) => {
   const children = new Set()
   const answers = new Map()
   const users = new Set()
-  const open = new Set()
+  // The prompt of each turn: a helper that was started since then does not know it.
+  const open = new Map()
   let parts = 0
 
   const payloadOf = (session, fields) => ({ session_id: session, cwd: directory, ...fields })
 
   const endTurn = (session) => {
+    const prompt = open.get(session)
     if (!open.delete(session)) return
     const answer = answers.get(session)
     answers.delete(session)
     const text = answer ? [...answer.texts.values()].join("\n").trim() : ""
-    tell("Stop", payloadOf(session, { last_assistant_message: text }))
+    tell("Stop", payloadOf(session, { prompt, last_assistant_message: text }))
   }
 
   return {
@@ -78,7 +80,7 @@ export const AfterturnPlugin = async ({ directory }) => {
       const typed = output.parts.filter((part) => part.type === "text" && !part.synthetic && !part.ignored)
       const prompt = unquoted(typed.map((part) => part.text).join("\n"))
       if (!prompt.trim()) return
-      open.add(session)
+      open.set(session, prompt)
       answers.delete(session)
       const fields = { prompt, prompt_id: output.message.id }
       const { context } = await ask("UserPromptSubmit", payloadOf(session, fields))
