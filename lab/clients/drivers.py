@@ -6,6 +6,7 @@ A driver knows its client's settings, commands and tool names. It installs no me
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -69,6 +70,10 @@ class Client(ABC):
     def memory_tool(self, name: str, arguments: Mapping[str, Any]) -> Call:
         """The call of a tool of the MCP server `afterturn`."""
 
+    def until_tools_are_there(self) -> tuple[Answer, ...]:
+        """Calls that pass the time until the client offers the tools of a server that it has just started."""
+        return ()
+
     @abstractmethod
     def delegate(self, task: str) -> tuple[Answer | Script, ...]:
         """The calls that let a sub-agent do a task and wait for it."""
@@ -92,8 +97,8 @@ class Client(ABC):
             "LANG": "C.UTF-8",
             "TERM": "xterm-256color",
             "TMPDIR": str(self.temporary),
-            "USER": "tester",
-            "LOGNAME": "tester",
+            "USER": getpass.getuser(),
+            "LOGNAME": getpass.getuser(),
             **self.variables(),
             **self.more,
         }
@@ -346,6 +351,10 @@ wire_api = "responses"
 
     def memory_tool(self, name: str, arguments: Mapping[str, Any]) -> Call:
         return Call(f"mcp__afterturn/{name}", arguments)
+
+    def until_tools_are_there(self) -> tuple[Answer, ...]:
+        """Codex waits about a second for a server before it sends the first request, and offers its tools later."""
+        return (self.shell("sleep 8"),)
 
     def delegate(self, task: str) -> tuple[Answer | Script, ...]:
         def wait(request: ModelRequest) -> Call:

@@ -84,8 +84,11 @@ class Rule:
     answers: tuple[Answer | Script, ...]
 
 
-# Injected memory quotes earlier prompts, and with them their markers.
-_BLOCK = re.compile(r"(?:<|&lt;)(afterturn-[a-z]+)(?:>|&gt;).*?(?:<|&lt;)/\1(?:>|&gt;)", re.DOTALL)
+# Injected memory quotes earlier prompts, and with them their markers. Clients put hook text into tags.
+_INJECTED = re.compile(
+    r"(?:<|&lt;)(afterturn-[a-z]+|hook_context|qwen:[a-z-]+|system_reminder)(?:>|&gt;).*?(?:<|&lt;)/\1(?:>|&gt;)",
+    re.DOTALL,
+)
 
 
 def follow(rules: Sequence[Rule], otherwise: str = "Understood.") -> Script:
@@ -99,7 +102,7 @@ def follow(rules: Sequence[Rule], otherwise: str = "Understood.") -> Script:
             if part.kind == "result":
                 results += 1
             elif part.kind == "text" and part.role == "user":
-                said = _BLOCK.sub("", part.text)
+                said = _INJECTED.sub("", part.text)
                 found = max(((said.rfind(rule.marker), rule) for rule in rules), key=lambda one: one[0], default=None)
                 if found is not None and found[0] >= 0:
                     answers = found[1].answers

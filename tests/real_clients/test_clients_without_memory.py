@@ -51,12 +51,12 @@ def test_a_store_that_cannot_be_read_does_not_disturb_the_client(machine, client
 @pytest.mark.shows("works when the helper is killed, and remembers")
 def test_a_killed_helper_is_replaced(machine, client, client_name):
     machine.command("install", client_name)
-    machine.tell(client, "My bicycle is green.")
+    machine.tell(client, "My bicycle is vermilion.")
     for helper in machine.helpers():
         os.kill(helper, signal.SIGKILL)
     asked = machine.ask(client, "Which colour has my bicycle?")
     assert asked.reply.code == 0
-    assert "green" in "".join(blocks_in(asked.requests[0]))
+    assert "vermilion" in "".join(blocks_in(asked.requests[0]))
 
 
 @pytest.mark.shows("works when the helper does not answer")
@@ -88,12 +88,12 @@ def test_an_uninstalled_client_is_as_before(machine, client, client_name):
     assert machine.command("uninstall", client_name)
     assert {path: path.read_bytes() for path in machine.home.rglob("*") if path.is_file()} == before
     machine.command("install", client_name)
-    machine.tell(client, "My bicycle is green.")
+    machine.tell(client, "My bicycle is vermilion.")
     machine.command("uninstall", client_name)
     assert machine.helpers() == []
     asked = machine.ask(client, "Which colour has my bicycle?")
     assert asked.reply.code == 0
-    assert "green" not in asked.last.text
+    assert "vermilion" not in asked.last.text
     assert "afterturn" not in str(asked.last.body)
 
 
@@ -101,5 +101,5 @@ def test_codex_skips_hooks_that_are_not_trusted(machine):
     codex = machine.client("codex")
     machine.command("install", "codex")
     codex.hooks_trusted = False
-    machine.ask(codex, "My bicycle is green.")
+    machine.ask(codex, "My bicycle is vermilion.")
     assert machine.records() == []

@@ -46,9 +46,16 @@ def story(client_name):
         machine.rules += [
             Rule("Check it in the shell.", (client.shell("echo checked"), client.shell("echo twice"), Say(ANSWER))),
             Rule("does our staging server run?", (Say(ANSWER),)),
-            Rule(LOOK_UP, (client.memory_tool("search_memory", QUERY), Say("Found."))),
-            Rule(TASK, (client.memory_tool("search_memory", QUERY), client.report("The sub-agent found it."))),
-            Rule(DELEGATE, (*client.delegate(TASK), Say("The sub-agent is back."))),
+            Rule(LOOK_UP, (*client.until_tools_are_there(), client.memory_tool("search_memory", QUERY), Say("Found."))),
+            Rule(
+                TASK,
+                (
+                    *client.until_tools_are_there(),
+                    client.memory_tool("search_memory", QUERY),
+                    client.report("The sub-agent found it."),
+                ),
+            ),
+            Rule(DELEGATE, (*client.until_tools_are_there(), *client.delegate(TASK), Say("The sub-agent is back."))),
             Rule(PUSH, (client.shell("git push origin main; touch pushed"), Say("I did what I could."))),
         ]
         machine.command("install", client_name)
@@ -98,8 +105,8 @@ def test_memories_come_back_after_a_compaction(story):
 def test_the_memory_tool_finds_what_was_said(story):
     looked = story.machine.ask(story.client, LOOK_UP)
     assert looked.reply.text == "Found."
-    (result,) = [part.text for part in looked.last.parts if part.kind == "result"]
-    assert "runs in Oslo" in result
+    results = [part.text for part in looked.last.parts if part.kind == "result"]
+    assert "runs in Oslo" in results[-1]
 
 
 @pytest.mark.shows("MCP search from a sub-agent")
@@ -120,6 +127,16 @@ def test_a_firm_rule_stops_a_tool_call(story):
     (result,) = [part.text for part in pushed.last.parts if part.kind == "result"]
     assert "Never push to main" in result
     assert not (story.client.project / "pushed").exists()
+
+
+@pytest.mark.shows("an installation for one project, alone and beside that for the user")
+def test_an_installation_for_the_project_works_and_two_show_memories_once(machine, client_name):
+    client = machine.client(client_name)
+    machine.command("install", client_name, "--project")
+    machine.tell(client, TOLD)
+    assert "Oslo" in "".join(blocks_in(machine.ask(client, ASKED_AGAIN).last))
+    machine.command("install", client_name)
+    assert len(blocks_in(machine.ask(client, ASKED_AGAIN).last)) == 1
 
 
 def test_only_what_the_user_and_the_agent_said_is_recorded(story):

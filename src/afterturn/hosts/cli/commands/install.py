@@ -67,6 +67,7 @@ def install(invocation: Invocation, *, client: str | None, status: bool, in_proj
     )
     if in_project:
         notes.append("The entries name the Python of this machine. Leave them out of commits that others use.")
+        notes.append(f"{files.title} may ask whether you trust this project before it uses them.")
     _report(invocation, files, changes, [*notes, files.next_step], dry_run=dry_run, done="added to")
 
 
