@@ -106,6 +106,26 @@ def test_trap_3_gemini_gets_the_memory_again_when_its_transcript_has_lost_it(war
     assert "Ottilie" in warm.ask("gemini-cli", session, asked, **given)
 
 
+def test_copilot_turns_are_recorded_when_their_answer_is_in_the_transcript(warm: Hooks, tmp_path: Path) -> None:
+    """C1: the event has no text, and the transcript is written after it. Earlier answers are not taken."""
+    session, transcript = new(), tmp_path / "events.jsonl"
+
+    def line(kind: str, text: str) -> str:
+        return json.dumps({"type": kind, "data": {"content": text}}) + "\n"
+
+    transcript.write_text(line("user.message", "Earlier words.") + line("assistant.message", "The earlier answer."))
+    warm.ask("copilot", session, "The tram to the harbour is line seven.")
+    assert warm.run("copilot", "agentStop", session, transcriptPath=str(transcript)) == {}
+    warm.run("copilot", "sessionEnd", session)
+    assert not {"The earlier answer.", "Line seven it is."} & set(warm.texts())
+    with transcript.open("a") as file:
+        file.write(line("user.message", "The tram to the harbour is line seven."))
+        file.write(line("assistant.message", "Line seven it is."))
+    wait_for(lambda: "Line seven it is." in warm.texts())
+    assert "The tram to the harbour is line seven." in warm.texts()
+    assert "The earlier answer." not in warm.texts()
+
+
 def test_trap_1_claude_stop_records_the_turn_and_answers_nothing(warm: Hooks) -> None:
     session = new()
     warm.ask("claude-code", session, "The kiosk on the corner sells umbrellas.")

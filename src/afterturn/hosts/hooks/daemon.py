@@ -149,6 +149,7 @@ class HookServer:
                 logger.warning("the helper's socket is gone; the helper ends")
                 return
             await self._take_queue()
+            await self._finish_late_turns()
             if self._files != _fingerprint():
                 logger.info("the package or the settings have changed; the helper starts again")
                 self.restarts = True
@@ -244,6 +245,15 @@ class HookServer:
         answer = await self._handler.handle(client, event, left_at=left_at, was_shown=request.shown)
         written = json.dumps(client.write(event, answer)).encode()
         return written if len(written) < ANSWER_BYTES_MAX else b"{}"
+
+    async def _finish_late_turns(self) -> None:
+        assert self._handler is not None
+        try:
+            async with asyncio.timeout(_HANDLE_WITHIN):
+                await self._handler.finish_late_turns()
+        except Exception:  # the boundary of a tick: other events must not suffer
+            self._failed += 1
+            logger.exception("a turn could not be ended")
 
     # Events that found no helper.
 

@@ -47,6 +47,8 @@ SESSIONS_MAX = 500
 # Of one turn; the beginning of each is kept as evidence for reviews.
 _CALLS_MAX = 500
 _TURNS_READ = 20
+# How often a transcript is read for an answer that is late: once a second, and at the next prompt.
+_LOOKS_MAX = 10
 _ARGUMENTS_CHARS_MAX = 4_000
 # A sub-agent's prompt contains what its tool call says.
 _TASK_CHARS_MIN = 8
@@ -97,6 +99,17 @@ class ClientSession:
     user_hash: str = ""
 
 
+@dataclass
+class LateTurn:
+    """A turn that has ended, but whose answer is not in the client's transcript yet."""
+
+    session: ClientSession
+    turn: Turn
+    messages: list[dict[str, Any]]
+    transcript: str
+    looks: int = 0
+
+
 class HookHandler:
     """Used on one event loop. The events of one session are handled one after the other."""
 
@@ -105,6 +118,7 @@ class HookHandler:
         self._config = config
         self._owner = current_user_space(config)
         self._sessions: OrderedDict[str, ClientSession] = OrderedDict()
+        self._late_turns: list[LateTurn] = []
 
     async def handle(
         self, client: HookClient, event: HookEvent, *, left_at: float | None = None, was_shown: bool = False
@@ -209,8 +223,6 @@ class HookHandler:
         is_resumed = event.source == "resume"
         if event.source == "clear":
             session.conversation.reset()
-        elif is_resumed and session.client.forgets_on_resume:
-            session.conversation.compacted()
         session.has_session_text = is_resumed and session.client.session_text is SessionText.ONCE
         if was_answered or session.client.session_text is SessionText.WITH_PROMPT:
             return NOTHING
@@ -257,6 +269,8 @@ class HookHandler:
         if session.turn is not None:
             session.turn.abort("interrupted")
         await self._find_compaction(session, event)
+        if self._late_turns:
+            await self.finish_late_turns()
         # Before the turn: a conversation that has begun is not briefed any more.
         opening = "" if was_answered else await self._session_text(session)
         messages = [{"role": "user", "content": text}]
@@ -322,21 +336,39 @@ class HookHandler:
         text, prompt = event.text, event.prompt
         if not text or session.messages[0]["role"] != "user":
             said, answer = await asyncio.to_thread(find_exchange, event.client, event.transcript)
-            text, prompt = text or answer, prompt or said
+            text, prompt = text or (answer if _is_about(session.messages, said) else ""), prompt or said
         if session.messages[0]["role"] != "user" and content_hash(prompt.strip()) == session.user_hash:
             session.messages.insert(0, {"role": "user", "content": prompt.strip()})
         session.turn = None
-        if not text.strip():
-            turn.abort("no_answer")
-            return NOTHING
         for call in session.open_calls:
             session.messages.append({"role": "tool", "tool_call_id": call.id, "content": _UNSEEN})
         session.open_calls = []
-        session.messages.append({"role": "assistant", "content": text})
-        turn.finish(session.messages)
+        if text.strip():
+            await self._finish(session, turn, session.messages, text)
+        elif session.client.writes_transcript_late and event.transcript:
+            self._late_turns.append(LateTurn(session, turn, session.messages, event.transcript))
+        else:
+            turn.abort("no_answer")
+        return NOTHING
+
+    async def finish_late_turns(self) -> None:
+        """Looks into transcripts for answers that were not there when their turns ended."""
+        waiting, self._late_turns = self._late_turns, []
+        for late in waiting:
+            client = late.session.client.name
+            said, answer = await asyncio.to_thread(find_exchange, client, late.transcript)
+            if answer and _is_about(late.messages, said):
+                await self._finish(late.session, late.turn, late.messages, answer)
+            elif late.looks < _LOOKS_MAX:
+                late.looks += 1
+                self._late_turns.append(late)
+            else:
+                late.turn.abort("no_answer")
+
+    async def _finish(self, session: ClientSession, turn: Turn, messages: list[dict[str, Any]], text: str) -> None:
+        turn.finish([*messages, {"role": "assistant", "content": text}])
         if not await turn.wait_recorded(within=RECORDED_WITHIN):
             logger.warning("a turn of %s is not recorded yet", session.conversation.id)
-        return NOTHING
 
     # Tools.
 
@@ -430,6 +462,12 @@ class HookHandler:
         block = _text_of(session, element)
         standing = await self._session_text(session)
         return HookAnswer("\n\n".join(part for part in (standing, block) if part))
+
+
+def _is_about(messages: list[dict[str, Any]], said: str) -> bool:
+    """Whether an exchange in a transcript is that of a turn, by the user's message, as far as it is known."""
+    first = messages[0]
+    return first["role"] != "user" or first["content"].strip() in said
 
 
 async def _begin(conversation: Conversation, messages: list[dict[str, Any]], turn_id: str) -> Turn:

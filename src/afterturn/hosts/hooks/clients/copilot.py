@@ -29,7 +29,7 @@ class Copilot(HookClient):
         RegisteredEvent("sessionEnd", 5),
     )
     reports_compactions = False
-    forgets_on_resume = True
+    writes_transcript_late = True
     kinds = _KINDS
 
     def read(self, name: str, payload: Payload) -> HookEvent | None:

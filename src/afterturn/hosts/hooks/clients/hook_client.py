@@ -55,7 +55,7 @@ class HookClient:
     - `takes_after_compaction`: text in the answer to a compaction reaches the model.
     - `reports_compactions`: there is an event for every compaction.
     - `has_transcript_of_history`: compactions are seen in the transcript, which has what the model sees now.
-    - `forgets_on_resume`: hook text of earlier processes is gone in a resumed session.
+    - `writes_transcript_late`: the end of a turn is in the transcript only some time after the event.
     - `shares_session`: a sub-agent's events have no id that tells them from those of the user's agent.
     """
 
@@ -67,7 +67,7 @@ class HookClient:
     takes_after_compaction = False
     reports_compactions = True
     has_transcript_of_history = False
-    forgets_on_resume = False
+    writes_transcript_late = False
     session_text = SessionText.WITH_PROMPT
     shares_session = False
     kinds: Mapping[str, EventKind] = _KINDS
