@@ -116,8 +116,8 @@ small-model: $(READY) ## Let a very small real model review conversations on thi
 clients: $(READY) ## Install Node 22 and the pinned coding-agent clients from npm into .clients/, 1.6 GB
 	@$(BIN)/python -m lab.clients.setup
 
-test-clients: $(READY) ## Run memory in real coding agents from npm, and write docs/clients.md; ARGS="-k codex" runs a part; 10 minutes
-	@$(BIN)/python -m pytest -m clients tests/real_clients $(or $(ARGS),--page)
+test-clients: $(READY) ## Run memory in real coding agents from npm, and write docs/clients.md; ARGS="-k codex" runs a part; 15 minutes
+	@$(BIN)/python -m pytest -m clients $(addprefix tests/real_clients/test_,memory_in_clients.py across_clients.py clients_without_memory.py) $(or $(ARGS),--page)
 
 walk: $(READY) ## Trace one warm turn: the files that it visits, in order, and how deep it goes
 	@$(BIN)/python tools/walk.py $(ARGS)

@@ -129,7 +129,7 @@ def test_a_firm_rule_stops_a_tool_call(story):
     assert not (story.client.project / "pushed").exists()
 
 
-@pytest.mark.shows("an installation for one project, alone and beside that for the user")
+@pytest.mark.shows("an installation for one project, alone and together with that for the user")
 def test_an_installation_for_the_project_works_and_two_show_memories_once(machine, client_name):
     client = machine.client(client_name)
     machine.command("install", client_name, "--project")
