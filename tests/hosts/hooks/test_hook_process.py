@@ -228,6 +228,8 @@ def test_a_broken_store_never_reaches_the_agent(hooks: Hooks) -> None:
     assert hooks.run("claude-code", "Stop", "s", last_assistant_message="I do not know.") == {}
     with hooks.entered():
         wait_for(lambda: any("helper cannot start" in one.text for one in control.hook_failures()))
+        # So the next tool calls do not wait for a helper.
+        wait_for(lambda: script.start_helper(str(hooks.state)) is False)
 
 
 def test_a_state_folder_that_cannot_be_used_never_reaches_the_agent(hooks: Hooks) -> None:

@@ -83,8 +83,7 @@ class Hook:
             self.answer(answer)
             return
         if self.event in TOOL_CALLS:
-            start_helper(self.folder)
-            self.answer(self.ask_again())
+            self.answer(self.ask_again() if start_helper(self.folder) else b"{}")
         elif self.event in PROMPTS:
             self.answer(self.answer_alone())
         self.give_up()
@@ -218,8 +217,11 @@ def put_in_queue(folder: str, request: bytes) -> None:
     os.rename(name + ".part", name)
 
 
-def start_helper(folder: str) -> None:
-    """Starts a helper unless one runs or is being started: its lock is taken here and inherited by it."""
+def start_helper(folder: str) -> bool:
+    """Starts a helper unless one runs or is being started: its lock is taken here and inherited by it.
+
+    False if there will be none, because one could not start a moment ago.
+    """
     import fcntl
 
     lock = os.open(os.path.join(folder, helper_name() + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -227,9 +229,9 @@ def start_helper(folder: str) -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return
+            return True
         if has_just_failed(os.path.join(folder, helper_name() + ".failed")):
-            return
+            return False
         os.set_inheritable(lock, True)
         log = os.path.join(folder, helper_name() + ".log")
         os.posix_spawn(
@@ -247,6 +249,7 @@ def start_helper(folder: str) -> None:
             ],
             setsid=True,
         )
+        return True
     finally:
         os.close(lock)
 
