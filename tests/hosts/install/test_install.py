@@ -195,6 +195,19 @@ def test_a_read_only_file_is_refused(home, cli):
     assert files_below(home) == {".claude/settings.json": b"{}"}
 
 
+@pytest.mark.parametrize(
+    "text", ['{"hooks": {}}', '{"hooks": {"BeforeAgent": []}, "a": 1}', '{"mcpServers": {}, "a": {}}\n']
+)
+def test_empty_objects_that_were_there_are_used_and_restored(home, cli, text):
+    file = home / ".gemini" / "settings.json"
+    file.parent.mkdir()
+    file.write_text(text)
+    assert cli("install", "gemini-cli").code == 0
+    assert "afterturn" in file.read_text()
+    assert cli("uninstall", "gemini-cli").code == 0
+    assert file.read_text() == text
+
+
 def test_what_is_not_a_file_is_refused(home, cli):
     """Reading a pipe would never end."""
     (home / ".claude").mkdir()

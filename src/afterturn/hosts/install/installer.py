@@ -155,10 +155,18 @@ def _strip(target: ConfigFile, text: str) -> Any:
         if _checked(target.path, part.state, text) is not State.FOREIGN:
             text = part.remove(text)
     if target.path.suffix == ".toml":
-        return _checked(target.path, tomllib.loads, text)
+        return _without_empty(_checked(target.path, tomllib.loads, text))
     if target.path.suffix in (".json", ".jsonc"):
-        return _checked(target.path, json_text.parse, text or "{}")
+        return _without_empty(_checked(target.path, json_text.parse, text or "{}"))
     return text
+
+
+def _without_empty(value: Any) -> Any:
+    """Without empty objects and lists: the one that had only our entries is removed with them."""
+    if not isinstance(value, dict):
+        return value
+    kept = {key: _without_empty(one) for key, one in value.items()}
+    return {key: one for key, one in kept.items() if one != {} and one != []}
 
 
 def _checked(path: Path, read: Callable[[str], Any], text: str) -> Any:
