@@ -179,6 +179,17 @@ def test_trap_4_sub_agents_of_gemini_start_no_turn(warm: Hooks) -> None:
     assert "The inner report about the parser." not in texts
 
 
+def test_a_prompt_after_an_interrupted_call_of_gemini_is_the_users(warm: Hooks) -> None:
+    """No result of the call is reported, and the prompt names its file."""
+    session = new()
+    warm.ask("gemini-cli", session, "Look at the lexer, please.")
+    warm.run("gemini-cli", "BeforeTool", session, tool_name="read_file", tool_input={"file_path": "src/lexer.py"})
+    said = "Stop, please leave src/lexer.py alone."
+    warm.ask("gemini-cli", session, said)
+    warm.answer("gemini-cli", session, "I will leave it alone.", prompt=said)
+    assert warm.has(said)
+
+
 def test_trap_6_empty_prompts_of_qwen_start_no_turn(warm: Hooks) -> None:
     session = new()
     warm.ask("qwen-code", session, "raw", submitted_prompt="The ferry leaves at nine from pier four.")

@@ -482,7 +482,9 @@ def _is_subagents(session: ClientSession, event: HookEvent) -> bool:
     """Whether a prompt in a shared session is a sub-agent's: it says what an open call of the agent says."""
     if not session.client.shares_session or session.turn is None:
         return False
-    tasks = [text for call in session.open_calls for text in _texts(call.arguments)]
+    # A call that the user interrupted stays open, and the next prompt may well name its file.
+    calls = [call for call in session.open_calls if call.tool not in session.client.plain_tools]
+    tasks = [text for call in calls for text in _texts(call.arguments)]
     return any(len(task) >= _TASK_CHARS_MIN and task in event.text for task in tasks)
 
 

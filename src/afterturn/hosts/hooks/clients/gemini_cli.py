@@ -33,6 +33,10 @@ class GeminiCli(HookClient):
     takes_late = True
     has_transcript_of_history = True
     shares_session = True
+    plain_tools = frozenset(
+        "read_file read_many_files write_file replace glob grep_search search_file_content list_directory "
+        "run_shell_command web_fetch google_web_search".split()
+    )
     kinds = _KINDS
 
     def text(self, kind: EventKind, payload: Payload) -> str:

@@ -57,6 +57,7 @@ class HookClient:
     - `has_transcript_of_history`: compactions are seen in the transcript, which has what the model sees now.
     - `writes_transcript_late`: the end of a turn is in the transcript only some time after the event.
     - `shares_session`: a sub-agent's events have no id that tells them from those of the user's agent.
+    - `plain_tools`: tools of such a client that start no sub-agent.
     """
 
     name = ""
@@ -70,6 +71,7 @@ class HookClient:
     writes_transcript_late = False
     session_text = SessionText.WITH_PROMPT
     shares_session = False
+    plain_tools: frozenset[str] = frozenset()
     kinds: Mapping[str, EventKind] = _KINDS
 
     def read(self, name: str, payload: Payload) -> HookEvent | None:
