@@ -104,7 +104,9 @@ export const AfterturnPlugin = async ({ directory }) => {
     },
     "tool.execute.after": async (input, output) => {
       if (children.has(input.sessionID)) return
-      const result = String(output.output ?? "").slice(0, OUTPUT_CHARS_MAX)
+      // The result of an MCP tool is a list of parts.
+      const parts = Array.isArray(output?.content) ? output.content.map((part) => part?.text ?? "") : []
+      const result = String(output?.output ?? parts.join("\n")).slice(0, OUTPUT_CHARS_MAX)
       const fields = { tool_name: input.tool, tool_use_id: input.callID, tool_response: result }
       await ask("PostToolUse", payloadOf(input.sessionID, fields))
     },
