@@ -103,7 +103,7 @@ def test_trap_3_gemini_gets_the_memory_again_when_its_transcript_has_lost_it(war
     warm.run("gemini-cli", "SessionEnd", session)
     with transcript.open("a") as file:
         file.write('{"$set":{"messages":[{"id":"2","type":"user","content":[{"text":"<state_snapshot/>"}]}]}}\n')
-    assert "Ottilie" in warm.ask("gemini-cli", session, asked, **given)
+    assert "Ottilie" in warm.ask("gemini-cli", session, "Who is the lighthouse keeper on our island?", **given)
 
 
 def test_copilot_turns_are_recorded_when_their_answer_is_in_the_transcript(warm: Hooks, tmp_path: Path) -> None:
