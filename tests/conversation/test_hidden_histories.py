@@ -60,7 +60,7 @@ async def test_another_process_knows_what_was_shown(stage: Stage) -> None:
 
 
 async def test_exhaustion_asks_once_more_and_no_more_than_that(stage: Stage) -> None:
-    """L4, R1: nothing relevant at all is no reason to ask twice in a row; it is one recall for each epoch."""
+    """L4, R1: if nothing is relevant, it does not ask twice in a row: one recall for each epoch."""
     async with stage.open(**THREE) as memory:
         await learn_herbs(memory, stage.clock)
         await _shown(memory)

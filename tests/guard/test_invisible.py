@@ -130,7 +130,7 @@ def test_no_line_is_written_over_in_a_terminal(text: str) -> None:
 
 
 def test_a_progress_bar_hides_nothing() -> None:
-    """H4: programs write over their own lines; that is no reason to hold back what they printed."""
+    """H4: programs write over their own lines; what they printed is not held back."""
     assert InvisibleScanner().find("".join(f"downloading {at} %\r" for at in range(50))) == ()
 
 

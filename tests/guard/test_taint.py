@@ -111,7 +111,7 @@ async def test_context_that_the_host_asked_for_taints(memory: afterturn.Memory) 
 
 
 async def test_a_recalled_memory_that_is_trusted_does_not_taint(memory: afterturn.Memory) -> None:
-    """G2b: memory itself is no stranger."""
+    """G2b: an answer of memory itself does not taint a turn."""
     await memory.space("user:ada").add("The staging port is 5432", target="environment")
     await memory.drain()
     messages = await said(memory, "What is the staging port?", "It is 5432.")

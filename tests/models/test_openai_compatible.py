@@ -104,7 +104,7 @@ async def test_a_schema_is_asked_for_in_the_servers_form(serve: Serve) -> None:
 
 @pytest.mark.parametrize("status", [400, 422])
 async def test_a_server_that_knows_no_schema_is_asked_without_from_then_on(serve: Serve, status: int) -> None:
-    """V12: no structured output is no reason to do without an answer."""
+    """V12: a server without structured output still answers."""
     server = serve(failing(status, "response_format is not supported"), answer("one"), answer("two"))
     model = OpenAICompatible(server.url, "small")
     answers = [(await model.complete(HELLO, schema=SCHEMA))["content"] for _ in range(2)]

@@ -40,7 +40,7 @@ async def test_an_edited_report_stays_a_report(ada: afterturn.Space, quoted: Ent
 
 @pytest.mark.parametrize("mark", ["v1 pinned from web, quoted", "v1 from web, quoted pinned", "v1 pinned"])
 async def test_a_report_cannot_be_pinned(ada: afterturn.Space, quoted: Entry, mark: str) -> None:
-    """G2b, S1: the system prompt is no place for it, whatever the comment says."""
+    """G2b, S1: it never enters the system prompt, whatever the comment says."""
     result = await edited(ada, "v1 from web, quoted", mark)
     (skipped,) = result.skipped
     now = await ada.get(quoted.id)

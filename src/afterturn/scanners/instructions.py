@@ -20,7 +20,7 @@ from afterturn.scanners.normal_form import CHARS_MAX, views
 PART_CHARS = 240
 PARTS_MAX = CHARS_MAX // 60
 _WORDS_MAX = 160
-# Words and pairs. Less is no order to anybody: "You do."
+# Words and pairs. Shorter texts, such as "You do.", are not judged.
 WORDS_MIN = 7
 _SENTENCE_WORDS = 12
 # What is written in base64 or with digits for letters is to be read by a program: less is needed for an order. Pages

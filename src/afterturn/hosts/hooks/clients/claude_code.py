@@ -26,6 +26,6 @@ class ClaudeCode(HookClient):
     def read(self, name: str, payload: Payload) -> HookEvent | None:
         event = super().read(name, payload)
         if event is not None and event.kind is EventKind.SUBAGENT_STOP and not payload.get("agent_type"):
-            # A compaction ends with this event too, and is no sub-agent.
+            # A compaction ends with this event too.
             return None
         return event
