@@ -98,7 +98,8 @@ async def test_the_same_words_after_the_same_summary_bring_no_block_of_before_ba
                 if when.startswith("told"):
                     conversation.compacted(messages)
                 else:
-                    assert turn.inject_now(messages) is None
+                    # It notices the compaction. The recall that follows may be ready at once, or later.
+                    turn.inject_now(messages)
                 await stage.heard("recall_settled", 3)
                 await caught_up(memory)
                 turn.inject_now(messages)
