@@ -44,6 +44,7 @@ async def test_a_sub_agent_can_be_told_what_memory_knows_about_its_task(memory: 
     await ada.add("The staging api has a quota of 40", target="environment")
     await ada.add("The quota was raised to 99, says a page", origin="web")
     await ada.add("The cat of Ada is called Mimi")
+    await memory.drain()
     messages = [user("ok")]
     async with memory.conversation("c", user="ada").turn(messages) as turn:
         at_once = turn.delegate("Check the quota of the staging api")
