@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import io
 import itertools
 import json
@@ -402,21 +401,15 @@ def _run(*arguments: str, store: str) -> tuple[int, str]:
 _GRANT = Grant("default", ("user:ada", "project:api"), "user:ada", environment="project:api")
 
 
-@functools.cache
-def _memory_without_store() -> afterturn.Memory:
-    return asyncio.run(afterturn.open(None, {"embedder": "none"}).start())
-
-
 def call_server(value: Any) -> None:
     """Any arguments of a server's tools, and of one that does not exist: a short answer in one line, no error."""
 
-    memory = _memory_without_store()
-
     async def call_all() -> None:
-        for name in (*(one.name for one in definitions(_GRANT)), str(value)):
-            answer = await call_tool(memory, _GRANT, name, value)
-            assert 0 < len(answer.text) < 1_500, answer.text
-            assert answer.text.isprintable(), answer.text
+        async with afterturn.open(None, {"embedder": "none"}) as memory:
+            for name in (*(one.name for one in definitions(_GRANT)), str(value)):
+                answer = await call_tool(memory, _GRANT, name, value)
+                assert 0 < len(answer.text) < 1_500, answer.text
+                assert answer.text.isprintable(), answer.text
 
     asyncio.run(call_all())
 

@@ -14,7 +14,8 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 
 from afterturn.errors import AfterturnError
@@ -43,15 +44,27 @@ async def run_seed(
 ) -> Outcome:
     """With `stop_early`, nothing more is tried after the first broken promise."""
     random, result = Random(seed), Outcome(seed)
-    # Commands and one-shot recalls read their settings from here.
-    os.environ["AFTERTURN_EMBEDDER"] = "none"
-    with target.fresh() as store, target.statements() as statements:
+    with _without_embedder(), target.fresh() as store, target.statements() as statements:
         try:
             async with make_world(store, random, tenants=tenants, spaces=spaces, vectors=seed % 2 == 0) as world:
                 await _run_world(world, random, operations, statements, result, stop_early=stop_early)
         except AfterturnError as error:
             result.broken.append(f"a space cannot be set up next to the others: {type(error).__name__}: {error}")
     return result
+
+
+@contextmanager
+def _without_embedder() -> Iterator[None]:
+    """Commands and one-shot recalls read their settings from the environment."""
+    before = os.environ.get("AFTERTURN_EMBEDDER")
+    os.environ["AFTERTURN_EMBEDDER"] = "none"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["AFTERTURN_EMBEDDER"]
+        else:
+            os.environ["AFTERTURN_EMBEDDER"] = before
 
 
 async def _run_world(
