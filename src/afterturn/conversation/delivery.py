@@ -278,7 +278,7 @@ def insert_block(
     Appended as a new element, or merged into a copy of that element. The host's own elements are never edited.
     """
     behind = len(messages) - 1 if at is None else at
-    if placement is Placement.MERGE and behind >= 0:
+    if (placement is Placement.MERGE or dialect.alternates) and behind >= 0:
         merged = dialect.merged(messages[behind], text)
         if merged is not None:
             messages[behind] = cast(Any, merged)

@@ -36,6 +36,7 @@ _FOREIGN_PARTS = frozenset(
 
 class Anthropic:
     name = "anthropic"
+    alternates = False
 
     def recognises(self, message: object) -> bool | None:
         role, kind = text_field(message, "role"), text_field(message, "type")

@@ -1,16 +1,18 @@
 """Detects the message format of a host's list."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from afterturn.dialects.anthropic import Anthropic
+from afterturn.dialects.bedrock import Bedrock
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.gemini import Gemini
+from afterturn.dialects.langchain import LangChain
 from afterturn.dialects.openai_chat import OpenAIChat
 from afterturn.dialects.openai_responses import OpenAIResponses
 from afterturn.errors import InvalidInput
 
-_ALL: tuple[Dialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini())
-DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in _ALL}
+_ALL: tuple[Dialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini(), Bedrock(), LangChain())
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in _ALL}
 """By name. If a list may be in several formats, the first is chosen: its messages are valid in the next two."""
 
 # A list may hold a hundred thousand messages, so only its beginning and end are read. Formats do not mix within one.
@@ -24,6 +26,11 @@ def get_dialect(name: str) -> Dialect:
     if (dialect := DIALECTS.get(name)) is None:
         raise InvalidInput(f"There is no dialect {name!r}. Use one of {', '.join(DIALECTS)}.")
     return dialect
+
+
+def register_dialect(dialect: Dialect) -> None:
+    """Adds the format of a framework, which is used where it is named and never detected."""
+    DIALECTS[dialect.name] = dialect
 
 
 def find_dialect(messages: Sequence[object], named: str | None = None) -> Dialect | None:
@@ -84,7 +91,7 @@ def _plain_role(message: object) -> str | None:
 
 def _possible(messages: Sequence[object]) -> Iterator[tuple[Dialect, bool]]:
     """The formats that no message rules out, each with whether a message proves it."""
-    for dialect in DIALECTS.values():
+    for dialect in _ALL:
         is_certain = False
         for message in messages:
             verdict = dialect.recognises(message)

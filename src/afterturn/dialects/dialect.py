@@ -152,6 +152,10 @@ class Dialect(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def alternates(self) -> bool:
+        """Whether the roles of its messages must alternate, so that a block is always merged into the last one."""
+
     def recognises(self, message: object) -> bool | None:
         """True for a message that only this format has, False for one of another, None if it may be either."""
 
@@ -162,8 +166,8 @@ class Dialect(Protocol):
         Parts that are skipped set `outside`, except reasoning.
         """
 
-    def make_message(self, role: str, text: str) -> Mapping[str, Any]:
-        """A new message in the role of the user or the assistant. A block is added in the role of the user."""
+    def make_message(self, role: str, text: str) -> object:
+        """A new message, usually a mapping, in the role of the user or the assistant. A block is added in the role of the user."""
 
     def merged(self, message: object, text: str) -> object | None:
         """A copy of a user's element with `text` at its end, or None if it cannot be extended."""
@@ -260,20 +264,20 @@ def extended(message: object, name: str, text: str, part: Mapping[str, Any]) -> 
     return _with(message, name, [*parts, _like(parts[-1], part)]) if parts else None
 
 
-def convert_like(sample: object, mapping: Mapping[str, Any]) -> Iterator[object]:
-    """The mapping as an object of the sample's class, then of each base class, where the class accepts it."""
+def convert_like(sample: object, made: object) -> Iterator[object]:
+    """A new message as an object of the sample's class, then of each base class, where the class accepts it."""
     for kind in type(sample).__mro__:
         validate = getattr(kind, "model_validate", None)
         if not callable(validate):
             continue
         try:
-            made = validate(mapping)
+            converted = validate(made)
         except (TypeError, ValueError):
-            continue  # the class has required fields that the mapping lacks
+            continue  # the class has required fields that the new message lacks
         except Exception:  # the boundary: a host's class may run any code; the mapping is used instead
             logger.exception("a block could not be made into a %s", kind.__name__)
             continue
-        yield made
+        yield converted
 
 
 def _with(message: object, name: str, value: object) -> object | None:

@@ -38,6 +38,7 @@ _OF_TEXT = frozenset(
 
 class Gemini:
     name = "gemini"
+    alternates = False
 
     def recognises(self, message: object) -> bool | None:
         role = text_field(message, "role")

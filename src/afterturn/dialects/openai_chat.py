@@ -41,6 +41,7 @@ _FOREIGN_PARTS = frozenset(
 
 class OpenAIChat:
     name = "openai_chat"
+    alternates = False
 
     def recognises(self, message: object) -> bool | None:
         role = _ROLES.get(text_field(message, "role") or "")

@@ -57,6 +57,7 @@ _ITEMS = frozenset([*_CALLS, *_OUTPUTS, *_HOSTED, *_SETTINGS, *_TOOL_SEARCH, "re
 
 class OpenAIResponses:
     name = "openai_responses"
+    alternates = False
 
     def recognises(self, message: object) -> bool | None:
         kind, role = text_field(message, "type"), text_field(message, "role")
