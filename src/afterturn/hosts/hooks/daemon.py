@@ -213,7 +213,9 @@ class HookServer:
                 logger.info("the script has changed; the helper starts again")
                 self.restarts = True
                 self.stop.set()
-            async with asyncio.timeout(_HANDLE_WITHIN), self._slots:
+            # Requests get slots in the order in which they came, and the time of waiting for one is not counted: a
+            # prompt that is dropped would lose the answer behind it too.
+            async with self._slots, asyncio.timeout(_HANDLE_WITHIN):
                 return b"=" + await self._handle(request)
         except InvalidPayload as error:
             return self._refuse(str(error))

@@ -21,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 from afterturn.config import Config
 from afterturn.conversation.conversation import Conversation, Standing
@@ -76,7 +77,6 @@ class ClientSession:
     conversation: Conversation
     standing: Standing
     briefed: Conversation
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     turn: Turn | None = None
     turn_id: str = ""
     messages: list[dict[str, Any]] = field(default_factory=list)
@@ -111,13 +111,15 @@ class LateTurn:
 
 
 class HookHandler:
-    """Used on one event loop. The events of one session are handled one after the other."""
+    """Used on one event loop. The events of one session are handled one after the other, in the order of the calls."""
 
     def __init__(self, memory: Memory, config: Config) -> None:
         self._memory = memory
         self._config = config
         self._owner = current_user_space(config)
         self._sessions: OrderedDict[str, ClientSession] = OrderedDict()
+        # By the session's name, before it is opened: an answer must not overtake a prompt whose session is being opened.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._late_turns: list[LateTurn] = []
 
     async def handle(
@@ -126,8 +128,9 @@ class HookHandler:
         """The answer to an event. `left_at` is set if the client is not waiting for it any more: when it happened.
         `was_shown`: the script has answered a prompt with memories that it found itself."""
         was_answered, now = left_at is not None, SystemClock().now()
-        session = await self._open_session(client, event)
-        async with session.lock:
+        name = f"{client.name}:{event.session}"
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            session = await self._open_session(client, name, event.cwd)
             await self._find_gap(session, event, now if left_at is None else left_at)
             match event.kind:
                 case EventKind.SESSION_START:
@@ -153,11 +156,10 @@ class HookHandler:
 
     # Sessions.
 
-    async def _open_session(self, client: HookClient, event: HookEvent) -> ClientSession:
-        name = f"{client.name}:{event.session}"
+    async def _open_session(self, client: HookClient, name: str, folder: str) -> ClientSession:
         session = self._sessions.get(name)
         if session is None:
-            session = self._sessions.setdefault(name, await self._new_session(client, name, event.cwd))
+            session = self._sessions[name] = await self._new_session(client, name, folder)
         self._sessions.move_to_end(name)
         while len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
