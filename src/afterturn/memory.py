@@ -164,6 +164,11 @@ class MemoryFacade:
         return self._config
 
     @property
+    def is_forked(self) -> bool:
+        """Whether it was opened before this process was forked, and has to be opened again."""
+        return self._started is not None and self._started.loop.forked
+
+    @property
     def _services(self) -> Services:
         if self._started is None:
             raise MemoryClosed(
@@ -225,6 +230,18 @@ class MemoryFacade:
     usage = Bridged(Maintenance.usage)
     check = Bridged(Maintenance.check)
     retry_dead = Bridged(Maintenance.retry_dead)
+
+
+K = TypeVar("K", bound=MemoryFacade)
+
+
+def share_memory(memory: MemoryFacade, kind: type[K]) -> K:
+    """The same open memory, for callers of the other kind. Close the original."""
+    if isinstance(memory, kind):
+        return memory
+    view = kind.__new__(kind)
+    view.__dict__.update(memory.__dict__)
+    return view
 
 
 class Memory(AsyncFacade, MemoryFacade):

@@ -22,7 +22,7 @@ from afterturn.log import logger
 from afterturn.prompt.compaction import Compacted
 from afterturn.runtime.bridge import AsyncFacade
 from afterturn.runtime.loop_thread import LoopThread
-from afterturn.types import Scalar
+from afterturn.types import ConversationKey, Scalar
 
 
 class ConversationVerbs:
@@ -40,6 +40,11 @@ class ConversationVerbs:
     def id(self) -> str:
         """The id that the conversation was opened with."""
         return self._scope.id
+
+    @property
+    def key(self) -> ConversationKey:
+        """Identifies the conversation: tenant, owner and id."""
+        return self._scope.key
 
     @never_raises
     def expect(self, text: str) -> None:

@@ -1,0 +1,272 @@
+"""What every adapter of a framework shares: it opens memory, finds the conversation of a run, and keeps open turns.
+
+An adapter says when a turn begins and ends and in which list a block may be added; nothing here raises into a run.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from uuid import uuid4
+
+from afterturn import blocking
+from afterturn.conversation.conversation import Conversation, Standing
+from afterturn.conversation.scope import ConversationOptions
+from afterturn.conversation.tool_advice import ToolAdvice
+from afterturn.conversation.turn import Turn
+from afterturn.errors import AfterturnError, ConfigError, InvalidInput, InvalidName
+from afterturn.log import logger
+from afterturn.memory import Memory, MemoryFacade, share_memory
+from afterturn.validation import check_name
+
+MemoryTarget: TypeAlias = Memory | blocking.Memory | str | os.PathLike[str]
+"""An open memory, which its owner closes, or the path of a store, which the adapter opens."""
+
+IdChoice: TypeAlias = str | Callable[[Any], str | None] | None
+"""An id, or a function that takes the framework's own object for a run and returns one. None: the framework's own."""
+
+# The most runs that are open at once. A run that failed is not reported by every framework; the oldest is removed.
+OPEN_RUNS_MAX = 1_000
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class RunOptions(TypedDict, total=False):
+    """The options that every adapter passes on to `memory.conversation(...)`, which describes them."""
+
+    owner: str | None
+    reads: Sequence[str]
+    writes: str | None
+    environment: str | None
+    agent: str | None
+    project: str | None
+    placement: Literal["append", "merge"]
+    subagent: bool
+    trusted_only: bool
+    incognito: bool
+
+
+class MessageFormat(TypedDict, total=False):
+    """What an adapter says about the lists that it passes: their format, and whether they are all that a model sees."""
+
+    dialect: str
+    history: Literal["shown", "hidden", "reported"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunIds:
+    """How the framework identifies a run. `native` is its own object, which the functions of the user are given."""
+
+    native: object
+    conversation: str | None = None
+    user: str | None = None
+    agent: str | None = None
+    is_subagent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """One run of an agent: its conversation, and the turn that it is."""
+
+    conversation: Conversation | blocking.Conversation
+    turn: Turn | blocking.Turn
+
+
+def without_failing(
+    method: Callable[Concatenate[FrameworkMemory, P], R],
+) -> Callable[Concatenate[FrameworkMemory, P], R | None]:
+    """Memory's fault never fails a run of the framework: it is logged, and the call returns None."""
+
+    @functools.wraps(method)
+    def call(self: FrameworkMemory, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
+        try:
+            return method(self, *args, **kwargs)
+        except AfterturnError as error:
+            logger.warning("the run continues without memory: %s", error)
+        except Exception:  # the boundary: functions of the user choose the ids, and may raise anything
+            logger.exception("memory failed; the run continues without it")
+        return None
+
+    return call
+
+
+class FrameworkMemory:
+    """The memory behind one adapter. May be used by many runs at once, from any thread and event loop."""
+
+    def __init__(
+        self,
+        memory: MemoryTarget,
+        *,
+        user: IdChoice = None,
+        conversation: IdChoice = None,
+        messages: MessageFormat | None = None,
+        needs_user: bool = True,
+        **options: Unpack[RunOptions],
+    ) -> None:
+        """`needs_user`: the framework has no ids of users. Raises AfterturnError if the store cannot be opened."""
+        if needs_user and user is None and options.get("owner") is None:
+            raise InvalidInput('Say whose memory it is: user="ada", or a function that takes a run and returns the id.')
+        self._target = memory
+        self._user = user
+        self._conversation = conversation
+        self._options: dict[str, Any] = {**options, **(messages or {})}
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[str, OpenRun] = OrderedDict()
+        self._standing: OrderedDict[tuple[str, str, str], Standing | blocking.Standing] = OrderedDict()
+        self._own: blocking.Memory | None = None
+        self.opened()
+
+    def opened(self) -> MemoryFacade:
+        """The open memory. A forked child opens a store of its own again."""
+        if isinstance(self._target, MemoryFacade):
+            return self._target
+        with self._lock:
+            if self._own is None or self._own.is_forked:
+                self._own = blocking.open(self._target).start()
+                self._runs.clear()
+                self._standing.clear()
+            return self._own
+
+    def close(self) -> None:
+        """Closes a store that this adapter has opened. Without it, the store is closed when the process exits."""
+        with self._lock:
+            own, self._own = self._own, None
+        if own is not None:
+            own.close()
+
+    # Conversations.
+
+    def conversation(self, ids: RunIds) -> Conversation:
+        """The conversation of a run. Raises AfterturnError for an id that cannot be used."""
+        name, where = self._choose(ids)
+        return share_memory(self.opened(), Memory).conversation(name, **where)
+
+    def blocking_conversation(self, ids: RunIds) -> blocking.Conversation:
+        name, where = self._choose(ids)
+        return share_memory(self.opened(), blocking.Memory).conversation(name, **where)
+
+    def _choose(self, ids: RunIds) -> tuple[str, ConversationOptions]:
+        where = dict(self._options)
+        if where.get("owner") is None:
+            where["user"] = _chosen(self._user, ids.native, ids.user)
+            if not where["user"]:
+                raise ConfigError("The run names no user. Pass `user=` to the adapter: an id, or a function of a run.")
+        if ids.agent and "agent" not in where:
+            where["agent"] = ids.agent
+        if ids.is_subagent:
+            where["subagent"] = True
+        name = _chosen(self._conversation, ids.native, ids.conversation)
+        return usable_id(name or uuid4().hex), cast(ConversationOptions, where)
+
+    # Turns. A key identifies one run, for the hooks that the framework calls one after another.
+
+    @without_failing
+    def begin(self, key: str, ids: RunIds, messages: Sequence[object], *, turn_id: str | None = None) -> Turn:
+        """A turn whose verbs are awaited. Its recall starts now, in the background."""
+        conversation = self.conversation(ids)
+        turn = conversation.turn(messages, id=turn_id)
+        self._keep(key, OpenRun(conversation, turn))
+        return turn
+
+    @without_failing
+    def begin_blocking(
+        self, key: str, ids: RunIds, messages: Sequence[object], *, turn_id: str | None = None
+    ) -> blocking.Turn:
+        """The same for hooks without an event loop."""
+        conversation = self.blocking_conversation(ids)
+        turn = conversation.turn(messages, id=turn_id)
+        self._keep(key, OpenRun(conversation, turn))
+        return turn
+
+    def _keep(self, key: str, run: OpenRun) -> None:
+        with self._lock:
+            lost = [self._runs.pop(key)] if key in self._runs else []
+            self._runs[key] = run
+            while len(self._runs) > OPEN_RUNS_MAX:
+                lost.append(self._runs.popitem(last=False)[1])
+        for one in lost:
+            one.turn.abort("the run was not continued")
+
+    def find(self, key: str) -> Turn | None:
+        """The open turn of a run that is awaited."""
+        run = self._runs.get(key)
+        return run.turn if run is not None and isinstance(run.turn, Turn) else None
+
+    def find_blocking(self, key: str) -> blocking.Turn | None:
+        run = self._runs.get(key)
+        return run.turn if run is not None and isinstance(run.turn, blocking.Turn) else None
+
+    def finish(self, key: str, messages: Sequence[object] | None = None) -> None:
+        """The agent has answered: the turn is recorded in the background."""
+        run = self._take(key)
+        if run is not None:
+            run.turn.finish(messages)
+
+    def abort(self, key: str, reason: str) -> None:
+        """The run was given up: nothing of it is recorded."""
+        run = self._take(key)
+        if run is not None:
+            run.turn.abort(reason)
+
+    def _take(self, key: str) -> OpenRun | None:
+        with self._lock:
+            return self._runs.pop(key, None)
+
+    # Standing context and tools.
+
+    async def system_prompt(self, key: str, prompt: str) -> str:
+        """The prompt with the standing context at its end, which stays the same for a conversation."""
+        standing = self._standing_of(key, Standing)
+        try:
+            return prompt if standing is None else await standing.appended(prompt)
+        except AfterturnError as error:
+            logger.warning("the prompt has no standing context: %s", error)
+            return prompt
+
+    def blocking_system_prompt(self, key: str, prompt: str) -> str:
+        standing = self._standing_of(key, blocking.Standing)
+        try:
+            return prompt if standing is None else standing.appended(prompt)
+        except AfterturnError as error:
+            logger.warning("the prompt has no standing context: %s", error)
+            return prompt
+
+    def _standing_of(self, key: str, kind: type[R]) -> R | None:
+        """One object for each conversation: it keeps what it has shown."""
+        run = self._runs.get(key)
+        if run is None:
+            return None
+        key_of = run.conversation.key
+        name = (key_of.space, key_of.id, kind.__module__)
+        with self._lock:
+            if name not in self._standing:
+                self._standing[name] = run.conversation.standing()
+                while len(self._standing) > OPEN_RUNS_MAX:
+                    self._standing.popitem(last=False)
+            standing = self._standing[name]
+        return standing if isinstance(standing, kind) else None
+
+
+def with_rules(result: str, advice: ToolAdvice) -> str:
+    """A tool's result with the rules that concern its call, for the model to read together."""
+    return f"{result}\n\n{advice.text}" if advice.rules else result
+
+
+def usable_id(name: str) -> str:
+    """The name itself if it can be a conversation's id, else a hash of it: frameworks accept any text."""
+    try:
+        return check_name(name, "conversation")
+    except InvalidName:
+        return f"id-{hashlib.blake2b(name.encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
+
+
+def _chosen(choice: IdChoice, native: object, default: str | None) -> str | None:
+    chosen = choice(native) if callable(choice) else choice
+    return default if chosen is None else str(chosen)

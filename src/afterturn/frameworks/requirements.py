@@ -1,0 +1,60 @@
+"""Checks that a framework is installed, in a version that its adapter was tested with: the ranges of the extras."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import metadata
+
+from afterturn.errors import ExtraMissing
+from afterturn.log import logger
+
+_REQUIREMENT = re.compile(
+    r"(?P<name>[\w.-]+)\s*(?:\[[^\]]*\])?\s*\(?(?P<range>[^;)]*)\)?\s*;.*extra\s*==\s*['\"](?P<extra>[^'\"]+)"
+)
+_BOUND = re.compile(r"(>=|<=|==|!=|>|<|~=)\s*([\d.]+)")
+_checked: set[str] = set()
+
+
+def check_framework(extra: str) -> None:
+    """Raises ExtraMissing if a package of the extra is missing. Warns once of a version outside the tested range."""
+    for name, bounds in _required_by(extra):
+        try:
+            installed = metadata.version(name)
+        except metadata.PackageNotFoundError as error:
+            raise ExtraMissing(f"{name} is not installed. Run `pip install 'afterturn[{extra}]'`.") from error
+        if name not in _checked and not _is_within(installed, bounds):
+            _checked.add(name)
+            logger.warning(
+                "%s %s is installed; afterturn was tested with %s%s. It may work, but install that if it does not.",
+                *(name, installed, name, bounds),
+            )
+
+
+def _required_by(extra: str) -> Iterator[tuple[str, str]]:
+    """Names and ranges. Empty if afterturn runs without being installed, from a source tree."""
+    try:
+        requirements = metadata.requires("afterturn") or []
+    except metadata.PackageNotFoundError:
+        return
+    for requirement in requirements:
+        found = _REQUIREMENT.match(requirement)
+        if found is not None and found["extra"] == extra:
+            yield found["name"], found["range"].strip()
+
+
+def _is_within(installed: str, bounds: str) -> bool:
+    version = _release(installed)
+    for sign, limit in _BOUND.findall(bounds):
+        other = _release(limit)
+        is_met = version >= other if sign == ">=" else version < other if sign == "<" else True
+        if not is_met:
+            return False
+    return True
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers at the beginning: 1.4.0rc1 counts as 1.4.0, and 2 is the same as 2.0.0."""
+    numbers = re.match(r"\d+(?:\.\d+)*", version)
+    parts = [int(part) for part in numbers[0].split(".")] if numbers else []
+    return tuple([*parts, 0, 0, 0][:3])
