@@ -19,6 +19,7 @@ from afterturn.errors import InvalidFile
 from afterturn.hosts.hooks import client as script
 from afterturn.hosts.hooks import control
 from afterturn.hosts.hooks.clients import hook_arguments
+from afterturn.hosts.state import open_state_folder
 
 PROMPT = json.dumps({"session_id": "s", "prompt": "What is my cat called?"}).encode()
 
@@ -266,6 +267,27 @@ def test_a_helper_that_hangs_costs_a_hook_its_limit_at_most(hooks: Hooks) -> Non
         os.kill(pid, signal.SIGCONT)
     with hooks.entered():
         assert any("did not answer in time" in one.text for one in control.hook_failures())
+
+
+def test_an_event_is_not_lost_if_the_limit_is_over_while_it_is_left_in_a_file(hooks: Hooks) -> None:
+    """The alarm comes when the file is about to get its name."""
+    program = (
+        "import os, signal, sys\n"
+        "from afterturn.hosts.hooks import client\n"
+        "def interrupt(event, arguments):\n"
+        "    if event == 'os.rename': signal.raise_signal(signal.SIGALRM)\n"
+        "sys.addaudithook(interrupt)\n"
+        "client.run_hook('claude-code', 'Stop')"
+    )
+    with hooks.entered():
+        # No helper is started, which would take the file.
+        (open_state_folder() / f"{script.helper_name()}.failed").touch()
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, input=b'{"session_id": "s"}', env=hooks.environment, capture_output=True, check=True, timeout=60
+    )
+    assert done.stdout == b"{}"
+    assert [path.suffix for path in hooks.state.glob("*.queue/*")] == [""]
 
 
 def test_paused_hooks_answer_and_record_nothing(hooks: Hooks) -> None:

@@ -64,6 +64,7 @@ class Hook:
         self.is_read = False
         self.is_answered = False
         self.is_delivered = False
+        self.is_leaving = False
         self.shown = ""
 
     def run(self) -> None:
@@ -161,7 +162,7 @@ class Hook:
             self.answer(b"{}")
         if self.is_delivered:
             return
-        self.is_delivered = True
+        self.is_leaving = self.is_delivered = True
         if not self.is_read:
             if self.folder:
                 mark_missed(self.folder)
@@ -317,6 +318,8 @@ def run_hook(client: str, event: str) -> None:
     hook = Hook(client, event)
 
     def stop(number: int, frame: object) -> None:
+        if hook.is_leaving:
+            return  # a few calls to the file system are left; without them the event would be lost
         note_failure(hook.folder or state_folder(), f"{client} {event}: took more than {LIMIT} seconds")
         hook.give_up()
         os._exit(0)

@@ -118,7 +118,7 @@ class HookHandler:
         self._config = config
         self._owner = current_user_space(config)
         self._sessions: OrderedDict[str, ClientSession] = OrderedDict()
-        # By the session's name, before it is opened: an answer must not overtake a prompt whose session is being opened.
+        # By the session's name: an answer must not overtake a prompt whose session is still being opened.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._late_turns: list[LateTurn] = []
 
