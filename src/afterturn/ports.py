@@ -243,6 +243,15 @@ class Memories(Protocol):
         a change of this memory is waiting already, or another proposal has the same text.
         """
 
+    def add_again(self, operation: Operation, admitted: Admitted) -> Entry:
+        """Stores the next version of the memory `admitted.id`, of which none is active, for example after a delete.
+
+        Raises NotFound if the space has no such id, Conflict if a version is active or another memory has the text.
+        """
+
+    def postpone(self, operation: Operation, entry_id: str, *, expires_at: float) -> None:
+        """Changes when the active version expires. It remains the same version, and this cannot be undone."""
+
     def propose_delete(self, operation: Operation, entry_id: str, *, expected_version: int | None) -> Entry:
         """Stores a next version with the same text and the status `withdrawal`; the active one stays until it is
         approved.
@@ -294,6 +303,9 @@ class Memories(Protocol):
 
     def spaces(self, tenant: str) -> list[SpaceSummary]:
         """Returns the tenant's spaces that hold an entry of any status, by name. Only active entries are counted."""
+
+    def space_names(self, tenant: str, prefix: str) -> list[str]:
+        """Returns the names of the tenant's spaces that begin with `prefix`, in order, also of those that are empty."""
 
     def size(self, scope: Scope, target: Target) -> tuple[int, int]:
         """Returns the number of active statements about this target, and their size in bytes of UTF-8."""

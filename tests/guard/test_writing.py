@@ -158,3 +158,46 @@ async def test_a_draft_with_lineage_keeps_its_trust_through_the_door(door: Door)
     pinned = door.gate.admit(Draft("Wants", origin=Origin.BACKGROUND_REVIEW, pinned=True), lineage=[40])
     with pytest.raises(NotAllowed):
         await door.write(lambda unit: door.writing.add(unit, door.operation(), pinned))
+
+
+# Items of a program
+
+
+async def put(door: Door, text: str, id: str = "item1") -> Entry:
+    operation = door.operation(Origin.AGENT, Verb.UPDATE)
+    admitted = door.gate.admit(Draft(text, origin=Origin.AGENT, id=id, agent=f"store-{id}"))
+    return await door.write(lambda unit: door.writing.put_item(unit, operation, admitted))
+
+
+async def test_an_item_has_one_id_for_all_its_values(door: Door) -> None:
+    """M1: a put is a new memory, a new version, or a version after a delete."""
+    first, second = await put(door, "blue"), await put(door, "green")
+    await door.delete(second, Origin.AGENT)
+    third = await put(door, "red")
+    assert [entry.version for entry in (first, second, third)] == [1, 2, 3]
+    assert await door.active() == ["red"]
+
+
+async def test_items_with_the_same_text_stay_apart(door: Door) -> None:
+    """G6: they belong to different keys."""
+    await put(door, "blue", "item1")
+    await put(door, "blue", "item2")
+    assert await door.active() == ["blue", "blue"]
+
+
+async def test_an_item_is_a_report_and_is_not_withheld_from_its_program(door: Door) -> None:
+    """G2: it is trusted as a tool's output is; its secret is redacted, and the rest can be read."""
+    entry = await put(door, "The key is ghp_abcdefghijklmnopqrstuvwxyz0123456789")
+    assert (entry.status, entry.is_report) == (Status.ACTIVE, True)
+    assert entry.text == "The key is [redacted: github token]"
+
+
+async def test_an_item_does_not_replace_what_a_person_has_corrected(door: Door) -> None:
+    """G2: a person is trusted more."""
+    await put(door, "blue")
+    admitted = door.gate.admit(Draft("green", id="item1", agent="store-item1"))
+    corrected = door.operation(Origin.USER, Verb.UPDATE)
+    await door.write(lambda unit: door.writing.update(unit, corrected, "item1", admitted, expected_version=None))
+    with pytest.raises(NotAllowed):
+        await put(door, "red")
+    assert await door.active() == ["green"]

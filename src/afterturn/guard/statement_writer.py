@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from afterturn.config import Config
-from afterturn.errors import Conflict, NotAllowed
+from afterturn.errors import Conflict, NotAllowed, NotFound
 from afterturn.guard.gate import lowered
 from afterturn.guard.quotas import Quota
 from afterturn.guard.trust import check_change, check_privileges, is_privileged, lineage_of, waits
@@ -53,6 +53,26 @@ class StatementWriter:
         entry = unit.memories.update(
             unit.operations.start(operation), entry_id, ready, expected_version=expected_version
         )
+        embed_later(unit, operation)
+        return entry
+
+    def put_item(self, unit: Unit, operation: Operation, admitted: Admitted) -> Entry:
+        """Stores a statement under its own id: as a new memory, or as the next version of one, also of a deleted one.
+
+        For programs that use memory as a store of items. An item is trusted as a tool's output is, since nobody knows
+        whose words it has, but it is not quarantined for that: a program reads what it has written, and a line that
+        looks like an instruction is left out when a block is rendered. Raises as `add` and `update` do.
+        """
+        item = replace(admitted, trust=min(admitted.trust, Origin.TOOL.trust))
+        try:
+            current = unit.memories.get(_scope(operation), item.id)
+        except NotFound:
+            return self.add(unit, operation, item).entry
+        if current.status is Status.ACTIVE:
+            return self.update(unit, operation, item.id, item, expected_version=None)
+        ready = self._ready(unit, operation, item)
+        self._quota.check_new(unit, operation, ready)
+        entry = unit.memories.add_again(unit.operations.start(operation), ready)
         embed_later(unit, operation)
         return entry
 

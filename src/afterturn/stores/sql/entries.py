@@ -267,6 +267,10 @@ class Entries:
         self.stats.changed(key, self.spaces.key(operation.tenant, operation.space))
         return replace(entry, sources=(*entry.sources, *new))
 
+    def set_expiry(self, operation: Operation, key: int, expires_at: float) -> None:
+        self.session.run("UPDATE entry SET expires_at = ? WHERE key = ?", (expires_at, key))
+        self.stats.changed(key, self.spaces.key(operation.tenant, operation.space))
+
     def flush(self) -> None:
         self.text.flush()
         self.journal.flush()

@@ -274,6 +274,8 @@ class Approval:
         return change
 
 
+# It follows every other one, so a prefix with it is behind all names with that prefix.
+_LAST_CHARACTER = "\U0010ffff"
 # The status of a version after its last step up to that time.
 _ACTIVE_THEN = (
     "'active' = (SELECT p.after FROM step AS p JOIN operation AS o ON o.seq = p.operation_seq "
@@ -328,6 +330,18 @@ class SqlMemories:
             return self._approval.propose_change(operation, current, admitted)
         self._entries.move(operation, key, Status.ACTIVE, Status.SUPERSEDED)
         return self._insert_version(operation, admitted, entry_id)
+
+    def add_again(self, operation: Operation, admitted: Admitted) -> Entry:
+        status = self._current.newest_status(operation, admitted.id)
+        if self._current.find_active(operation, admitted.id) is not None or status is Status.PROPOSED:
+            raise Conflict(
+                f"{admitted.id} is {status}, so it cannot be added again. Update it, or decide on its proposal."
+            )
+        return self._insert_version(operation, admitted, admitted.id)
+
+    def postpone(self, operation: Operation, entry_id: str, *, expires_at: float) -> None:
+        key, _ = self._current.get_active(operation, entry_id)
+        self._entries.set_expiry(operation, key, expires_at)
 
     def propose_delete(self, operation: Operation, entry_id: str, *, expected_version: int | None) -> Entry:
         _, current = self._get_statement(operation, entry_id, expected_version)
@@ -433,6 +447,13 @@ class SqlMemories:
             [tenant],
         )
         return [SpaceSummary(*row) for row in rows]
+
+    def space_names(self, tenant: str, prefix: str) -> list[str]:
+        rows = self._session.rows(
+            "SELECT name FROM space WHERE tenant = ? AND name >= ? AND name < ? ORDER BY name",
+            (tenant, prefix, prefix + _LAST_CHARACTER),
+        )
+        return [row[0] for row in rows]
 
     def size(self, scope: Scope, target: Target) -> tuple[int, int]:
         where = Conditions(self._session, scope)

@@ -10,6 +10,7 @@ from afterturn.errors import Conflict, InvalidInput, NotFound
 from afterturn.ports import Store
 from afterturn.testing.conformance.actions import (
     ADA,
+    NOW,
     SPACE,
     TENANT,
     add,
@@ -26,9 +27,11 @@ from afterturn.testing.entries import admit, operation
 from afterturn.types import (
     ANYTHING,
     SOURCES_MAX,
+    Admitted,
     Entry,
     Filter,
     Kind,
+    Operation,
     Origin,
     Scope,
     Selector,
@@ -253,6 +256,54 @@ class TestMemories:
         assert await texts(store, "bees") == []
         assert (await get(store, added.entry.id)).status is Status.DELETED
 
+    async def test_what_was_deleted_can_be_added_again_under_its_id(self, store: Store) -> None:
+        """M1: as its next version, which undo takes back without a trace of the delete being lost."""
+        added = await add(store, "Ada keeps bees")
+        await delete(store, added.entry.id)
+        again = operation(Verb.ADD)
+        entry = await self._add_again(store, admit("Ada keeps wasps", id=added.entry.id), again)
+        assert (entry.version, entry.status, await texts(store, "bees wasps")) == (
+            2,
+            Status.ACTIVE,
+            ["Ada keeps wasps"],
+        )
+        await undo(store, again.id)
+        assert await texts(store, "bees wasps") == []
+        assert (await get(store, added.entry.id, version=1)).status is Status.DELETED
+
+    async def test_what_is_active_or_unknown_is_not_added_again(self, store: Store) -> None:
+        added = await add(store, "Ada keeps bees")
+        with pytest.raises(Conflict):
+            await self._add_again(store, admit("Ada keeps wasps", id=added.entry.id), operation(Verb.ADD))
+        with pytest.raises(NotFound):
+            await self._add_again(store, admit("Ada keeps wasps", id="nowhere"), operation(Verb.ADD))
+        assert await texts(store, "bees wasps") == ["Ada keeps bees"]
+
+    async def test_an_expiry_is_postponed_in_the_same_version(self, store: Store) -> None:
+        """L7: and others notice it, since the index in their memory follows the changes."""
+        added = await add(store, "Ada keeps bees", expires_at=NOW - 1.0)
+        assert await texts(store, "bees") == []
+        before = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))
+        await store.write(
+            lambda unit: unit.memories.postpone(operation(Verb.UPDATE), added.entry.id, expires_at=NOW + 60.0)
+        )
+        after = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=before.seq))
+        assert await texts(store, "bees") == ["Ada keeps bees"]
+        assert (await get(store, added.entry.id)).version == 1
+        assert after.keys is not None
+        assert len(after.keys) == 1
+
+    async def test_names_of_spaces_are_found_by_their_beginning(self, store: Store) -> None:
+        """L2: within the tenant, also of a space whose memories are all deleted."""
+        for space in ("store:a", "store:a.b", "store:ab", "store:ä", "user:ada"):
+            await add(store, "Ada keeps bees", within=operation(space=space))
+        await add(store, "Ada keeps bees", within=operation(space="store:a.c", tenant="other"))
+        gone = await add(store, "Ada keeps ants", within=operation(space="store:a.d"))
+        await delete(store, gone.entry.id, within=operation(Verb.DELETE, space="store:a.d"))
+        assert await self._space_names(store, "store:a") == ["store:a", "store:a.b", "store:a.d", "store:ab"]
+        assert await self._space_names(store, "store:a.") == ["store:a.b", "store:a.d"]
+        assert await self._space_names(store, "store:a%") == []
+
     async def test_a_version_can_be_asked_for(self, store: Store) -> None:
         added = await add(store, "Ada keeps bees")
         await update(store, added.entry.id, "Ada kept bees")
@@ -345,6 +396,12 @@ class TestMemories:
             (SPACE, Kind.STATEMENT, Status.ACTIVE): 1,
             (SPACE, Kind.RECORD, Status.ACTIVE): 1,
         }
+
+    async def _add_again(self, store: Store, admitted: Admitted, within: Operation) -> Entry:
+        return await store.write(lambda unit: unit.memories.add_again(unit.operations.start(within), admitted))
+
+    async def _space_names(self, store: Store, prefix: str) -> list[str]:
+        return await store.read(lambda unit: unit.memories.space_names(TENANT, prefix))
 
 
 class TestRecords:
