@@ -21,10 +21,10 @@ READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
 .PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-tool-rules eval-guard \
-	simulation lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients
+	simulation lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml requirements-dev.lock tools/setup
 	@tools/setup $@
@@ -119,6 +119,19 @@ clients: $(READY) ## Install Node 22 and the pinned coding-agent clients from np
 test-clients: $(READY) ## Run memory in real coding agents from npm, and write docs/clients.md; ARGS="-k codex" runs a part; 15 minutes
 	@$(BIN)/python -m pytest -m clients $(addprefix tests/real_clients/test_,memory_in_clients.py across_clients.py clients_without_memory.py) $(or $(ARGS),--page)
 
+frameworks: $(READY) ## Install the pinned agent frameworks from PyPI, each into an environment below .frameworks/; ARGS=langchain
+	@$(BIN)/python -m lab.frameworks install $(ARGS)
+
+test-frameworks: $(READY) ## Run memory in real agent frameworks; ARGS="langchain strands" runs a part, ARGS=--page writes docs/frameworks.md; 10 minutes
+	@$(BIN)/python -m lab.frameworks test $(ARGS)
+
+lock-frameworks: $(READY) ## Update the lock files of the frameworks; ARGS="--upgrade langchain"
+	@$(BIN)/python -m lab.frameworks lock $(ARGS)
+
+bench-compat: $(READY) ## Benchmark the mem0 interface against the real mem0; DATA=everyday file; 10 minutes
+	@$(BIN)/python -m lab.frameworks install mem0
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .frameworks/mem0/bin/python -m lab.bench compat $(if $(DATA),--everyday $(DATA)) $(ARGS)
+
 walk: $(READY) ## Trace one warm turn: the files that it visits, in order, and how deep it goes
 	@$(BIN)/python tools/walk.py $(ARGS)
 
@@ -141,5 +154,5 @@ lock: $(READY) ## Update requirements-dev.lock; ARGS=--upgrade takes newer versi
 		--no-emit-index-url --custom-compile-command "make lock" --quiet $(ARGS) --output-file requirements-dev.lock
 
 clean: ## Remove everything that the other targets created, including .venv
-	@rm -rf .venv .setup.lock .demo .lab .clients build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .setup.lock .demo .lab .clients .frameworks build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
