@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from converse_types import ConverseMessage, ConverseTool
 from pydantic import BaseModel, TypeAdapter
 
 with warnings.catch_warnings():
@@ -11,6 +12,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from anthropic.types import ContentBlock, Message, MessageParam, ToolParam
     from google.genai import types
+    from langchain_core.messages import AnyMessage
     from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageParam, ChatCompletionToolParam
     from openai.types.responses import FunctionToolParam, ResponseInputItemParam, ResponseOutputItem
 
@@ -19,15 +21,20 @@ _LISTS: Mapping[str, TypeAdapter[Any]] = {
     "openai_responses": TypeAdapter(list[ResponseInputItemParam]),
     "anthropic": TypeAdapter(list[MessageParam]),
     "gemini": TypeAdapter(list[types.Content]),
+    "langchain": TypeAdapter(list[AnyMessage]),
+    "bedrock": TypeAdapter(list[ConverseMessage]),
 }
 TOOLS: Mapping[str, TypeAdapter[Any]] = {
     "openai_chat": TypeAdapter(ChatCompletionToolParam),
     "openai_responses": TypeAdapter(FunctionToolParam),
     "anthropic": TypeAdapter(ToolParam),
     "gemini": TypeAdapter(types.Tool),
+    "langchain": TypeAdapter(ChatCompletionToolParam),
+    "bedrock": TypeAdapter(ConverseTool),
 }
 _OUTPUT_ITEM: TypeAdapter[Any] = TypeAdapter(ResponseOutputItem)
 _CONTENT_BLOCK: TypeAdapter[Any] = TypeAdapter(ContentBlock)
+_LANGCHAIN_MESSAGE: TypeAdapter[Any] = TypeAdapter(AnyMessage)
 
 
 def parsed(name: str, messages: Sequence[Any]) -> Any:
@@ -57,6 +64,8 @@ def anthropic_message(blocks: Sequence[dict[str, Any]]) -> Message:
 
 
 def _as_object(name: str, message: dict[str, Any]) -> Any:
+    if name == "langchain":
+        return _LANGCHAIN_MESSAGE.validate_python(message)
     if name == "gemini":
         return types.Content.model_validate(message)
     if name == "openai_chat" and message["role"] == "assistant":

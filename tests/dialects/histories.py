@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-NAMES = ("openai_chat", "openai_responses", "anthropic", "gemini")
+NAMES = ("openai_chat", "openai_responses", "anthropic", "gemini", "langchain", "bedrock")
 PNG = "iVBORw0KGgo="
 Written = list[dict[str, Any]]
 
@@ -98,6 +98,8 @@ EMPTY: Mapping[str, list[dict[str, Any]]] = {
     "openai_responses": [{"type": "message", "role": "assistant", "content": "  "}],
     "anthropic": [{"role": "assistant", "content": []}],
     "gemini": [{"role": "model", "parts": []}, {"role": "model", "parts": [{"text": ""}]}],
+    "langchain": [{"type": "ai", "content": ""}, {"type": "ai", "content": []}],
+    "bedrock": [{"role": "assistant", "content": []}, {"role": "assistant", "content": [{"text": ""}]}],
 }
 
 
@@ -110,6 +112,8 @@ SYSTEM: Mapping[str, Written] = {
     "openai_responses": [{"role": "developer", "content": "Be kind."}],
     "anthropic": [],
     "gemini": [],
+    "langchain": [{"type": "system", "content": "Be brief."}],
+    "bedrock": [],
 }
 
 
@@ -118,6 +122,8 @@ RESULTS: Mapping[str, dict[str, Any]] = {
     "openai_responses": {"type": "function_call_output", "call_id": "a", "output": "x"},
     "anthropic": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]},
     "gemini": {"role": "user", "parts": [{"function_response": {"name": "a", "response": {"result": "x"}}}]},
+    "langchain": {"type": "tool", "tool_call_id": "a", "content": "x"},
+    "bedrock": {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "x"}]}}]},
 }
 """A response whose call is elsewhere."""
 
@@ -235,11 +241,80 @@ def _gemini_response(call: Call) -> dict[str, Any]:
     return {"function_response": {"name": call.tool, "response": {"result": call.result}}}
 
 
+def _langchain(turn: Turn) -> Written:
+    shown: list[dict[str, Any]] = [{"type": "text", "text": turn.text}]
+    if turn.image:
+        shown.append({"type": "image", "base64": PNG, "mime_type": "image/png"})
+    if turn.file:
+        shown.append({"type": "file", "url": "https://example.org/a.pdf", "mime_type": "application/pdf"})
+    messages: Written = [{"type": "human", "content": turn.text if len(shown) == 1 else shown}]
+    for step in turn.steps:
+        calls = [{"type": "tool_call", "id": call.id, "name": call.tool, "args": {}} for call in step.calls]
+        said: Any = step.text
+        if step.thinks:
+            # As providers that have blocks of their own write it: a call is among them, and listed as well.
+            blocks = [{"type": "tool_use", "id": call.id, "name": call.tool, "input": {}} for call in step.calls]
+            said = [*_langchain_said(step.text, thinks=True), *blocks]
+        messages.append({"type": "ai", "content": said, "tool_calls": calls})
+        messages += [
+            {"type": "tool", "tool_call_id": call.id, "content": _langchain_result(call)} for call in step.answered
+        ]
+    if turn.interjected:
+        messages.append({"type": "human", "content": turn.interjected})
+    return [*messages, {"type": "ai", "content": _langchain_said(turn.answer, thinks=turn.thinks)}]
+
+
+def _langchain_said(text: str, *, thinks: bool) -> Any:
+    if not thinks:
+        return text
+    return [
+        {"type": "reasoning", "reasoning": "They want to know."},
+        *([{"type": "text", "text": text}] if text else []),
+    ]
+
+
+def _langchain_result(call: Call) -> Any:
+    return call.result if call.tool == "search" else [{"type": "text", "text": call.result}]
+
+
+def _bedrock(turn: Turn) -> Written:
+    shown: list[dict[str, Any]] = [{"text": turn.text}]
+    if turn.image:
+        shown.append({"image": {"format": "png", "source": {"bytes": b"PNG"}}})
+    if turn.file:
+        shown.append({"document": {"format": "pdf", "name": "a", "source": {"bytes": b"PDF"}}})
+    messages: Written = [{"role": "user", "content": shown}]
+    for step in turn.steps:
+        said = _reasoned(thinks=step.thinks) + ([{"text": step.text}] if step.text else [])
+        calls = [{"toolUse": {"toolUseId": call.id, "name": call.tool, "input": {}}} for call in step.calls]
+        messages.append({"role": "assistant", "content": said + calls})
+        if step.answered:
+            messages.append({"role": "user", "content": [_bedrock_result(call) for call in step.answered]})
+    if turn.interjected:
+        if turn.steps[-1].answered:
+            messages[-1]["content"].append({"text": turn.interjected})
+        else:
+            messages.append({"role": "user", "content": [{"text": turn.interjected}]})
+    return [*messages, {"role": "assistant", "content": [*_reasoned(thinks=turn.thinks), {"text": turn.answer}]}]
+
+
+def _reasoned(*, thinks: bool) -> Written:
+    reasoning = {"reasoningText": {"text": "They want to know.", "signature": "s"}}
+    return [{"reasoningContent": reasoning}] if thinks else []
+
+
+def _bedrock_result(call: Call) -> dict[str, Any]:
+    content: dict[str, Any] = {"text": call.result} if call.tool == "search" else {"json": {"result": call.result}}
+    return {"toolResult": {"toolUseId": call.id, "content": [content], "status": "success"}}
+
+
 _WRITERS: Mapping[str, Callable[[Turn], Written]] = {
     "openai_chat": _chat,
     "openai_responses": _responses,
     "anthropic": _anthropic,
     "gemini": _gemini,
+    "langchain": _langchain,
+    "bedrock": _bedrock,
 }
 
 
@@ -295,9 +370,23 @@ def _gemini_events(content: Any) -> tuple[list[str], list[str], bool]:
     return answers, calls, content["role"] == "user"
 
 
+def _langchain_events(message: Any) -> tuple[list[str], list[str], bool]:
+    answers = [message["tool_call_id"]] if message["type"] == "tool" else []
+    calls = [call["id"] for call in message.get("tool_calls") or []]
+    return answers, calls, message["type"] in ("human", "system")
+
+
+def _bedrock_events(message: Any) -> tuple[list[str], list[str], bool]:
+    answers = [block["toolResult"]["toolUseId"] for block in message["content"] if "toolResult" in block]
+    calls = [block["toolUse"]["toolUseId"] for block in message["content"] if "toolUse" in block]
+    return answers, calls, message["role"] == "user"
+
+
 _READERS: Mapping[str, Callable[[Any], tuple[list[str], list[str], bool]]] = {
     "openai_chat": _chat_events,
     "openai_responses": _responses_events,
     "anthropic": _anthropic_events,
     "gemini": _gemini_events,
+    "langchain": _langchain_events,
+    "bedrock": _bedrock_events,
 }

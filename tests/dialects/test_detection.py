@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from histories import NAMES
 
 from afterturn.dialects import DIALECTS, find_dialect, follow_dialect, get_dialect
 from afterturn.errors import InvalidInput
@@ -14,6 +15,8 @@ ANTHROPIC_RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_us
 ANTHROPIC_IMAGE = {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "https://x"}}]}
 GEMINI_USER = {"role": "user", "parts": [{"text": "hi"}]}
 REASONED = {"role": "assistant", "content": [{"type": "thinking"}], "tool_calls": [{"id": "a"}]}
+BEDROCK_USER = {"role": "user", "content": [{"text": "hi"}]}
+LANGCHAIN_CALL = {"type": "ai", "content": "", "tool_calls": [{"id": "a", "name": "f", "args": {}}]}
 TOOL_CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]}
 
 
@@ -44,6 +47,16 @@ TOOL_CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]}
         ([GEMINI_USER], "gemini"),
         ([{"parts": [{"text": "hi"}]}], "gemini"),
         ([{"role": "model", "parts": [{"functionCall": {"name": "f"}}]}], "gemini"),
+        ([BEDROCK_USER], "bedrock"),
+        ([{"role": "user", "content": [{"image": {"format": "png"}}]}], "bedrock"),
+        ([BEDROCK_USER, {"role": "assistant", "content": []}], "bedrock"),
+        ([BEDROCK_USER, {"role": "assistant", "content": [{"SDK_UNKNOWN_MEMBER": {"name": "x"}}]}], "bedrock"),
+        ([{"type": "human", "content": "hi"}], "langchain"),
+        ([{"role": "human", "content": "hi"}], "langchain"),
+        ([USER, LANGCHAIN_CALL], "langchain"),
+        ([USER, LANGCHAIN_CALL, {"role": "tool", "tool_call_id": "a", "content": "x"}], "langchain"),
+        ([{"type": "chat", "role": "user", "content": "hi"}], "langchain"),
+        ([USER, {"type": "AIMessageChunk", "content": [{"type": "tool_use", "id": "a"}]}], "langchain"),
     ],
 )
 def test_a_format_is_recognised_by_what_only_it_has(messages, name):
@@ -60,7 +73,14 @@ def test_a_format_is_recognised_by_what_only_it_has(messages, name):
         [object()],
         [None],
         [{"role": "narrator", "content": "x"}],
-        [{"role": "user", "content": [{"text": "as Amazon Bedrock has it"}]}],
+        [{"role": "user", "content": [{"mystery": "x"}]}],
+        [BEDROCK_USER, ANTHROPIC_RESULT],
+        [BEDROCK_USER, TOOL_CALL],
+        [{"type": "human", "content": "hi"}, ANTHROPIC_RESULT],
+        [{"type": "human", "content": "hi"}, GEMINI_USER],
+        [{"type": "human", "content": "hi"}, CALL_ITEM],
+        [{"type": "human", "content": "hi"}, BEDROCK_USER],
+        [{"type": "human", "data": {"content": "hi"}}],
         [TOOL_CALL, CALL_ITEM],
         [TOOL_CALL, ANTHROPIC_RESULT],
         [RESPONSES_USER, ANTHROPIC_RESULT],
@@ -97,7 +117,7 @@ def test_a_telling_message_at_either_end_is_seen(at, telling, name):
     assert found.name == name
 
 
-@pytest.mark.parametrize("name", ["openai_chat", "openai_responses", "anthropic", "gemini"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_named_dialect_is_not_doubted(name):
     """H1: the host knows what it speaks."""
     assert find_dialect([USER], named=name) is get_dialect(name)
@@ -106,7 +126,8 @@ def test_a_named_dialect_is_not_doubted(name):
 
 def test_a_name_that_is_none_is_answered_with_the_choices():
     """§2: a message tells what happened, then what to do."""
-    with pytest.raises(InvalidInput, match=r"'cohere'.* openai_chat, openai_responses, anthropic, gemini"):
+    choices = "openai_chat, openai_responses, anthropic, gemini, bedrock, langchain"
+    with pytest.raises(InvalidInput, match=rf"'cohere'.* {choices}"):
         get_dialect("cohere")
     assert find_dialect([USER], named="cohere") is None
 
@@ -119,6 +140,7 @@ def test_a_name_that_is_none_is_answered_with_the_choices():
         ([object()], "openai_chat"),
         ([CALL_ITEM], "openai_responses"),
         ([{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}, ANTHROPIC_RESULT], "anthropic"),
+        ([LANGCHAIN_CALL, {"type": "tool", "tool_call_id": "a", "content": "x"}], "langchain"),
     ],
 )
 def test_a_list_that_could_be_anything_shows_itself_later(later, name):

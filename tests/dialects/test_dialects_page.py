@@ -25,7 +25,8 @@ def blocks() -> list[str]:
             point = find_point(dialect, messages[:at])
             if point is not None:
                 merged = dialect.merged(messages[at - 1], "…")
-                cells = [shown(dialect.make_message("user", "…")), shown(merged) if merged else "appended"]
+                appended = "merged" if dialect.alternates else shown(dialect.make_message("user", "…"))
+                cells = [appended, shown(merged) if merged else "appended"]
                 rows.append(f"| `{name}` | {POINTS[point]} | {' | '.join(cells)} |")
     return rows
 
@@ -50,6 +51,23 @@ SHOWN = {
     "gemini": {
         "image": {"role": "user", "parts": [{"inline_data": {"mime_type": "image/png", "data": "…"}}]},
         "reasoning and words": {"role": "model", "parts": [{"text": "…", "thought": True}, {"text": "Yes."}]},
+    },
+    "langchain": {
+        "image": {"type": "human", "content": [{"type": "image", "url": "…"}]},
+        "instructions": SYSTEM["langchain"][0],
+        "summary": {"type": "human", "content": "…", "additional_kwargs": {"lc_source": "summarization"}},
+        "reasoning and words": {
+            "type": "ai",
+            "content": [{"type": "reasoning", "reasoning": "…"}, {"type": "text", "text": "Yes."}],
+        },
+    },
+    "bedrock": {
+        "image": {"role": "user", "content": [{"image": {"format": "png", "source": {"s3Location": {"uri": "…"}}}}]},
+        "guarded text": {"role": "user", "content": [{"guardContent": {"text": {"text": "…"}}}]},
+        "words with citations": {
+            "role": "assistant",
+            "content": [{"citationsContent": {"content": [{"text": "Yes."}], "citations": [{"title": "…"}]}}],
+        },
     },
 }
 

@@ -110,7 +110,7 @@ def test_one_story_reads_alike_in_every_format(data):
         said = [message for element in read if element is not None for message in element.messages]
         # A blank result is written as a dash where a format wants text.
         told.append([(one.role, one.text) for one in said if one.text.strip() not in ("", "-")])
-    assert told == [told[0]] * 4
+    assert told == [told[0]] * len(NAMES)
 
 
 odd = st.recursive(
@@ -119,13 +119,16 @@ odd = st.recursive(
     | st.integers()
     | st.text(max_size=8)
     | st.sampled_from("user assistant tool model system message text tool_use tool_result function_call".split())
-    | st.sampled_from("function_call_output reasoning input_text output_text thinking".split()),
+    | st.sampled_from("function_call_output reasoning input_text output_text thinking".split())
+    | st.sampled_from("human ai remove chat AIMessageChunk non_standard query default".split()),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
                 "role content tool_calls id text type tool_call_id parts call_id output tool_use_id name response "
-                "function_call function_response functionResponse thought audio source execution".split()
+                "function_call function_response functionResponse thought audio source execution toolUse toolUseId "
+                "toolResult json guardContent qualifiers cachePoint citationsContent image document value "
+                "invalid_tool_calls additional_kwargs lc_source response_metadata refusal".split()
             ),
             inner,
         )

@@ -104,6 +104,8 @@ THINKING_ALONE = {
     "openai_responses": [{"type": "reasoning", "id": "r", "summary": []}],
     "anthropic": [{"role": "assistant", "content": [{"type": "thinking", "thinking": "…", "signature": "s"}]}],
     "gemini": [{"role": "model", "parts": [{"text": "…", "thought": True}]}],
+    "langchain": [{"type": "ai", "content": [{"type": "reasoning", "reasoning": "…"}]}],
+    "bedrock": [{"role": "assistant", "content": [{"reasoningContent": {"reasoningText": {"text": "…"}}}]}],
 }
 
 

@@ -268,11 +268,12 @@ def convert_like(sample: object, made: object) -> Iterator[object]:
     """A new message as an object of the sample's class, then of each base class, where the class accepts it."""
     for kind in type(sample).__mro__:
         validate = getattr(kind, "model_validate", None)
-        if not callable(validate):
+        # Pydantic's own base class has no fields, and cannot be instantiated.
+        if not callable(validate) or not getattr(kind, "model_fields", True):
             continue
         try:
             converted = validate(made)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, LookupError):
             continue  # the class has required fields that the new message lacks
         except Exception:  # the boundary: a host's class may run any code; the mapping is used instead
             logger.exception("a block could not be made into a %s", kind.__name__)

@@ -105,18 +105,27 @@ def find_point(dialect: Dialect, messages: Sequence[object], *, turn_start: int 
     return HandoverPoint.TOOL_RESULT if last.role == "tool" else HandoverPoint.USER_MESSAGE
 
 
-def new_element(dialect: Dialect, messages: Sequence[object], text: str) -> object:
-    """A user's message with this text, of the same class as the newest user's element if possible, else a mapping.
+def new_element(dialect: Dialect, messages: Sequence[object], text: str, role: str = "user") -> object:
+    """A message with this text, of the same class as the newest element of that role if possible, else a mapping.
 
-    The tool loops of Gemini's client read attributes, so they need objects.
+    The tool loops of Gemini's client read attributes, so they need objects. In a list without a user's element, the
+    class of a tool's element is tried: Gemini has one class for both.
     """
-    made = dialect.make_message("user", text)
+    made = dialect.make_message(role, text)
+    sample = _newest(dialect, messages, role)
+    wanted = dialect.read(made)
+    return next((one for one in convert_like(sample, made) if dialect.read(one) == wanted), made)
+
+
+def _newest(dialect: Dialect, messages: Sequence[object], role: str) -> object | None:
+    tools: object | None = None
     for message in islice(reversed(messages), _RESPONSES_READ_MAX):
         element = dialect.read(message)
-        if element is not None and element.role in ("user", "tool"):
-            wanted = dialect.read(made)
-            return next((one for one in convert_like(message, made) if dialect.read(one) == wanted), made)
-    return made
+        if element is not None and element.role == role:
+            return message
+        if tools is None and role == "user" and element is not None and element.role == "tool":
+            tools = message
+    return tools
 
 
 def find_exchange(dialect: Dialect, messages: Sequence[object], user_hash: str, strip: Strip) -> Exchange:

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from afterturn.dialects.dialect import Dialect, Element, field, json_field, list_field, text_field
-from afterturn.dialects.history import curated, find_safe_cuts
+from afterturn.dialects.history import curated, find_safe_cuts, new_element
 from afterturn.guard.output_filter import neutralise, neutralise_lines, neutralise_name
 from afterturn.log import logger
 from afterturn.models.client import answer_text
@@ -212,10 +212,10 @@ def rebuild(
 ) -> Compacted:
     """System messages, summary, acknowledgement, tail. The history as it was if that would not be shorter."""
     tail = [*(messages[at] for at in planned.kept), *messages[planned.cut :]]
-    made: list[object] = [dialect.make_message("user", snapshot.text)]
+    made = [new_element(dialect, messages, snapshot.text)]
     # Gemini refuses a tool call that follows a text of the model.
     if _role_of(dialect.read(tail[0])) != "assistant":
-        made.append(dialect.make_message("assistant", ACKNOWLEDGEMENT))
+        made.append(new_element(dialect, messages, ACKNOWLEDGEMENT, "assistant"))
     made_tokens = sum(element_tokens(dialect, element) for element in made)
     if made_tokens >= planned.tokens_summarised:
         return _unchanged(messages, CompactionReason.LONGER, planned.tokens)
@@ -565,13 +565,15 @@ _SAMPLED_CHARS_MIN = 4_096
 _SAMPLE_CHARS = 1_024
 
 _LISTS = ("content", "parts", "tool_calls", "output")
-_CALLS = ("function", "function_call", "functionCall")
+_NESTED = ("function", "function_call", "functionCall", "toolUse", "toolResult")
 _ARGUMENTS = ("arguments", "input", "args")
 _DATA = ("inline_data", "inlineData", "file_data", "fileData")
+# The keys of Amazon Bedrock's blocks, which have no type.
+_BEDROCK_BLOCKS = ("image", "document", "video", "audio", "searchResult")
 _TYPES = {
     **dict.fromkeys(("image_url", "input_image", "computer_screenshot"), "image"),
     **dict.fromkeys(("input_audio", "audio_url"), "audio"),
-    **dict.fromkeys(("input_file",), "file"),
+    **dict.fromkeys(("input_file", "text-plain"), "file"),
     **dict.fromkeys(("video_url",), "video"),
 }
 _SHOWN_TYPES = frozenset([*_TYPES, "image", "audio", "file", "document", "video", "search_result", "container_upload"])
@@ -607,9 +609,9 @@ def read_contents(message: object) -> ElementContents:
         return _NOTHING
     nodes = [node for node, _ in zip(_nodes(message, depth=2), range(_NODES_MAX), strict=False)]
     return ElementContents(
-        calls=tuple(call for node in nodes if (call := _call(node)) is not None),
+        calls=tuple(_calls_in(nodes)),
         shown=tuple(kind for node in nodes if (kind := _kind(node)) is not None),
-        reasoning="\n".join(text for node in nodes if (text := text_field(node, "thinking")) is not None),
+        reasoning="\n".join(text for node in nodes if (text := _reasoning(node)) is not None),
     )
 
 
@@ -639,15 +641,29 @@ def text_tokens(text: str) -> int:
 
 def _nodes(node: object, *, depth: int) -> Iterator[object]:
     """The element, its parts, and the parts of results among them."""
-    yield node
-    for name in _CALLS:
-        call = field(node, name)
-        if call is not None and not isinstance(call, str):
-            yield call
-    for name in _LISTS if depth else ():
-        for part in list_field(node, name):
-            if not isinstance(part, str):
-                yield from _nodes(part, depth=depth - 1)
+    nested = [one for name in _NESTED if (one := field(node, name)) is not None and not isinstance(one, str)]
+    for one in (node, *nested):
+        yield one
+        for name in _LISTS if depth else ():
+            for part in list_field(one, name):
+                if not isinstance(part, str):
+                    yield from _nodes(part, depth=depth - 1)
+
+
+def _calls_in(nodes: Sequence[object]) -> Iterator[ToolCall]:
+    """Each call once: LangChain's messages list a call that is also a block of their content."""
+    listed: set[tuple[str, str]] = set()
+    for node in nodes:
+        call, id = _call(node), text_field(node, "id")
+        if call is None or (id and (id, call.name) in listed):
+            continue
+        listed.add((id or "", call.name))
+        yield call
+
+
+def _reasoning(node: object) -> str | None:
+    amazon = field(field(node, "reasoningContent"), "reasoningText")
+    return text_field(node, "thinking") or text_field(node, "reasoning") or text_field(amazon, "text")
 
 
 def _call(node: object) -> ToolCall | None:
@@ -666,7 +682,9 @@ def _kind(node: object) -> str | None:
         if data is not None and not isinstance(data, str):
             return _plain(text_field(data, "mime_type") or text_field(data, "mimeType") or "file")
     kind = text_field(node, "type")
-    return _plain(_TYPES.get(kind, kind)) if kind in _SHOWN_TYPES else None
+    if kind is None and isinstance(node, Mapping):
+        return next((name for name in _BEDROCK_BLOCKS if isinstance(field(node, name), Mapping)), None)
+    return _plain(_TYPES.get(kind or "", kind or "")) if kind in _SHOWN_TYPES else None
 
 
 def _plain(kind: str) -> str:
