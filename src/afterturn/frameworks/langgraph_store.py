@@ -1,0 +1,631 @@
+"""A store of LangGraph (`BaseStore`) whose items are memories of afterturn.
+
+Each namespace is a space: `("memories", "ada")` below the root "store" is the space `store:memories.ada`. So users are
+as separate as spaces are: words of one do not rank another's results, and `afterturn list`, `export` and `forget` take
+one namespace. One space for the whole store would be simpler, but every search of one user would read what all have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import operator
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from typing import Any, Literal, Self, TypeAlias
+from urllib.parse import quote, unquote
+from uuid import UUID
+
+from afterturn.errors import AfterturnError, InvalidInput, InvalidName, NotAllowed, NotFound
+from afterturn.frameworks.core import FrameworkMemory, MemoryTarget
+from afterturn.frameworks.requirements import check_framework
+from afterturn.guard.gate import Gate
+from afterturn.guard.statement_writer import StatementWriter
+from afterturn.log import logger
+from afterturn.ports import Unit
+from afterturn.recall.search import search
+from afterturn.services import Services
+from afterturn.space.arguments import LIMIT_MAX, search_request
+from afterturn.types import (
+    Admitted,
+    Draft,
+    Entry,
+    Filter,
+    Kind,
+    Lane,
+    Operation,
+    Origin,
+    Scalar,
+    Scope,
+    Status,
+    Step,
+    Verb,
+)
+from afterturn.validation import METADATA_BYTES_MAX, NAME_CHARS_MAX, is_storable
+
+check_framework("langgraph")
+
+from langgraph.store.base import (  # noqa: E402
+    BaseStore,
+    GetOp,
+    IndexConfig,
+    InvalidNamespaceError,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+    TTLConfig,
+    get_text_at_path,
+    validate_op_namespace,
+)
+
+Namespace: TypeAlias = tuple[str, ...]
+JsonObject: TypeAlias = dict[str, Any]
+
+# As long as a recorded message may be.
+VALUE_BYTES_MAX = 1_048_576
+SWEEP_MINUTES = 5.0
+_PAGE = 500
+_ROOT = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+# Keys of metadata. A value that is too long for metadata is the text of the memory instead.
+_KEY, _VALUE, _CREATED, _TTL, _INDEXED = "store_key", "store_value", "store_created_at", "store_ttl", "store_indexed"
+
+
+class AfterturnStore(BaseStore):
+    """LangGraph's long-term memory in a store of afterturn: `graph.compile(store=AfterturnStore("memory.db"))`.
+
+    `memory` is a path, or a memory that you have opened. Only spaces of the kind `root` are used. With `root="user"`,
+    the namespace `("ada",)` is the space of the user ada, so that items are recalled in her turns too.
+
+    `index={"fields": ["text"]}` says which fields a query searches, as `index=` of `put` does for one item. The default
+    is all of them. Memory embeds texts itself, so no `embed` is needed. `ttl` is LangGraph's configuration for items
+    that expire, in minutes.
+
+    `delete` hides an item, and `undo` of its space brings it back; `forget` of its space erases it. Secrets are removed
+    from values. A value may have 1 MiB of JSON.
+    """
+
+    supports_ttl = True
+
+    def __init__(
+        self,
+        memory: MemoryTarget,
+        *,
+        root: str = "store",
+        index: IndexConfig | Literal[False] | None = None,
+        ttl: TTLConfig | None = None,
+    ) -> None:
+        if not _ROOT.fullmatch(root):
+            raise InvalidName(f"{root!r} is not a valid root. Use up to 32 lower-case letters, digits, _ and -.")
+        if index and index.get("embed"):
+            logger.warning(
+                "`embed` of a store's index is not used: memory embeds texts itself, see the setting embedder"
+            )
+        self._memory = FrameworkMemory(memory, needs_user=False)
+        self._root = root
+        self._fields: Sequence[str] = () if index is False else tuple((index or {}).get("fields") or ("$",))
+        self._sweeper: Future[None] | None = None
+        self.ttl_config = ttl
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Reads first, then puts, in one transaction. Raises AfterturnError, and then nothing was put."""
+        items = self._items()
+        return items.services.loop.wait(items.run(list(ops)))
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        items = self._items()
+        return await items.services.loop.run(items.run(list(ops)))
+
+    def sweep_ttl(self) -> int:
+        """Deletes the items that have expired, and returns how many. Reads never return them anyway."""
+        items = self._items()
+        return items.services.loop.wait(items.sweep())
+
+    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
+        """Sweeps at this interval, or at that of `ttl`, or every five minutes, until the future is cancelled."""
+        if self._sweeper is None or self._sweeper.done():
+            configured = (self.ttl_config or {}).get("sweep_interval_minutes")
+            items, minutes = self._items(), sweep_interval_minutes or configured or SWEEP_MINUTES
+            self._sweeper = items.services.loop.submit(items.sweep_for_ever(minutes * 60.0))
+        return self._sweeper
+
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
+        """Returns True: the sweeper stops at once, and `timeout` is not needed."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        return True
+
+    def close(self) -> None:
+        """Closes a store that was opened by its path. Without it, that happens when the process exits."""
+        self.stop_ttl_sweeper()
+        self._memory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _items(self) -> ItemStore:
+        return ItemStore(self._memory.opened()._services, self._root, self._fields)
+
+
+# Names
+
+
+def space_of(root: str, namespace: Namespace) -> str:
+    """The space of a namespace. Labels have no periods, so they separate them. Raises InvalidNamespaceError."""
+    try:
+        name = f"{root}:{'.'.join(map(_escape, namespace))}"
+    except UnicodeEncodeError as error:
+        raise InvalidNamespaceError(f"{namespace!r} contains half of a surrogate pair. Use plain text.") from error
+    if len(name) > NAME_CHARS_MAX:
+        raise InvalidNamespaceError(
+            f"The namespace {name[:60]!r} has {len(name)} characters; at most {NAME_CHARS_MAX} fit. Shorten its labels."
+        )
+    return name
+
+
+def namespace_of(space: str) -> Namespace:
+    return tuple(map(unquote, space.partition(":")[2].split(".")))
+
+
+def _escape(label: str) -> str:
+    """Names of spaces have no blanks at their ends and no unprintable characters."""
+    return "".join(
+        character if character.isprintable() and character not in "% " else quote(character, safe="")
+        for character in label
+    )
+
+
+def _matches(condition: MatchCondition, namespace: Namespace) -> bool:
+    path = tuple(condition.path)
+    if condition.match_type not in ("prefix", "suffix"):
+        raise ValueError(f"{condition.match_type!r} is not a way to match namespaces. Use 'prefix' or 'suffix'.")
+    if len(path) > len(namespace):
+        return False
+    part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[len(namespace) - len(path) :]
+    return all(wanted in ("*", label) for wanted, label in zip(path, part, strict=True))
+
+
+def _id_of(space: str, key: str) -> str:
+    """The same key has the same id in every process, so that concurrent puts of one key meet in one memory."""
+    named = json.dumps([space, key]).encode()
+    return base64.b32encode(hashlib.blake2b(named, digest_size=15).digest()).decode().lower()
+
+
+# Values
+
+
+def _encode(value: Mapping[str, Any]) -> str:
+    try:
+        encoded = json.dumps(dict(value), ensure_ascii=False, default=_as_json)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"The value cannot be written as JSON: {error}. Pass a dictionary of plain values."
+        ) from error
+    return encoded if is_storable(encoded) else json.dumps(dict(value), default=_as_json)
+
+
+def _as_json(value: object) -> str:
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+
+
+def _without_secrets(value: Any, redact: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {key: _without_secrets(one, redact) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_secrets(one, redact) for one in value]
+    return value
+
+
+def _indexed_text(value: Mapping[str, Any], fields: Sequence[str]) -> str:
+    """What a query searches: the texts of the fields, one a line; for "$" every field with its name."""
+    lines = (line for field in fields for line in (_lines(value) if field == "$" else get_text_at_path(value, field)))
+    text = "\n".join(lines)
+    return text if is_storable(text) else "".join(one if is_storable(one) else "\ufffd" for one in text)
+
+
+def _lines(value: Any, name: str = "") -> Iterator[str]:
+    """A value that is a single text has no name before it: `{"text": "Ada keeps bees"}` reads as the statement."""
+    if isinstance(value, Mapping):
+        is_single = not name and len(value) == 1
+        for key, one in value.items():
+            yield from _lines(one, "" if is_single and isinstance(one, str) else str(key))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _lines(one, name)
+    elif value is not None and str(value).strip():
+        yield f"{name}: {value}" if name else str(value)
+
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+
+
+def _admits(wanted: object, value: object) -> bool:
+    """Whether a field has the wanted value, or all operators such as `{"$gt": 3}` hold for it."""
+    if isinstance(wanted, Mapping):
+        if any(str(name).startswith("$") for name in wanted):
+            return all(_compare(str(name), value, limit) for name, limit in wanted.items())
+        return isinstance(value, Mapping) and all(_admits(one, value.get(name)) for name, one in wanted.items())
+    if isinstance(wanted, list | tuple):
+        return isinstance(value, list) and len(value) == len(wanted) and all(map(_admits, wanted, value))
+    return value == wanted
+
+
+def _compare(name: str, value: Any, limit: Any) -> bool:
+    """Numbers by size, also those in texts, and other texts by alphabet. A field that is missing is not comparable."""
+    if name in ("$eq", "$ne"):
+        return (value == limit) is (name == "$eq")
+    if name not in _COMPARISONS:
+        raise ValueError(f"Unsupported operator: {name}. Use $eq, $ne, {', '.join(_COMPARISONS)}.")
+    if value is None or limit is None:
+        return False
+    try:
+        return _COMPARISONS[name](float(value), float(limit))
+    except (TypeError, ValueError):
+        are_texts = isinstance(value, str) and isinstance(limit, str)
+        return are_texts and _COMPARISONS[name](value, limit)
+
+
+# Items
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredItem:
+    """A memory that is an item."""
+
+    entry: Entry
+    key: str
+    value: JsonObject
+
+    @classmethod
+    def read(cls, entry: Entry, now: float) -> Self | None:
+        """None if the memory is not an item of the store, is not active, or has expired."""
+        key = entry.metadata.get(_KEY)
+        if not isinstance(key, str) or not entry.holds(now):
+            return None
+        written = entry.metadata.get(_VALUE)
+        try:
+            value = json.loads(written if isinstance(written, str) else entry.text)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            logger.warning("%s in %s is not an item any more: its text was changed", entry.id, entry.space)
+            return None
+        return cls(entry, key, value)
+
+    @property
+    def created_at(self) -> float:
+        created = self.entry.metadata.get(_CREATED)
+        return float(created) if isinstance(created, int | float) else self.entry.recorded_at
+
+    @property
+    def ttl(self) -> float | None:
+        """In minutes."""
+        minutes = self.entry.metadata.get(_TTL)
+        return float(minutes) if isinstance(minutes, int | float) else None
+
+    def admitted_by(self, wanted: Mapping[str, Any] | None) -> bool:
+        return all(_admits(one, self.value.get(name)) for name, one in (wanted or {}).items())
+
+    def as_item(self) -> Item:
+        return Item(value=self.value, key=self.key, namespace=namespace_of(self.entry.space), **self._times())
+
+    def as_search_item(self, score: float | None) -> SearchItem:
+        return SearchItem(namespace_of(self.entry.space), self.key, self.value, score=score, **self._times())
+
+    def _times(self) -> dict[str, datetime]:
+        return {
+            "created_at": datetime.fromtimestamp(self.created_at, UTC),
+            "updated_at": datetime.fromtimestamp(self.entry.recorded_at, UTC),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    """What a put writes: an operation on one space, and the draft that the guard admitted; None deletes."""
+
+    operation: Operation
+    id: str
+    admitted: Admitted | None
+
+
+class ItemStore:
+    """The operations of a store. They run on memory's loop, for callers with an event loop and without."""
+
+    def __init__(self, services: Services, root: str, fields: Sequence[str]) -> None:
+        self.services = services
+        self._root = root
+        self._fields = fields
+        # An item may be longer than a statement, which is one sentence.
+        longest = max(VALUE_BYTES_MAX, services.config.statement_bytes_max)
+        self._gate = Gate(replace(services.config, statement_bytes_max=longest), services.clock, services.ids)
+        self._writer: StatementWriter = services.statement_writer
+
+    async def run(self, ops: Sequence[Op]) -> list[Result]:
+        """Reads see what was there before the puts of the same batch. Of two puts of one key, the later counts."""
+        for op in ops:
+            validate_op_namespace(op)
+        puts = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
+        written = self._prepare(list(puts.values()))
+        results: list[Result] = []
+        for op in ops:
+            match op:
+                case GetOp():
+                    results.append(await self._get(op))
+                case SearchOp():
+                    results.append(await self._search(op))
+                case ListNamespacesOp():
+                    results.append(await self._list_namespaces(op))
+                case PutOp():
+                    results.append(None)
+                case _:
+                    raise ValueError(f"{type(op).__name__} is not an operation of a store.")
+        if written:
+            await self._write(written)
+        return results
+
+    # Reads
+
+    async def _get(self, op: GetOp) -> Item | None:
+        space, now = space_of(self._root, op.namespace), self.services.clock.now()
+        entry = await self.services.store.read(lambda unit: self._find(unit, space, _id_of(space, op.key)))
+        item = None if entry is None else _StoredItem.read(entry, now)
+        if item is None:
+            return None
+        if op.refresh_ttl:
+            await self._refresh([item], now)
+        return item.as_item()
+
+    async def _search(self, op: SearchOp) -> list[SearchItem]:
+        now, query, offset = self.services.clock.now(), (op.query or "").strip(), max(0, op.offset)
+        until = offset + op.limit
+        spaces = await self.services.store.read(lambda unit: self._spaces_below(unit, tuple(op.namespace_prefix)))
+        if not spaces or op.limit <= 0:
+            return []
+        scope = Scope(self.services.tenant, tuple(spaces))
+        found: list[tuple[_StoredItem, float | None]] = []
+        if query:
+            found = await self._ranked(op, query, scope, now, until)
+        if len(found) < until:
+            ranked = {item.entry.id for item, _ in found}
+            rest = Filter(kind=Kind.STATEMENT, metadata={_INDEXED: True} if query else {})
+            others = await self.services.store.read(
+                lambda unit: self._newest(unit, scope, rest, op, until - len(found), ranked)
+            )
+            # A query orders all that is indexed, as the cosine of vectors does; these have nothing in common with it.
+            found += [(item, 0.0 if query else None) for item in others]
+        page = found[offset:until]
+        if op.refresh_ttl:
+            await self._refresh([item for item, _ in page], now)
+        return [item.as_search_item(score) for item, score in page]
+
+    async def _ranked(
+        self, op: SearchOp, query: str, scope: Scope, now: float, until: int
+    ) -> list[tuple[_StoredItem, float | None]]:
+        request = search_request(
+            query,
+            scope,
+            self.services.config,
+            limit=LIMIT_MAX if op.filter else min(until, LIMIT_MAX),
+            lanes=(Lane.LONG_TERM,),
+            filter=Filter(kind=Kind.STATEMENT, metadata={_INDEXED: True}),
+            exclude=(),
+            now=now,
+            correlation=self.services.ids.new(),
+        )
+        results = await self.services.recall_client.ask(request._replace(score_min=0.0), search)
+        scores = {hit.entry.id: hit.score for hit in results.hits}
+        items = self._read([hit.entry for hit in results.hits], now)
+        return [(item, scores.get(item.entry.id)) for item in items if item.admitted_by(op.filter)][:until]
+
+    def _newest(
+        self, unit: Unit, scope: Scope, wanted: Filter, op: SearchOp, count: int, known: set[str]
+    ) -> list[_StoredItem]:
+        """The items that were changed last, without those that are known."""
+        found: list[_StoredItem] = []
+        now, before = self.services.clock.now(), None
+        size = _PAGE if op.filter else min(_PAGE, count + len(known))
+        while len(found) < count:
+            page = unit.memories.newest(scope, wanted, limit=size, before=before)
+            items = self._read(page, now)
+            found += [item for item in items if item.entry.id not in known and item.admitted_by(op.filter)]
+            if len(page) < size:
+                break
+            before = page[-1].id
+            unit.check()
+        return found[:count]
+
+    async def _list_namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
+        def work(unit: Unit) -> list[Namespace]:
+            now, found = self.services.clock.now(), set()
+            for space in self._spaces_below(unit, ()):
+                namespace = namespace_of(space)
+                if all(_matches(condition, namespace) for condition in op.match_conditions or ()):
+                    shown = namespace if op.max_depth is None else namespace[: op.max_depth]
+                    if shown not in found and self._has_items(unit, space, now):
+                        found.add(shown)
+            return sorted(found)
+
+        namespaces = await self.services.store.read(work)
+        return namespaces[op.offset : op.offset + op.limit]
+
+    def _spaces_below(self, unit: Unit, prefix: Namespace) -> list[str]:
+        """Of this store alone: the spaces of the namespace and of those below it."""
+        top = space_of(self._root, prefix)
+        names = unit.memories.space_names(self.services.tenant, top)
+        return [name for name in names if not prefix or name == top or name.startswith(f"{top}.")]
+
+    def _has_items(self, unit: Unit, space: str, now: float) -> bool:
+        return any(_KEY in entry.metadata and entry.holds(now) for entry in self._statements(unit, space))
+
+    def _statements(self, unit: Unit, space: str) -> Iterator[Entry]:
+        size, before = 1, None
+        while page := unit.memories.newest(self._scope(space), Filter(kind=Kind.STATEMENT), limit=size, before=before):
+            yield from page
+            size, before = _PAGE, page[-1].id
+            unit.check()
+
+    def _find(self, unit: Unit, space: str, entry_id: str) -> Entry | None:
+        try:
+            return unit.memories.get(self._scope(space), entry_id)
+        except NotFound:
+            return None
+
+    def _scope(self, space: str) -> Scope:
+        return Scope(self.services.tenant, (space,))
+
+    def _read(self, entries: Iterable[Entry], now: float) -> list[_StoredItem]:
+        found = (_StoredItem.read(entry, now) for entry in entries)
+        return [item for item in found if item is not None and item.entry.id == _id_of(item.entry.space, item.key)]
+
+    # Writes
+
+    def _prepare(self, ops: Sequence[PutOp]) -> list[_Put]:
+        """Checks everything before anything is written. Several puts are one group for `undo`."""
+        group = self.services.ids.new() if len(ops) > 1 else None
+        puts: list[_Put] = []
+        for op in ops:
+            space = space_of(self._root, op.namespace)
+            self.services.space(space)
+            operation = self._operation(Verb.DELETE if op.value is None else Verb.UPDATE, space, group)
+            admitted = None if op.value is None else self._admit(op, op.value, space, operation.at)
+            puts.append(_Put(operation, _id_of(space, op.key), admitted))
+        return puts
+
+    def _admit(self, op: PutOp, value: Mapping[str, Any], space: str, now: float) -> Admitted:
+        clean = _without_secrets(json.loads(_encode(value)), lambda text: self._gate.redact(text).text)
+        encoded, entry_id = _encode(clean), _id_of(space, op.key)
+        text = _indexed_text(clean, self._fields if op.index is None else op.index or ())
+        metadata: dict[str, Scalar] = {_KEY: op.key, _INDEXED: bool(text.strip()), _CREATED: now, _TTL: op.ttl}
+        if len(json.dumps({**metadata, _VALUE: encoded}, ensure_ascii=False).encode()) <= METADATA_BYTES_MAX:
+            metadata[_VALUE] = encoded
+        else:
+            # Texts are normalised when they are stored, and a value must not change.
+            text = encoded if unicodedata.is_normalized("NFC", encoded) else json.dumps(clean)
+        draft = Draft(
+            text=text if text.strip() else op.key or entry_id,
+            id=entry_id,
+            origin=Origin.AGENT,
+            # Items with the same text are different items.
+            agent=_agent_of(entry_id),
+            metadata=metadata,
+            expires_at=None if op.ttl is None else now + op.ttl * 60.0,
+        )
+        admitted = self._gate.admit(draft)
+        if not _is_object(admitted.draft.metadata.get(_VALUE) or admitted.text):
+            raise NotAllowed(f"The value of {op.key[:60]!r} has a secret that cannot be removed. Leave it out.")
+        if admitted.draft.metadata[_KEY] != op.key:
+            raise InvalidName("The key contains a secret, which is never stored. Use another key.")
+        return admitted
+
+    async def _write(self, puts: Sequence[_Put]) -> None:
+        services = self.services
+
+        def work(unit: Unit) -> list[Step]:
+            steps: list[Step] = []
+            for put in puts:
+                self._apply(unit, put)
+                if services.events.has_handler:
+                    steps += unit.operations.steps(self._scope(put.operation.space), operation_id=put.operation.id)
+            return steps
+
+        steps = await services.store.write(work)
+        services.wake_jobs()
+        services.events.report_changes(steps)
+
+    def _apply(self, unit: Unit, put: _Put) -> None:
+        operation, current = put.operation, self._find(unit, put.operation.space, put.id)
+        is_active = current is not None and current.status is Status.ACTIVE
+        if put.admitted is None:
+            if is_active:
+                self._writer.delete(unit, operation, put.id, trust=Origin.AGENT.trust)
+            return
+        item = None if current is None else _StoredItem.read(current, operation.at)
+        created = put.admitted.recorded_at if item is None else item.created_at
+        draft = replace(put.admitted.draft, metadata={**put.admitted.draft.metadata, _CREATED: created})
+        named = operation if is_active else replace(operation, verb=Verb.ADD)
+        self._writer.put_item(unit, named, replace(put.admitted, draft=draft))
+
+    async def _refresh(self, items: Sequence[_StoredItem], now: float) -> None:
+        """Lets items that were read live for their whole time again."""
+        later = [(item.entry, now + item.ttl * 60.0) for item in items if item.ttl is not None]
+        late = [(entry, at) for entry, at in later if at > (entry.expires_at or at)]
+        if not late:
+            return
+
+        def work(unit: Unit) -> None:
+            for entry, expires_at in late:
+                newest = self._find(unit, entry.space, entry.id)
+                if newest is not None and newest.version == entry.version and newest.status is Status.ACTIVE:
+                    unit.memories.postpone(self._operation(Verb.UPDATE, entry.space), entry.id, expires_at=expires_at)
+
+        await self.services.store.write(work)
+
+    async def sweep(self) -> int:
+        now = self.services.clock.now()
+
+        def expired(unit: Unit) -> list[_Put]:
+            found = (entry for space in self._spaces_below(unit, ()) for entry in self._statements(unit, space))
+            return [
+                _Put(self._operation(Verb.DELETE, entry.space), entry.id, None)
+                for entry in found
+                if _KEY in entry.metadata and entry.expires_at is not None and entry.expires_at <= now
+            ]
+
+        puts = await self.services.store.read(expired)
+        if puts:
+            await self._write(puts)
+        return len(puts)
+
+    async def sweep_for_ever(self, interval: float) -> None:
+        while True:
+            await asyncio.sleep(interval)
+            try:
+                await self.sweep()
+            except AfterturnError as error:
+                logger.warning("expired items stay until the next sweep: %s", error)
+
+    def _operation(self, verb: Verb, space: str, group: str | None = None) -> Operation:
+        services = self.services
+        return Operation(services.ids.new(), services.tenant, space, verb, Origin.AGENT, services.clock.now(), group)
+
+
+def _agent_of(entry_id: str) -> str:
+    return f"store-{entry_id}"
+
+
+def _is_object(encoded: Scalar) -> bool:
+    try:
+        return isinstance(encoded, str) and isinstance(json.loads(encoded), dict)
+    except ValueError:
+        return False
