@@ -3,8 +3,11 @@ true of the requests that the model got."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +21,7 @@ from lab.clients.model_server import Call, ModelRequest, ModelServer, Rule, Say,
 
 R = TypeVar("R")
 WITHIN = 60.0
+EXAMPLES = Path(__file__).parents[2] / "examples" / "frameworks"
 
 BLOCK = "<afterturn-memory>"
 STANDING = "<afterturn-standing>"
@@ -194,3 +198,18 @@ def assert_late_block(requests: Sequence[ModelRequest]) -> None:
     assert_append_only(requests)
     for request in requests:
         assert_paired(request)
+
+
+def run_example(name: str, folder: Path, environment: Mapping[str, str]) -> str:
+    """Runs a file of examples/frameworks with this Python in a folder, and returns what it printed."""
+    ended = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", **environment},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
