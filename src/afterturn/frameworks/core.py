@@ -69,6 +69,8 @@ class RunIds:
     user: str | None = None
     agent: str | None = None
     is_subagent: bool = False
+    # Only if this run differs from what the adapter says about all runs, for example because a server has the history.
+    history: Literal["shown", "hidden", "reported"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,8 @@ class FrameworkMemory:
             where["agent"] = ids.agent
         if ids.is_subagent:
             where["subagent"] = True
+        if ids.history:
+            where["history"] = ids.history
         name = _chosen(self._conversation, ids.native, ids.conversation)
         return usable_id(name or uuid4().hex), cast(ConversationOptions, where)
 
@@ -199,9 +203,19 @@ class FrameworkMemory:
         run = self._runs.get(key)
         return run.turn if run is not None and isinstance(run.turn, Turn) else None
 
+    def find_or_begin(self, key: str, ids: RunIds, messages: Sequence[object]) -> Turn | None:
+        """For frameworks whose hooks come in no fixed order: the first one begins the turn."""
+        return self.find(key) or self.begin(key, ids, messages)
+
     def find_blocking(self, key: str) -> blocking.Turn | None:
         run = self._runs.get(key)
         return run.turn if run is not None and isinstance(run.turn, blocking.Turn) else None
+
+    @without_failing
+    def find_key(self, ids: RunIds) -> str | None:
+        """The key of an open run of the same conversation: a run that waited for a person continues it."""
+        wanted = self.conversation(ids).key
+        return next((key for key, run in reversed(self._runs.items()) if run.conversation.key == wanted), None)
 
     def finish(self, key: str, messages: Sequence[object] | None = None) -> None:
         """The agent has answered: the turn is recorded in the background."""
@@ -238,6 +252,13 @@ class FrameworkMemory:
             logger.warning("the prompt has no standing context: %s", error)
             return prompt
 
+    async def call_tool(self, key: str, name: str, arguments: object) -> str:
+        """Answers a model's call of a memory tool, such as `search_memory`. Never raises."""
+        run = self._runs.get(key)
+        if run is None or not isinstance(run.conversation, Conversation):
+            return "Memory is not available. Go on without it."
+        return await run.conversation.tools().dispatch(name, arguments)
+
     def _standing_of(self, key: str, kind: type[R]) -> R | None:
         """One object for each conversation: it keeps what it has shown."""
         run = self._runs.get(key)
@@ -257,6 +278,13 @@ class FrameworkMemory:
 def with_rules(result: str, advice: ToolAdvice) -> str:
     """A tool's result with the rules that concern its call, for the model to read together."""
     return f"{result}\n\n{advice.text}" if advice.rules else result
+
+
+def with_rules_in(result: object, advice: ToolAdvice) -> object:
+    """The same for a result that may be structured. One that is neither a text nor a mapping is returned unchanged."""
+    if isinstance(result, str):
+        return with_rules(result, advice)
+    return {**result, "rules": advice.text} if isinstance(result, dict) and advice.rules else result
 
 
 def usable_id(name: str) -> str:
