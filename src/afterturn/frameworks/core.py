@@ -215,7 +215,8 @@ class FrameworkMemory:
     def find_key(self, ids: RunIds) -> str | None:
         """The key of an open run of the same conversation: a run that waited for a person continues it."""
         wanted = self.conversation(ids).key
-        return next((key for key, run in reversed(self._runs.items()) if run.conversation.key == wanted), None)
+        with self._lock:
+            return next((key for key, run in reversed(self._runs.items()) if run.conversation.key == wanted), None)
 
     def finish(self, key: str, messages: Sequence[object] | None = None) -> None:
         """The agent has answered: the turn is recorded in the background."""
