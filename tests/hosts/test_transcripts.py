@@ -308,11 +308,12 @@ def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path: Path):
         {"timestamp": "0001-01-01T00:00:00+00:00"},
         {"timestamp": "9999-12-31T23:59:59Z"},
         {"timestamp": -1e300},
+        {"uuid": "\ud800"},
         {"cwd": "/a\0b"},
         {"cwd": "/" + "x" * 9_000},
     ],
 )
-def test_absurd_times_and_folders_do_not_stop_an_import(cli: CommandLine, tmp_path: Path, fields: dict[str, Any]):
+def test_absurd_times_ids_and_folders_do_not_stop_an_import(cli: CommandLine, tmp_path: Path, fields: dict[str, Any]):
     said = _claude_line(1, "user", "The seal is called Otto.", **fields)
     file = _write_lines(tmp_path / "s.jsonl", said, _claude_line(2, "assistant", "Noted.", **fields))
     assert "2 memories imported" in cli("import", "--from", "claude-code", str(file)).out

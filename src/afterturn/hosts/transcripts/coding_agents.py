@@ -17,6 +17,7 @@ from afterturn.hosts.transcripts.transcript import (
     folder_in,
     json_lines,
     mapping,
+    open_read_only,
     parse_timestamp,
     read_document,
     sequence,
@@ -24,7 +25,6 @@ from afterturn.hosts.transcripts.transcript import (
     texts_of_parts,
 )
 
-_READ_ONLY = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READONLY
 # Commands of Claude Code and their output, which it stores as messages of the user.
 _COMMANDS = ("<command-", "<local-command-", "<bash-", "<task-notification>")
 # What Codex puts before the first message of the user.
@@ -148,19 +148,12 @@ class OpencodeTranscripts:
     def read(self, file: Path) -> Iterator[PastConversation]:
         """Reads the database of opencode without changing it; opencode may be running."""
         try:
-            connection = apsw.Connection(f"file:{_escaped(file)}?mode=ro", flags=_READ_ONLY)
-            connection.set_busy_timeout(2000)
-            sessions = list(
-                connection.execute("SELECT id, directory FROM session WHERE parent_id IS NULL ORDER BY time_created")
-            )
-            for session, folder in sessions:
-                yield PastConversation(self.name, session, _opencode_messages(connection, session), folder or "")
+            with open_read_only(file) as connection:
+                chosen = "SELECT id, directory FROM session WHERE parent_id IS NULL ORDER BY time_created"
+                for session, folder in list(connection.execute(chosen)):
+                    yield PastConversation(self.name, session, _opencode_messages(connection, session), folder or "")
         except apsw.Error as error:
             raise InvalidFile(f"{file} cannot be read: {error}. Name the database of opencode.") from error
-
-
-def _escaped(file: Path) -> str:
-    return str(file.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
 def _opencode_messages(connection: apsw.Connection, session: str) -> list[TranscriptMessage]:

@@ -61,7 +61,7 @@ def read_folder(folder: Path) -> Iterator[Note]:
         kind = fields.get("type", "")
         target = Target.USER if kind in _ABOUT_THE_USER else Target.ENVIRONMENT
         at = parse_timestamp(fields.get("modified", "")) or changed
-        for text in _statements(body):
+        for text in split_statements(body):
             if not (file.name == INDEX and _leads_elsewhere(text, folder)):
                 yield Note(text, at, target, file.name)
 
@@ -76,7 +76,7 @@ def _split(content: str) -> tuple[dict[str, str], str]:
     return {key.strip(): value.strip().strip("\"'") for key, value in pairs}, "\n".join(lines[end + 1 :])
 
 
-def _statements(body: str) -> Iterator[str]:
+def split_statements(body: str) -> Iterator[str]:
     """One for each bullet and each paragraph, without headings, tables and code."""
     paragraph: list[str] = []
     in_code = False

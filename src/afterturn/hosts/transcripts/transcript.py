@@ -14,6 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, TypeAlias
 
+import apsw
+
 from afterturn.config import folder_of_program
 from afterturn.errors import InvalidFile
 from afterturn.guard.output_filter import TAG
@@ -79,21 +81,25 @@ class PastConversation:
             if since is not None and answer.at < since:
                 continue
             for position, message in enumerate((asked, answer), start=2 * number):
-                pasted = {PASTED: True} if message.role == "user" and has_pasted(message.text) else {}
-                yield Draft(
-                    text=message.text,
-                    kind=Kind.RECORD,
-                    id=derive_id(message.at, f"{self.conversation}\0{message.id}"),
-                    origin=Origin.USER if message.role == "user" else Origin.AGENT,
-                    target=Target.USER if message.role == "user" else Target.ENVIRONMENT,
-                    speaker=message.role,
-                    conversation=self.conversation,
-                    project=project,
-                    turn=hashlib.sha256(f"{self.conversation}\0{asked.id}".encode()).hexdigest()[:32],
-                    position=position,
-                    occurred_at=message.at,
-                    metadata=pasted,
-                )
+                yield self.record(message, asked.id, position, project)
+
+    def record(self, message: TranscriptMessage, asked: str, position: int, project: str | None = None) -> Draft:
+        """A message as a record. `asked` is the id of the user's message that began its turn."""
+        pasted = {PASTED: True} if message.role == "user" and has_pasted(message.text) else {}
+        return Draft(
+            text=message.text,
+            kind=Kind.RECORD,
+            id=derive_id(message.at, f"{self.conversation}\0{message.id}"),
+            origin=Origin.USER if message.role == "user" else Origin.AGENT,
+            target=Target.USER if message.role == "user" else Target.ENVIRONMENT,
+            speaker=message.role,
+            conversation=self.conversation,
+            project=project,
+            turn=hashlib.sha256(f"{self.conversation}\0{asked}".encode("utf-8", "replace")).hexdigest()[:32],
+            position=position,
+            occurred_at=message.at,
+            metadata=pasted,
+        )
 
 
 class TranscriptReader(Protocol):
@@ -150,6 +156,18 @@ def open_file(file: Path) -> Iterator[BinaryIO]:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
         yield stream
+
+
+@contextmanager
+def open_read_only(file: Path) -> Iterator[apsw.Connection]:
+    """Opens a SQLite database of another program, which may be running, without changing it."""
+    escaped = str(file.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    connection = apsw.Connection(f"file:{escaped}?mode=ro", flags=apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(2000)
+        yield connection
+    finally:
+        connection.close()
 
 
 def json_lines(file: Path) -> Iterator[Object]:

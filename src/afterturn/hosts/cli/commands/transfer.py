@@ -139,6 +139,7 @@ def _writer(target: Path | None) -> Iterator[IO[bytes]]:
 
 
 CLIENTS = ("claude-code", "codex", "gemini-cli", "qwen-code", "opencode", "chatgpt", "claude")
+LIBRARIES = ("mem0", "zep", "letta", "langgraph")
 _LINE_BYTES_MAX = 16 * 1024 * 1024
 _BAD_SHOWN_MAX = 20
 _STEP = 100
@@ -153,34 +154,48 @@ _STEP = 100
     $ afterturn import --keep-origin ada.jsonl
     $ afterturn import --from claude-code --dry-run
     $ afterturn import --from chatgpt --since 2026-01-01 export.zip
+    $ afterturn import --from mem0 --space-per-user --dry-run mem0.json
+    $ afterturn import --from langgraph --namespace "memories.{user}" --user ada store.db
     """,
 )
-@click.argument("file", metavar="[FILE|-]", required=False)
+@click.argument("names", metavar="[PROGRAM] [FILE|-]", nargs=-1)
 @click.option(
     "--from",
-    "client",
-    type=click.Choice(CLIENTS),
-    help="Read past conversations of this program, by default from your home.",
+    "program",
+    type=click.Choice([*CLIENTS, *LIBRARIES]),
+    help="Read what this program recorded, by default in your home, or what this library exported.",
 )
 @time_option("--since", help="With --from: only what was said from this time on.")
 @click.option("--dry-run", is_flag=True, help="With --from: show what would be imported, and change nothing.")
+@click.option(
+    "--user",
+    "users",
+    metavar="ID",
+    multiple=True,
+    help="From a library: import what it knows about this user. Can be repeated.",
+)
+@click.option("--space-per-user", is_flag=True, help="From a library: import what it knows about ID into user:ID.")
+@click.option("--namespace", metavar="PATTERN", help="From langgraph: where the user is, such as memories.{user}.")
 @click.option("--skip-bad", is_flag=True, help="Import the valid lines and list the others.")
 @click.option(
     "--keep-origin",
     is_flag=True,
-    help='Trust "origin", "pinned" and "firm" in the file. Use it only for files that you trust.',
+    help='Trust "origin", "pinned" and "firm" in the file, and who said what. Use it only for files that you trust.',
 )
 def import_entries(
     invocation: Invocation,
-    file: str | None,
-    client: str | None,
+    names: tuple[str, ...],
+    program: str | None,
     since: float | None,
+    users: tuple[str, ...],
+    namespace: str | None,
     *,
     dry_run: bool,
+    space_per_user: bool,
     skip_bad: bool,
     keep_origin: bool,
 ) -> None:
-    """Read memories from a file or stdin, or the past conversations of another program.
+    """Read memories from a file or stdin, or from another program or library.
 
     The file is an export, or has lines such as {"text": "..."}. Optional keys: target, speaker, agent, project,
     conversation, pinned, firm, metadata, sources, occurred_at, valid_from, valid_to, expires_at. Times are ISO-8601,
@@ -191,17 +206,56 @@ def import_entries(
     With --from, FILE is a file or folder of that program, a ZIP file of your data for chatgpt and claude, and your home
     folder if you leave it out. What you said and the last words of each answer become records, and notes that the agent
     kept (MEMORY.md) become reports. Importing again adds only what is new. One undo takes an import back.
+
+    mem0, zep, letta and langgraph are libraries: FILE is their export. Facts become statements that are quoted as
+    reports, and messages become records. What the file has about another user than that of your space is imported only
+    with --user or --space-per-user. `import mem0 FILE` means `import --from mem0 FILE`.
     """
-    if client is not None:
+    program, file = _split_names(names, program)
+    if program not in LIBRARIES and (users or space_per_user or namespace is not None):
+        raise click.UsageError(f"--user, --space-per-user and --namespace need --from {'|'.join(LIBRARIES)}.")
+    if program in LIBRARIES:
+        from afterturn.hosts.cli.commands.library_import import LibraryChoices, import_library
+
+        choices = LibraryChoices(
+            users, since, namespace, space_per_user=space_per_user, skip_bad=skip_bad, keep_origin=keep_origin
+        )
+        import_library(invocation, program, _export_path(program, file), choices, dry_run=dry_run)
+    elif program is not None:
         if skip_bad or keep_origin or file == "-":
-            raise click.UsageError("--from takes a file or folder, and neither --skip-bad nor --keep-origin.")
+            raise click.UsageError(
+                f"--from {program} takes a file or folder, and neither --skip-bad nor --keep-origin."
+            )
         from afterturn.hosts.cli.commands.transcripts import import_transcripts
 
         path = None if file is None else Path(file).expanduser()
-        import_transcripts(invocation, client, path, since=since, dry_run=dry_run)
-        return
-    if file is None or dry_run or since is not None:
+        import_transcripts(invocation, program, path, since=since, dry_run=dry_run)
+    elif file is None or dry_run or since is not None:
         raise click.UsageError("Name a FILE, or - for stdin. --since and --dry-run need --from.")
+    else:
+        _import_lines(invocation, file, skip_bad=skip_bad, keep_origin=keep_origin)
+
+
+def _split_names(names: tuple[str, ...], program: str | None) -> tuple[str | None, str | None]:
+    """The program and the file. One name alone is a file, even if a program has the same name."""
+    programs = (*CLIENTS, *LIBRARIES)
+    if len(names) == 2 and program is None and names[0] in programs:
+        return names[0], names[1]
+    if len(names) > 1:
+        raise click.UsageError(f"Name one FILE, or one of these and its FILE: {', '.join(programs)}.")
+    file = names[0] if names else None
+    if program is None and file in programs and not Path(file).exists():
+        raise click.UsageError(f"There is no file {file!r} here. To import from {file}, write: import --from {file}")
+    return program, file
+
+
+def _export_path(library: str, file: str | None) -> Path:
+    if file is None or file == "-":
+        raise click.UsageError(f"Name the FILE that {library} exported.")
+    return Path(file).expanduser()
+
+
+def _import_lines(invocation: Invocation, file: str, *, skip_bad: bool, keep_origin: bool) -> None:
     space_name = invocation.space_name()
     reading = LineReader(invocation.config(), keep_origin=keep_origin).read(_lines(file))
     if reading.bad and not skip_bad:

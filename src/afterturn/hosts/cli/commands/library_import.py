@@ -1,0 +1,273 @@
+"""`import --from LIBRARY`: the export of another memory library. Whose memories go where is the person's choice."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+
+import click
+
+from afterturn.config import Config
+from afterturn.errors import AfterturnError, InvalidFile, InvalidInput, InvalidName
+from afterturn.guard.gate import Gate
+from afterturn.hosts.cli.command import Invocation
+from afterturn.hosts.cli.output import count, note, one_line, print_document, print_table, progress
+from afterturn.hosts.transcripts.libraries import make_reader, read_library
+from afterturn.hosts.transcripts.library_export import LibraryExport, RefusedItem
+from afterturn.runtime.clock import SystemClock, TimeOrderedIds
+from afterturn.space.transfer import Imported
+from afterturn.text import cut
+from afterturn.types import Draft, Kind
+from afterturn.validation import check_space
+
+_SHOWN_CHARS_MAX = 60
+_LISTED_MAX = 20
+_NAMESPACE_HINT = "Say which part of a namespace is the user, for example: --namespace 'memories.{user}'."
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryChoices:
+    """What the person decided. Without `users` or `space_per_user`, only the space's own user is imported."""
+
+    users: tuple[str, ...]
+    since: float | None
+    namespace: str | None
+    _: KW_ONLY
+    space_per_user: bool
+    skip_bad: bool
+    keep_origin: bool
+
+
+@dataclass(slots=True)
+class LibraryPlan:
+    """Drafts by space, a row for each user, what cannot be stored, and what is left out."""
+
+    spaces: dict[str, list[Draft]] = field(default_factory=dict)
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    refused: list[RefusedItem] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def total(self) -> int:
+        return sum(map(len, self.spaces.values()))
+
+
+def import_library(invocation: Invocation, library: str, file: Path, choices: LibraryChoices, *, dry_run: bool) -> None:
+    """Reads and checks everything first, then stores it as one group."""
+    if choices.namespace is not None and library != "langgraph":
+        raise click.UsageError("--namespace needs --from langgraph.")
+    if choices.users and choices.space_per_user:
+        raise click.UsageError("--user and --space-per-user exclude each other. Leave one out.")
+    if choices.space_per_user and library == "langgraph" and choices.namespace is None:
+        raise click.UsageError(f"--space-per-user needs --namespace here. {_NAMESPACE_HINT}")
+    reader = make_reader(library, choices.namespace)
+    with progress("Reading") as report:
+        export = read_library(reader, file, SystemClock().now(), report)
+    space_name = invocation.space_name()
+    rest = space_name if invocation.space is not None else None
+    plan = plan_library(export, invocation.config(), choices, file=file, space_name=space_name, rest=rest)
+    if dry_run:
+        _print_library_plan(invocation, plan)
+        return
+    if plan.refused and not choices.skip_bad:
+        raise InvalidFile(_library_refusal(file, plan.refused))
+    group = TimeOrderedIds().new()
+    imported = _store_plan(invocation, plan, group)
+    if invocation.json:
+        print_document({"group": group, "spaces": imported, "bad": plan.refused, "left_out": dict(plan.left_out)})
+        return
+    _print_imported(imported, group)
+    _print_rest(plan)
+
+
+def plan_library(
+    export: LibraryExport, config: Config, choices: LibraryChoices, *, file: Path, space_name: str, rest: str | None
+) -> LibraryPlan:
+    """`rest` is the space for what names no user, with `space_per_user`; None leaves it out."""
+    plan = LibraryPlan(refused=export.refused, left_out=export.left_out)
+    by_user = _drafts_by_user(export, choices, plan)
+    is_namespace = export.library == "langgraph" and choices.namespace is None
+    _check_users(by_user, choices, file=file, space_name=space_name, is_namespace=is_namespace)
+    for user, found in by_user.items():
+        space = _space_of(user, found, choices, plan, space_name=space_name, rest=rest)
+        if space is None:
+            continue
+        drafts = list(_storable(found, config, plan))
+        if drafts:
+            plan.spaces.setdefault(space, []).extend(drafts)
+            plan.rows.append(_library_row(space, user, drafts))
+    return plan
+
+
+def _drafts_by_user(
+    export: LibraryExport, choices: LibraryChoices, plan: LibraryPlan
+) -> dict[str, list[tuple[str, Draft]]]:
+    """Each draft with its place in the file."""
+    by_user: dict[str, list[tuple[str, Draft]]] = {}
+    facts = ((fact.user, fact.where, fact.draft()) for fact in export.facts)
+    messages = (
+        (conversation.user, where, draft)
+        for conversation in export.conversations()
+        for where, draft in conversation.drafts(keep_origin=choices.keep_origin)
+    )
+    for user, where, draft in chain(facts, messages):
+        if choices.since is not None and (draft.occurred_at or 0.0) < choices.since:
+            plan.left_out["memories that are older than --since, or have no time"] += 1
+        else:
+            by_user.setdefault(user, []).append((where, draft))
+    return by_user
+
+
+def _check_users(
+    by_user: Mapping[str, Sequence[object]], choices: LibraryChoices, *, file: Path, space_name: str, is_namespace: bool
+) -> None:
+    """Raises InvalidInput if a space would get memories of another person without the person's choice.
+
+    With `is_namespace`, the users are namespaces as a whole.
+    """
+    named = {user: len(found) for user, found in by_user.items() if user}
+    listed = ", ".join(f"{_shown(user)} ({number:,})" for user, number in list(named.items())[:_LISTED_MAX])
+    unknown = [user for user in choices.users if user not in named]
+    if unknown:
+        has = f"It has those of: {listed}." if named else "It names no user: leave --user out."
+        raise InvalidInput(f"{file} has no memories of {_shown(unknown[0])}. {has}")
+    others = [user for user in named if space_name != f"user:{user}"]
+    if others and not choices.users and not choices.space_per_user:
+        hint = f" {_NAMESPACE_HINT}" if is_namespace else ""
+        raise InvalidInput(
+            f"{file} has memories of other users than that of {space_name}: {listed}.{hint} Add --user "
+            f"{shlex.quote(_shown(others[0]))} to import theirs into {space_name}, or --space-per-user to import those "
+            "of each user ID into user:ID."
+        )
+
+
+def _space_of(
+    user: str, found: Sequence[object], choices: LibraryChoices, plan: LibraryPlan, *, space_name: str, rest: str | None
+) -> str | None:
+    """None if the memories of this user are left out."""
+    if choices.users:
+        if user not in choices.users:
+            reason = "memories of users that --user does not name" if user else "memories that name no user"
+            plan.left_out[reason] += len(found)
+        return space_name if user in choices.users else None
+    if not choices.space_per_user:
+        return space_name
+    if not user:
+        if rest is None:
+            plan.left_out["memories that name no user: add --space NAME to import them there"] += len(found)
+        return rest
+    try:
+        return check_space(f"user:{user}")
+    except InvalidName:
+        plan.refused.append(
+            RefusedItem(f"user {_shown(user)}", "A space cannot have this name. Import it with --user.")
+        )
+        return None
+
+
+def _storable(found: Iterable[tuple[str, Draft]], config: Config, plan: LibraryPlan) -> Iterator[Draft]:
+    gate = Gate(config, SystemClock(), TimeOrderedIds())
+    for where, draft in found:
+        kept = draft
+        if draft.kind is Kind.RECORD:
+            kept = replace(draft, text=cut(draft.text, config.record_bytes_max, "…"))
+        try:
+            gate.admit_import(kept)
+        except AfterturnError as error:
+            plan.refused.append(RefusedItem(where, str(error)))
+        else:
+            yield kept
+
+
+def _store_plan(invocation: Invocation, plan: LibraryPlan, group: str) -> dict[str, Imported]:
+    """An error says what was stored before it."""
+    imported: dict[str, Imported] = {}
+    before = stored = 0
+    if not plan.spaces:
+        return imported
+
+    def advance(done: int) -> None:
+        nonlocal stored
+        stored = before + done
+        report(stored, plan.total)
+
+    with invocation.memory(create=True) as memory, progress("Importing") as report:
+        for name, drafts in plan.spaces.items():
+            try:
+                imported[name] = memory.space(name).add_many(drafts, group=group, progress=advance)
+            except AfterturnError as error:
+                begun = [*imported, *([name] if stored > before else [])]
+                undo = "".join(f" Undo: {_undo_line(one, group)}." for one in begun[-_LISTED_MAX:])
+                raise AfterturnError(
+                    f"{error} {stored:,} of {plan.total:,} memories were stored before.{undo}"
+                ) from error
+            before = stored
+    return imported
+
+
+def _print_imported(imported: Mapping[str, Imported], group: str) -> None:
+    """A line for each space, then the lines that take the import back. Of many spaces, only some are listed."""
+    for name, result in list(imported.items())[:_LISTED_MAX]:
+        known = f", {result.existing:,} already known" if result.existing else ""
+        click.echo(f"{count(result.created, 'memory', 'memories')} imported into {one_line(name)}{known}")
+    if len(imported) != 1:
+        total = sum(result.created for result in imported.values())
+        click.echo(f"{count(total, 'memory', 'memories')} imported into {count(len(imported), 'space')}")
+    created = [name for name, result in imported.items() if result.created]
+    for name in created[:_LISTED_MAX]:
+        click.echo(f"Undo: {_undo_line(name, group)}")
+    if len(created) > _LISTED_MAX:
+        click.echo(f"The same line with another --space undoes it in {len(created) - _LISTED_MAX:,} more")
+    if created:
+        note("Vectors are made at the next search, or now: afterturn worker --once")
+
+
+def _undo_line(space: str, group: str) -> str:
+    return f"afterturn undo --space {shlex.quote(one_line(space))} {group}"
+
+
+def _shown(name: str) -> str:
+    return one_line(name)[:_SHOWN_CHARS_MAX]
+
+
+def _library_row(space: str, user: str, drafts: list[Draft]) -> tuple[str, ...]:
+    last = max(draft.occurred_at or 0.0 for draft in drafts)
+    day = datetime.fromtimestamp(last).astimezone().date().isoformat() if last else ""
+    messages = sum(draft.kind is Kind.RECORD for draft in drafts)
+    return (one_line(space), _shown(user), str(len(drafts) - messages), str(messages), day)
+
+
+def _print_library_plan(invocation: Invocation, plan: LibraryPlan) -> None:
+    if invocation.json:
+        names = ("space", "user", "facts", "messages", "last")
+        rows = [dict(zip(names, row, strict=True)) for row in plan.rows]
+        document = {"entries": plan.total, "users": rows, "bad": plan.refused, "left_out": dict(plan.left_out)}
+        print_document(document)
+        return
+    if plan.rows:
+        print_table(("SPACE", "USER", "FACTS", "MESSAGES", "LAST"), sorted(plan.rows))
+    entries, spaces = count(plan.total, "memory", "memories"), count(len(plan.spaces), "space")
+    click.echo(f"{entries} would be imported into {spaces}. Nothing was changed.")
+    _print_rest(plan)
+
+
+def _print_rest(plan: LibraryPlan) -> None:
+    for reason, number in sorted(plan.left_out.items()):
+        click.echo(f"{number:,} left out: {reason}", err=True)
+    for item in plan.refused[:_LISTED_MAX]:
+        click.echo(f"{one_line(item.where)} refused: {one_line(item.message)}", err=True)
+    if len(plan.refused) > _LISTED_MAX:
+        click.echo(f"{len(plan.refused) - _LISTED_MAX:,} more refused", err=True)
+
+
+def _library_refusal(file: Path, refused: Sequence[RefusedItem]) -> str:
+    others = f" {count(len(refused) - 1, 'other item')} also refused." if len(refused) > 1 else ""
+    return (
+        f"{file}, {one_line(refused[0].where)}: {refused[0].message}{others} Nothing was imported. "
+        "Correct the file, or add --skip-bad to import the rest."
+    )
