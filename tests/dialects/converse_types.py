@@ -1,10 +1,10 @@
 """The shapes of Amazon Bedrock's Converse API, after the service model of botocore, which cannot be installed together
 with our other tools."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import AfterValidator, ConfigDict, with_config
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 _strict = with_config(ConfigDict(extra="forbid"))
 

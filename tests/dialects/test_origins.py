@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import typing_extensions
-from clients import types
+from clients import as_objects, types
+from converse_types import ContentBlock as ConverseBlock
 from pydantic import BaseModel
 
 from afterturn.dialects import get_dialect
@@ -46,6 +47,26 @@ def anthropic(role: str, *blocks: dict[str, Any], said_by: str, untrusted: bool)
 
 def gemini(role: str | None, *parts: dict[str, Any], said_by: str, untrusted: bool) -> Shape:
     return Shape("gemini", {"parts": list(parts), **({} if role is None else {"role": role})}, said_by, untrusted)
+
+
+def human(*parts: dict[str, Any], said_by: str, untrusted: bool, **fields: Any) -> Shape:
+    return Shape("langchain", {"type": "human", "content": list(parts), **fields}, said_by, untrusted)
+
+
+def ai(*parts: dict[str, Any], said_by: str, untrusted: bool, **fields: Any) -> Shape:
+    return Shape("langchain", {"type": "ai", "content": list(parts), **fields}, said_by, untrusted)
+
+
+def bedrock(role: str, *blocks: dict[str, Any], said_by: str, untrusted: bool) -> Shape:
+    return Shape("bedrock", {"role": role, "content": list(blocks)}, said_by, untrusted)
+
+
+def guarded(*qualifiers: str) -> dict[str, Any]:
+    return {"guardContent": {"text": {"text": WORDS, **({"qualifiers": list(qualifiers)} if qualifiers else {})}}}
+
+
+def tool_result(*content: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"toolResult": {"toolUseId": "a", "content": list(content), **fields}}
 
 
 def result(kind: str, content: object) -> dict[str, Any]:
@@ -193,6 +214,116 @@ SHAPES = [
     gemini("model", {"tool_call": {"args": {"x": WORDS}}}, said_by="", untrusted=True),
     gemini("model", {"tool_response": {"response": {"r": WORDS}}}, said_by="", untrusted=True),
     gemini("model", {"inline_data": PICTURE}, said_by="", untrusted=True),
+    # LangChain
+    Shape("langchain", {"type": "human", "content": WORDS}, "user", False),
+    Shape("langchain", {"type": "HumanMessageChunk", "content": WORDS}, "user", False),
+    Shape("langchain", {"type": "human", "content": [WORDS]}, "user", False),
+    Shape("langchain", {"role": "user", "content": WORDS}, "user", False),
+    Shape("langchain", {"role": "human", "content": WORDS}, "user", False),
+    Shape("langchain", {"role": "tool", "tool_call_id": "a", "content": WORDS}, "tool", True),
+    Shape("langchain", {"type": "chat", "role": "user", "content": WORDS}, "user", False),
+    Shape("langchain", {"type": "chat", "role": "assistant", "content": WORDS}, "assistant", False),
+    Shape("langchain", {"type": "chat", "role": "critic", "content": WORDS}, "", True),
+    Shape("langchain", {"type": "ai", "content": WORDS}, "assistant", False),
+    Shape("langchain", {"type": "AIMessageChunk", "content": WORDS}, "assistant", False),
+    Shape("langchain", {"type": "system", "content": WORDS}, "system", False),
+    Shape("langchain", {"type": "system", "content": [TEXT]}, "system", False),
+    Shape("langchain", {"type": "tool", "tool_call_id": "a", "content": WORDS}, "tool", True),
+    Shape("langchain", {"type": "tool", "tool_call_id": "a", "content": [TEXT]}, "tool", True),
+    Shape("langchain", {"type": "tool", "tool_call_id": "a", "content": WORDS, "status": "error"}, "tool", True),
+    Shape("langchain", {"type": "tool", "tool_call_id": "a", "content": "x", "artifact": WORDS}, "", True),
+    Shape("langchain", {"type": "tool", "tool_call_id": "a", "content": [{"type": "image", "url": "u"}]}, "", True),
+    Shape("langchain", {"type": "function", "name": "f", "content": WORDS}, "tool", True),
+    Shape("langchain", {"type": "remove", "id": "a", "content": ""}, "", False),
+    *(
+        Shape("langchain", {"type": "human", "content": said, "additional_kwargs": {"lc_source": source}}, role, True)
+        for source, role in (("summarization", "system"), ("async_subagent", "system"), (7, "system"))
+        for said in (WORDS, [TEXT])
+    ),
+    human(TEXT, said_by="user", untrusted=False),
+    human(TEXT, {"cachePoint": {"type": "default"}}, said_by="user", untrusted=False),
+    human({"type": "text-plain", "text": WORDS, "mime_type": "text/plain"}, said_by="tool", untrusted=True),
+    human({"type": "document", "text": WORDS}, said_by="tool", untrusted=True),
+    human({"type": "tool_result", "tool_use_id": "a", "content": WORDS}, said_by="", untrusted=True),
+    human({"type": "non_standard", "value": {"text": WORDS}}, said_by="", untrusted=True),
+    human({"type": "image", "url": "u"}, TEXT, said_by="user", untrusted=True),
+    human({"type": "image_url", "image_url": {"url": "u"}}, TEXT, said_by="user", untrusted=True),
+    human({"type": "audio", "base64": "aGk="}, said_by="", untrusted=True),
+    human({"type": "video", "url": "u"}, said_by="", untrusted=True),
+    human({"type": "file", "url": "u"}, said_by="", untrusted=True),
+    human({"document": {"name": WORDS, "source": {"text": WORDS}}}, said_by="", untrusted=True),
+    ai(TEXT, said_by="assistant", untrusted=False),
+    ai({"type": "output_text", "text": WORDS}, said_by="assistant", untrusted=False),
+    ai({"type": "refusal", "refusal": WORDS}, said_by="assistant", untrusted=False),
+    ai(additional_kwargs={"refusal": WORDS}, said_by="assistant", untrusted=False),
+    ai(additional_kwargs={"audio": {"transcript": WORDS}}, said_by="assistant", untrusted=False),
+    ai({"type": "reasoning", "reasoning": WORDS}, said_by="", untrusted=False),
+    ai({"type": "thinking", "thinking": WORDS}, TEXT | {"text": "x"}, said_by="", untrusted=False),
+    ai({"type": "tool_call", "id": "a", "name": "f", "args": {"x": WORDS}}, said_by="", untrusted=False),
+    ai({"type": "tool_call_chunk", "id": "a", "name": "f", "args": WORDS}, said_by="", untrusted=False),
+    ai({"type": "invalid_tool_call", "id": "a", "name": "f", "args": WORDS}, said_by="", untrusted=False),
+    ai({"type": "non_standard", "value": {"type": "redacted_thinking"}}, TEXT, said_by="assistant", untrusted=False),
+    ai({"type": "non_standard", "value": {"type": "mcp_call", "output": WORDS}}, said_by="", untrusted=True),
+    ai({"type": "non_standard", "value": {"text": WORDS}}, said_by="", untrusted=True),
+    ai({"type": "server_tool_call", "id": "a", "name": "web_search", "args": {}}, said_by="", untrusted=True),
+    ai({"type": "server_tool_call_chunk", "id": "a", "args": WORDS}, said_by="", untrusted=True),
+    ai({"type": "server_tool_result", "tool_call_id": "a", "output": WORDS}, said_by="", untrusted=True),
+    ai({"type": "server_tool_use", "id": "a", "input": {}}, said_by="", untrusted=True),
+    ai({"type": "web_search_tool_result", "content": [PAGE]}, TEXT, said_by="assistant", untrusted=True),
+    ai({"type": "text-plain", "text": WORDS}, said_by="", untrusted=True),
+    ai({"type": "image", "url": "u"}, said_by="", untrusted=True),
+    ai(TEXT | {"annotations": [{"type": "citation", "url": "u"}]}, said_by="assistant", untrusted=True),
+    ai(TEXT | {"citations": [CITATION]}, said_by="assistant", untrusted=True),
+    ai(TEXT, additional_kwargs={"citations": ["u"]}, said_by="assistant", untrusted=True),
+    ai(TEXT, additional_kwargs={"tool_outputs": [{}]}, said_by="assistant", untrusted=True),
+    ai(TEXT, response_metadata={"grounding_metadata": {"chunks": [WORDS]}}, said_by="assistant", untrusted=True),
+    ai(TEXT, response_metadata={"grounding_metadata": {}}, said_by="assistant", untrusted=False),
+    # Amazon Bedrock
+    bedrock("user", {"text": WORDS}, said_by="user", untrusted=False),
+    bedrock("user", {"text": WORDS}, {"cachePoint": {"type": "default"}}, said_by="user", untrusted=False),
+    bedrock("user", {"text": WORDS, "title": "Mail"}, said_by="tool", untrusted=True),
+    bedrock("user", tool_result({"text": WORDS}), said_by="tool", untrusted=True),
+    bedrock("user", tool_result({"text": WORDS}, status="error"), said_by="tool", untrusted=True),
+    bedrock("user", tool_result({"json": {"a": 1, "said": WORDS}}), said_by="tool", untrusted=True),
+    bedrock("user", tool_result({"image": {"format": "png"}}), said_by="", untrusted=True),
+    bedrock("user", tool_result({"document": {"source": {"text": WORDS}}}), said_by="", untrusted=True),
+    bedrock("user", {"image": {"format": "png"}}, {"text": WORDS}, said_by="user", untrusted=True),
+    bedrock("user", {"document": {"name": "a", "source": {"text": WORDS}}}, said_by="", untrusted=True),
+    bedrock("user", {"video": {"format": "mp4"}}, said_by="", untrusted=True),
+    bedrock("user", {"audio": {"format": "mp3"}}, said_by="", untrusted=True),
+    bedrock("user", {"searchResult": {"content": [{"text": WORDS}]}}, said_by="", untrusted=True),
+    bedrock("user", {"toolAddition": {"tool": WORDS}}, said_by="", untrusted=True),
+    bedrock("user", {"toolRemoval": {"tool": WORDS}}, said_by="", untrusted=True),
+    bedrock("user", {"SDK_UNKNOWN_MEMBER": {"name": WORDS}}, said_by="", untrusted=True),
+    bedrock("user", guarded("query"), said_by="user", untrusted=False),
+    bedrock("user", guarded(), said_by="tool", untrusted=True),
+    bedrock("user", guarded("grounding_source"), said_by="tool", untrusted=True),
+    bedrock("user", guarded("query", "grounding_source"), said_by="tool", untrusted=True),
+    bedrock("user", {"guardContent": {"image": {"format": "png"}}}, said_by="", untrusted=True),
+    bedrock("system", {"text": WORDS}, said_by="system", untrusted=False),
+    bedrock("assistant", {"text": WORDS}, said_by="assistant", untrusted=False),
+    bedrock("assistant", {"reasoningContent": {"reasoningText": {"text": WORDS}}}, said_by="", untrusted=False),
+    bedrock("assistant", {"toolUse": {"toolUseId": "a", "input": {"x": WORDS}}}, said_by="", untrusted=False),
+    bedrock(
+        "assistant",
+        {"toolUse": {"toolUseId": "a", "name": "search", "input": {}, "type": "server_tool_use"}},
+        tool_result({"text": WORDS}, type="web_search_tool_result"),
+        said_by="",
+        untrusted=True,
+    ),
+    bedrock(
+        "assistant",
+        {"citationsContent": {"content": [{"text": WORDS}], "citations": [{"title": "x"}]}},
+        said_by="assistant",
+        untrusted=True,
+    ),
+    bedrock(
+        "assistant",
+        {"citationsContent": {"content": [{"text": "x"}], "citations": [{"sourceContent": [{"text": WORDS}]}]}},
+        said_by="",
+        untrusted=True,
+    ),
+    bedrock("assistant", {"image": {"format": "png"}}, said_by="", untrusted=True),
 ]
 
 
@@ -229,6 +360,18 @@ def test_objects_of_geminis_client_are_read_as_mappings_are() -> None:
             continue
         element = get_dialect("gemini").read(types.Content.model_validate(shape.message))
         assert element == get_dialect("gemini").read(shape.message)
+
+
+def test_objects_of_langchain_are_read_as_mappings_are() -> None:
+    """G2: the table above has mappings only."""
+    langchain = get_dialect("langchain")
+    own = [shape.message for shape in SHAPES if shape.dialect == "langchain" and "type" in shape.message]
+    assert len(own) > 50
+    for message in own:
+        kind = message["type"]
+        if "Chunk" in kind or kind in ("chat", "remove") or not isinstance(message.get("content"), str | list):
+            continue
+        assert langchain.read(as_objects("langchain", [message])[0]) == langchain.read(message)
 
 
 def test_a_response_to_an_earlier_call_is_untrusted_in_the_turn_that_it_comes_with() -> None:
@@ -283,6 +426,7 @@ def _covered(dialect: str) -> set[str]:
 def test_the_table_has_every_type_that_the_clients_know() -> None:
     """G2: a new type of a new client version must be given an origin."""
     from anthropic.types.beta import BetaContentBlockParam
+    from langchain_core.messages import ContentBlock as LangChainBlock
     from openai.types.chat import ChatCompletionContentPartParam
     from openai.types.responses import ResponseInputContentParam, ResponseInputItemParam
 
@@ -291,10 +435,12 @@ def test_the_table_has_every_type_that_the_clients_know() -> None:
         ("openai_responses", ResponseInputItemParam),
         ("openai_responses", ResponseInputContentParam),
         ("anthropic", BetaContentBlockParam),
+        ("langchain", LangChainBlock),
     ):
         known = set(_kinds_in(union))
         assert len(known) >= 3
         assert known - _covered(dialect) == set()
+    assert set(typing_extensions.get_type_hints(ConverseBlock)) - _covered("bedrock") == set()
     assert issubclass(types.Part, BaseModel)
     of_text = {"video_metadata", "media_resolution", "part_metadata", "media_processing", "speech_metadata"}
     given = _covered("gemini")

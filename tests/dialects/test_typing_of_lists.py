@@ -4,7 +4,7 @@ what we ship, so that a signature which no longer takes such a list fails the ch
 import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import pytest
 
@@ -15,6 +15,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from anthropic.types import MessageParam
     from google.genai import types
+    from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
     from openai.types.chat import ChatCompletionMessageParam
     from openai.types.responses import ResponseInputItemParam, ResponseInputParam
 
@@ -94,3 +95,32 @@ async def test_a_typed_gemini_list_goes_through_a_turn(conversation: afterturn.C
     own: list[types.Content] = []
     async with conversation.turn(own) as later:
         assert_type(await later.inject(own), types.Content | None)
+
+
+async def test_a_typed_langchain_list_goes_through_a_turn(conversation: afterturn.Conversation) -> None:
+    """H1: a block goes in as what the list holds, one of LangChain's own objects."""
+    messages: list[BaseMessage] = [HumanMessage(QUESTION)]
+    async with conversation.turn(messages) as turn:
+        element = await turn.inject(messages, within=30)
+        assert_type(element, BaseMessage | None)
+        messages.append(AIMessage("Turing."))
+        turn.complete(messages)
+    assert element is messages[1]
+    assert isinstance(element, HumanMessage)
+    assert await turn.wait_recorded(within=30)
+    others: list[AnyMessage] = []
+    async with conversation.turn(others) as later:
+        assert_type(await later.inject(others), AnyMessage | None)
+
+
+async def test_a_typed_bedrock_list_goes_through_a_turn(conversation: afterturn.Conversation) -> None:
+    """H1: boto3 has dictionaries; the block is in the message of the user."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": [{"text": QUESTION}]}]
+    async with conversation.turn(messages) as turn:
+        element = await turn.inject(messages, within=30)
+        assert_type(element, dict[str, Any] | None)
+        messages.append({"role": "assistant", "content": [{"text": "Turing."}]})
+        turn.complete(messages)
+    assert element is messages[0]
+    assert [message["role"] for message in messages] == ["user", "assistant"]
+    assert await turn.wait_recorded(within=30)

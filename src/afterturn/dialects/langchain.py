@@ -32,8 +32,12 @@ _TYPES = {
 _CHUNK = "MessageChunk"
 # The roles of a `ChatMessage`. Any other is somebody of whom nothing is known.
 _CHAT_ROLES = {
-    **{"user": "user", "human": "user", "assistant": "assistant", "ai": "assistant"},
-    **{"system": "system", "developer": "system"},
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "system": "system",
+    "developer": "system",
 }
 _TYPED = frozenset(["text", "input_text"])
 _WORDS = frozenset(["text", "output_text"])
