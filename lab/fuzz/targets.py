@@ -37,13 +37,15 @@ from afterturn.errors import (
 from afterturn.guard.output_filter import neutralise, neutralise_lines, neutralise_quote
 from afterturn.guard.pasted import split_pasted, typed_text
 from afterturn.hosts.cli.app import run as run_command
-from afterturn.hosts.cli.commands.transfer import LineReader
+from afterturn.hosts.cli.commands.library_import import LibraryChoices, plan_library
+from afterturn.hosts.cli.commands.transfer import LIBRARIES, LineReader
 from afterturn.hosts.cli.output import one_line, safe, safe_json
 from afterturn.hosts.hooks.clients import CLIENTS as HOOK_CLIENTS
 from afterturn.hosts.hooks.events import HookAnswer, InvalidPayload
 from afterturn.hosts.hooks.transcripts import find_entry_text
 from afterturn.hosts.server.grant import Grant
 from afterturn.hosts.server.tools import call_tool, definitions
+from afterturn.hosts.transcripts.libraries import make_reader, read_library
 from afterturn.learning.changes import read_answer, read_call
 from afterturn.learning.rules import find_lessons
 from afterturn.models.chat import CHAT, read_reply
@@ -175,6 +177,53 @@ def import_lines(text: str) -> None:
 def import_document(value: Any) -> None:
     exported = [b'{"afterturn_export": 1}', json.dumps({"entry": value}).encode(), json.dumps(value).encode()]
     LineReader(Config(), keep_origin=True).read(exported)
+
+
+_SPACE_PER_USER = LibraryChoices((), None, None, space_per_user=True, skip_bad=True, keep_origin=True)
+# A field of each form that a reader of a library's export knows, and what it needs next to it.
+_EXPORTED: tuple[dict[str, Any], ...] = (
+    *({name: "x"} for name in ("memory", "fact", "content", "text", "value")),
+    *(
+        {"role": "user", "content": "x"},
+        {"message_type": "user_message", "content": "x"},
+        {"label": "human", "value": "x"},
+    ),
+    *({"agents": [{"messages": [{}]}], "blocks": [{}]}, {"core_memory": [{}], "messages": [{}]}, {"messages": [{}]}),
+    {"namespace": ["a"], "key": "k", "value": {"text": "x"}},
+)
+_EXPORT_FIELDS = """
+    user_id agent_id metadata categories created_at updated_at expiration_date valid_at invalid_at expired_at attributes
+    uuid thread_id role role_type content tool_calls label value name tags namespace key text memory fact results items
+    edges episodes messages next
+""".split()
+
+
+def read_libraries(value: Any) -> None:
+    """Any value in any field of an export: drafts, refused items, or InvalidFile. Nobody gets memories of another."""
+    items = [{**one, name: value} for one in _EXPORTED for name in _EXPORT_FIELDS]
+    contents = [json.dumps(value), "\n".join(map(json.dumps, items)), json.dumps({"results": value})]
+    for content in contents:
+        _read_exports(content.encode())
+
+
+def read_library_text(text: str) -> None:
+    _read_exports(_bytes(text))
+    _read_exports(b'{"memory": "x"}\n' + _bytes(text))
+
+
+def _read_exports(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "export.json"
+        file.write_bytes(content)
+        for library in LIBRARIES:
+            pattern = "{user}" if library == "langgraph" else None
+            with contextlib.suppress(InvalidFile):
+                export = read_library(make_reader(library, pattern), file, NOW, lambda done, total: None)
+                users = {fact.user for fact in export.facts} | {found.user for found in export.conversations()}
+                plan = plan_library(export, Config(), _SPACE_PER_USER, file=file, space_name="user:ada", rest=None)
+                assert plan.spaces.keys() <= {f"user:{user}" for user in users if user}
+                assert all(_is_printable("".join(row)) for row in plan.rows)
+                assert not any(draft.pinned or draft.firm for drafts in plan.spaces.values() for draft in drafts)
 
 
 def read_markdown(text: str) -> None:
@@ -423,6 +472,8 @@ TARGETS: Mapping[str, Target] = {
         Target("payloads of hooks", "document", read_hook_payload),
         Target("lines of an import", "text", import_lines),
         Target("entries of an import", "document", import_document),
+        Target("exports of libraries", "document", read_libraries),
+        Target("files of libraries", "text", read_library_text),
         Target("edited Markdown", "text", read_markdown),
         Target("Markdown that we write", "texts", write_markdown),
         Target("settings", "text", read_settings),
