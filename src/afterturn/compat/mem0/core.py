@@ -1,0 +1,693 @@
+"""The verbs of mem0's Memory as coroutines on memory's loop, over the verbs of spaces and the recorder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeAlias, TypeVar
+
+from afterturn.compat.mem0.filters import (
+    ENTITY_KEYS,
+    Conditions,
+    Entities,
+    ValidationError,
+    is_met,
+    read_entities,
+    read_filters,
+)
+from afterturn.compat.mem0.payload import (
+    KINDS,
+    NO_RUN,
+    REPLACES,
+    Item,
+    SaidMessage,
+    check_metadata,
+    end_of_day,
+    flatten,
+    iso,
+    make_id,
+    make_item,
+    read_expiration,
+    read_id,
+    read_messages,
+    unflatten,
+)
+from afterturn.conversation.recording import Recording
+from afterturn.conversation.scope import is_private
+from afterturn.errors import InvalidInput, InvalidName, ModelUnavailable, NotFound
+from afterturn.guard.pasted import has_pasted
+from afterturn.guard.scanning import scanner
+from afterturn.guard.statement_writer import embed_later
+from afterturn.guard.trust import as_report
+from afterturn.log import logger
+from afterturn.ports import Unit
+from afterturn.recall.search import VECTORS
+from afterturn.runtime.once_future import OnceFuture
+from afterturn.scanners.secrets import MARGIN_CHARS, redact
+from afterturn.services import Services
+from afterturn.space.arguments import LIMIT_MAX
+from afterturn.space.reviews import ReviewedChange
+from afterturn.space.verbs import SpaceCore
+from afterturn.text import content_hash
+from afterturn.types import (
+    Added,
+    Draft,
+    Entry,
+    Filter,
+    History,
+    Hit,
+    Kind,
+    Message,
+    Operation,
+    Origin,
+    ReviewRow,
+    ReviewState,
+    Scope,
+    Status,
+    Step,
+    Taint,
+    Target,
+    Verb,
+)
+from afterturn.validation import moment
+
+Answer: TypeAlias = dict[str, list[Item]]
+R = TypeVar("R")
+
+PROCEDURAL = "procedural_memory"
+# How long `add` waits for the store. A message that the store does not take in time waits in a file.
+RECORDED_WITHIN = 30.0
+# How long a search waits for vectors of what was just added. It is found by its words in any case.
+VECTORS_WITHIN = 0.5
+POLL = 0.01
+PAGE = 500
+_OLDER_ARGUMENTS = {*ENTITY_KEYS, "limit"}
+_UPDATED = {"message": "Memory updated successfully!"}
+
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "<unchanged>"
+
+
+UNSET = _Unset()
+
+
+class Mem0Core:
+    """One open store behind mem0's interface. `wait` is the default of `add(wait=...)`."""
+
+    def __init__(self, services: Services, *, wait: bool) -> None:
+        self._services = services
+        self._wait = wait
+        self._has_vectors: bool | None = None
+        # Spaces with statements that may have no vectors yet.
+        self._embedding: set[str] = set()
+
+    async def add(
+        self,
+        messages: object,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        timestamp: float | datetime | str | None = None,
+        expiration_date: object = None,
+        infer: bool = True,
+        memory_type: str | None = None,
+        prompt: str | None = None,
+        llm: object = None,
+        wait: bool | None = None,
+    ) -> Answer:
+        """Records messages and learns from them in the background, or stores each as a memory with `infer=False`.
+
+        Returns when the messages are stored durably, with one ADD for each. With `wait=True` it waits until they were
+        reviewed, and returns what was learned as ADD, UPDATE and DELETE. `timestamp` is when they were said. `prompt`
+        and `llm` are ignored. Raises ValueError (ValidationError) unless a user, an agent or a run is named.
+        """
+        given = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
+        entities = read_entities(given)
+        if entities == Entities():
+            raise ValidationError(
+                "At least one of 'user_id', 'agent_id', or 'run_id' must be provided.",
+                "VALIDATION_001",
+                {"provided_ids": given},
+                "Please provide at least one identifier to scope the memory operation.",
+            )
+        if memory_type not in (None, PROCEDURAL):
+            raise ValidationError(
+                f"Invalid 'memory_type'. Please pass {PROCEDURAL} to create procedural memories.",
+                "VALIDATION_002",
+                {"provided_type": memory_type, "valid_type": PROCEDURAL},
+                f"Use '{PROCEDURAL}' to create procedural memories.",
+            )
+        if prompt is not None or llm is not None:
+            logger.warning("`prompt` and `llm` of add() are ignored: afterturn's reviews have prompts of their own")
+        said, at = read_messages(messages), moment(timestamp)
+        kept, day = check_metadata(metadata, given), read_expiration(expiration_date)
+        if day is not None:
+            kept["expiration_date"] = day
+        if memory_type is not None and agent_id is not None:
+            lines = "\n".join(f"{one.role}: {one.text}" for one in said)
+            said, infer = [SaidMessage("assistant", lines, None)] if said else [], False
+            kept["memory_type"] = PROCEDURAL
+        if not said:
+            return {"results": []}
+        if not infer:
+            return {"results": await self._store(entities, said, kept, at)}
+        return {"results": await self._record(entities, said, kept, at, wait=self._wait if wait is None else wait)}
+
+    async def _store(
+        self, entities: Entities, said: Sequence[SaidMessage], metadata: Mapping[str, Any], at: float | None
+    ) -> list[Item]:
+        """Stores each message as a statement, all in one transaction. One that is known already is not repeated."""
+        space, flat = self._services.space(entities.space), flatten(metadata)
+        clean = not _is_tainted(said)
+        drafts = [
+            Draft(
+                text=one.text,
+                origin=one.origin,
+                target=Target.USER,
+                agent=entities.agent_id,
+                # The same words in two runs are two memories.
+                project=entities.run_id,
+                conversation=entities.run_id,
+                speaker=one.name,
+                metadata={**flat, "role": one.role},
+                occurred_at=at,
+                expires_at=end_of_day(metadata.get("expiration_date")),
+            )
+            for one in said
+        ]
+        results = []
+        for one, draft, added in zip(said, drafts, await self._add_drafts(space, drafts, clean=clean), strict=True):
+            entry, event = added.entry, "ADD" if added.created else "NONE"
+            if not added.created and not draft.metadata.items() <= entry.metadata.items():
+                entry = await self._revise(space, entry, entry.text, {**entry.metadata, **draft.metadata})
+                event = "UPDATE"
+            if entry.status is not Status.ACTIVE:
+                logger.warning("a message of %s is %s and will not be found", space.name, entry.status)
+            results.append(_result(entry, event, actor_id=one.name, role=one.role))
+        return results
+
+    async def _add_drafts(self, space: SpaceCore, drafts: Sequence[Draft], *, clean: bool) -> list[Added]:
+        services = self._services
+        operation = self._operation(space, Verb.ADD)
+        reports = [as_report(draft, clean=clean) for draft in drafts]
+        admitted = [services.gate.admit(draft, lineage=lineage) for draft, lineage in reports]
+
+        def work(unit: Unit) -> list[Added]:
+            added = [services.statement_writer.put(unit, operation, one) for one in admitted]
+            embed_later(unit, operation)
+            return added
+
+        self._embedding.add(space.name)
+        return await services.write_change(operation, work)
+
+    async def _record(
+        self,
+        entities: Entities,
+        said: Sequence[SaidMessage],
+        metadata: Mapping[str, Any],
+        at: float | None,
+        *,
+        wait: bool,
+    ) -> list[Item]:
+        """Records the messages as one turn. A review is scheduled in the same transaction."""
+        services, space = self._services, self._services.space(entities.space)
+        config = services.config
+        if not config.recording or config.recorder == "none":
+            logger.warning("add() records nothing: `recording` is switched off in the settings")
+            return []
+        if any(one.role == "user" and is_private(one.text, config.private_prefix) for one in said):
+            return []
+        now, conversation = services.clock.now(), entities.run_id or NO_RUN
+        redacted = [self._redacted(one) for one in said]
+        asked = [message for message, _ in redacted if message.role == "user"]
+        recording = Recording(
+            tenant=services.tenant,
+            space=space.name,
+            conversation=conversation,
+            turn=services.ids.new(),
+            owner=space.name,
+            started_at=now,
+            forgets=await services.store.read(lambda unit: unit.conversations.forgets(services.tenant, space.name)),
+            user_hash=asked[-1].hash if asked else "",
+            messages=tuple(message for message, _ in redacted),
+            agent=entities.agent_id,
+            ended_at=now if at is None else at,
+            metadata=flatten(metadata),
+            reads=(space.name,),
+            redacted=tuple(kinds for _, kinds in redacted) if any(kinds for _, kinds in redacted) else (),
+            taint=Taint.TOOL if _is_tainted(said) else None,
+        )
+        recorded: OnceFuture[bool] = OnceFuture()
+        services.recorder.enqueue(recording, recorded)
+        if not await recorded.wait(within=RECORDED_WITHIN):
+            return []
+        return await (self._learned(space, recording) if wait else self._recorded(space, recording))
+
+    def _redacted(self, said: SaidMessage) -> tuple[Message, tuple[str, ...]]:
+        """The message without secrets, before it waits in memory or in a file, and the kinds of secrets."""
+        config = self._services.config
+        scan = scanner(scanning=config.scan_policy)
+        found = redact(said.text[: config.record_bytes_max + MARGIN_CHARS], scan)
+        speaker = redact(said.name or said.role, scan)
+        role = said.role if said.origin is not Origin.TOOL else "tool"
+        message = Message(role, found.text, speaker.text, content_hash(found.text))
+        return message, (*found.kinds, *speaker.kinds)
+
+    async def _recorded(self, space: SpaceCore, recording: Recording) -> list[Item]:
+        at = recording.ended_at
+        filter = Filter(kind=Kind.RECORD, conversation=recording.conversation, since=at, until=at + 0.001)
+        found = [one for one in await space.list(limit=LIMIT_MAX, filter=filter) if one.turn == recording.turn]
+        return [
+            _result(one, "ADD", actor_id=item.get("actor_id"), role=item.get("role"))
+            for one in sorted(found, key=lambda one: one.position or 0)
+            for item in [make_item(one, one, None)]
+        ]
+
+    async def _learned(self, space: SpaceCore, recording: Recording) -> list[Item]:
+        """Waits for the reviews of the turn. Raises ModelUnavailable if one failed and will be tried again."""
+        within = 2 * self._services.config.review_timeout
+        rows = await self._reviews(space, recording)
+        try:
+            async with asyncio.timeout(within):
+                while waiting := [row for row in rows if row.state is ReviewState.WAITING]:
+                    if reasons := [row.reason for row in waiting if row.reason]:
+                        raise ModelUnavailable(
+                            f"The messages are recorded; their review failed and will be tried again ({reasons[0]}).",
+                            reason="retrying",
+                        )
+                    await self._services.run_due_jobs()
+                    # Another process may run it.
+                    await asyncio.sleep(POLL)
+                    rows = await self._reviews(space, recording)
+        except TimeoutError:
+            logger.warning("a review was not finished within %g seconds; it continues in the background", within)
+            return []
+        changes = [change for row in rows for change in (await space.review(row.id)).changes]
+        return [result for change in changes if (result := _learned_result(change)) is not None]
+
+    async def _reviews(self, space: SpaceCore, recording: Recording) -> list[ReviewRow]:
+        rows = await space.reviews(conversation=recording.conversation, limit=PAGE)
+        return [row for row in reversed(rows) if row.turn == recording.turn]
+
+    async def search(
+        self,
+        /,
+        query: str,
+        *,
+        top_k: int = 20,
+        filters: Mapping[str, Any] | None = None,
+        threshold: float | None = 0.1,
+        rerank: bool = False,
+        explain: bool = False,
+        reference_date: object = None,
+        show_expired: bool = False,
+        **kwargs: Any,
+    ) -> Answer:
+        """Searches the memories and recorded messages of one user, agent or run, by words and by meaning.
+
+        Older code may pass `user_id`, `agent_id`, `run_id` and `limit` at the top level. Of `filters`, the ids apply
+        before the best are chosen; other conditions apply to the best 10,000. `rerank` has no effect.
+        """
+        if reference_date is not None or show_expired:
+            name = "reference_date" if reference_date is not None else "show_expired"
+            raise InvalidInput(f"search() does not support {name}. Use get_all(), or leave it out.")
+        limit = _check_limits(_older(kwargs, "search").get("limit", top_k), threshold)
+        if not isinstance(query, str):
+            raise InvalidInput("Invalid query: must be a non-empty string.")
+        if not query.strip():
+            raise InvalidInput("Invalid query: cannot be empty or whitespace-only.")
+        entities, conditions = read_filters(filters, _top_level(kwargs))
+        least = 0.1 if threshold is None else threshold
+        if limit == 0:
+            return {"results": []}
+        space, results = self._services.space(entities.space), list[Item]()
+        for count in (min(limit * 4 if conditions else limit, LIMIT_MAX), LIMIT_MAX):
+            hits = await self._find_hits(space, query.strip(), count, entities.filter)
+            results = await self._select(space, hits, conditions, limit, least, explain=explain)
+            if not conditions or len(results) == limit or len(hits) < count:
+                break
+        return {"results": results}
+
+    async def _find_hits(self, space: SpaceCore, query: str, limit: int, filter: Filter) -> tuple[Hit, ...]:
+        """Waits until the embedder is loaded, and until what was added here before can be found by its meaning."""
+        if self._has_vectors is None:
+            self._has_vectors = await self._services.maintenance.ready()
+        is_fresh = self._has_vectors and space.name in self._embedding
+        self._embedding.discard(space.name)
+        ends_at = asyncio.get_running_loop().time() + VECTORS_WITHIN
+        found = await space.search(query, limit=limit, filter=filter)
+        while is_fresh and VECTORS in found.missing and asyncio.get_running_loop().time() < ends_at:
+            await asyncio.sleep(POLL)
+            found = await space.search(query, limit=limit, filter=filter)
+        return found.hits
+
+    async def _select(
+        self,
+        space: SpaceCore,
+        hits: Sequence[Hit],
+        conditions: Sequence[Conditions],
+        limit: int,
+        least: float,
+        *,
+        explain: bool,
+    ) -> list[Item]:
+        results: list[Item] = []
+        for hit in hits:
+            if len(results) == limit or hit.score < least:
+                break
+            item = await self._item(space, hit.entry)
+            if _is_expired(item, self._services.clock.now()) or not _meets_all(item, conditions):
+                continue
+            item["score"] = min(hit.score, 1.0)
+            if explain:
+                item["score_details"] = _details(hit, least)
+            results.append(item)
+        return results
+
+    async def get_all(
+        self,
+        /,
+        *,
+        filters: Mapping[str, Any] | None = None,
+        top_k: int = 20,
+        show_expired: bool = False,
+        **kwargs: Any,
+    ) -> Answer:
+        """Lists what is stored of one user, agent or run, newest first: memories, and messages that nothing was
+        learned from. Takes the same ids and filters as `search`, which apply to the newest 10,000."""
+        limit = _check_limits(_older(kwargs, "get_all").get("limit", top_k), None)
+        entities, conditions = read_filters(filters, _top_level(kwargs))
+        space, results = self._services.space(entities.space), list[Item]()
+        sources: set[str] = set()
+        statuses = (Status.ACTIVE, Status.EXPIRED) if show_expired else (Status.ACTIVE,)
+        wanted = replace(entities.filter, statuses=statuses)
+        async for entry in _pages(space, wanted):
+            if len(results) >= limit:
+                break
+            sources.update(entry.sources)
+            if entry.id in sources:
+                continue
+            item = await self._item(space, entry)
+            now = self._services.clock.now()
+            hidden = not show_expired and (not entry.is_valid(now) or _is_expired(item, now))
+            if not hidden and _meets_all(item, conditions):
+                results.append(item)
+        return {"results": results}
+
+    async def get(self, memory_id: str) -> Item | None:
+        """Returns the memory with this id, or None if there is none. Ids are opaque: take them from other results."""
+        found = await self._find(memory_id)
+        return None if found is None else {**await self._item(*found), "score": None}
+
+    async def update(
+        self,
+        memory_id: str,
+        text: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        expiration_date: object = UNSET,
+        data: str | None = None,
+    ) -> dict[str, str]:
+        """Writes a new version of a memory. `metadata` is merged into what it has. Raises ValueError if it is gone.
+
+        `data` is an older name of `text`. A recorded message is replaced by a memory with the same id.
+        """
+        text = data if text is None else text
+        if text is None and metadata is None and expiration_date is UNSET:
+            raise InvalidInput("At least one of text, metadata, or expiration_date must be provided.")
+        found = await self._find(memory_id)
+        if found is None:
+            raise InvalidInput(f"Memory with id {memory_id} not found. Please provide a valid 'memory_id'")
+        space, entry = found
+        item = await self._item(space, entry)
+        merged = {**unflatten(entry.metadata), **check_metadata(metadata, item)}
+        if expiration_date is not UNSET:
+            merged["expiration_date"] = read_expiration(expiration_date)
+        kept = {key: value for key, value in entry.metadata.items() if key not in unflatten(entry.metadata)}
+        fresh = {**kept, **flatten({key: value for key, value in merged.items() if value is not None})}
+        await self._revise(space, entry, entry.text if text is None else text, fresh)
+        return dict(_UPDATED)
+
+    async def _revise(self, space: SpaceCore, entry: Entry, text: str, metadata: Mapping[str, Any]) -> Entry:
+        """Writes a new version as the user's. A record cannot have one, so a statement takes its place."""
+        services, operation = self._services, self._operation(space, Verb.UPDATE)
+        is_record = entry.kind is Kind.RECORD
+        draft = replace(
+            Draft.successor(entry, text),
+            kind=Kind.STATEMENT,
+            origin=Origin.USER,
+            metadata={**metadata, REPLACES: entry.id, "role": _role(entry)} if is_record else metadata,
+            occurred_at=entry.occurred_at if text == entry.text else None,
+            expires_at=end_of_day(unflatten(metadata).get("expiration_date")),
+            id=None if is_record else entry.id,
+            turn=None if is_record else entry.turn,
+        )
+        admitted = services.gate.admit(draft)
+
+        def work(unit: Unit) -> Entry:
+            writer = services.statement_writer
+            if not is_record:
+                return writer.update(unit, operation, entry.id, admitted, expected_version=None)
+            writer.delete(unit, operation, entry.id, trust=Origin.USER.trust)
+            return writer.add(unit, operation, admitted).entry
+
+        self._embedding.add(space.name)
+        return await services.write_change(operation, work)
+
+    async def delete(self, memory_id: str) -> dict[str, str]:
+        """Hides a memory or a recorded message. Raises ValueError if there is none. `afterturn undo` brings it back."""
+        found = await self._find(memory_id)
+        if found is None:
+            raise InvalidInput(f"Memory with id {memory_id} not found")
+        space, entry = found
+        await space.delete(entry.id)
+        return {"message": "Memory deleted successfully!"}
+
+    async def delete_all(
+        self, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
+    ) -> dict[str, str]:
+        """Hides everything of a user, an agent or a run, or of one agent or run of a user."""
+        entities = read_entities({"user_id": user_id, "agent_id": agent_id, "run_id": run_id})
+        if entities == Entities():
+            raise InvalidInput(
+                "At least one filter is required to delete all memories. If you want to delete all memories, use the "
+                "`reset()` method."
+            )
+        space = self._services.space(entities.space)
+        while page := await space.list(limit=PAGE, filter=entities.filter):
+            await self._delete_page(space, [entry.id for entry in page])
+        return {"message": "Memories deleted successfully!"}
+
+    async def _delete_page(self, space: SpaceCore, ids: Sequence[str]) -> None:
+        services, operation = self._services, self._operation(space, Verb.DELETE)
+        scope = Scope(services.tenant, (space.name,))
+
+        def work(unit: Unit) -> None:
+            for one in ids:
+                # Somebody else may have deleted it since it was listed.
+                if unit.memories.get(scope, one).status is Status.ACTIVE:
+                    services.statement_writer.delete(unit, operation, one, trust=Origin.USER.trust)
+
+        await services.write_change(operation, work)
+
+    async def history(self, memory_id: str) -> list[Item]:
+        """Returns the changes of a memory, oldest first. Empty for an id that is not known."""
+        named = self._named(memory_id)
+        if named is None:
+            return []
+        space, entry_id = named
+        try:
+            found = await space.history(entry_id)
+        except NotFound:
+            return []
+        rows = _history_rows(found, found.versions[0])
+        replaced = await self._replacement(space, found.versions[-1], Status.DELETED, Status.EXPIRED)
+        if replaced is not None:
+            later = _history_rows(await space.history(replaced.id), found.versions[0])
+            later[0].update(event="UPDATE", old_memory=found.versions[-1].text)
+            rows = [*rows[:-1], *later]
+        return rows
+
+    async def reset(self) -> None:
+        """Erases every space of users, agents and runs in this store and tenant. It cannot be undone."""
+        for summary in await self._services.maintenance.spaces():
+            if summary.name.partition(":")[0] in KINDS:
+                await self._services.space(summary.name).forget(everything=True)
+
+    async def chat(self, query: str) -> None:
+        raise NotImplementedError("Chat function not implemented yet.")
+
+    def _named(self, memory_id: object) -> tuple[SpaceCore, str] | None:
+        named = read_id(memory_id)
+        try:
+            return None if named is None else (self._services.space(named[0]), named[1])
+        except InvalidName:
+            return None
+
+    async def _find(self, memory_id: object) -> tuple[SpaceCore, Entry] | None:
+        named = self._named(memory_id)
+        if named is None:
+            return None
+        space, entry_id = named
+        try:
+            entry: Entry | None = await space.get(entry_id)
+        except (NotFound, InvalidName):
+            return None
+        assert entry is not None
+        if entry.status is not Status.ACTIVE:
+            entry = await self._replacement(space, entry)
+        return None if entry is None else (space, entry)
+
+    async def _replacement(self, space: SpaceCore, entry: Entry, *statuses: Status) -> Entry | None:
+        """The memory that took the place of a recorded message."""
+        if entry.kind is not Kind.RECORD or entry.status is Status.ACTIVE:
+            return None
+        filter = Filter(metadata={REPLACES: entry.id}, statuses=(Status.ACTIVE, *statuses))
+        return next(iter(await space.list(limit=1, filter=filter)), None)
+
+    async def _item(self, space: SpaceCore, entry: Entry) -> Item:
+        replaced = entry.metadata.get(REPLACES)
+        first = entry
+        if isinstance(replaced, str) or entry.version > 1:
+            first = await self._get(space, str(replaced or entry.id), version=1) or entry
+        is_learned = entry.origin is Origin.BACKGROUND_REVIEW and entry.sources
+        return make_item(entry, first, await self._get(space, entry.sources[0]) if is_learned else None)
+
+    async def _get(self, space: SpaceCore, entry_id: str, *, version: int | None = None) -> Entry | None:
+        try:
+            return await space.get(entry_id, version=version)
+        except NotFound:
+            return None
+
+    def _operation(self, space: SpaceCore, verb: Verb) -> Operation:
+        services = self._services
+        return Operation(services.ids.new(), services.tenant, space.name, verb, Origin.USER, services.clock.now())
+
+
+async def _pages(space: SpaceCore, wanted: Filter) -> AsyncIterator[Entry]:
+    """The newest entries, at most 10,000."""
+    before: str | None = None
+    for _ in range(LIMIT_MAX // PAGE):
+        page = await space.list(limit=PAGE, before=before, filter=wanted)
+        for entry in page:
+            yield entry
+        if len(page) < PAGE:
+            return
+        before = page[-1].id
+
+
+def _older(kwargs: Mapping[str, Any], verb: str) -> Mapping[str, Any]:
+    if unknown := sorted(set(kwargs) - _OLDER_ARGUMENTS):
+        logger.warning("%s() ignores %s", verb, ", ".join(unknown))
+    return kwargs
+
+
+def _top_level(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: kwargs[key] for key in ENTITY_KEYS if key in kwargs}
+
+
+def _check_limits(top_k: object, threshold: object) -> int:
+    if threshold is not None:
+        if not isinstance(threshold, int | float):
+            raise InvalidInput("threshold must be a valid number")
+        if not 0 <= threshold <= 1:
+            raise InvalidInput(f"Invalid threshold: {threshold}. Must be between 0 and 1 (inclusive).")
+    if not isinstance(top_k, int) or isinstance(top_k, bool):
+        raise InvalidInput("top_k must be a valid integer")
+    if top_k < 0:
+        raise InvalidInput(f"Invalid top_k: {top_k}. Must be a non-negative integer.")
+    return min(top_k, LIMIT_MAX)
+
+
+def _is_tainted(said: Sequence[SaidMessage]) -> bool:
+    """Whether text of others is in it: a tool's, or something that the user has pasted."""
+    return any(one.origin is Origin.TOOL or (one.role == "user" and has_pasted(one.text)) for one in said)
+
+
+def _role(entry: Entry) -> Any:
+    return make_item(entry, entry, None).get("role")
+
+
+def _meets_all(item: Item, conditions: Sequence[Conditions]) -> bool:
+    payload = {**(item["metadata"] or {}), **{key: value for key, value in item.items() if key != "metadata"}}
+    return all(is_met(payload, condition) for condition in conditions)
+
+
+def _is_expired(item: Item, now: float) -> bool:
+    """Recorded messages expire by their metadata alone."""
+    try:
+        ends = end_of_day(item.get("expiration_date"))
+    except ValueError:
+        return False
+    return ends is not None and ends <= now
+
+
+def _details(hit: Hit, threshold: float) -> dict[str, float]:
+    """The parts of a score under mem0's names. There are no entities."""
+    similarity = hit.similarity or 0.0
+    return {
+        "semantic_score": similarity,
+        "bm25_score": hit.lexical,
+        "entity_boost": 0.0,
+        "raw_score": similarity + hit.lexical,
+        "max_possible_score": 1.0,
+        "final_score": hit.score,
+        "threshold": threshold,
+    }
+
+
+def _result(entry: Entry, event: str, **more: Any) -> Item:
+    return {"id": make_id(entry), "memory": entry.text, "event": event, **more}
+
+
+def _learned_result(change: ReviewedChange) -> Item | None:
+    """One change of a review as an event of mem0. None if it waits for approval, or was taken back since."""
+    if change.state not in ("active", "approved") or change.space.partition(":")[0] not in KINDS:
+        return None
+    if change.after is None:
+        return None if change.before is None else _result(change.before, "DELETE")
+    if change.before is None:
+        return _result(change.after, "ADD")
+    return _result(change.after, "UPDATE", previous_memory=change.before.text)
+
+
+def _history_rows(history: History, first: Entry) -> list[Item]:
+    versions = {entry.version: entry for entry in history.versions}
+    rows = []
+    for step in history.steps:
+        entry = versions[step.version]
+        texts = _texts_changed(step, entry, versions.get(step.version - 1))
+        if texts is None:
+            continue
+        event, old, new = texts
+        item = make_item(entry, first, None)
+        rows.append(
+            {
+                "id": step.operation.id,
+                "memory_id": item["id"],
+                "old_memory": old,
+                "new_memory": new,
+                "event": event,
+                "created_at": item["created_at"],
+                "updated_at": iso(step.operation.at),
+                "is_deleted": event == "DELETE",
+                "actor_id": item.get("actor_id"),
+                "role": item.get("role"),
+            }
+        )
+    return rows
+
+
+def _texts_changed(step: Step, entry: Entry, before: Entry | None) -> tuple[str, str | None, str | None] | None:
+    """The event of a step, with the old and the new text. None for a version that gave way to another."""
+    if step.after is Status.ACTIVE:
+        is_update = step.before is None and before is not None
+        return ("UPDATE", before.text, entry.text) if is_update and before else ("ADD", None, entry.text)
+    if step.after in (Status.DELETED, Status.EXPIRED) and step.before is Status.ACTIVE:
+        return "DELETE", entry.text, None
+    return None
