@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from afterturn.log import logger
 from afterturn.ports import Clock
-from afterturn.types import Event, Operation, Scalar, Status, Step, Undone
+from afterturn.types import ContentEvent, Event, EventContent, Operation, Scalar, Status, Step, Undone
 
 EVENTS = {
     "memory_opened": "The store is open and can be searched by words.",
@@ -46,6 +46,7 @@ EVENTS = {
     "context_file_skipped": "A context file was not read (`path`, `reason`).",
     "history_compacted": "`conversation.compact` ended: messages and tokens before and after, `reason`.",
     "delegated": "A task for a sub-agent was written: how many `memories` and `bytes` it contains.",
+    "verb_ended": "A verb of a space ended: `verb`, `memories`, `milliseconds`; the `memory` or the `error`, if any.",
     "memory_added": "A memory can be recalled now: `memory`, `version`, `verb`, `operation`, `group`.",
     "memory_updated": "A memory has a new version. It has the same fields as `memory_added`, like the next four.",
     "memory_deleted": "A memory is not recalled any more. It still exists: `undo` brings it back.",
@@ -57,11 +58,11 @@ EVENTS = {
     "store_restored": "The content of the store was replaced with a backup.",
     "proposals_expired": "Proposals that nobody decided for `inbox_days` were rejected (`proposals` counts them).",
     "proposal_refused": "A finding of a sub-agent was not proposed (`reason`), for example because it is too long.",
-    "tool_called": "A model called a memory tool: the `tool`, and how many `memories` it was shown or proposed.",
-    "tool_failed": "A memory tool failed (`tool`, `reason`). The model got an answer that says so.",
+    "tool_called": "A model called a memory tool: the `tool`, `milliseconds`, and `memories` that it got or proposed.",
+    "tool_failed": "A memory tool failed (`tool`, `reason`, `milliseconds`). The model got an answer that says so.",
     "handed_over": "A block was added to the host's messages: the `point`, `memories`, `bytes`, `tokens`.",
-    "recorded": "A turn was recorded durably (`records`).",
-    "not_recorded": "A turn was left and nothing was recorded (`reason`).",
+    "recorded": "A turn that the host left at `ended_at` was recorded durably (`records`).",
+    "not_recorded": "A turn was left and nothing was recorded (`reason`). With `ended_at`, recording it failed.",
     "record_cut": "Messages longer than `record_bytes_max` were cut when they were recorded (`records`).",
     "recording_waits": "A turn cannot be recorded yet (`reason`). It waits in memory and, if `spilled`, in a file.",
     "recording_recovered": "A turn that had to wait is recorded now.",
@@ -149,10 +150,21 @@ class Events:
         self._buffer.clear()
         self._buffer.extend(kept)
 
-    def emit(self, name: str, *, space: str = "", conversation: str = "", turn: str = "", **data: Scalar) -> None:
+    def emit(
+        self,
+        name: str,
+        content: EventContent | None = None,
+        /,
+        *,
+        space: str = "",
+        conversation: str = "",
+        turn: str = "",
+        **data: Scalar,
+    ) -> None:
+        """`content` is passed on and not kept. Make it only if `wants_content`."""
         assert name in EVENTS, f"{name} is not in EVENTS"
         event = Event(name, self._clock.now(), self._tenant, space, conversation, turn, data)
-        self._pass_on(event)
+        self._pass_on(event, content)
         if space:
             self._buffer.append(event)
             if self._wake:
@@ -162,10 +174,15 @@ class Events:
     def has_handler(self) -> bool:
         return self._on_event is not None
 
-    def pass_on(self, name: str, *, space: str = "", **data: Scalar) -> None:
+    @property
+    def wants_content(self) -> bool:
+        """Whether the host's handler asks for the texts that some events are about, as telemetry does by opt-in."""
+        return getattr(self._on_event, "wants_content", False) is True
+
+    def pass_on(self, name: str, content: EventContent | None = None, /, *, space: str = "", **data: Scalar) -> None:
         """Passes an event to the host and does not keep it."""
         assert name in EVENTS, f"{name} is not in EVENTS"
-        self._pass_on(Event(name, self._clock.now(), self._tenant, space, data=data))
+        self._pass_on(Event(name, self._clock.now(), self._tenant, space, data=data), content)
 
     def report_changes(self, steps: Sequence[Step]) -> None:
         """Passes on one event for each memory that the steps of committed operations changed."""
@@ -207,9 +224,12 @@ class Events:
         self._buffer.clear()
         return taken
 
-    def _pass_on(self, event: Event) -> None:
+    def _pass_on(self, event: Event, content: EventContent | None = None) -> None:
         if self._on_event is None:
             return
+        if content is not None:
+            at, where = event.at, (event.tenant, event.space, event.conversation, event.turn)
+            event = ContentEvent(event.name, at, *where, event.data, content=content)
         try:
             self._on_event(event)
         except BaseException:

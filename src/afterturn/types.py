@@ -546,6 +546,20 @@ class Event:
     data: Metadata = field(default_factory=dict)
 
 
+class EventContent(NamedTuple):
+    """The texts that an event is about, without secrets: what was searched for, and memories by their ids."""
+
+    query: str
+    texts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ContentEvent(Event):
+    """An event with its texts. Passed only to a handler whose attribute `wants_content` is true, and never stored."""
+
+    content: EventContent = field(kw_only=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One line of `afterturn doctor`. `level` is ok, warning or error; `remedy` says what to do."""

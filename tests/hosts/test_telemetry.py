@@ -1,9 +1,11 @@
 """Memory's events as spans and metrics, with OpenTelemetry's own SDK and in-memory exporters."""
 
+import asyncio
 import json
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,11 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
 
+import afterturn
 from afterturn import blocking
-from afterturn.errors import AfterturnError
+from afterturn.errors import AfterturnError, NotFound
 from afterturn.hosts import telemetry
 from afterturn.testing import EventLog
 from afterturn.types import Event, Scalar
@@ -32,8 +36,23 @@ class TelemetryProviders:
         self.tracer_provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.meter_provider = MeterProvider([self._reader])
 
-    def handler(self, then: Callable[[Event], None] | None = None) -> Callable[[Event], None]:
-        return telemetry.handler(self.tracer_provider, self.meter_provider, then=then)
+    def handler(
+        self, then: Callable[[Event], None] | None = None, *, capture_content: bool = False
+    ) -> Callable[[Event], None]:
+        return telemetry.handler(self.tracer_provider, self.meter_provider, capture_content=capture_content, then=then)
+
+    def host_span(self, name: str) -> Any:
+        """The host's own span, as its current one."""
+        return self.tracer_provider.get_tracer("host").start_as_current_span(name)
+
+    def family(self) -> dict[str, list[str]]:
+        """The names of the finished spans by the name of their parent, sorted; blank for those without one."""
+        spans = self._exporter.get_finished_spans()
+        names = {span.context.span_id: span.name for span in spans if span.context}
+        found: dict[str, list[str]] = {}
+        for span in spans:
+            found.setdefault(names.get(span.parent.span_id, "?") if span.parent else "", []).append(span.name)
+        return {parent: sorted(children) for parent, children in found.items()}
 
     def spans(self, name: str) -> list[ReadableSpan]:
         return [span for span in self._exporter.get_finished_spans() if span.name == name]
@@ -252,3 +271,201 @@ def test_without_providers_nothing_is_set_up_and_nothing_fails() -> None:
     """)
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60, text=True)
     assert done.stdout == "[]\n"
+
+
+GENAI_SETTINGS = {"embedder": "none", "grace": 10.0}
+TURN_SPANS = ["afterturn.turn", "search_memory", "upsert_memory"]
+KEY = "ghp_" + "a1B2c3D4e5F6" * 3
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+async def ask(memory: afterturn.Memory, conversation: str, text: str, answer: str = "Noted.") -> None:
+    messages = [{"role": "user", "content": text}]
+    async with memory.conversation(conversation, user="ada").turn(messages) as turn:
+        await turn.inject(messages)
+        messages.append({"role": "assistant", "content": answer})
+    assert await turn.wait_recorded(within=20.0)
+
+
+async def test_spans_of_concurrent_turns_are_children_of_the_hosts_own_spans(
+    providers: TelemetryProviders, tmp_path: Path
+) -> None:
+    """§2: memory works on its own thread, but in the context of the call that it works for."""
+    log = EventLog()
+
+    async def serve(name: str) -> None:
+        with providers.host_span(name):
+            await ask(memory, name, f"Which oolong does {name} drink?")
+
+    with providers.host_span("startup"):
+        memory = await afterturn.open(tmp_path / "memory.db", GENAI_SETTINGS, on_event=providers.handler(log)).start()
+    try:
+        await memory.space("user:ada").add("Ada drinks oolong")
+        await asyncio.gather(*(serve(f"request-{number}") for number in range(8)))
+    finally:
+        await memory.close()
+    family = providers.family()
+    assert {name: family[name] for name in family if name.startswith("request")} == {
+        f"request-{number}": TURN_SPANS for number in range(8)
+    }
+    assert "startup" not in family
+    assert family["afterturn.turn"] == ["afterturn.recall"] * 8
+    assert family[""] == sorted(["create_memory", "startup", *(f"request-{number}" for number in range(8))])
+
+
+def test_blocking_calls_in_threads_are_children_of_the_spans_of_these_threads(
+    providers: TelemetryProviders, tmp_path: Path
+) -> None:
+    def work(number: int) -> None:
+        with providers.host_span(f"thread-{number}"):
+            ada = memory.space(f"user:ada-{number}")
+            added = ada.add("Ada drinks oolong").entry
+            ada.search("oolong")
+            ada.update(added.id, "Ada drinks sencha")
+            ada.delete(added.id)
+            memory.conversation("c", user="ada").tools().dispatch("search_memory", {"query": "oolong"})
+
+    with blocking.open(tmp_path / "memory.db", GENAI_SETTINGS, on_event=providers.handler()) as memory:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    operations = ["create_memory", "delete_memory", "search_memory", "search_memory", "update_memory"]
+    family = providers.family()
+    assert [family.get(f"thread-{number}") for number in range(4)] == [operations] * 4
+
+
+def test_spans_of_verbs_name_the_operation_the_store_and_the_records(
+    providers: TelemetryProviders, tmp_path: Path
+) -> None:
+    with blocking.open(tmp_path / "memory.db", GENAI_SETTINGS, on_event=providers.handler()) as memory:
+        ada = memory.space("user:ada")
+        added = ada.add("Ada drinks oolong").entry.id
+        ada.add("Ada drinks sencha")
+        ada.search("What does Ada drink?")
+        ada.update(added, "Ada drinks oolong at noon")
+        ada.forget(memory=added)
+    (created, _), (searched,) = providers.spans("create_memory"), providers.spans("search_memory")
+    (updated,), (deleted,) = providers.spans("update_memory"), providers.spans("delete_memory")
+    common = {"afterturn.tenant": "default", "afterturn.space": "user:ada", "gen_ai.memory.store.id": "user:ada"}
+    one = {**common, "gen_ai.memory.record.id": added, "gen_ai.memory.record.count": 1}
+    assert attributes(created) == {**one, "gen_ai.operation.name": "create_memory"}
+    assert attributes(updated) == {**one, "gen_ai.operation.name": "update_memory"}
+    assert attributes(deleted)["gen_ai.memory.record.id"] == added
+    assert attributes(searched) == {
+        **common,
+        "gen_ai.operation.name": "search_memory",
+        "gen_ai.memory.record.count": 2,
+    }
+    assert {span.kind for span in (created, searched, updated, deleted)} == {SpanKind.INTERNAL}
+    assert all(span.start_time and span.end_time and span.start_time < span.end_time for span in (created, searched))
+
+
+def test_a_turn_searches_and_upserts_in_its_conversation(providers: TelemetryProviders) -> None:
+    """From the events alone: the search ends with its result, the recording begins when the turn was left."""
+    see = providers.handler()
+    see(event("turn_started", 100.0))
+    see(event("recall_started", 100.25, correlation="r1"))
+    see(event("recall_settled", 100.5, correlation="r1", milliseconds=250.0, memories=2))
+    see(event("recall_ended", 101.0, correlation="r1", phase="fast", outcome="delivered"))
+    see(event("recall_ended", 101.0, correlation="r1", phase="refined", outcome="empty"))
+    see(event("recorded", 102.5, records=3, ended_at=102.0))
+    (searched,), (stored,) = providers.spans("search_memory"), providers.spans("upsert_memory")
+    assert (searched.start_time, searched.end_time) == (100_250_000_000, 100_500_000_000)
+    assert (stored.start_time, stored.end_time) == (102_000_000_000, 102_500_000_000)
+    assert attributes(searched)["gen_ai.memory.record.count"] == 2
+    assert attributes(stored)["gen_ai.memory.record.count"] == 3
+    assert attributes(stored)["gen_ai.conversation.id"] == attributes(searched)["gen_ai.conversation.id"] == "c1"
+    assert searched.status.status_code is StatusCode.UNSET
+
+
+def test_what_is_learned_after_a_turn_is_an_upsert_below_the_span_of_the_turn(
+    providers: TelemetryProviders, tmp_path: Path
+) -> None:
+    log = EventLog()
+    with blocking.open(tmp_path / "memory.db", GENAI_SETTINGS, on_event=providers.handler(log)) as memory:
+        with providers.host_span("request"):
+            messages = [{"role": "user", "content": "Please call me Max from now on."}]
+            with memory.conversation("c1", user="ada").turn(messages):
+                messages.append({"role": "assistant", "content": "Hello Max."})
+        log.wait("review_ended")
+    stored = providers.spans("upsert_memory")
+    assert providers.family()["request"] == ["afterturn.turn", "search_memory", "upsert_memory", "upsert_memory"]
+    assert sorted(attributes(span)["gen_ai.memory.record.count"] for span in stored) == [1, 2]
+
+
+def test_failures_have_the_type_of_the_error(providers: TelemetryProviders, tmp_path: Path) -> None:
+    see = providers.handler()
+    see(event("turn_started"))
+    see(event("recall_started", correlation="r1"))
+    see(event("recall_ended", correlation="r1", phase="fast", outcome="degraded", reason="timeout"))
+    see(event("not_recorded", reason="the disk is full of tea", ended_at=99.0))
+    see(event("tool_failed", tool="search_memory", reason="StoreLocked", milliseconds=1.0))
+    with blocking.open(tmp_path / "memory.db", GENAI_SETTINGS, on_event=see) as memory, pytest.raises(NotFound):
+        memory.space("user:ada").delete("06gy255g1vw9wdqn")
+    failed = [*providers.spans("search_memory"), *providers.spans("upsert_memory"), *providers.spans("delete_memory")]
+    assert [attributes(span)["error.type"] for span in failed] == ["timeout", "StoreLocked", "_OTHER", "NotFound"]
+    assert {span.status.status_code for span in failed} == {StatusCode.ERROR}
+    assert attributes(failed[-1])["gen_ai.memory.record.id"] == "06gy255g1vw9wdqn"
+    assert "gen_ai.memory.record.count" not in attributes(failed[-1])
+
+
+def test_a_turn_that_is_not_to_be_recorded_has_no_upsert(providers: TelemetryProviders) -> None:
+    see = providers.handler()
+    see(event("turn_started"))
+    see(event("not_recorded", reason="incognito"))
+    assert (len(providers.spans("afterturn.turn")), providers.spans("upsert_memory")) == (1, [])
+
+
+async def use_memory(path: Path, see: Callable[[Event], None]) -> None:
+    """Verbs, a turn, a tool, and a turn that is private."""
+    async with afterturn.open(path, GENAI_SETTINGS, on_event=see) as memory:
+        await memory.space("user:ada").add("Ada drinks oolong")
+        await memory.space("user:ada").search(f"Does Ada drink oolong? My key is {KEY}.")
+        await ask(memory, "c1", f"Which oolong does Ada drink? My key is {KEY}.")
+        asked = {"query": f"Which oolong does Ada drink? My key is {KEY}."}
+        await memory.conversation("c1", user="ada").tools().dispatch("search_memory", asked)
+        messages = [{"role": "user", "content": "Which oolong does Ada drink on her secret island?"}]
+        async with memory.conversation("c2", user="ada").turn(messages, incognito=True) as turn:
+            await turn.inject(messages)
+            messages.append({"role": "assistant", "content": "The island has oolong."})
+
+
+async def test_texts_are_captured_only_by_opt_in_and_without_secrets(
+    providers: TelemetryProviders, tmp_path: Path
+) -> None:
+    """G3: what leaves memory is filtered as for a model; nothing of an incognito turn is captured."""
+    log = EventLog()
+    await use_memory(tmp_path / "memory.db", providers.handler(log, capture_content=True))
+    written = [attributes(span) for span in providers.spans("create_memory")]
+    asked = [attributes(span) for span in providers.spans("search_memory")]
+    (record,) = json.loads(written[0]["gen_ai.memory.records"])
+    assert record == {"id": written[0]["gen_ai.memory.record.id"], "content": "Ada drinks oolong"}
+    queries = [span.get("gen_ai.memory.query.text", "") for span in asked]
+    assert ["oolong" in query for query in queries] == [True, True, True, False]
+    assert ["oolong" in span.get("gen_ai.memory.records", "") for span in asked] == [True, True, True, False]
+    assert KEY not in providers.everything()
+    assert "island" not in providers.everything()
+    assert all(isinstance(one.data, dict) and "oolong" not in str(one.data) for one in log.events)
+
+
+async def test_by_default_no_text_is_captured_and_no_handler_gets_any(
+    providers: TelemetryProviders, tmp_path: Path
+) -> None:
+    log = EventLog()
+    await use_memory(tmp_path / "memory.db", providers.handler(log))
+    assert len(providers.spans("search_memory")) == 4
+    assert "oolong" not in providers.everything()
+    assert {type(one) for one in log.events} == {Event}
+
+
+async def test_captured_texts_are_not_kept_in_the_store(providers: TelemetryProviders, tmp_path: Path) -> None:
+    await use_memory(tmp_path / "memory.db", providers.handler(capture_content=True))
+    async with afterturn.open(tmp_path / "memory.db", GENAI_SETTINGS) as memory:
+        kept = await memory.space("user:ada").trace()
+    assert {"recall_settled", "tool_called"} <= {one.name for one in kept}
+    assert "oolong" not in str(kept)

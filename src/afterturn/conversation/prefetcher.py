@@ -36,7 +36,7 @@ from afterturn.conversation.visible import VisibleBlocks
 from afterturn.embedders.service import EmbeddingService
 from afterturn.errors import AfterturnError, ModelError
 from afterturn.events import Events
-from afterturn.guard.output_filter import OutputFilter, neutralise
+from afterturn.guard.output_filter import OutputFilter, event_content, neutralise
 from afterturn.log import logger
 from afterturn.models.meter import Meter
 from afterturn.ports import ChatModel, Clock, Ids, Store, Unit
@@ -46,7 +46,19 @@ from afterturn.recall.rerank import select
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.text import terms
-from afterturn.types import BlockRow, CarriedRow, Decision, Hit, Lane, Outcome, Phase, Purpose, RecallCause, Scalar
+from afterturn.types import (
+    BlockRow,
+    CarriedRow,
+    Decision,
+    EventContent,
+    Hit,
+    Lane,
+    Outcome,
+    Phase,
+    Purpose,
+    RecallCause,
+    Scalar,
+)
 
 if TYPE_CHECKING:
     from afterturn.recall.index.cache import IndexCache
@@ -584,9 +596,14 @@ class Prefetcher:
 
     def _emit_settled(self, turn: LoopTurn, prefetch: Prefetch, answer: RecallAnswer) -> None:
         lanes = {str(lane): sum(hit.lane is lane for hit in answer.hits) for lane in Lane}
+        content = None
+        if self._events.wants_content and not prefetch.incognito:
+            entries = [hit.entry for hit in answer.hits]
+            content = event_content(answer.found.query, entries, scanning=self._config.scan_policy)
         self._emit(
             "recall_settled",
             turn,
+            content,
             correlation=prefetch.correlation,
             milliseconds=round((self._clock.monotonic() - prefetch.started) * 1000, 2),
             missing=",".join(answer.found.missing),
@@ -594,9 +611,9 @@ class Prefetcher:
             **lanes,
         )
 
-    def _emit(self, name: str, turn: LoopTurn, **data: Scalar) -> None:
+    def _emit(self, name: str, turn: LoopTurn, content: EventContent | None = None, **data: Scalar) -> None:
         scope = turn.scope
-        self._events.emit(name, space=scope.owner, conversation=scope.id, turn=turn.id, **data)
+        self._events.emit(name, content, space=scope.owner, conversation=scope.id, turn=turn.id, **data)
 
 
 def _failure_reason(error: Exception) -> str:

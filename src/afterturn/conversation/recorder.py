@@ -32,7 +32,7 @@ from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.scanners.secrets import MARGIN_CHARS, redact
 from afterturn.text import content_hash
-from afterturn.types import BlockRow, Message, Selector, Taint
+from afterturn.types import BlockRow, Message, Scalar, Selector, Taint
 
 RETRY_FIRST = 0.5
 RETRY_MOST = 30.0
@@ -194,7 +194,7 @@ class Recorder:
             return
         pending.recorded.settle(True)
         if written.outcome is RecordingOutcome.STORED:
-            self._emit("recorded", pending, records=written.records)
+            self._emit("recorded", pending, records=written.records, ended_at=pending.recording.ended_at)
             for one in written.scheduled:
                 self._emit("review_scheduled", pending, review=one.review, kind=one.kind.value, messages=one.messages)
             if written.has_jobs:
@@ -209,7 +209,7 @@ class Recorder:
 
     def _not_recorded(self, pending: PendingTurn, reason: str) -> None:
         pending.recorded.settle(False)
-        self._emit("not_recorded", pending, reason=reason)
+        self._emit("not_recorded", pending, reason=reason, ended_at=pending.recording.ended_at)
 
     async def _remove_waiting(self, pending: PendingTurn, how: Callable[[Recording], None]) -> None:
         # The same turn may have ended twice, and the other recording may still wait.
@@ -268,7 +268,7 @@ class Recorder:
                 return False
         return True
 
-    def _emit(self, name: str, pending: PendingTurn, **data: str | int | bool) -> None:
+    def _emit(self, name: str, pending: PendingTurn, **data: Scalar) -> None:
         recording = pending.recording
         self._events.of(recording.tenant).emit(
             name, space=recording.owner, conversation=recording.conversation, turn=recording.turn, **data

@@ -17,14 +17,14 @@ from afterturn.conversation.proposals import ProposalContext, ProposalFailures
 from afterturn.conversation.read_turn import RecallAnswer, answer_question, make_request
 from afterturn.dialects.dialect import Dialect, ToolDefinition
 from afterturn.errors import InvalidInput, OverBudget
-from afterturn.guard.output_filter import neutralise
+from afterturn.guard.output_filter import event_content, neutralise
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.ports import Unit
 from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest
 from afterturn.scanners.secrets import redact_within, unnamed
-from afterturn.types import Added, Filter, Lane, Scalar, SearchResults, Status, Target
+from afterturn.types import Added, Entry, EventContent, Filter, Lane, Scalar, SearchResults, Status, Target
 from afterturn.validation import check_text
 
 if TYPE_CHECKING:
@@ -147,16 +147,17 @@ class MemoryTools:
             return _INCOGNITO
         if name == REMEMBER and self._failures.is_enough:
             return _STOP
+        started = self._services.clock.monotonic()
         try:
-            return await tool(_parsed(arguments))
+            return await tool(_parsed(arguments), started)
         except OverBudget as error:
-            self._emit("tool_failed", tool=name, reason=type(error).__name__)
+            self._emit("tool_failed", started, tool=name, reason=type(error).__name__)
             return self._failed(name, self._no_room(error))
         except InvalidInput as error:
             return self._failed(name, f"The call of {name} is not valid. {error}")
         except Exception as error:  # the boundary to a model's loop: the answer and an event report it
             logger.warning("the tool %s failed", name, exc_info=error)
-            self._emit("tool_failed", tool=name, reason=type(error).__name__)
+            self._emit("tool_failed", started, tool=name, reason=type(error).__name__)
             return self._failed(name, failure(name, error))
 
     @property
@@ -178,13 +179,15 @@ class MemoryTools:
             return f"This was not proposed: memory is full. {_GOES_ON}"
         return f"This was not proposed: memory is full. {neutralise(str(error))}"
 
-    async def _search(self, arguments: Mapping[str, object]) -> str:
+    async def _search(self, arguments: Mapping[str, object], started: float) -> str:
         query = redact_within(_text(arguments, "query"), QUERY_CHARS_MAX, self._scanner, mark=unnamed).text
         reach = _choice(arguments, "scope", {_PROJECT: _PROJECT, _GLOBAL: _GLOBAL}, _GLOBAL)
         services = self._services
         async with asyncio.timeout(services.config.recall_timeout):
             answer, lines = await services.recall_client.ask(self._request(query, reach), self._find_lines)
-        self._emit("tool_called", tool=SEARCH, memories=len(lines), missing=",".join(answer.found.missing))
+        content = self._content(query, [hit.entry for hit in answer.hits])
+        missing = ",".join(answer.found.missing)
+        self._emit("tool_called", started, content, tool=SEARCH, memories=len(lines), missing=missing)
         for ref, reason in answer.withheld.items():
             self._emit("withheld", memory=ref, reason=reason)
         if lines and self._on_untrusted is not None and any(map(shows_report, answer.hits)):
@@ -208,15 +211,28 @@ class MemoryTools:
         lines = block.text.split("\n") if block is not None else []
         return answer, [line for line in lines if line.startswith("- [")]
 
-    async def _remember(self, arguments: Mapping[str, object]) -> str:
+    async def _remember(self, arguments: Mapping[str, object], started: float) -> str:
         text, target = _text(arguments, "text"), _choice(arguments, "target", _TARGETS, Target.ENVIRONMENT)
         (added,) = await self._services.proposals.propose(self._context, [text], target=target)
-        self._emit("tool_called", tool=REMEMBER, memories=int(added.created))
+        content = self._content("", [added.entry])
+        self._emit("tool_called", started, content, tool=REMEMBER, memories=int(added.created))
         return _receipt(added)
 
-    def _emit(self, name: str, **data: Scalar) -> None:
+    def _content(self, query: str, entries: Sequence[Entry]) -> EventContent | None:
+        if not self._services.events.wants_content or self._context.scope.incognito or self._is_incognito():
+            return None
+        return event_content(query, entries, scanning=self._config.scan_policy)
+
+    def _emit(
+        self, name: str, started: float | None = None, content: EventContent | None = None, **data: Scalar
+    ) -> None:
+        """`started` is on the monotonic clock."""
         scope = self._context.scope
-        self._services.events.emit(name, space=scope.owner, conversation=scope.id, turn=self._context.turn, **data)
+        if started is not None:
+            data["milliseconds"] = round((self._services.clock.monotonic() - started) * 1000, 2)
+        self._services.events.emit(
+            name, content, space=scope.owner, conversation=scope.id, turn=self._context.turn, **data
+        )
 
 
 def offered(*, remember: bool) -> tuple[ToolDefinition, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from afterturn.guard.scanning import scanner, suspicion_reason
 from afterturn.guard.trust import TRUST_MIN, is_spoken
@@ -11,7 +12,7 @@ from afterturn.scanners.detection import Scanning
 from afterturn.scanners.invisible import clean
 from afterturn.scanners.secrets import MARGIN_CHARS, redact
 from afterturn.text import content_hash
-from afterturn.types import Entry
+from afterturn.types import Entry, EventContent
 
 TAG = "afterturn-memory"
 STANDING_TAG = "afterturn-standing"
@@ -137,3 +138,10 @@ class OutputFilter:
             self.withheld[entry.ref] = found.reason or suspicion_reason(suspected)
             return None
         return found.text
+
+
+def event_content(query: str, entries: Iterable[Entry], *, scanning: Scanning) -> EventContent:
+    """The texts for an event, filtered as for a model. `query` has no secrets, as in SearchResults."""
+    screen = OutputFilter(scanning=scanning)
+    texts = {entry.id: screen.shown(entry) for entry in entries}
+    return EventContent(query, {id: text for id, text in texts.items() if text is not None})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack
 
 from afterturn.errors import InvalidInput
+from afterturn.guard.output_filter import event_content
 from afterturn.guard.statement_writer import embed_later
 from afterturn.guard.trust import as_report
 from afterturn.ports import Unit
@@ -66,6 +68,64 @@ from afterturn.validation import check_id, check_limit, check_name, check_no_sec
 if TYPE_CHECKING:
     from afterturn.services import Services
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def reported(
+    method: Callable[Concatenate[SpaceCore, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[SpaceCore, P], Coroutine[Any, Any, R]]:
+    """Passes `verb_ended` on to the host's event handler, if there is one."""
+
+    @functools.wraps(method)
+    async def call(self: SpaceCore, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        services, verb = self._services, method.__name__
+        if not services.events.has_handler:
+            return await method(self, *args, **kwargs)
+        started, result, error = services.clock.monotonic(), None, ""
+        try:
+            result = await method(self, *args, **kwargs)
+        except BaseException as failure:
+            error = type(failure).__name__
+            raise
+        finally:
+            query, entries, count = _affected(result)
+            memory = kwargs.get("memory") or kwargs.get("entry_id") or (args[0] if args and verb in _BY_ID else "")
+            content = None
+            if services.events.wants_content and not error:
+                content = event_content(query, entries, scanning=services.config.scan_policy)
+            services.events.pass_on(
+                "verb_ended",
+                content,
+                space=self.name,
+                verb=verb,
+                memory=entries[0].id if isinstance(result, Added | Changed) else str(memory),
+                memories=count,
+                milliseconds=round((services.clock.monotonic() - started) * 1000, 2),
+                error=error,
+            )
+        return result
+
+    return call
+
+
+_BY_ID = ("update", "set_firm", "delete")
+
+
+def _affected(result: object) -> tuple[str, Sequence[Entry], int]:
+    """What was searched for, the entries that a verb found or changed as far as they are known, and how many."""
+    match result:
+        case SearchResults():
+            return result.query, [hit.entry for hit in result.hits], len(result.hits)
+        case Added() | Changed():
+            return "", [result.entry], 1
+        case Imported():
+            return "", [], result.created + result.existing
+        case Forgotten():
+            return "", [], result.erased
+        case _:
+            return "", [], 0
+
 
 class SpaceCore:
     """The verbs of one space. Its coroutines run on memory's loop; `Space` and `blocking.Space` call them."""
@@ -96,6 +156,7 @@ class SpaceCore:
             lambda unit: unit.memories.newest(self._scope, narrowed, limit=count, before=last)
         )
 
+    @reported
     async def search(
         self,
         query: str,
@@ -142,6 +203,7 @@ class SpaceCore:
         query = LaneQuery(self._scope, self._services.clock.now(), filter=narrowed)
         return await self._services.store.read(lambda unit: make_profile(unit, query, limit=count))
 
+    @reported
     async def add(self, text: str, **fields: Unpack[DraftFields]) -> Added:
         """Adds one statement as a memory. If the space already says so, returns that memory with `created=False`.
 
@@ -166,6 +228,7 @@ class SpaceCore:
             return replace(added, entry=changed.entry, operation=changed.operation)
         return added
 
+    @reported
     async def add_many(
         self,
         drafts: Iterable[Draft],
@@ -193,6 +256,7 @@ class SpaceCore:
         )
         return imported
 
+    @reported
     async def update(
         self,
         entry_id: str,
@@ -227,6 +291,7 @@ class SpaceCore:
         )
         return Changed(entry, operation.id)
 
+    @reported
     async def set_firm(self, entry_id: str, firm: bool = True) -> Changed:  # noqa: FBT001, FBT002
         """Makes a memory a firm rule, or no longer: `turn.before_tool` refuses the calls that a firm rule concerns.
 
@@ -251,6 +316,7 @@ class SpaceCore:
         )
         return Changed(entry, operation.id)
 
+    @reported
     async def delete(self, entry_id: str, *, origin: str = Origin.USER, clean: bool = False) -> Changed:
         """Hides a memory or record from recall and lists. `undo` brings it back; `forget` erases.
 
@@ -309,6 +375,7 @@ class SpaceCore:
         self._services.events.report_undone(self.name, target, undone)
         return undone
 
+    @reported
     async def forget(
         self,
         *,
