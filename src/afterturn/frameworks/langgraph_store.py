@@ -22,7 +22,7 @@ from typing import Any, Literal, Self, TypeAlias
 from urllib.parse import quote, unquote
 from uuid import UUID
 
-from afterturn.errors import AfterturnError, InvalidInput, InvalidName, NotAllowed, NotFound
+from afterturn.errors import AfterturnError, InvalidInput, InvalidName, NotAllowed, NotFound, TooLarge
 from afterturn.frameworks.core import FrameworkMemory, MemoryTarget
 from afterturn.frameworks.requirements import check_framework
 from afterturn.guard.gate import Gate
@@ -75,7 +75,10 @@ JsonObject: TypeAlias = dict[str, Any]
 # As long as a recorded message may be.
 VALUE_BYTES_MAX = 1_048_576
 SWEEP_MINUTES = 5.0
-_PAGE = 500
+# Four bytes each, and the rest of an item's metadata, fit into the metadata of a memory.
+KEY_CHARS_MAX = 900
+# Each page sorts the whole space, so there are few.
+_PAGE = 5_000
 _ROOT = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 # Keys of metadata. A value that is too long for metadata is the text of the memory instead.
@@ -207,8 +210,19 @@ def _matches(condition: MatchCondition, namespace: Namespace) -> bool:
 
 def _id_of(space: str, key: str) -> str:
     """The same key has the same id in every process, so that concurrent puts of one key meet in one memory."""
-    named = json.dumps([space, key]).encode()
-    return base64.b32encode(hashlib.blake2b(named, digest_size=15).digest()).decode().lower()
+    named = f"{space}\0{key}".encode(errors="surrogatepass")
+    return base64.b32encode(hashlib.blake2b(named, digest_size=10).digest()).decode().lower()
+
+
+def _agent_of(entry_id: str) -> str:
+    return f"store-{entry_id}"
+
+
+def _check_key(key: object) -> None:
+    if not isinstance(key, str) or not is_storable(key):
+        raise InvalidName(f"{str(key)[:60]!r} is not a valid key. Use text without NUL or halves of surrogate pairs.")
+    if len(key) > KEY_CHARS_MAX:
+        raise InvalidName(f"The key {key[:60]!r} has {len(key)} characters; at most {KEY_CHARS_MAX} fit. Use another.")
 
 
 # Values
@@ -222,6 +236,10 @@ def _encode(value: Mapping[str, Any]) -> str:
             f"The value cannot be written as JSON: {error}. Pass a dictionary of plain values."
         ) from error
     return encoded if is_storable(encoded) else json.dumps(dict(value), default=_as_json)
+
+
+def _size_bytes(metadata: Mapping[str, Scalar]) -> int:
+    return len(json.dumps(metadata, ensure_ascii=False).encode())
 
 
 def _as_json(value: object) -> str:
@@ -367,8 +385,9 @@ class ItemStore:
         self._root = root
         self._fields = fields
         # An item may be longer than a statement, which is one sentence.
-        longest = max(VALUE_BYTES_MAX, services.config.statement_bytes_max)
-        self._gate = Gate(replace(services.config, statement_bytes_max=longest), services.clock, services.ids)
+        self._bytes_max = max(VALUE_BYTES_MAX, services.config.statement_bytes_max)
+        config = replace(services.config, statement_bytes_max=self._bytes_max)
+        self._gate = Gate(config, services.clock, services.ids)
         self._writer: StatementWriter = services.statement_writer
 
     async def run(self, ops: Sequence[Op]) -> list[Result]:
@@ -376,7 +395,7 @@ class ItemStore:
         for op in ops:
             validate_op_namespace(op)
         puts = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
-        written = self._prepare(list(puts.values()))
+        written = await self._prepare(list(puts.values()))
         results: list[Result] = []
         for op in ops:
             match op:
@@ -510,30 +529,35 @@ class ItemStore:
 
     # Writes
 
-    def _prepare(self, ops: Sequence[PutOp]) -> list[_Put]:
+    async def _prepare(self, ops: Sequence[PutOp]) -> list[_Put]:
         """Checks everything before anything is written. Several puts are one group for `undo`."""
         group = self.services.ids.new() if len(ops) > 1 else None
         puts: list[_Put] = []
         for op in ops:
             space = space_of(self._root, op.namespace)
+            # A name with a secret is refused.
             self.services.space(space)
             operation = self._operation(Verb.DELETE if op.value is None else Verb.UPDATE, space, group)
             admitted = None if op.value is None else self._admit(op, op.value, space, operation.at)
             puts.append(_Put(operation, _id_of(space, op.key), admitted))
+            # The guard takes a millisecond or more, and open turns are not held up.
+            await asyncio.sleep(0)
         return puts
 
     def _admit(self, op: PutOp, value: Mapping[str, Any], space: str, now: float) -> Admitted:
-        clean = _without_secrets(json.loads(_encode(value)), lambda text: self._gate.redact(text).text)
+        _check_key(op.key)
+        encoded = self._checked(op.key, _encode(value))
+        clean = _without_secrets(json.loads(encoded), lambda text: self._gate.redact(text).text)
         encoded, entry_id = _encode(clean), _id_of(space, op.key)
         text = _indexed_text(clean, self._fields if op.index is None else op.index or ())
         metadata: dict[str, Scalar] = {_KEY: op.key, _INDEXED: bool(text.strip()), _CREATED: now, _TTL: op.ttl}
-        if len(json.dumps({**metadata, _VALUE: encoded}, ensure_ascii=False).encode()) <= METADATA_BYTES_MAX:
+        if _size_bytes({**metadata, _VALUE: encoded}) <= METADATA_BYTES_MAX:
             metadata[_VALUE] = encoded
         else:
             # Texts are normalised when they are stored, and a value must not change.
             text = encoded if unicodedata.is_normalized("NFC", encoded) else json.dumps(clean)
         draft = Draft(
-            text=text if text.strip() else op.key or entry_id,
+            text=next(one for one in (text, op.key, entry_id) if one.strip()),
             id=entry_id,
             origin=Origin.AGENT,
             # Items with the same text are different items.
@@ -547,6 +571,16 @@ class ItemStore:
         if admitted.draft.metadata[_KEY] != op.key:
             raise InvalidName("The key contains a secret, which is never stored. Use another key.")
         return admitted
+
+    def _checked(self, key: str, encoded: str) -> str:
+        size, limit = len(encoded.encode()), self._bytes_max
+        if size > limit:
+            raise TooLarge(
+                f"The value of {key[:60]!r} has {size} bytes as JSON; an item is limited to {limit}. Split it.",
+                size_bytes=size,
+                limit_bytes=limit,
+            )
+        return encoded
 
     async def _write(self, puts: Sequence[_Put]) -> None:
         services = self.services
@@ -618,10 +652,6 @@ class ItemStore:
     def _operation(self, verb: Verb, space: str, group: str | None = None) -> Operation:
         services = self.services
         return Operation(services.ids.new(), services.tenant, space, verb, Origin.AGENT, services.clock.now(), group)
-
-
-def _agent_of(entry_id: str) -> str:
-    return f"store-{entry_id}"
 
 
 def _is_object(encoded: Scalar) -> bool:
