@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from framework_world import (
     assert_one_block_in_a_loop,
     assert_paired,
     blocks,
+    run_example,
     system,
 )
 from langchain.agents import create_agent
@@ -308,3 +310,11 @@ async def test_an_interrupted_run_continues_in_another_process(world: World):
     world.wait_for("recorded")
     assert [text for speaker, text in world.records() if speaker == "user"] == [QUESTION]
     assert len(blocks(world.requests[-1])) == 1
+
+
+def test_the_example_runs(world: World, tmp_path: Path):
+    """The second run knows what was said in the first."""
+    variables = {"OPENAI_BASE_URL": f"{world.server.url}/v1", "OPENAI_API_KEY": "none", "AFTERTURN_GRACE": "30"}
+    run_example("langchain_agent.py", tmp_path, variables)
+    assert run_example("langchain_agent.py", tmp_path, variables).count("Understood.") == 2
+    assert "allergic to chicken" in blocks(world.requests[-1])[0]

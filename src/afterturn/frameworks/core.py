@@ -36,6 +36,7 @@ OPEN_RUNS_MAX = 1_000
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T", Turn, blocking.Turn)
 
 
 class RunOptions(TypedDict, total=False):
@@ -199,17 +200,18 @@ class FrameworkMemory:
             one.turn.abort("the run was not continued")
 
     def find(self, key: str) -> Turn | None:
-        """The open turn of a run that is awaited."""
+        """The open turn of a run, with verbs that are awaited."""
         run = self._runs.get(key)
-        return run.turn if run is not None and isinstance(run.turn, Turn) else None
+        return None if run is None else _view(run.turn, Turn)
 
     def find_or_begin(self, key: str, ids: RunIds, messages: Sequence[object]) -> Turn | None:
         """For frameworks whose hooks come in no fixed order: the first one begins the turn."""
         return self.find(key) or self.begin(key, ids, messages)
 
     def find_blocking(self, key: str) -> blocking.Turn | None:
+        """The same turn for a hook that cannot await."""
         run = self._runs.get(key)
-        return run.turn if run is not None and isinstance(run.turn, blocking.Turn) else None
+        return None if run is None else _view(run.turn, blocking.Turn)
 
     @without_failing
     def find_key(self, ids: RunIds) -> str | None:
@@ -274,6 +276,15 @@ class FrameworkMemory:
                     self._standing.popitem(last=False)
             standing = self._standing[name]
         return standing if isinstance(standing, kind) else None
+
+
+def _view(turn: Turn | blocking.Turn, kind: type[T]) -> T:
+    """Some frameworks call hooks of both kinds in one run, such as those of tools that are not coroutines."""
+    if isinstance(turn, kind):
+        return turn
+    view = kind.__new__(kind)
+    view.__dict__.update(turn.__dict__)
+    return view
 
 
 def with_rules(result: str, advice: ToolAdvice) -> str:
