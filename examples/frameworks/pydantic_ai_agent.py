@@ -1,0 +1,10 @@
+"""Memory for an agent of Pydantic AI. Set OPENAI_API_KEY, or OPENAI_BASE_URL to a server of your own."""
+
+from pydantic_ai import Agent
+
+from afterturn.frameworks.pydantic_ai import AfterturnCapability
+
+agent = Agent("openai-chat:gpt-5", capabilities=[AfterturnCapability("memory.db", user="ada")])
+
+print(agent.run_sync("My cat Miso is allergic to chicken.").output)
+print(agent.run_sync("What food is my cat Miso allergic to?").output)  # another conversation
