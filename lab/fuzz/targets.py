@@ -211,6 +211,10 @@ def read_library_text(text: str) -> None:
     _read_exports(b'{"memory": "x"}\n' + _bytes(text))
 
 
+def _unreported(done: int, total: int) -> None:
+    """The progress that nobody watches."""
+
+
 def _read_exports(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "export.json"
@@ -218,9 +222,11 @@ def _read_exports(content: bytes) -> None:
         for library in LIBRARIES:
             pattern = "{user}" if library == "langgraph" else None
             with contextlib.suppress(InvalidFile):
-                export = read_library(make_reader(library, pattern), file, NOW, lambda done, total: None)
+                export = read_library(make_reader(library, pattern), file, NOW, _unreported)
                 users = {fact.user for fact in export.facts} | {found.user for found in export.conversations()}
-                plan = plan_library(export, Config(), _SPACE_PER_USER, file=file, space_name="user:ada", rest=None)
+                plan = plan_library(
+                    export, Config(), _SPACE_PER_USER, _unreported, file=file, space_name="user:ada", rest=None
+                )
                 assert plan.spaces.keys() <= {f"user:{user}" for user in users if user}
                 assert all(_is_printable("".join(row)) for row in plan.rows)
                 assert not any(draft.pinned or draft.firm for drafts in plan.spaces.values() for draft in drafts)

@@ -31,7 +31,8 @@ from afterturn.validation import METADATA_BYTES_MAX
 LINE_BYTES_MAX = 16 * 1024**2
 # A document is parsed as a whole, which takes several times its size in memory. Lines are parsed one by one.
 DOCUMENT_BYTES_MAX = 256 * 1024**2
-ITEMS_MAX = 1_000_000
+# All are kept in memory until everything is checked. 50,000 short ones take 50 MB.
+ITEMS_MAX = 500_000
 # What a value in metadata may need. Longer ones are left out.
 _VALUE_BYTES_MAX = 1024
 _KEYS_MAX = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from itertools import chain
@@ -16,7 +16,15 @@ from afterturn.config import Config
 from afterturn.errors import AfterturnError, InvalidFile, InvalidInput, InvalidName
 from afterturn.guard.gate import Gate
 from afterturn.hosts.cli.command import Invocation
-from afterturn.hosts.cli.output import count, note, one_line, print_document, print_table, progress
+from afterturn.hosts.cli.output import (
+    ProgressCallback,
+    count,
+    note,
+    one_line,
+    print_document,
+    print_table,
+    progress,
+)
 from afterturn.hosts.transcripts.libraries import make_reader, read_library
 from afterturn.hosts.transcripts.library_export import LibraryExport, RefusedItem
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
@@ -27,6 +35,7 @@ from afterturn.validation import check_space
 
 _SHOWN_CHARS_MAX = 60
 _LISTED_MAX = 20
+_STEP = 100
 _NAMESPACE_HINT = "Say which part of a namespace is the user, for example: --namespace 'memories.{user}'."
 
 
@@ -70,7 +79,8 @@ def import_library(invocation: Invocation, library: str, file: Path, choices: Li
         export = read_library(reader, file, SystemClock().now(), report)
     space_name = invocation.space_name()
     rest = space_name if invocation.space is not None else None
-    plan = plan_library(export, invocation.config(), choices, file=file, space_name=space_name, rest=rest)
+    with progress("Checking") as report:
+        plan = plan_library(export, invocation.config(), choices, report, file=file, space_name=space_name, rest=rest)
     if dry_run:
         _print_library_plan(invocation, plan)
         return
@@ -86,18 +96,27 @@ def import_library(invocation: Invocation, library: str, file: Path, choices: Li
 
 
 def plan_library(
-    export: LibraryExport, config: Config, choices: LibraryChoices, *, file: Path, space_name: str, rest: str | None
+    export: LibraryExport,
+    config: Config,
+    choices: LibraryChoices,
+    report: ProgressCallback,
+    *,
+    file: Path,
+    space_name: str,
+    rest: str | None,
 ) -> LibraryPlan:
     """`rest` is the space for what names no user, with `space_per_user`; None leaves it out."""
     plan = LibraryPlan(refused=export.refused, left_out=export.left_out)
     by_user = _drafts_by_user(export, choices, plan)
     is_namespace = export.library == "langgraph" and choices.namespace is None
     _check_users(by_user, choices, file=file, space_name=space_name, is_namespace=is_namespace)
+    checked, total = 0, sum(map(len, by_user.values()))
     for user, found in by_user.items():
         space = _space_of(user, found, choices, plan, space_name=space_name, rest=rest)
+        begun, checked = checked, checked + len(found)
         if space is None:
             continue
-        drafts = list(_storable(found, config, plan))
+        drafts = list(_storable(enumerate(found, start=begun), config, plan, lambda done: report(done, total)))
         if drafts:
             plan.spaces.setdefault(space, []).extend(drafts)
             plan.rows.append(_library_row(space, user, drafts))
@@ -170,9 +189,14 @@ def _space_of(
         return None
 
 
-def _storable(found: Iterable[tuple[str, Draft]], config: Config, plan: LibraryPlan) -> Iterator[Draft]:
+def _storable(
+    found: Iterable[tuple[int, tuple[str, Draft]]], config: Config, plan: LibraryPlan, advance: Callable[[int], None]
+) -> Iterator[Draft]:
+    """`found` is numbered, for `advance`."""
     gate = Gate(config, SystemClock(), TimeOrderedIds())
-    for where, draft in found:
+    for number, (where, draft) in found:
+        if number % _STEP == 0:
+            advance(number)
         kept = draft
         if draft.kind is Kind.RECORD:
             kept = replace(draft, text=cut(draft.text, config.record_bytes_max, "…"))
