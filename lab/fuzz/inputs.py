@@ -142,6 +142,9 @@ NAMES = (
         "blocks",
         "refs",
     ),
+    *("additional_kwargs", "lc_source", "response_metadata", "invalid_tool_calls", "value", "refusal", "audio"),
+    *("toolUse", "toolResult", "toolUseId", "json", "guardContent", "qualifiers", "cachePoint", "citationsContent"),
+    *("reasoningContent", "reasoningText", "image"),
 )
 WORDS = (
     *("user", "assistant", "system", "developer", "tool", "function", "model", "message", "tool_use", "tool_result"),
@@ -155,6 +158,7 @@ WORDS = (
         "delete_memory",
         "record",
     ),
+    *("human", "ai", "chat", "remove", "AIMessageChunk", "tool_call", "non_standard", "text-plain", "query"),
 )
 DEPTHS = (100, 5_000)
 

@@ -127,3 +127,4 @@ def test_the_models_words_are_not_extended():
     """H1: a block is the user's."""
     assert GEMINI.merged(model("x"), "BLOCK") is None
     assert GEMINI.merged(types.Content(role="user", parts=None), "BLOCK") is None
+    assert GEMINI.merged({"role": "user", "parts": "no list"}, "BLOCK") is None

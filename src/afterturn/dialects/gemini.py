@@ -58,7 +58,7 @@ class Gemini:
         return {"role": "model" if role == "assistant" else role, "parts": [{"text": text}]}
 
     def merged(self, message: object, text: str) -> object | None:
-        if text_field(message, "role") not in (None, *(_ROLES - {"model"})):
+        if text_field(message, "role") not in (None, *(_ROLES - {"model"})) or text_field(message, "parts") is not None:
             return None
         return extended(message, "parts", text, {"text": text})
 
