@@ -10,7 +10,7 @@ import contextlib
 import io
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from afterturn.errors import AfterturnError
 from afterturn.hosts.cli.app import run as run_command
@@ -223,7 +223,7 @@ class Surfaces:
         return await say(party, talk, turn, f"{self._question()} I prefer {party.canary} number {self._at}.")
 
     async def _block(self, party: Party) -> object:
-        messages: list[dict[str, Any]] = [{"role": "user", "content": self._question()}]
+        messages: list[object] = [party.dialect.make_message("user", self._question())]
         async with party.conversation(self._any("conversation", party)).turn(messages) as turn:
             shown = [await turn.block(), turn.delegate(QUESTION), await turn.delegate_with_recall(QUESTION)]
             turn.abort()
@@ -232,7 +232,7 @@ class Surfaces:
     async def _long_turn(self, party: Party) -> object:
         """With everything that a host may report, and what its model is shown after it."""
         talk = party.conversation(self._any("conversation", party))
-        messages: list[dict[str, Any]] = [{"role": "user", "content": self._question()}]
+        messages: list[object] = [party.dialect.make_message("user", self._question())]
         talk.expect(self._question())
         async with talk.turn(messages) as turn:
             await turn.inject(messages)
@@ -240,10 +240,11 @@ class Surfaces:
             await turn.is_clean(messages)
             turn.returned(QUESTION, self._text(party))
             advice = await turn.before_tool("Bash", {"command": "git push origin main"})
-            messages.append({"role": "user", "content": self._question()})
-            turn.interject(messages[-1]["content"])
+            interjected = self._question()
+            messages.append(party.dialect.make_message("user", interjected))
+            turn.interject(interjected)
             await turn.inject(messages)
-            messages.append({"role": "assistant", "content": self._text(party)})
+            messages.append(party.dialect.make_message("assistant", self._text(party)))
         talk.compacting(messages)
         talk.compacted(messages[-1:])
         if self._random.random() < 0.2:

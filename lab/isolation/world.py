@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,6 +14,7 @@ from random import Random
 from typing import Any
 
 import afterturn
+from afterturn.dialects import Dialect, get_dialect
 from afterturn.testing import HashingEmbedder, ManualClock
 from afterturn.testing.model import call_tools
 from afterturn.types import Draft, Kind
@@ -33,6 +35,7 @@ TURNS = ("turn-1", "turn-2")
 GROUP = "group-1"
 SPEAKER = "bob"
 QUESTION = "Which tea does the kitchen have?"
+_FORMATS = ("openai_chat", "openai_responses", "anthropic", "gemini", "langchain", "bedrock")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -66,9 +69,15 @@ class Party:
     def readable(self) -> frozenset[str]:
         return frozenset({self.canary} | ({self.friend.canary} if self.friend else set()))
 
+    @property
+    def dialect(self) -> Dialect:
+        """The message format of the party's hosts. A world has hosts of every format."""
+        name = _FORMATS[zlib.crc32(f"{self.tenant} {self.space}".encode()) % len(_FORMATS)]
+        return get_dialect(name)
+
     def conversation(self, id: str) -> afterturn.Conversation:
         reads = [self.friend.space] if self.friend else []
-        return self.memory.conversation(id, owner=self.space, reads=reads)
+        return self.memory.conversation(id, owner=self.space, reads=reads, dialect=self.dialect.name)
 
 
 class WatchingModel:
@@ -195,11 +204,11 @@ async def _fill(party: Party) -> None:
     party.names["turn"] += TURNS
 
 
-async def say(party: Party, talk: str, turn_id: str | None, text: str) -> list[dict[str, Any]]:
+async def say(party: Party, talk: str, turn_id: str | None, text: str) -> list[object]:
     """One turn. Returns the messages as the model saw them, blocks included."""
-    messages: list[dict[str, Any]] = [{"role": "user", "content": text}]
+    messages: list[object] = [party.dialect.make_message("user", text)]
     async with party.conversation(talk).turn(messages, id=turn_id, speaker=SPEAKER) as turn:
         await turn.inject(messages)
-        messages.append({"role": "assistant", "content": f"The {party.canary} tea is ready."})
+        messages.append(party.dialect.make_message("assistant", f"The {party.canary} tea is ready."))
     await turn.wait_recorded(within=30)
     return messages

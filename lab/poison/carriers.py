@@ -6,7 +6,7 @@ In each message, `HERE` is replaced by the text. A user's question and an assist
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,9 @@ class Carrier:
         """The user's message, and the messages up to the answer."""
         dialect = get_dialect(self.dialect)
         typed = question + self.typed.replace(HERE, "\n\n".join(pieces)) if self.typed else question
-        asked = copy.deepcopy(dict(dialect.make_message("user", typed)))
+        made = dialect.make_message("user", typed)
+        assert isinstance(made, Mapping)
+        asked = copy.deepcopy(dict(made))
         if self.parts:
             _add_parts(self.dialect, asked, [_filled(part, piece) for piece in pieces for part in self.parts])
         return asked, [_filled(message, piece) for piece in pieces for message in self.messages]
@@ -70,6 +72,29 @@ def _anthropic(*kinds: str) -> list[Carrier]:
         Carrier("anthropic", kind, messages=({"role": "assistant", "content": [{"type": kind, **_RESULT}]},))
         for kind in kinds
     ]
+
+
+def _langchain(**by_name: dict[str, Any]) -> list[Carrier]:
+    return [Carrier("langchain", name, messages=(message,)) for name, message in by_name.items()]
+
+
+def _ai(*blocks: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"type": "ai", "content": list(blocks), **fields}
+
+
+def _bedrock(**by_name: dict[str, Any]) -> list[Carrier]:
+    """Blocks of the assistant."""
+    return [
+        Carrier("bedrock", name, messages=({"role": "assistant", "content": [block]},))
+        for name, block in by_name.items()
+    ]
+
+
+def _bedrock_result(name: str, content: dict[str, Any], **fields: str) -> Carrier:
+    called = {"toolUse": {"toolUseId": "a", "name": "read", "input": {}}}
+    result = {"toolResult": {"toolUseId": "a", "content": [content], **fields}}
+    messages = ({"role": "assistant", "content": [called]}, {"role": "user", "content": [result]})
+    return Carrier("bedrock", name, messages=messages)
 
 
 _PASTES = {
@@ -218,10 +243,77 @@ CARRIERS: tuple[Carrier, ...] = (
         file_data={"file_data": {"file_uri": HERE}},
         response={"function_response": {"name": "f", "response": {"r": HERE}}},
     ),
+    # LangChain
+    Carrier(
+        "langchain",
+        "called tool",
+        messages=(
+            {"type": "ai", "content": "", "tool_calls": [{"id": "a", "name": "read", "args": {}}]},
+            {"type": "tool", "tool_call_id": "a", "content": HERE},
+        ),
+    ),
+    *_langchain(
+        tool_parts={"type": "tool", "tool_call_id": "a", "content": [_TEXT]},
+        tool_error={"type": "tool", "tool_call_id": "a", "content": HERE, "status": "error"},
+        tool_chunk={"type": "ToolMessageChunk", "tool_call_id": "a", "content": HERE},
+        function={"type": "function", "name": "f", "content": HERE},
+        openai_dictionary={"role": "tool", "tool_call_id": "a", "content": HERE},
+        chat_message={"type": "chat", "role": "critic", "content": HERE},
+        summary={"type": "human", "content": HERE, "additional_kwargs": {"lc_source": "summarization"}},
+        summary_parts={"type": "human", "content": [_TEXT], "additional_kwargs": {"lc_source": "summarization"}},
+        notification={"type": "human", "content": HERE, "additional_kwargs": {"lc_source": "async_subagent"}},
+        server_tool_call=_ai({"type": "server_tool_call", "id": "a", "name": "f", "args": {"x": HERE}}),
+        server_tool_result=_ai({"type": "server_tool_result", "tool_call_id": "a", "output": HERE}),
+        provider_result=_ai({"type": "web_search_tool_result", "tool_use_id": "a", "content": [_PAGE]}),
+        unknown_block=_ai({"type": "non_standard", "value": {"type": "mcp_call", "output": HERE}}),
+        assistants_document=_ai(_TEXT | {"type": "text-plain"}),
+        citation=_ai(_TEXT | {"annotations": [{"type": "citation", "cited_text": HERE}]}),
+        older_citation=_ai(_TEXT | {"citations": [{"cited_text": HERE}]}),
+        citation_beside=_ai(_TEXT, additional_kwargs={"citations": [HERE]}),
+        grounding=_ai(_TEXT, response_metadata={"grounding_metadata": {"chunks": [HERE]}}),
+        tool_outputs=_ai(_TEXT, additional_kwargs={"tool_outputs": [{"output": HERE}]}),
+    ),
+    *_parts(
+        "langchain",
+        document={"type": "text-plain", "text": HERE, "mime_type": "text/plain"},
+        file={"type": "file", "base64": HERE, "mime_type": "text/plain"},
+        image={"type": "image", "url": HERE},
+        audio={"type": "audio", "url": HERE},
+        result={"type": "tool_result", "tool_use_id": "a", "content": [_TEXT]},
+        titled={"text": HERE, "title": "Mail"},
+        bedrock_document={"document": {"name": "a", "source": {"text": HERE}}},
+        unknown={"type": "non_standard", "value": {"text": HERE}},
+    ),
+    # Amazon Bedrock
+    _bedrock_result("toolResult text", {"text": HERE}),
+    _bedrock_result("toolResult json", {"json": {"said": HERE, "by": "Bob"}}),
+    _bedrock_result("toolResult error", {"text": HERE}, status="error"),
+    _bedrock_result("toolResult document", {"document": {"name": "a", "source": {"text": HERE}}}),
+    _bedrock_result("toolResult search", {"searchResult": {"source": "a", "title": HERE, "content": [{"text": HERE}]}}),
+    *_bedrock(
+        server_tool_use={"toolUse": {"toolUseId": "a", "name": "f", "input": {"x": HERE}, "type": "server_tool_use"}},
+        server_tool_result={"toolResult": {"toolUseId": "a", "content": [{"text": HERE}], "type": "web_search"}},
+        citation={"citationsContent": {"content": [{"text": HERE}], "citations": [{"title": "a"}]}},
+        cited_source={"citationsContent": {"content": [{"text": "So."}], "citations": [{"source": HERE}]}},
+        assistants_document={"document": {"name": "a", "source": {"text": HERE}}},
+        unknown={"SDK_UNKNOWN_MEMBER": {"name": HERE}},
+    ),
+    *_parts(
+        "bedrock",
+        document={"document": {"name": "a", "format": "txt", "source": {"text": HERE}}},
+        document_content={"document": {"name": "a", "source": {"content": [{"text": HERE}]}}},
+        image={"image": {"format": "png", "source": {"bytes": HERE}}},
+        search_result={"searchResult": {"source": "a", "title": "b", "content": [{"text": HERE}]}},
+        guarded={"guardContent": {"text": {"text": HERE}}},
+        grounding_source={"guardContent": {"text": {"text": HERE, "qualifiers": ["grounding_source"]}}},
+        result={"toolResult": {"toolUseId": "a", "content": [{"text": HERE}]}},
+        titled={"text": HERE, "title": "Mail"},
+        tool_addition={"toolAddition": {"tool": HERE}},
+    ),
     # What the user pastes
     *(
         Carrier(dialect, f"pasted {name}", typed=typed)
-        for dialect in ("openai_chat", "openai_responses", "anthropic", "gemini")
+        for dialect in ("openai_chat", "openai_responses", "anthropic", "gemini", "langchain", "bedrock")
         for name, typed in _PASTES.items()
     ),
 )

@@ -178,7 +178,7 @@ def test_a_removed_message_is_a_command_and_not_a_message():
 )
 def test_a_block_is_of_the_kind_of_the_users_messages(messages, kind, caplog):
     """H1: an object among objects, a dictionary among dictionaries; LangChain takes both in one list."""
-    made = new_element(LANGCHAIN, messages, "BLOCK")
+    made: Any = new_element(LANGCHAIN, messages, "BLOCK")
     assert type(made) is kind
     assert convert_to_messages([made]) == [HumanMessage("BLOCK")]
     assert caplog.text == ""
