@@ -15,7 +15,7 @@ from uuid import UUID
 
 import apsw
 import pytest
-from framework_world import World
+from framework_world import World, run_example
 from langchain.agents import create_agent
 from langchain.tools import ToolRuntime, tool
 from langchain_openai import ChatOpenAI
@@ -350,6 +350,15 @@ async def test_an_event_loop_goes_on_while_a_put_waits(path: Path):
         assert (await store.aget(ADA, "pet")).value == {"text": "dog"}
 
 
+async def test_puts_are_written_in_the_order_of_their_calls(path: Path):
+    """Also if the guard takes longer for one of them."""
+    async with AfterturnStore(path) as store:
+        many = [PutOp(ADA, f"k{number}", {"text": f"note {number}"}) for number in range(50)]
+        await asyncio.gather(store.abatch(many), *(store.adelete(ADA, f"k{number}") for number in range(0, 50, 2)))
+        left = {item.key for item in await store.asearch(ADA, limit=100)}
+        assert left == {f"k{number}" for number in range(1, 50, 2)}
+
+
 async def test_a_store_shares_a_memory_that_is_open(path: Path):
     """And leaves it open."""
     async with afterturn.open(path) as memory:
@@ -536,6 +545,12 @@ def save(text: str, runtime: ToolRuntime) -> str:
 async def look_up(query: str, runtime: ToolRuntime) -> str:
     """Looks up memories."""
     return "; ".join(item.value["text"] for item in await runtime.store.asearch(ADA, query=query, limit=1))
+
+
+def test_the_example_remembers_in_the_next_process(tmp_path: Path):
+    first, second = (run_example("langgraph_store.py", tmp_path, {}).splitlines() for _ in range(2))
+    assert first == ["[]", "['My cat Miso is allergic to chicken.']"]
+    assert second[0].startswith("['My cat Miso is allergic to chicken.'")
 
 
 async def test_tools_of_an_agent_use_the_store(world: World):

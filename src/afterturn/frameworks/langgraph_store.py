@@ -118,6 +118,7 @@ class AfterturnStore(BaseStore):
         self._memory = FrameworkMemory(memory, needs_user=False)
         self._root = root
         self._fields: Sequence[str] = () if index is False else tuple((index or {}).get("fields") or ("$",))
+        self._current: ItemStore | None = None
         self._sweeper: Future[None] | None = None
         self.ttl_config = ttl
 
@@ -167,7 +168,11 @@ class AfterturnStore(BaseStore):
         await asyncio.to_thread(self.close)
 
     def _items(self) -> ItemStore:
-        return ItemStore(self._memory.opened()._services, self._root, self._fields)
+        """A store that was closed, or opened before a fork, is opened again."""
+        services, current = self._memory.opened()._services, self._current
+        if current is None or current.services is not services:
+            current = self._current = ItemStore(services, self._root, self._fields)
+        return current
 
 
 # Names
@@ -389,13 +394,22 @@ class ItemStore:
         config = replace(services.config, statement_bytes_max=self._bytes_max)
         self._gate = Gate(config, services.clock, services.ids)
         self._writer: StatementWriter = services.statement_writer
+        # Puts are written in the order in which they were asked for, however long the guard takes.
+        self._in_order = asyncio.Lock()
 
     async def run(self, ops: Sequence[Op]) -> list[Result]:
         """Reads see what was there before the puts of the same batch. Of two puts of one key, the later counts."""
         for op in ops:
             validate_op_namespace(op)
         puts = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
-        written = await self._prepare(list(puts.values()))
+        results = await self._read_all(ops)
+        if puts:
+            async with self._in_order:
+                written = await self._prepare(list(puts.values()))
+            await self._write(written)
+        return results
+
+    async def _read_all(self, ops: Sequence[Op]) -> list[Result]:
         results: list[Result] = []
         for op in ops:
             match op:
@@ -409,8 +423,6 @@ class ItemStore:
                     results.append(None)
                 case _:
                     raise ValueError(f"{type(op).__name__} is not an operation of a store.")
-        if written:
-            await self._write(written)
         return results
 
     # Reads
