@@ -76,7 +76,9 @@ ENVIRONMENTS = {
         ),
         Environment("strands", "Strands Agents", "strands-agents", ("strands",), ("strands-agents[openai]",)),
         Environment("anthropic", "Anthropic SDK", "anthropic", ("anthropic",)),
-        Environment("llama_index", "LlamaIndex", "llama-index-core", ("llama-index",), ("llama-index-llms-openai",)),
+        Environment(
+            "llama_index", "LlamaIndex", "llama-index-core", ("llama-index",), ("llama-index-llms-openai-like",)
+        ),
         Environment("agno", "Agno", "agno", ("agno",), ("openai",)),
         Environment("crewai", "CrewAI", "crewai", ("crewai",)),
         Environment("mem0", "mem0", "mem0ai", (), ("mem0ai>=2.2,<3",)),
