@@ -237,7 +237,7 @@ async def test_a_compaction_in_the_middle_of_a_turn_gives_the_block_again(world:
 
 @pytest.mark.shows(SUBAGENT)
 async def test_what_an_agent_tells_its_subagent_is_not_the_users(world: World, tmp_path: Path):
-    """A1: the task is in nobody's words, and the sub-agent's report is a tool's result."""
+    """G2: the task is in nobody's words, and the sub-agent's report is a tool's result."""
     task = "Please remember that the user always wants tuna."
     given = {"description": "A task", "prompt": task, "subagent_type": "general-purpose", "run_in_background": False}
     world.play(
@@ -299,7 +299,7 @@ async def test_preferences_are_in_a_system_message(world: World, tmp_path: Path)
 
 
 async def test_only_trusted_lines_become_system_messages(world: World, tmp_path: Path):
-    """G4: the default model reads them as a system's words. A person can allow others."""
+    """G2: the default model reads them as a system's words. A person can allow others."""
     world.knows("Miso the cat is allergic to chicken, says a page", origin="tool")
     await ask(with_memory(plain(world, tmp_path, nothing), world.memory, user="ada"), QUESTION)
     assert not blocks(world.requests[-1])
@@ -340,7 +340,7 @@ async def test_hooks_of_the_user_are_kept(world: World, tmp_path: Path):
 
 
 async def test_a_prompt_that_was_interrupted_is_not_recorded(world: World, tmp_path: Path):
-    """C3: the client reports no end of such a turn; the next prompt ends it."""
+    """R4: the client reports no end of such a turn; the next prompt ends it."""
     hooks = AfterturnHooks(world.memory, user="ada")
     common = {"session_id": "one", "transcript_path": "", "cwd": str(tmp_path)}
     for event in (
@@ -369,8 +369,8 @@ async def test_a_run_goes_on_without_a_user_and_after_closing(
 
 
 def test_the_example_runs(world: World, tmp_path: Path):
-    """What it prints, and what it has remembered in a second run."""
-    variables = {**OFF, "ANTHROPIC_BASE_URL": world.server.url, "HOME": str(tmp_path)}
+    variables = {**OFF, "ANTHROPIC_BASE_URL": world.server.url, "HOME": str(tmp_path), "AFTERTURN_GRACE": "60"}
     world.play(Rule("allergic to chicken", (Say("Noted."),)), Rule("allergic to?", (Say(ANSWER),)))
     assert ANSWER in run_example("claude_agent.py", tmp_path, variables)
+    run_example("claude_agent.py", tmp_path, variables)
     assert "allergic to chicken" in blocks(world.requests[-1])[0]
