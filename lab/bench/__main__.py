@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from afterturn.evaluation.run import end_on_sigterm
+from lab.bench.compat import measure_compat
 from lab.bench.hooks import measure_hooks
 from lab.bench.load import measure_load
 from lab.bench.recall import Options, measure_recall
@@ -14,7 +15,7 @@ from lab.bench.review import measure_review
 from lab.bench.store import measure_store
 from lab.bench.turn import SECTIONS, measure_turn
 
-PARTS = ("store", "turn", "recall", "review", "load", "hooks")
+PARTS = ("store", "turn", "recall", "review", "load", "hooks", "compat")
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
@@ -51,6 +52,8 @@ def _measure(options: argparse.Namespace) -> Report:
             return measure_load(quick=options.quick, progress=show_step)
         case "hooks":
             return measure_hooks(quick=options.quick, progress=show_step)
+        case "compat":
+            return measure_compat(quick=options.quick, everyday=options.everyday, progress=show_step)
         case _:
             sizes = tuple(options.size or ())
             return measure_recall(Options(options.quick, sizes, options.text, options.keep), progress=show_step)
@@ -69,6 +72,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     recall.add_argument("--size", type=int, action="append", help="memories in the space; may be repeated")
     recall.add_argument("--text", type=Path, help="real text: a conversation file, JSON lines with a text, plain text")
     recall.add_argument("--keep", type=Path, help="keep the stores in this folder for later runs")
+    compat = parser.add_argument_group("compat")
+    compat.add_argument("--everyday", type=Path, metavar="FILE", help="also count right answers, on an everyday file")
     return parser.parse_args(arguments)
 
 

@@ -128,16 +128,20 @@ def _read_config(config: object) -> tuple[StoreTarget, Config, bool]:
 
 
 def _as_mapping(config: object) -> Mapping[str, Any]:
-    """What a caller has set: a dict, or an object such as mem0's MemoryConfig without its defaults."""
     if config is None:
         return {}
-    if isinstance(config, Mapping):
-        return config
-    dump = getattr(config, "model_dump", None)
-    found = dump(exclude_unset=True) if callable(dump) else getattr(config, "__dict__", None)
+    found = _plain(config)
     if not isinstance(found, Mapping):
         raise ConfigError(f"The configuration is a {type(config).__name__}. Pass a dict, or a MemoryConfig of mem0.")
     return found
+
+
+def _plain(value: object) -> object:
+    """What a caller has set: an object such as mem0's MemoryConfig becomes a dict without its defaults."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    fields = getattr(value, "model_fields_set", None)
+    return value if fields is None else {name: _plain(getattr(value, name)) for name in sorted(fields)}
 
 
 def _find_folder(vector_store: object) -> Path | None:

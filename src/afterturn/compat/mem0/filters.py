@@ -134,7 +134,7 @@ def _meets(payload: Payload, key: str, wanted: Any) -> bool:
         )
     if isinstance(wanted, list):
         return key in payload and _holds(_is_in, payload[key], wanted)
-    return wanted == ANY_VALUE or (key in payload and _holds(operator.eq, payload[key], wanted))
+    return key in payload and (wanted == ANY_VALUE or _holds(operator.eq, payload[key], wanted))
 
 
 Test: TypeAlias = Callable[[Any, Any], bool]
