@@ -22,7 +22,7 @@ from afterturn.conversation.tool_advice import ToolAdvice
 from afterturn.conversation.turn import Turn
 from afterturn.errors import AfterturnError, ConfigError, InvalidInput, InvalidName
 from afterturn.log import logger
-from afterturn.memory import Memory, MemoryFacade, share_memory
+from afterturn.memory import Memory, MemoryFacade, Space, share_memory
 from afterturn.validation import check_name
 
 MemoryTarget: TypeAlias = Memory | blocking.Memory | str | os.PathLike[str]
@@ -69,6 +69,7 @@ class RunIds:
     conversation: str | None = None
     user: str | None = None
     agent: str | None = None
+    project: str | None = None
     is_subagent: bool = False
     # Only if this run differs from what the adapter says about all runs, for example because a server has the history.
     history: Literal["shown", "hidden", "reported"] | None = None
@@ -151,6 +152,11 @@ class FrameworkMemory:
         name, where = self._choose(ids)
         return share_memory(self.opened(), Memory).conversation(name, **where)
 
+    def space(self, ids: RunIds) -> Space:
+        """The space of the user, for what happens outside of turns. Raises AfterturnError as `conversation` does."""
+        _, where = self._choose(ids)
+        return share_memory(self.opened(), Memory).space(where.get("owner") or f"user:{where.get('user')}")
+
     def blocking_conversation(self, ids: RunIds) -> blocking.Conversation:
         name, where = self._choose(ids)
         return share_memory(self.opened(), blocking.Memory).conversation(name, **where)
@@ -163,6 +169,8 @@ class FrameworkMemory:
                 raise ConfigError("The run names no user. Pass `user=` to the adapter: an id, or a function of a run.")
         if ids.agent and "agent" not in where:
             where["agent"] = ids.agent
+        if ids.project and "project" not in where:
+            where["project"] = ids.project
         if ids.is_subagent:
             where["subagent"] = True
         if ids.history:
