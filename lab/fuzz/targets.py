@@ -223,11 +223,11 @@ def _read_exports(content: bytes) -> None:
             pattern = "{user}" if library == "langgraph" else None
             with contextlib.suppress(InvalidFile):
                 export = read_library(make_reader(library, pattern), file, NOW, _unreported)
-                users = {fact.user for fact in export.facts} | {found.user for found in export.conversations()}
+                owners = {fact.owner for fact in export.facts} | {found.owner for found in export.conversations()}
                 plan = plan_library(
                     export, Config(), _SPACE_PER_USER, _unreported, file=file, space_name="user:ada", rest=None
                 )
-                assert plan.spaces.keys() <= {f"user:{user}" for user in users if user}
+                assert plan.spaces.keys() <= owners - {""}
                 assert all(_is_printable("".join(row)) for row in plan.rows)
                 assert not any(draft.pinned or draft.firm for drafts in plan.spaces.values() for draft in drafts)
 

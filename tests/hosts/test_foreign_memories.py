@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 import pytest
 
+from afterturn.compat.mem0 import Memory
 from afterturn.errors import InvalidFile, InvalidInput
 from afterturn.hosts.transcripts import library_export
 from afterturn.hosts.transcripts.libraries import MISSING_PAGES, make_reader, read_library
@@ -91,17 +92,16 @@ def test_mem0_keeps_ids_metadata_and_times(tmp_path: Path):
     (fact,) = _read("mem0", _write(tmp_path / "m.json", [item])).facts
     assert fact.at == 1775116800
     assert fact.metadata == {
-        "user_id": "ada",
-        "agent_id": "barista",
-        "run_id": "run-7",
         "mem0_id": "id of Ada drinks oolong",
         "created_at": "2026-03-01T08:00:00+00:00",
         "team": "tea",
         "score": 0.5,
-        "nested": '{"a": [1]}',
-        "categories": '["food", "drinks"]',
+        "mem0": json.dumps(
+            {"nested": {"a": [1]}, "kind": "preference", "quotes": "user", "categories": ["food", "drinks"]}
+        ),
     }
     draft = fact.draft()
+    assert (fact.owner, draft.agent, draft.conversation) == ("user:ada", "barista", "run-7")
     assert (draft.kind, draft.origin, draft.target, draft.occurred_at) == (
         Kind.STATEMENT,
         Origin.IMPORT,
@@ -145,7 +145,11 @@ def test_a_database_of_mem0_is_refused_with_the_way_to_export(tmp_path: Path):
 def test_a_users_number_is_a_name(tmp_path: Path):
     """G2: a memory of user 5 is not one that names nobody."""
     items = [_mem0("a", user=None, user_id=5), _mem0("b", user=None, user_id=["x"]), _mem0("c", user=None)]
-    assert [fact.user for fact in _read("mem0", _write(tmp_path / "m.json", items)).facts] == ["5", '["x"]', ""]
+    assert [fact.owner for fact in _read("mem0", _write(tmp_path / "m.json", items)).facts] == [
+        "user:5",
+        'user:["x"]',
+        "",
+    ]
 
 
 # Zep
@@ -175,7 +179,7 @@ def test_zep_edges_become_facts_with_their_validity(tmp_path: Path):
     assert _texts(export) == ["Ada likes oolong", "Ada is on leave"]
     assert export.left_out["facts that are no longer valid"] == 3
     likes, leave = export.facts
-    assert (likes.user, likes.valid_from, likes.valid_to) == ("u-1", 1769904000, None)
+    assert (likes.owner, likes.valid_from, likes.valid_to) == ("user:u-1", 1769904000, None)
     assert leave.valid_to == 1798761600
     assert likes.at == pytest.approx(1772352000.123456)
     assert likes.metadata["source_node_name"] == "Ada"
@@ -201,7 +205,7 @@ def test_zep_threads_become_conversations(tmp_path: Path):
         ("zep:t1", "assistant", "Noted."),
         ("zep:t2", "user", "I am Bob."),
     ]
-    assert [found.user for found in export.conversations()] == ["ada", "bob"]
+    assert [found.owner for found in export.conversations()] == ["user:ada", "user:bob"]
     assert dict(export.left_out) == {
         "messages that neither a user nor an assistant wrote, or without text": 2,
         "threads without messages": 1,
@@ -358,12 +362,12 @@ def test_langgraph_items_become_facts(tmp_path: Path):
     items = [_item(["memories", "ada"], str(at), value) for at, (value, _) in enumerate(values)]
     export = _read("langgraph", _write_lines(tmp_path / "s.jsonl", *items), "memories.{user}")
     assert _texts(export) == [text for _, text in values]
-    assert {fact.user for fact in export.facts} == {"ada"}
+    assert {fact.owner for fact in export.facts} == {"user:ada"}
     assert export.facts[0].at == 1772438400
     assert export.facts[0].metadata == {"namespace": "memories.ada", "key": "0"}
     searched = _read("langgraph", _write(tmp_path / "s.json", {"items": items}))
     assert _texts(searched) == _texts(export)
-    assert {fact.user for fact in searched.facts} == {"memories.ada"}
+    assert {fact.owner for fact in searched.facts} == {"user:memories.ada"}
 
 
 @pytest.mark.parametrize(
@@ -373,7 +377,7 @@ def test_langgraph_items_become_facts(tmp_path: Path):
 def test_a_pattern_names_the_users_part_of_a_namespace(tmp_path: Path, pattern: str, users: list[str]):
     items = [_item(["ada", "memories"], "1", {"text": "a"}), _item(["memories", "ada"], "2", {"text": "b"})]
     export = _read("langgraph", _write(tmp_path / "s.json", [*items, _item(["root"], "3", {"text": "c"})]), pattern)
-    assert [fact.user for fact in export.facts] == users
+    assert [fact.owner.removeprefix("user:") for fact in export.facts] == users
     assert export.left_out["items in other namespaces than --namespace"] == 3 - len(users)
 
 
@@ -409,7 +413,7 @@ def test_langgraph_sqlite_store(tmp_path: Path, old: bool):
     file = _sqlite_store(tmp_path / "store.db", old=old)
     before = file.read_bytes()
     export = _read("langgraph", file, "memories.{user}")
-    assert [(fact.user, fact.text, fact.at) for fact in export.facts] == [("ada", "Ada likes oolong", 1772352000)]
+    assert [(fact.owner, fact.text, fact.at) for fact in export.facts] == [("user:ada", "Ada likes oolong", 1772352000)]
     assert [item.where for item in export.refused] == ["row 2"]
     assert export.left_out["facts that are no longer valid"] == (0 if old else 1)
     assert file.read_bytes() == before
@@ -529,6 +533,43 @@ def test_each_user_gets_a_space(cli: CommandLine, exported: Path):
     ]
 
 
+def test_an_import_from_mem0_is_read_by_the_interface_of_mem0(cli: CommandLine, tmp_path: Path):
+    """Whoever changes the import of mem0 finds what was there, by the same ids and filters."""
+    items = [
+        _mem0(
+            "Ada drinks oolong", agent_id="barista", run_id="run-7", role="user", categories=["food"], actor_id="ada"
+        ),
+        _mem0("Ada lives in Lyon", metadata={"team": "tea", "kind": "x", "nested": {"a": 1}}),
+        _mem0("The kettle is red", user=None, agent_id="barista"),
+        _mem0("Bob drinks coffee", user="bob"),
+    ]
+    file = _write(tmp_path / "mem0.json", {"results": items})
+    assert cli("import", "mem0", "--space-per-user", str(file), space=None).code == 0
+    with Memory.from_config({"afterturn": {"store": str(cli.store)}}) as memory:
+
+        def found(**ids: str) -> dict[str, dict[str, Any]]:
+            return {item["memory"]: item for item in memory.get_all(filters=ids)["results"]}
+
+        ada = found(user_id="ada")
+        assert ada.keys() == {"Ada drinks oolong", "Ada lives in Lyon"}
+        assert found(user_id="ada", agent_id="barista", run_id="run-7").keys() == {"Ada drinks oolong"}
+        assert found(agent_id="barista").keys() == {"The kettle is red"}
+        oolong, lyon = ada["Ada drinks oolong"], ada["Ada lives in Lyon"]
+        assert {key: oolong[key] for key in ("run_id", "actor_id", "role", "created_at")} == {
+            "run_id": "run-7",
+            "actor_id": "ada",
+            "role": "user",
+            "created_at": "2026-03-01T08:00:00+00:00",
+        }
+        assert oolong["metadata"]["categories"] == ["food"]
+        assert lyon["metadata"] == {
+            "mem0_id": "id of Ada lives in Lyon",
+            "team": "tea",
+            "kind": "x",
+            "nested": {"a": 1},
+        }
+
+
 def test_one_user_is_imported_by_name(cli: CommandLine, exported: Path):
     answer = cli("import", "mem0", str(exported), "--user", "bob")
     assert "1 memory imported into user:ada" in answer.out
@@ -536,7 +577,8 @@ def test_one_user_is_imported_by_name(cli: CommandLine, exported: Path):
         "1 left out: memories of users that --user does not name",
         "1 left out: memories that name no user",
     ]
-    assert _listed(cli, "user:ada") == ["Bob drinks coffee"]
+    (entry,) = cli("list", "--json").lines
+    assert (entry["text"], entry["metadata"]["owner"]) == ("Bob drinks coffee", "user:bob")
     unknown = cli("import", "mem0", str(exported), "--user", "eve")
     assert (unknown.code, "ada (1), bob (1)" in unknown.err) == (2, True)
 

@@ -19,6 +19,7 @@ from afterturn.hosts.transcripts.library_export import (
     flat_metadata,
     latest,
     name_in,
+    owner_of,
     parse_end,
     parse_utc,
     read_values,
@@ -34,19 +35,21 @@ from afterturn.hosts.transcripts.transcript import (
     text_field,
     texts_of_parts,
 )
-from afterturn.types import Target
+from afterturn.types import PASTED, QUOTES, Target
 
 _SQLITE = b"SQLite format 3\0"
 MISSING_PAGES = "pages that follow in the API, and are not in the file"
 # The Python client writes the second.
 _ZEP_IDS = ("uuid", "uuid_")
-_MEM0_IDS = ("user_id", "agent_id", "run_id", "app_id", "actor_id", "role", "attributed_to")
+# Keys of metadata that have another meaning here. With what is nested, they are one JSON text under the key "mem0", as
+# afterturn's interface of mem0 writes and reads them.
+_MEM0_KEYS = frozenset(["mem0", "mem0_replaces", "role", "kind", "review", PASTED, QUOTES])
 # A memory of mem0 expires when its last day ends, in UTC.
 _DAY = timedelta(days=1).total_seconds()
 
 
 class Mem0Export:
-    """What `get_all` of mem0 2 and 1, or of its platform, returned, or a list named `memories`."""
+    """What `get_all` of mem0's Memory or MemoryClient returned, or a list named `memories`."""
 
     name = "mem0"
     expected = (
@@ -84,18 +87,26 @@ class Mem0Export:
             return
         created, updated = item.get("created_at"), item.get("updated_at")
         last_day = parse_end(item.get("expiration_date"))
-        ids = {key: item.get(key) for key in _MEM0_IDS}
-        times = {"mem0_id": item.get("id"), "created_at": created if updated != created else None}
+        user, agent, run = (name_in(item, key) for key in ("user_id", "agent_id", "run_id"))
+        metadata = mapping(item.get("metadata"))
+        nested = {key: held for key, held in metadata.items() if isinstance(held, dict | list) or key in _MEM0_KEYS}
+        nested |= {"categories": item["categories"]} if item.get("categories") else {}
+        kept = {key: item.get(key) for key in ("app_id", "attributed_to", "role")}
+        kept |= {"mem0_id": item.get("id"), "created_at": created if updated != created else None}
         export.add_fact(
             ExportedFact(
                 where,
                 text,
-                user=name_in(item, "user_id"),
+                owner=owner_of(user) or (f"agent:{agent}" if agent else f"run:{run}" if run else ""),
                 at=latest(created, updated),
-                target=Target.ENVIRONMENT if item.get("role") == "assistant" else Target.USER,
+                agent=agent or None,
+                run=run or None,
+                speaker=name_in(item, "actor_id") or None,
                 expires_at=last_day + _DAY if last_day is not None else None,
                 metadata=flat_metadata(
-                    {"categories": item.get("categories")}, mapping(item.get("metadata")), times, ids
+                    {key: held for key, held in metadata.items() if key not in nested},
+                    kept,
+                    ours={"mem0": text_of(nested)} if nested else None,
                 ),
             )
         )
@@ -150,13 +161,11 @@ class ZepExport:
             ExportedFact(
                 where,
                 text,
-                user=user,
+                owner=owner_of(user),
                 at=parse_utc(item.get("created_at")),
                 valid_from=parse_utc(item.get("valid_at")) or None,
                 valid_to=parse_end(item.get("invalid_at")),
-                metadata=flat_metadata(
-                    {key: item.get(key) for key in names}, {"zep_id": first_text(item, *_ZEP_IDS), "user_id": user}
-                ),
+                metadata=flat_metadata({key: item.get(key) for key in names}, {"zep_id": first_text(item, *_ZEP_IDS)}),
             )
         )
 
@@ -167,7 +176,8 @@ class ZepExport:
             export.left_out["episodes that are not messages, whose facts are in edges"] += 1
             return
         at = parse_utc(item.get("reference_time")) or parse_utc(item.get("created_at"))
-        export.add_message(where, user, session, role, text_field(item, "content"), at, first_text(item, *_ZEP_IDS))
+        text, id = text_field(item, "content"), first_text(item, *_ZEP_IDS)
+        export.add_message(where, owner_of(user), session, role, text, at, id)
 
 
 class LettaExport:
@@ -315,7 +325,7 @@ class LangGraphExport:
             ExportedFact(
                 where,
                 _item_text(value),
-                user=user,
+                owner=owner_of(user),
                 at=latest(item.get("updated_at"), item.get("created_at")),
                 expires_at=parse_end(item.get("expires_at")),
                 metadata=flat_metadata(kept),

@@ -34,10 +34,10 @@ DOCUMENT_BYTES_MAX = 256 * 1024**2
 # All are kept in memory until everything is checked. 50,000 short ones take 50 MB.
 ITEMS_MAX = 500_000
 # What a value in metadata may need. Longer ones are left out.
-_VALUE_BYTES_MAX = 1024
+_VALUE_BYTES_MAX = 2048
 _KEYS_MAX = 200
 # Keys of metadata that afterturn writes itself, and a file must not.
-_OWN_KEYS = frozenset([PASTED, QUOTES, "kind"])
+_OWN_KEYS = frozenset([PASTED, QUOTES, "kind", "review", "mem0", "mem0_replaces"])
 _STEP = 100
 
 Report = Callable[[int, int], None]
@@ -45,13 +45,19 @@ Report = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ExportedFact:
-    """`user` is blank if the export names none, and `at` is 0 if it has no time."""
+    """`owner` is the space of the user, such as user:ada; blank if the export names none. `at` is 0 if it is unknown.
+
+    `run` is the conversation that it belongs to. The same words in two runs are two facts.
+    """
 
     where: str
     text: str
-    user: str = ""
+    owner: str = ""
     at: float = 0.0
     target: Target = Target.USER
+    agent: str | None = None
+    run: str | None = None
+    speaker: str | None = None
     valid_from: float | None = None
     valid_to: float | None = None
     expires_at: float | None = None
@@ -64,6 +70,10 @@ class ExportedFact:
                 text=self.text,
                 origin=Origin.IMPORT,
                 target=self.target,
+                agent=self.agent,
+                project=self.run,
+                conversation=self.run,
+                speaker=self.speaker,
                 occurred_at=self.at or None,
                 valid_from=self.valid_from,
                 valid_to=self.valid_to,
@@ -77,7 +87,7 @@ class ExportedFact:
 class ExportedConversation:
     """Messages in order of time. `wheres` has the place of each in the file."""
 
-    user: str
+    owner: str
     transcript: PastConversation
     wheres: tuple[str, ...]
 
@@ -119,7 +129,7 @@ class LibraryExport:
         else:
             self.facts.append(fact)
 
-    def add_message(self, where: str, user: str, session: str, role: str, text: str, at: float, id: str = "") -> None:
+    def add_message(self, where: str, owner: str, session: str, role: str, text: str, at: float, id: str = "") -> None:
         """Leaves out what neither the user nor the assistant said, blank messages, and blocks of a memory."""
         self._count()
         kept = without_injected(text)
@@ -128,7 +138,7 @@ class LibraryExport:
             return
         known = id or hashlib.sha256(f"{at}\0{role}\0{kept}".encode("utf-8", "replace")).hexdigest()[:32]
         message = TranscriptMessage(known, "user" if role == "user" else "assistant", kept, at)
-        self._messages.setdefault((user, session), []).append((where, message))
+        self._messages.setdefault((owner, session), []).append((where, message))
 
     def refuse(self, where: str, message: str) -> None:
         self._count()
@@ -136,11 +146,11 @@ class LibraryExport:
 
     def conversations(self) -> Iterator[ExportedConversation]:
         """In order of time, unless a message has none."""
-        for (user, session), found in self._messages.items():
+        for (owner, session), found in self._messages.items():
             if all(message.at for _, message in found):
                 found = sorted(found, key=lambda one: one[1].at)
             transcript = PastConversation(self.library, session, [message for _, message in found])
-            yield ExportedConversation(user, transcript, tuple(where for where, _ in found))
+            yield ExportedConversation(owner, transcript, tuple(where for where, _ in found))
 
     def _count(self) -> None:
         self._items += 1
@@ -253,12 +263,23 @@ def latest(*times: object) -> float:
     return max(map(parse_utc, times))
 
 
-def flat_metadata(*parts: Mapping[str, object]) -> dict[str, str | int | float | bool | None]:
-    """Scalars of all parts; the later part wins. Lists and objects become JSON, and what is too long is dropped."""
+def flat_metadata(
+    *parts: Mapping[str, object], ours: Mapping[str, str] | None = None
+) -> dict[str, str | int | float | bool | None]:
+    """Scalars of all parts; the later part wins. Lists and objects become JSON, and what is too long is dropped.
+
+    `ours` may have keys that a file may not.
+    """
     kept: dict[str, str | int | float | bool | None] = {}
-    for part in reversed(parts):
+    for part in (ours or {}, *reversed(parts)):
         for key, value in islice(part.items(), _KEYS_MAX):
-            if value is None or value in ("", [], {}) or key in kept or key in _OWN_KEYS or not key:
+            if (
+                value is None
+                or value in ("", [], {})
+                or key in kept
+                or not key
+                or (key in _OWN_KEYS and part is not ours)
+            ):
                 continue
             scalar = _scalar(value)
             if scalar is not None and len(_encoded({**kept, key: scalar})) <= METADATA_BYTES_MAX:
@@ -293,6 +314,10 @@ def first_text(value: object, *names: str) -> str:
     """The first of the fields that is a text and not blank."""
     found = (text_field(mapping(value), name) for name in names)
     return next((one for one in found if one.strip()), "")
+
+
+def owner_of(user: str) -> str:
+    return f"user:{user}" if user else ""
 
 
 def name_in(value: Object, *names: str) -> str:

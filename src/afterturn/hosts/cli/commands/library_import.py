@@ -107,49 +107,56 @@ def plan_library(
 ) -> LibraryPlan:
     """`rest` is the space for what names no user, with `space_per_user`; None leaves it out."""
     plan = LibraryPlan(refused=export.refused, left_out=export.left_out)
-    by_user = _drafts_by_user(export, choices, plan)
+    by_owner = _drafts_by_owner(export, choices, plan)
     is_namespace = export.library == "langgraph" and choices.namespace is None
-    _check_users(by_user, choices, file=file, space_name=space_name, is_namespace=is_namespace)
-    checked, total = 0, sum(map(len, by_user.values()))
-    for user, found in by_user.items():
-        space = _space_of(user, found, choices, plan, space_name=space_name, rest=rest)
+    _check_users(by_owner, choices, file=file, space_name=space_name, is_namespace=is_namespace)
+    checked, total = 0, sum(map(len, by_owner.values()))
+    for owner, found in by_owner.items():
+        space = _space_of(owner, found, choices, plan, space_name=space_name, rest=rest)
         begun, checked = checked, checked + len(found)
         if space is None:
             continue
+        if owner not in ("", space):
+            found = [(where, replace(draft, metadata={**draft.metadata, "owner": owner})) for where, draft in found]
         drafts = list(_storable(enumerate(found, start=begun), config, plan, lambda done: report(done, total)))
         if drafts:
             plan.spaces.setdefault(space, []).extend(drafts)
-            plan.rows.append(_library_row(space, user, drafts))
+            plan.rows.append(_library_row(space, owner, drafts))
     return plan
 
 
-def _drafts_by_user(
+def _drafts_by_owner(
     export: LibraryExport, choices: LibraryChoices, plan: LibraryPlan
 ) -> dict[str, list[tuple[str, Draft]]]:
     """Each draft with its place in the file."""
-    by_user: dict[str, list[tuple[str, Draft]]] = {}
-    facts = ((fact.user, fact.where, fact.draft()) for fact in export.facts)
+    by_owner: dict[str, list[tuple[str, Draft]]] = {}
+    facts = ((fact.owner, fact.where, fact.draft()) for fact in export.facts)
     messages = (
-        (conversation.user, where, draft)
+        (conversation.owner, where, draft)
         for conversation in export.conversations()
         for where, draft in conversation.drafts(keep_origin=choices.keep_origin)
     )
-    for user, where, draft in chain(facts, messages):
+    for owner, where, draft in chain(facts, messages):
         if choices.since is not None and (draft.occurred_at or 0.0) < choices.since:
             plan.left_out["memories that are older than --since, or have no time"] += 1
         else:
-            by_user.setdefault(user, []).append((where, draft))
-    return by_user
+            by_owner.setdefault(owner, []).append((where, draft))
+    return by_owner
 
 
 def _check_users(
-    by_user: Mapping[str, Sequence[object]], choices: LibraryChoices, *, file: Path, space_name: str, is_namespace: bool
+    by_owner: Mapping[str, Sequence[object]],
+    choices: LibraryChoices,
+    *,
+    file: Path,
+    space_name: str,
+    is_namespace: bool,
 ) -> None:
     """Raises InvalidInput if a space would get memories of another person without the person's choice.
 
     With `is_namespace`, the users are namespaces as a whole.
     """
-    named = {user: len(found) for user, found in by_user.items() if user}
+    named = {_user_in(owner): len(found) for owner, found in by_owner.items() if _user_in(owner)}
     listed = ", ".join(f"{_shown(user)} ({number:,})" for user, number in list(named.items())[:_LISTED_MAX])
     unknown = [user for user in choices.users if user not in named]
     if unknown:
@@ -165,10 +172,22 @@ def _check_users(
         )
 
 
+def _user_in(owner: str) -> str:
+    """Blank for nobody, and for an agent or a run without a user."""
+    return owner.removeprefix("user:") if owner.startswith("user:") else ""
+
+
 def _space_of(
-    user: str, found: Sequence[object], choices: LibraryChoices, plan: LibraryPlan, *, space_name: str, rest: str | None
+    owner: str,
+    found: Sequence[object],
+    choices: LibraryChoices,
+    plan: LibraryPlan,
+    *,
+    space_name: str,
+    rest: str | None,
 ) -> str | None:
-    """None if the memories of this user are left out."""
+    """None if the memories of this owner are left out."""
+    user = _user_in(owner)
     if choices.users:
         if user not in choices.users:
             reason = "memories of users that --user does not name" if user else "memories that name no user"
@@ -176,16 +195,14 @@ def _space_of(
         return space_name if user in choices.users else None
     if not choices.space_per_user:
         return space_name
-    if not user:
+    if not owner:
         if rest is None:
             plan.left_out["memories that name no user: add --space NAME to import them there"] += len(found)
         return rest
     try:
-        return check_space(f"user:{user}")
+        return check_space(owner)
     except InvalidName:
-        plan.refused.append(
-            RefusedItem(f"user {_shown(user)}", "A space cannot have this name. Import it with --user.")
-        )
+        plan.refused.append(RefusedItem(_shown(owner), "A space cannot have this name. Import it with --user."))
         return None
 
 
@@ -259,11 +276,11 @@ def _shown(name: str) -> str:
     return one_line(name)[:_SHOWN_CHARS_MAX]
 
 
-def _library_row(space: str, user: str, drafts: list[Draft]) -> tuple[str, ...]:
+def _library_row(space: str, owner: str, drafts: list[Draft]) -> tuple[str, ...]:
     last = max(draft.occurred_at or 0.0 for draft in drafts)
     day = datetime.fromtimestamp(last).astimezone().date().isoformat() if last else ""
     messages = sum(draft.kind is Kind.RECORD for draft in drafts)
-    return (one_line(space), _shown(user), str(len(drafts) - messages), str(messages), day)
+    return (one_line(space), _shown(_user_in(owner) or owner), str(len(drafts) - messages), str(messages), day)
 
 
 def _print_library_plan(invocation: Invocation, plan: LibraryPlan) -> None:
