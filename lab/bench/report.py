@@ -146,7 +146,7 @@ def make_report(
     given = " ".join(arguments)
     command = f"make bench-{part}" + (f' ARGS="{given}"' if given else "")
     judged = [replace(figure, passed=None) for figure in figures] if "--quick" in arguments else figures
-    titles = {"store": "Store", "turn": "Turns", "recall": "Recall", "review": "Reviews", "compat": "Compared with mem0"}
+    titles = {"turn": "Turns", "review": "Reviews", "compat": "Compared with mem0"}
     title = titles.get(part, part.capitalize())
     return Report(title, explained, command, _machine(), _versions(), tuple(judged), tuple(tables))
 

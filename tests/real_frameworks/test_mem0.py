@@ -1,4 +1,4 @@
-"""afterturn's mem0 interface compared with the real mem0: parameters, results, filters, errors, and its own examples."""
+"""afterturn's mem0 interface compared with the real mem0: parameters, results, filters, errors, and its examples."""
 
 import asyncio
 import inspect
