@@ -235,6 +235,8 @@ def test_what_a_person_has_corrected_is_not_overwritten(memory: blocking.Memory)
     memory.space(SPACE).update(entry.id, "a cat called Miso")
     with pytest.raises(NotAllowed):
         store.batch([PutOp(ADA, "car", {"text": "red"}), PutOp(ADA, "pet", {"text": "dog"})])
+    with pytest.raises(NotAllowed):
+        store.delete(ADA, "pet")
     assert [item.key for item in store.search(ADA)] == ["pet"]
 
 
@@ -275,10 +277,15 @@ def test_dates_and_ids_become_texts(store: AfterturnStore):
 def test_a_value_without_a_form_in_json_is_refused(store: AfterturnStore):
     with pytest.raises(InvalidInput, match="cannot be written as JSON"):
         store.put(ADA, "odd", {"what": object()})
+
+
+@pytest.mark.parametrize("depth", [800, 5_000])
+def test_a_value_that_is_nested_too_deeply_is_refused(store: AfterturnStore, depth: int):
+    """G5: whichever step would fail on it."""
     nested: dict[str, Any] = {}
-    for _ in range(5_000):
+    for _ in range(depth):
         nested = {"in": nested}
-    with pytest.raises(InvalidInput, match="cannot be written as JSON"):
+    with pytest.raises(InvalidInput, match="nested too deeply"):
         store.put(ADA, "odd", nested)
 
 

@@ -236,7 +236,7 @@ def _check_key(key: object) -> None:
 def _encode(value: Mapping[str, Any]) -> str:
     try:
         encoded = json.dumps(dict(value), ensure_ascii=False, default=_as_json)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError) as error:
         raise InvalidInput(
             f"The value cannot be written as JSON: {error}. Pass a dictionary of plain values."
         ) from error
@@ -406,7 +406,7 @@ class ItemStore:
         if puts:
             async with self._in_order:
                 written = await self._prepare(list(puts.values()))
-            await self._write(written)
+            await self._write(lambda unit: [self._apply(unit, put) for put in written])
         return results
 
     async def _read_all(self, ops: Sequence[Op]) -> list[Result]:
@@ -550,7 +550,10 @@ class ItemStore:
             # A name with a secret is refused.
             self.services.space(space)
             operation = self._operation(Verb.DELETE if op.value is None else Verb.UPDATE, space, group)
-            admitted = None if op.value is None else self._admit(op, op.value, space, operation.at)
+            try:
+                admitted = None if op.value is None else self._admit(op, op.value, space, operation.at)
+            except RecursionError as error:
+                raise InvalidInput(f"The value of {op.key[:60]!r} is nested too deeply. Make it flatter.") from error
             puts.append(_Put(operation, _id_of(space, op.key), admitted))
             # The guard takes a millisecond or more, and open turns are not held up.
             await asyncio.sleep(0)
@@ -594,33 +597,34 @@ class ItemStore:
             )
         return encoded
 
-    async def _write(self, puts: Sequence[_Put]) -> None:
+    async def _write(self, apply: Callable[[Unit], list[Operation]]) -> int:
+        """Runs the work in one transaction, and reports what its operations changed. Returns their number."""
         services = self.services
 
-        def work(unit: Unit) -> list[Step]:
-            steps: list[Step] = []
-            for put in puts:
-                self._apply(unit, put)
-                if services.events.has_handler:
-                    steps += unit.operations.steps(self._scope(put.operation.space), operation_id=put.operation.id)
-            return steps
+        def work(unit: Unit) -> tuple[int, list[Step]]:
+            made, steps = apply(unit), []
+            for one in made if services.events.has_handler else ():
+                steps += unit.operations.steps(self._scope(one.space), operation_id=one.id)
+            return len(made), steps
 
-        steps = await services.store.write(work)
+        count, steps = await services.store.write(work)
         services.wake_jobs()
         services.events.report_changes(steps)
+        return count
 
-    def _apply(self, unit: Unit, put: _Put) -> None:
+    def _apply(self, unit: Unit, put: _Put) -> Operation:
         operation, current = put.operation, self._find(unit, put.operation.space, put.id)
         is_active = current is not None and current.status is Status.ACTIVE
         if put.admitted is None:
             if is_active:
-                self._writer.delete(unit, operation, put.id, trust=Origin.AGENT.trust)
-            return
+                self._writer.delete(unit, operation, put.id, trust=Origin.TOOL.trust)
+            return operation
         item = None if current is None else _StoredItem.read(current, operation.at)
         created = put.admitted.recorded_at if item is None else item.created_at
         draft = replace(put.admitted.draft, metadata={**put.admitted.draft.metadata, _CREATED: created})
         named = operation if is_active else replace(operation, verb=Verb.ADD)
         self._writer.put_item(unit, named, replace(put.admitted, draft=draft))
+        return named
 
     async def _refresh(self, items: Sequence[_StoredItem], now: float) -> None:
         """Lets items that were read live for their whole time again."""
@@ -640,18 +644,21 @@ class ItemStore:
     async def sweep(self) -> int:
         now = self.services.clock.now()
 
-        def expired(unit: Unit) -> list[_Put]:
+        def find(unit: Unit) -> list[Entry]:
             found = (entry for space in self._spaces_below(unit, ()) for entry in self._statements(unit, space))
-            return [
-                _Put(self._operation(Verb.DELETE, entry.space), entry.id, None)
-                for entry in found
-                if _KEY in entry.metadata and entry.expires_at is not None and entry.expires_at <= now
-            ]
+            return [entry for entry in found if _has_expired(entry, now)]
 
-        puts = await self.services.store.read(expired)
-        if puts:
-            await self._write(puts)
-        return len(puts)
+        def delete(unit: Unit) -> list[Operation]:
+            # They may have been read or put again since.
+            current = (self._find(unit, entry.space, entry.id) for entry in expired)
+            ended = [entry for entry in current if entry is not None and _has_expired(entry, now)]
+            made = [self._operation(Verb.DELETE, entry.space) for entry in ended]
+            for entry, operation in zip(ended, made, strict=True):
+                self._writer.delete(unit, operation, entry.id, trust=Origin.USER.trust)
+            return made
+
+        expired = await self.services.store.read(find)
+        return await self._write(delete) if expired else 0
 
     async def sweep_for_ever(self, interval: float) -> None:
         while True:
@@ -664,6 +671,11 @@ class ItemStore:
     def _operation(self, verb: Verb, space: str, group: str | None = None) -> Operation:
         services = self.services
         return Operation(services.ids.new(), services.tenant, space, verb, Origin.AGENT, services.clock.now(), group)
+
+
+def _has_expired(entry: Entry, now: float) -> bool:
+    is_item = _KEY in entry.metadata and entry.status is Status.ACTIVE
+    return is_item and entry.expires_at is not None and entry.expires_at <= now
 
 
 def _is_object(encoded: Scalar) -> bool:
