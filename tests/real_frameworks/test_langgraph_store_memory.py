@@ -416,12 +416,17 @@ def test_a_read_starts_the_time_of_an_item_again(timed: blocking.Memory, clock: 
     store = AfterturnStore(timed)
     for key in ("read", "searched", "asked", "left"):
         store.put((*ADA, key), key, {"text": f"a {key} thing"}, ttl=10)
+    # The index has read the items before their time starts again.
+    timed.ready()
+    assert len(store.search(ADA, query="thing", refresh_ttl=False)) == 4
     clock.advance(500)
     store.get((*ADA, "read"), "read")
     store.search((*ADA, "searched"))
     store.search((*ADA, "asked"), query="thing")
     clock.advance(500)
     assert sorted(item.key for item in store.search(ADA, refresh_ttl=False)) == ["asked", "read", "searched"]
+    ranked = store.search(ADA, query="thing", refresh_ttl=False)
+    assert {item.key: item.score > 0 for item in ranked} == {"asked": True, "read": True, "searched": True}
     assert timed.space("store:memories.ada.read").list()[0].version == 1
 
 
