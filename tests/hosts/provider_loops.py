@@ -1,5 +1,5 @@
-"""Loops over the providers' own clients: those of docs/providers.md as a reader would paste them, and rewritten for the
-synchronous clients."""
+"""Loops over the providers' own clients and LangChain: those of docs/providers.md as a reader would paste them, and
+rewritten for the synchronous clients."""
 
 import json
 import warnings
@@ -19,8 +19,11 @@ with warnings.catch_warnings():
     import openai
     from google import genai
     from google.genai import types as types
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import AIMessage, BaseMessage, convert_to_openai_messages
+    from langchain_core.outputs import ChatGeneration, ChatResult
 
-NAMES = ("openai", "responses", "anthropic", "gemini")
+NAMES = ("openai", "responses", "anthropic", "gemini", "langchain")
 TOOL = "look_up"
 PARAMETERS = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
 _WIRES: dict[str, Wire] = {
@@ -28,6 +31,7 @@ _WIRES: dict[str, Wire] = {
     "responses": ResponsesWire(),
     "anthropic": AnthropicWire(),
     "gemini": GeminiWire(),
+    "langchain": ChatWire(),
 }
 
 
@@ -70,7 +74,8 @@ def unchanged(source: str) -> str:
 
 def with_sync_client(source: str) -> str:
     """Async code that calls the synchronous client, and blocks its event loop with it."""
-    return source.replace("await client.", "client.").replace("client.aio.", "client.")
+    sync = source.replace("await client.", "client.").replace("client.aio.", "client.")
+    return sync.replace(".ainvoke(", ".invoke(")
 
 
 def never_yielding(source: str) -> str:
@@ -97,6 +102,46 @@ def _source(name: str) -> tuple[int, str]:
     return fence.line, fence.body
 
 
+class LangChainModel(BaseChatModel):
+    """A chat model for LangChain, over OpenAI's own client, as integration packages have it."""
+
+    origin: str
+
+    @property
+    def _llm_type(self) -> str:
+        return "openai-over-loopback"
+
+    def bind_tools(self, tools: Any, **options: Any) -> Any:
+        return self.bind(tools=tools, **options)
+
+    def _generate(self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any) -> Any:
+        with openai.OpenAI(**self._settings) as client:
+            return _result(client.chat.completions.create(**_request(messages), **options))
+
+    async def _agenerate(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
+    ) -> Any:
+        async with openai.AsyncOpenAI(**self._settings) as client:
+            return _result(await client.chat.completions.create(**_request(messages), **options))
+
+    @property
+    def _settings(self) -> Any:
+        return {"api_key": "k", "base_url": f"{self.origin}/v1", "max_retries": 0}
+
+
+def _request(messages: list[BaseMessage]) -> Any:
+    return {"model": "gpt-5", "messages": convert_to_openai_messages(messages)}
+
+
+def _result(reply: Any) -> ChatResult:
+    message = reply.choices[0].message
+    calls: Any = [
+        {"id": call.id, "name": call.function.name, "args": json.loads(call.function.arguments)}
+        for call in message.tool_calls or ()
+    ]
+    return ChatResult(generations=[ChatGeneration(message=AIMessage(message.content or "", tool_calls=calls))])
+
+
 @asynccontextmanager
 async def connected(name: str, origin: str) -> AsyncIterator[Any]:
     """The provider's client for async code."""
@@ -107,6 +152,8 @@ async def connected(name: str, origin: str) -> AsyncIterator[Any]:
         finally:
             await client.aio.aclose()
             client.close()
+    elif name == "langchain":
+        yield LangChainModel(origin=origin)
     elif name == "anthropic":
         async with anthropic.AsyncAnthropic(api_key="k", base_url=origin, max_retries=0) as talking:
             yield talking
@@ -121,6 +168,8 @@ def connected_sync(name: str, origin: str) -> Iterator[Any]:
     if name == "gemini":
         with genai.Client(api_key="k", http_options={"base_url": origin}) as generating:
             yield generating
+    elif name == "langchain":
+        yield LangChainModel(origin=origin)
     elif name == "anthropic":
         with anthropic.Anthropic(api_key="k", base_url=origin, max_retries=0) as talking:
             yield talking
