@@ -539,7 +539,11 @@ def test_an_import_from_mem0_is_read_by_the_interface_of_mem0(cli: CommandLine, 
         _mem0(
             "Ada drinks oolong", agent_id="barista", run_id="run-7", role="user", categories=["food"], actor_id="ada"
         ),
-        _mem0("Ada lives in Lyon", metadata={"team": "tea", "kind": "x", "nested": {"a": 1}}),
+        _mem0(
+            "Ada lives in Lyon",
+            metadata={"team": "tea", "kind": "x", "nested": {"a": 1}},
+            expiration_date="2099-01-01",
+        ),
         _mem0("The kettle is red", user=None, agent_id="barista"),
         _mem0("Bob drinks coffee", user="bob"),
     ]
@@ -562,6 +566,7 @@ def test_an_import_from_mem0_is_read_by_the_interface_of_mem0(cli: CommandLine, 
             "created_at": "2026-03-01T08:00:00+00:00",
         }
         assert oolong["metadata"]["categories"] == ["food"]
+        assert lyon["expiration_date"] == "2099-01-01"
         assert lyon["metadata"] == {
             "mem0_id": "id of Ada lives in Lyon",
             "team": "tea",

@@ -91,7 +91,7 @@ class Mem0Export:
         metadata = mapping(item.get("metadata"))
         nested = {key: held for key, held in metadata.items() if isinstance(held, dict | list) or key in _MEM0_KEYS}
         nested |= {"categories": item["categories"]} if item.get("categories") else {}
-        kept = {key: item.get(key) for key in ("app_id", "attributed_to", "role")}
+        kept = {key: item.get(key) for key in ("app_id", "attributed_to", "role", "expiration_date")}
         kept |= {"mem0_id": item.get("id"), "created_at": created if updated != created else None}
         export.add_fact(
             ExportedFact(
