@@ -1,5 +1,7 @@
 """Calls from any thread into an event loop, with one wake-up for several calls.
 
+Each runs in the context (contextvars) of its caller: telemetry finds the host's current span there.
+
 `call_soon_threadsafe` writes to a socket for every call. The caller gives Python's lock up for that and waits to get it
 back, up to 5 ms while other threads are busy: with 200 turns at once, a host waited for 235 ms instead of 67.
 """
