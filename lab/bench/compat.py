@@ -132,7 +132,8 @@ def measure_compat(
 def _measure_speed(folder: Path, scale: Scale, progress: Progress) -> list[Figure]:
     folder.mkdir()
     with both_open(folder) as (ours, theirs):
-        figures = [_adding(ours, theirs, size, scale, progress) for size in (1, 4, 20)]
+        flush = f"a flush of this disk takes {_flush(folder):.2g} ms"
+        figures = [_adding(ours, theirs, size, scale, flush, progress) for size in (1, 4, 20)]
         progress(f"filling with {scale.memories:,} memories")
         texts = sentences(scale.memories, seed=11)
         batches = [_messages(texts[at : at + 100]) for at in range(0, len(texts), 100)]
@@ -145,7 +146,20 @@ def _measure_speed(folder: Path, scale: Scale, progress: Progress) -> list[Figur
     return figures
 
 
-def _adding(ours: Mem0Interface, theirs: Mem0Interface, size: int, scale: Scale, progress: Progress) -> Figure:
+def _flush(folder: Path) -> float:
+    """The median of some flushes of a small file, in milliseconds: mem0 needs several for one message."""
+    with (folder / "flushed").open("wb") as file:
+        times = []
+        for _ in range(30):
+            file.write(b"x" * 4096)
+            file.flush()
+            times.append(_timed(lambda: os.fsync(file.fileno())) * 1000)
+    return median(times)
+
+
+def _adding(
+    ours: Mem0Interface, theirs: Mem0Interface, size: int, scale: Scale, flush: str, progress: Progress
+) -> Figure:
     progress(f"adding {size}")
     texts = iter(sentences(2 * size * (scale.rounds + 1), seed=size))
 
@@ -155,7 +169,7 @@ def _adding(ours: Mem0Interface, theirs: Mem0Interface, size: int, scale: Scale,
 
     mine, its = _alternate(scale.rounds, lambda: add(ours), lambda: add(theirs))
     name = "add, one message" if size == 1 else f"add, {size} messages in one call"
-    return judge(name, "ms", mine, FIVE_TIMES_FASTER, f"{scale.rounds} calls", baseline=its)
+    return judge(name, "ms", mine, FIVE_TIMES_FASTER, f"{scale.rounds} calls; {flush}", baseline=its)
 
 
 def _searching(ours: Mem0Interface, theirs: Mem0Interface, scale: Scale, progress: Progress) -> Figure:

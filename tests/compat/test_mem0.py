@@ -410,6 +410,13 @@ def test_other_programs_see_the_same_memories(plain: Memory, store: Path):
     assert "Alice plays the cello" in texts(plain.search("cello", user_id="alice"))
 
 
+def test_the_example_runs_without_a_key(tmp_path: Path):
+    example = Path(__file__).parents[2] / "examples" / "frameworks" / "mem0_app.py"
+    assert len(example.read_text(encoding="utf-8").splitlines()) <= 15
+    run = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert run.stdout == "Noted.\nI remember: My cat Miso is allergic to chicken.\n", run.stderr
+
+
 # Errors
 
 

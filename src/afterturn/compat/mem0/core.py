@@ -387,18 +387,21 @@ class Mem0Core:
         sources: set[str] = set()
         statuses = (Status.ACTIVE, Status.EXPIRED) if show_expired else (Status.ACTIVE,)
         wanted = replace(entities.filter, statuses=statuses)
-        async for entry in _pages(space, wanted):
+        async for page in _pages(space, wanted, size=max(60, min(4 * limit, PAGE))):
+            # A message and what was learned from it have the same time, so they are next to each other.
+            sources.update(source for entry in page for source in entry.sources)
+            for entry in page:
+                if entry.id not in sources and len(results) < limit:
+                    item = await self._item(space, entry)
+                    if (show_expired or self._is_shown(entry, item)) and _meets_all(item, conditions):
+                        results.append(item)
             if len(results) >= limit:
                 break
-            sources.update(entry.sources)
-            if entry.id in sources:
-                continue
-            item = await self._item(space, entry)
-            now = self._services.clock.now()
-            hidden = not show_expired and (not entry.is_valid(now) or _is_expired(item, now))
-            if not hidden and _meets_all(item, conditions):
-                results.append(item)
         return {"results": results}
+
+    def _is_shown(self, entry: Entry, item: Item) -> bool:
+        now = self._services.clock.now()
+        return entry.is_valid(now) and not _is_expired(item, now)
 
     async def get(self, memory_id: str) -> Item | None:
         """Returns the memory with this id, or None if there is none. Ids are opaque: take them from other results."""
@@ -569,14 +572,13 @@ class Mem0Core:
         return Operation(services.ids.new(), services.tenant, space.name, verb, Origin.USER, services.clock.now())
 
 
-async def _pages(space: SpaceCore, wanted: Filter) -> AsyncIterator[Entry]:
+async def _pages(space: SpaceCore, wanted: Filter, *, size: int) -> AsyncIterator[Sequence[Entry]]:
     """The newest entries, at most 10,000."""
     before: str | None = None
-    for _ in range(LIMIT_MAX // PAGE):
-        page = await space.list(limit=PAGE, before=before, filter=wanted)
-        for entry in page:
-            yield entry
-        if len(page) < PAGE:
+    for _ in range(LIMIT_MAX // size):
+        page = await space.list(limit=size, before=before, filter=wanted)
+        yield page
+        if len(page) < size:
             return
         before = page[-1].id
 
