@@ -340,6 +340,26 @@ class Gemini:
         yield None, self.whole(body, answer, id)
 
 
+def _answer_without_script(path: str, body: Json) -> Json | None:
+    """Counting and compacting are not requests for the model's words."""
+    if path.endswith(("/count_tokens", ":countTokens")):
+        return {"input_tokens": 100, "totalTokens": 100}
+    return _compacted(body) if path.endswith("/responses/compact") else None
+
+
+def _compacted(body: Json) -> Json:
+    """What OpenAI's compaction returns: the messages of the user, and one opaque item for everything else."""
+    said = [item for item in body.get("input") or () if item.get("role") == "user"]
+    kept = [
+        {"type": "message", "id": f"msg_kept_{at}", "role": "user", "status": "completed", "content": item["content"]}
+        for at, item in enumerate(said)
+    ]
+    summary = {"type": "compaction", "id": "cmp_1", "encrypted_content": "everything else"}
+    usage = OpenAIResponses().whole(body, Say(""), "")["usage"]
+    output = [*kept, summary]
+    return {"id": "resp_compacted", "object": "response.compaction", "created_at": 0, "output": output, "usage": usage}
+
+
 Api: TypeAlias = AnthropicMessages | OpenAIChat | OpenAIResponses | Gemini
 
 _ROUTES: tuple[tuple[re.Pattern[str], Api], ...] = (
@@ -406,8 +426,8 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self._body()
             path, _, query = self.path.partition("?")
-            if path.endswith(("/count_tokens", ":countTokens")):
-                self._send({"input_tokens": 100, "totalTokens": 100})
+            if (unscripted := _answer_without_script(path, body)) is not None:
+                self._send(unscripted)
                 return
             api = next((api for pattern, api in _ROUTES if pattern.search(path)), None)
             if api is None:
