@@ -1,4 +1,4 @@
-"""Hosts' lists in the four formats: what a raw loop appends, and what must be true of a list at any time."""
+"""Hosts' lists in the formats: what a raw loop appends, and what must be true of a list at any time."""
 
 from __future__ import annotations
 
@@ -77,7 +77,17 @@ GEMINI = Format(
         }
     ],
 )
-FORMATS = (CHAT, RESPONSES, ANTHROPIC, GEMINI)
+LANGCHAIN = Format(
+    "langchain",
+    lambda text: {"type": "human", "content": text},
+    lambda text: {"type": "ai", "content": text},
+    lambda ids: [
+        {"type": "ai", "content": "", "tool_calls": [{"id": id, "name": "look", "args": {}} for id in ids]},
+    ],
+    lambda ids: [{"type": "tool", "tool_call_id": id, "content": f"result of {id}"} for id in ids],
+)
+# Not Bedrock's: its blocks are parts of other elements, see tests/dialects/test_bedrock.py.
+FORMATS = (CHAT, RESPONSES, ANTHROPIC, GEMINI, LANGCHAIN)
 
 
 def written(messages: Sequence[object]) -> list[str]:

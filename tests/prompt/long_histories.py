@@ -9,13 +9,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from afterturn.conversation.delivery import insert_block
+from afterturn.conversation.scope import Placement
 from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.recall.block import render
 from afterturn.testing.entries import NOW, hit
 from afterturn.types import Excerpt
 
-NAMES = ("openai_chat", "openai_responses", "anthropic", "gemini")
+NAMES = ("openai_chat", "openai_responses", "anthropic", "gemini", "langchain", "bedrock")
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,9 @@ class Writer:
         return get_dialect(self.name)
 
     def write(self, system: str, turns: list[HistoryTurn]) -> list[Any]:
-        if system and self.name in ("openai_chat", "openai_responses"):
-            self.messages.append({"role": "system", "content": system})
+        if system and self.name in ("openai_chat", "openai_responses", "langchain"):
+            kind = "type" if self.name == "langchain" else "role"
+            self.messages.append({kind: "system", "content": system})
         for turn in turns:
             self._turn(turn)
         return self.messages
@@ -67,7 +70,7 @@ class Writer:
             _SHOW[self.name](said)
         self.messages.append(said)
         if turn.block:
-            self.messages.append(self.dialect.make_message("user", turn.block))
+            self._add_block(turn.block)
         self.work(turn.steps)
         if turn.answer:
             self.messages.append(self.dialect.make_message("assistant", turn.answer))
@@ -78,7 +81,10 @@ class Writer:
             self.calls += len(ids)
             self.messages.extend(_STEP[self.name](step, ids))
             if step.block:
-                self.messages.append(self.dialect.make_message("user", step.block))
+                self._add_block(step.block)
+
+    def _add_block(self, text: str) -> None:
+        insert_block(self.dialect, self.messages, text, Placement.APPEND)
 
 
 def _chat_step(step: Step, ids: list[str]) -> list[Any]:
@@ -119,6 +125,24 @@ def _gemini_step(step: Step, ids: list[str]) -> list[Any]:
     return [{"role": "model", "parts": [*words, *calls]}, {"role": "user", "parts": results}]
 
 
+def _langchain_step(step: Step, ids: list[str]) -> list[Any]:
+    calls = [{"id": id, "type": "tool_call", "name": "look", "args": {"at": 1}} for id in ids]
+    outputs = [
+        {"type": "tool", "tool_call_id": id, "content": text} for id, text in zip(ids, step.outputs, strict=True)
+    ]
+    return [{"type": "ai", "content": step.words, "tool_calls": calls}, *outputs]
+
+
+def _bedrock_step(step: Step, ids: list[str]) -> list[Any]:
+    words = [{"text": step.words}] if step.words else []
+    calls = [{"toolUse": {"toolUseId": id, "name": "look", "input": {"at": 1}}} for id in ids]
+    results = [
+        {"toolResult": {"toolUseId": id, "content": [{"text": text}]}}
+        for id, text in zip(ids, step.outputs, strict=True)
+    ]
+    return [{"role": "assistant", "content": [*words, *calls]}, {"role": "user", "content": results}]
+
+
 def _show_in(name: str, image: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
     def show(said: dict[str, Any]) -> None:
         parts = said[name] if isinstance(said[name], list) else [{"type": "text", "text": said[name]}]
@@ -132,6 +156,8 @@ _STEP = {
     "openai_responses": _responses_step,
     "anthropic": _anthropic_step,
     "gemini": _gemini_step,
+    "langchain": _langchain_step,
+    "bedrock": _bedrock_step,
 }
 _DATA = {"type": "base64", "media_type": "image/png", "data": "aGk="}
 _SHOW = {
@@ -139,6 +165,8 @@ _SHOW = {
     "openai_responses": _show_in("content", {"type": "input_image", "image_url": "data:image/png;base64,aGk="}),
     "anthropic": _show_in("content", {"type": "image", "source": _DATA}),
     "gemini": _show_in("parts", {"inline_data": {"mime_type": "image/png", "data": "aGk="}}),
+    "langchain": _show_in("content", {"type": "image", "base64": "aGk=", "mime_type": "image/png"}),
+    "bedrock": _show_in("content", {"image": {"format": "png", "source": {"bytes": b"hi"}}}),
 }
 
 _words = st.sampled_from(
