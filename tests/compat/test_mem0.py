@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import apsw
 import pytest
 
 import afterturn
@@ -560,3 +561,19 @@ def test_results_are_plain_json(plain: Memory):
     plain.add(MESSAGES, user_id="alice", metadata={"deep": {"a": 1}})
     answers = [plain.get_all(user_id="alice"), plain.search("movies", user_id="alice", explain=True)]
     assert json.loads(json.dumps(answers)) == answers
+
+
+def test_messages_that_the_store_does_not_take_are_kept_in_a_file(store: Path, caplog: pytest.LogCaptureFixture):
+    """C2: a store that is locked is reported, and what was added is stored later."""
+    settings = {"store": str(store), "busy_timeout": 0.05, "close_timeout": 1.0}
+    with Memory.from_config({"afterturn": settings}) as memory:
+        memory.add("Likes tea", user_id="alice")
+        lock = apsw.Connection(str(store))
+        lock.execute("BEGIN IMMEDIATE")
+        assert memory.add("Likes milk", user_id="alice") == {"results": []}
+        assert "they wait in a file" in caplog.text
+    lock.execute("ROLLBACK")
+    lock.close()
+    with blocking.open(store) as native:
+        assert native.drain()
+        assert {entry.text for entry in native.space("user:alice").list()} == {"Likes tea", "Likes milk"}

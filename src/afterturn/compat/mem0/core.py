@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from afterturn.compat.mem0.filters import (
     ENTITY_KEYS,
@@ -74,17 +74,15 @@ from afterturn.types import (
 from afterturn.validation import moment
 
 Answer: TypeAlias = dict[str, list[Item]]
-R = TypeVar("R")
 
 PROCEDURAL = "procedural_memory"
-# How long `add` waits for the store. A message that the store does not take in time waits in a file.
-RECORDED_WITHIN = 30.0
+# How long `add` waits after `busy_timeout`. Messages that the store does not take in time wait in a file.
+RECORDED_WITHIN = 2.0
 # How long a search waits for vectors of what was just added. It is found by its words in any case.
 VECTORS_WITHIN = 0.5
 POLL = 0.01
 PAGE = 500
 _OLDER_ARGUMENTS = {*ENTITY_KEYS, "limit"}
-_UPDATED = {"message": "Memory updated successfully!"}
 
 
 class _Unset:
@@ -128,21 +126,7 @@ class Mem0Core:
         and `llm` are ignored. Raises ValueError (ValidationError) unless a user, an agent or a run is named.
         """
         given = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
-        entities = read_entities(given)
-        if entities == Entities():
-            raise ValidationError(
-                "At least one of 'user_id', 'agent_id', or 'run_id' must be provided.",
-                "VALIDATION_001",
-                {"provided_ids": given},
-                "Please provide at least one identifier to scope the memory operation.",
-            )
-        if memory_type not in (None, PROCEDURAL):
-            raise ValidationError(
-                f"Invalid 'memory_type'. Please pass {PROCEDURAL} to create procedural memories.",
-                "VALIDATION_002",
-                {"provided_type": memory_type, "valid_type": PROCEDURAL},
-                f"Use '{PROCEDURAL}' to create procedural memories.",
-            )
+        entities = _check_scope(given, memory_type)
         if prompt is not None or llm is not None:
             logger.warning("`prompt` and `llm` of add() are ignored: afterturn's reviews have prompts of their own")
         said, at = read_messages(messages), moment(timestamp)
@@ -245,7 +229,9 @@ class Mem0Core:
         )
         recorded: OnceFuture[bool] = OnceFuture()
         services.recorder.enqueue(recording, recorded)
-        if not await recorded.wait(within=RECORDED_WITHIN):
+        if not (is_recorded := await recorded.wait(within=config.busy_timeout + RECORDED_WITHIN)):
+            if is_recorded is None:
+                logger.warning("the store did not take messages of %s in time; they wait in a file", space.name)
             return []
         return await (self._learned(space, recording) if wait else self._recorded(space, recording))
 
@@ -434,7 +420,7 @@ class Mem0Core:
         kept = {key: value for key, value in entry.metadata.items() if key not in unflatten(entry.metadata)}
         fresh = {**kept, **flatten({key: value for key, value in merged.items() if value is not None})}
         await self._revise(space, entry, entry.text if text is None else text, fresh)
-        return dict(_UPDATED)
+        return {"message": "Memory updated successfully!"}
 
     async def _revise(self, space: SpaceCore, entry: Entry, text: str, metadata: Mapping[str, Any]) -> Entry:
         """Writes a new version as the user's. A record cannot have one, so a statement takes its place."""
@@ -570,6 +556,25 @@ class Mem0Core:
     def _operation(self, space: SpaceCore, verb: Verb) -> Operation:
         services = self._services
         return Operation(services.ids.new(), services.tenant, space.name, verb, Origin.USER, services.clock.now())
+
+
+def _check_scope(given: Mapping[str, str | None], memory_type: str | None) -> Entities:
+    entities = read_entities(given)
+    if entities == Entities():
+        raise ValidationError(
+            "At least one of 'user_id', 'agent_id', or 'run_id' must be provided.",
+            "VALIDATION_001",
+            {"provided_ids": given},
+            "Please provide at least one identifier to scope the memory operation.",
+        )
+    if memory_type not in (None, PROCEDURAL):
+        raise ValidationError(
+            f"Invalid 'memory_type'. Please pass {PROCEDURAL} to create procedural memories.",
+            "VALIDATION_002",
+            {"provided_type": memory_type, "valid_type": PROCEDURAL},
+            f"Use '{PROCEDURAL}' to create procedural memories.",
+        )
+    return entities
 
 
 async def _pages(space: SpaceCore, wanted: Filter, *, size: int) -> AsyncIterator[Sequence[Entry]]:
