@@ -99,7 +99,6 @@ def use(call: Callable[..., Any]) -> dict[str, object]:
     return {name: value if name == "events" else shape(value) for name, value in found.items()}
 
 
-@pytest.mark.shows("results equal those of the real mem0")
 def test_results_have_the_keys_and_types_of_the_real_ones(real: Any, ours: Memory):
     assert use(lambda verb, *args, **kwargs: getattr(ours, verb)(*args, **kwargs)) == use(
         lambda verb, *args, **kwargs: getattr(real, verb)(*args, **kwargs)
@@ -358,7 +357,6 @@ print("done")
 """
 
 
-@pytest.mark.shows("mem0's documented examples run with another import")
 @pytest.mark.parametrize(
     "program", [QUICK_START, CHAT, ASYNCHRONOUS, METADATA], ids=["quick start", "chat", "async", "metadata"]
 )
