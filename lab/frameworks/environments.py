@@ -61,7 +61,7 @@ ENVIRONMENTS = {
             "langchain",
             ("langchain", "langgraph"),
             ("langchain-openai", "langgraph-checkpoint-sqlite"),
-            ("langchain", "langgraph_store"),
+            ("langchain", "langgraph_store", "langgraph_store_memory", "import_langgraph"),
         ),
         Environment("openai_agents", "OpenAI Agents SDK", "openai-agents", ("openai-agents",)),
         Environment("pydantic_ai", "Pydantic AI", "pydantic-ai-slim", ("pydantic-ai",), ("pydantic-ai-slim[openai]",)),
@@ -74,14 +74,21 @@ ENVIRONMENTS = {
             ("agent-framework",),
             ("agent-framework-openai",),
         ),
-        Environment("strands", "Strands Agents", "strands-agents", ("strands",), ("strands-agents[openai]",)),
+        Environment(
+            "strands",
+            "Strands Agents",
+            "strands-agents",
+            ("strands",),
+            ("strands-agents[openai]",),
+            ("strands", "bedrock"),
+        ),
         Environment("anthropic", "Anthropic SDK", "anthropic", ("anthropic",)),
         Environment(
             "llama_index", "LlamaIndex", "llama-index-core", ("llama-index",), ("llama-index-llms-openai-like",)
         ),
         Environment("agno", "Agno", "agno", ("agno",), ("openai",)),
         Environment("crewai", "CrewAI", "crewai", ("crewai",)),
-        Environment("mem0", "mem0", "mem0ai", (), ("mem0ai>=2.2,<3",)),
+        Environment("mem0", "mem0", "mem0ai", (), ("mem0ai>=2.2,<3",), ("mem0", "import_mem0")),
     )
 }
 

@@ -1,4 +1,4 @@
-"""The table of docs/frameworks.md: what each framework supports, from the outcome of the tests."""
+"""The generated parts of docs/frameworks.md: the table from the outcome of the tests, and the programs of examples/."""
 
 from __future__ import annotations
 
@@ -8,17 +8,29 @@ import re
 from lab.frameworks.environments import ENVIRONMENTS, FOLDER, ROOT
 
 PAGE = ROOT / "docs" / "frameworks.md"
+EXAMPLES = ROOT / "examples" / "frameworks"
 _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end -->)", re.DOTALL)
-# Frameworks whose adapter takes part in turns. The others have a store only, and tests without rows.
-TURNS = ("langchain", "openai_agents", "pydantic_ai", "google_adk", "claude_agent", "agent_framework", "strands")
-# Why a framework cannot have a row.
-REASONS: dict[tuple[str, str], str] = {}
+_EXAMPLE = re.compile(r"(<!-- example: (\w+\.py) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+# Adapters that take part in turns. The others are stores and tools, whose tests have no rows.
+TURNS = (
+    *("langchain", "openai_agents", "pydantic_ai", "google_adk", "claude_agent", "agent_framework", "strands"),
+    *("llama_index", "crewai", "agno"),
+)
 
 
 def write_page() -> None:
-    """Leaves a row as "not run" for a framework whose tests were not run on this machine."""
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(_TABLE.sub(lambda _: make_table(), page), encoding="utf-8")
+    """Rows of a framework whose tests were not run on this machine say so."""
+    PAGE.write_text(_TABLE.sub(lambda _: make_table(), with_examples(PAGE.read_text("utf-8"))), encoding="utf-8")
+
+
+def with_examples(page: str) -> str:
+    """The page with the programs as they are now, without their docstrings."""
+    return _EXAMPLE.sub(lambda found: f"{found[1]}```py\n{read_example(found[2])}```\n", page)
+
+
+def read_example(name: str) -> str:
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
+    return text.split('"""', 2)[2].lstrip()
 
 
 def make_table() -> str:
@@ -27,9 +39,7 @@ def make_table() -> str:
     titles = [f"{ENVIRONMENTS[name].title} {ENVIRONMENTS[name].version}" for name in TURNS]
     lines = [f"| | {' | '.join(titles)} |", f"|---|{'---|' * len(titles)}"]
     for row in rows:
-        cells = [
-            shown[name].get(row) or REASONS.get((name, row), "not run" if not shown[name] else "no") for name in TURNS
-        ]
+        cells = [shown[name].get(row, "no") if shown[name] else "not run" for name in TURNS]
         lines.append(f"| {row} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -36,23 +36,23 @@ def test_an_adapter_says_whose_memory_it_is(memory: blocking.Memory):
     """L2: there is no memory without an owner."""
     with pytest.raises(InvalidInput, match='user="ada"'):
         FrameworkMemory(memory)
-    assert FrameworkMemory(memory, owner="team:support").conversation(RunIds(None)).key.space == "team:support"
-    assert FrameworkMemory(memory, needs_user=False).conversation(RunIds(None, user="bob")).key.space == "user:bob"
+    assert FrameworkMemory(memory, owner="team:support").conversation(RunIds(None)).owner == "team:support"
+    assert FrameworkMemory(memory, needs_user=False).conversation(RunIds(None, user="bob")).owner == "user:bob"
 
 
 def test_ids_are_the_frameworks_own_unless_a_function_or_a_text_is_given(memory: blocking.Memory):
     """L2: one line of configuration."""
     ids = RunIds({"tenant": "x", "who": "eve"}, conversation="thread-1", user="bob", agent="cook")
-    own = FrameworkMemory(memory, needs_user=False).conversation(ids).key
-    chosen = FrameworkMemory(memory, user=lambda run: run["who"], conversation="fixed").conversation(ids).key
-    assert (own.space, own.id) == ("user:bob", "thread-1")
-    assert (chosen.space, chosen.id) == ("user:eve", "fixed")
+    own = FrameworkMemory(memory, needs_user=False).conversation(ids)
+    chosen = FrameworkMemory(memory, user=lambda run: run["who"], conversation="fixed").conversation(ids)
+    assert (own.owner, own.id) == ("user:bob", "thread-1")
+    assert (chosen.owner, chosen.id) == ("user:eve", "fixed")
 
 
 def test_a_run_without_a_conversation_has_one_of_its_own(memory: blocking.Memory):
     """L2: two runs do not share what was said."""
     link = FrameworkMemory(memory, user="ada")
-    assert link.conversation(RunIds(None)).key != link.conversation(RunIds(None)).key
+    assert link.conversation(RunIds(None)).id != link.conversation(RunIds(None)).id
 
 
 @pytest.mark.parametrize("name", ["a\nb", "x" * 300, "\x00", "  "])

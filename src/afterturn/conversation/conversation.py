@@ -22,7 +22,7 @@ from afterturn.log import logger
 from afterturn.prompt.compaction import Compacted
 from afterturn.runtime.bridge import AsyncFacade
 from afterturn.runtime.loop_thread import LoopThread
-from afterturn.types import ConversationKey, Scalar
+from afterturn.types import Scalar
 
 
 class ConversationVerbs:
@@ -42,9 +42,9 @@ class ConversationVerbs:
         return self._scope.id
 
     @property
-    def key(self) -> ConversationKey:
-        """Identifies the conversation: tenant, owner and id."""
-        return self._scope.key
+    def owner(self) -> str:
+        """The space that the conversation belongs to, such as "user:ada"."""
+        return self._scope.owner
 
     @never_raises
     def expect(self, text: str) -> None:

@@ -224,9 +224,11 @@ class FrameworkMemory:
     @without_failing
     def find_key(self, ids: RunIds) -> str | None:
         """The key of an open run of the same conversation: a run that waited for a person continues it."""
-        wanted = self.conversation(ids).key
+        wanted = _identity(self.conversation(ids))
         with self._lock:
-            return next((key for key, run in reversed(self._runs.items()) if run.conversation.key == wanted), None)
+            return next(
+                (key for key, run in reversed(self._runs.items()) if _identity(run.conversation) == wanted), None
+            )
 
     def finish(self, key: str, messages: Sequence[object] | None = None) -> None:
         """The agent has answered: the turn is recorded in the background."""
@@ -275,8 +277,7 @@ class FrameworkMemory:
         run = self._runs.get(key)
         if run is None:
             return None
-        key_of = run.conversation.key
-        name = (key_of.space, key_of.id, kind.__module__)
+        name = (*_identity(run.conversation), kind.__module__)
         with self._lock:
             if name not in self._standing:
                 self._standing[name] = run.conversation.standing()
@@ -284,6 +285,10 @@ class FrameworkMemory:
                     self._standing.popitem(last=False)
             standing = self._standing[name]
         return standing if isinstance(standing, kind) else None
+
+
+def _identity(conversation: Conversation | blocking.Conversation) -> tuple[str, str]:
+    return conversation.owner, conversation.id
 
 
 def _view(turn: Turn | blocking.Turn, kind: type[T]) -> T:
