@@ -289,7 +289,7 @@ class AfterturnMemoryStore(MemoryStore):
         return self.memory.conversation(RunIds(self, conversation=self._conversation))
 
     def _space(self) -> Space:
-        name = self._open_conversation().key.space
+        name = self._open_conversation().owner
         return share_memory(self.memory.opened(), Memory).space(name)
 
 
