@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import strategies as st
 
@@ -65,7 +65,7 @@ class Writer:
         return self.messages
 
     def _turn(self, turn: HistoryTurn) -> None:
-        said = dict(self.dialect.make_message("user", turn.said))
+        said: dict[str, Any] = dict(cast(Any, self.dialect.make_message("user", turn.said)))
         if turn.shows_image:
             _SHOW[self.name](said)
         self.messages.append(said)
