@@ -198,6 +198,11 @@ class FrameworkMemory:
         self._keep(key, OpenRun(conversation, turn))
         return turn
 
+    @without_failing
+    def expect(self, ids: RunIds, text: str) -> None:
+        """The user's message is known before the list of messages is: its recall starts now."""
+        self.conversation(ids).expect(text)
+
     def _keep(self, key: str, run: OpenRun) -> None:
         with self._lock:
             lost = [self._runs.pop(key)] if key in self._runs else []
