@@ -53,7 +53,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A request as a client sent it. `parts` is its history with system texts first; `tools` has the declared names."""
+    """A request as a client sent it. `parts` is its history with system texts first; `tools` has the declared names.
+
+    Both include what the server keeps of a thread.
+    """
 
     api: str
     path: str
@@ -381,6 +384,7 @@ class ModelServer:
 
     def __enter__(self) -> ModelServer:
         self._ids, self._lock = count(1), threading.Lock()
+        self._threads: dict[str, Json] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), _handler(self))
         self._server.daemon_threads = True
         self.port = self._server.server_port
@@ -396,6 +400,16 @@ class ModelServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def whole_history(self, body: Json) -> Json:
+        """The request with what the server keeps of its thread: Anthropic's SDK then sends only what is new."""
+        kept = self._threads.get((body.get("thread") or {}).get("previous_message_id", ""), {})
+        return {**kept, **body, "messages": [*kept["messages"], *body["messages"]]} if kept else body
+
+    def keep_thread(self, body: Json, reply: Json) -> None:
+        if body.get("thread"):
+            answered = {"role": "assistant", "content": reply["content"]}
+            self._threads[reply["id"]] = {**body, "messages": [*body["messages"], answered]}
 
     def answer(self, request: ModelRequest) -> tuple[Answer, str]:
         with self._lock:
@@ -433,9 +447,11 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             if api is None:
                 self._send({"error": {"type": "not_found", "message": path}}, status=404)
                 return
-            parts, tools = api.read(body)
+            whole = server.whole_history(body)
+            parts, tools = api.read(whole)
             request = ModelRequest(api.name, path, body, tuple(parts), tuple(tools))
             answer, id = server.answer(request)
+            server.keep_thread(whole, api.whole(body, answer, id))
             if body.get("stream") or "alt=sse" in query:
                 self._stream(api.events(body, answer, id), done=api.name == "openai-chat")
             else:
