@@ -44,7 +44,7 @@ from strands.tools.executors import SequentialToolExecutor
 
 from afterturn import Filter, Kind
 from afterturn.errors import InvalidInput, MemoryClosed
-from afterturn.frameworks.strands import AfterturnMemoryStore, AfterturnPlugin
+from afterturn.frameworks.strands import AfterturnMemoryStore, AfterturnStrandsPlugin
 from afterturn.guard.trust import TRUST_MIN
 from lab.clients.model_server import Call, Rule, Say
 
@@ -75,7 +75,7 @@ def spoken(world: World) -> list[tuple[str | None, str]]:
 
 def agent(world: World, *, tools: Any = (look_up,), more: Any = (), **options: Any) -> Agent:
     own = {name: options.pop(name) for name in ("user", "conversation") if name in options}
-    plugins = [AfterturnPlugin(world.memory, **{"user": "ada", **own}), *more]
+    plugins = [AfterturnStrandsPlugin(world.memory, **{"user": "ada", **own}), *more]
     return Agent(model(world), tools=list(tools), plugins=plugins, callback_handler=None, **options)
 
 
@@ -253,7 +253,7 @@ def test_what_a_tool_tells_an_agent_is_not_the_users(world: World):
 async def test_a_handoff_in_a_swarm_stays_in_the_turn(world: World):
     """G2: the request is the user's, and the hand-off is not."""
     world.knows()
-    memory = AfterturnPlugin(world.memory, user="ada")
+    memory = AfterturnStrandsPlugin(world.memory, user="ada")
 
     def node(name: str) -> Agent:
         return Agent(model(world), name=name, plugins=[memory], callback_handler=None)
@@ -276,7 +276,7 @@ async def test_a_handoff_in_a_swarm_stays_in_the_turn(world: World):
 @pytest.mark.shows(SUBAGENT)
 def test_a_graph_records_the_request_and_the_last_answer(world: World):
     """G2: what one node passes to the next is not the user's."""
-    memory = AfterturnPlugin(world.memory, user="ada")
+    memory = AfterturnStrandsPlugin(world.memory, user="ada")
     builder = GraphBuilder()
     for name in ("plan", "cook"):
         builder.add_node(Agent(model(world), name=name, plugins=[memory], callback_handler=None), name)

@@ -59,7 +59,7 @@ RECORDED_WITHIN = 10.0
 _caller: ContextVar[tuple[int, str] | None] = ContextVar("afterturn_strands_caller", default=None)
 
 
-class AfterturnPlugin(Plugin, MultiAgentPlugin):
+class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
     """Recalls once for each message of the user, and records each finished run: `Agent(..., plugins=[...])`.
 
     `user` says whose memory it is: an id, or a function that takes Strands' event, such as
