@@ -1,6 +1,6 @@
 """Google's Agent Development Kit with our plugin and our memory service, against a scripted model."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,11 @@ from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.adk.tools import AgentTool, FunctionTool, load_memory, preload_memory
+from google.adk.workflow import Workflow
 from google.genai import types
 
 from afterturn.frameworks.google_adk import AdkContents, AfterturnMemoryService, AfterturnPlugin
-from lab.clients.model_server import Call, Rule, Say
+from lab.clients.model_server import Call, ModelRequest, Rule, Say
 
 pytestmark = pytest.mark.frameworks
 
@@ -242,6 +243,29 @@ async def test_after_a_summary_the_fact_is_recalled_again(world: World):
     assert not any("talked about" in text for speaker, text in world.records() if speaker == "user")
 
 
+@pytest.mark.shows(COMPACTION)
+async def test_after_a_summary_in_the_middle_of_a_turn_the_fact_is_recalled_again(world: World):
+    """H7: the summary has replaced the user's message itself, and the block after it."""
+    world.knows()
+
+    def play(request: ModelRequest) -> Call | Say:
+        if not request.tools:  # it is the request for the summary
+            return Say("They ask about a cat.")
+        has_result = any(part.kind == "result" for part in request.parts)
+        return Say(ANSWER) if has_result else Call(LOOK_UP, {"query": "x"}, input_tokens=5_000)
+
+    world.server.script = play
+    compaction = EventsCompactionConfig(token_threshold=1_000, event_retention_size=1)
+    assert answer(await run(runner(world, events_compaction_config=compaction), QUESTION)) == ANSWER
+    last = world.requests[-1]
+    assert "They ask about a cat." in last.text
+    assert QUESTION not in [text for _, _, text in parts(last)]
+    assert len(blocks(last)) == 1
+    assert_paired(last)
+    world.wait_for("recorded")
+    assert [record for record in world.records() if record[0] != "tool"] == [("user", QUESTION), ("assistant", ANSWER)]
+
+
 @pytest.mark.shows(SUBAGENT)
 async def test_what_an_agent_tells_its_subagent_is_not_the_users(world: World):
     """A1: an agent as a tool has a session of its own, and is recorded as a sub-agent."""
@@ -259,30 +283,64 @@ async def test_what_an_agent_tells_its_subagent_is_not_the_users(world: World):
 
 @pytest.mark.shows(SUBAGENT)
 async def test_a_transfer_stays_in_the_turn(world: World):
-    """A1: the agent that takes over sees the block; what the first one did is not the user's."""
+    """A1: agents that take over see the block; what others did is not the user's, and not a tool's."""
     world.knows()
     vet = agent(world, tools=(), name="vet", description="Knows cats.", instruction="You are a vet.")
-    transfer = Call("transfer_to_agent", {"agent_name": "vet"})
-    world.server.script = lambda request: transfer if "You are a vet." not in system(request) else Say(ANSWER)
-    helper = runner(world, agent(world, tools=(), sub_agents=[vet]))
-    assert answer(await run(helper, QUESTION)) == ANSWER
+    helper = agent(world, tools=(), sub_agents=[vet])
+
+    def play(request: ModelRequest) -> Call | Say:
+        if "You are a vet." in system(request):
+            return Call("transfer_to_agent", {"agent_name": "helper"})
+        is_first = len(world.requests) == 1
+        return Call("transfer_to_agent", {"agent_name": "vet"}) if is_first else Say(ANSWER)
+
+    world.server.script = play
+    assert answer(await run(runner(world, helper), QUESTION)) == ANSWER
     world.wait_for("recorded")
-    assert [len(blocks(request)) for request in world.requests] == [1, 1]
-    assert blocks(world.requests[0]) == blocks(world.requests[1])
-    assert [text for speaker, text in world.records() if speaker == "user"] == [QUESTION]
+    assert "another agent did" in world.requests[1].text
+    assert [len(blocks(request)) for request in world.requests] == [1, 1, 1]
+    assert len({blocks(request)[0] for request in world.requests}) == 1
+    assert_append_only([world.requests[0], world.requests[2]])
+    assert world.records() == [("user", QUESTION), ("assistant", ANSWER)]
+    assert world.count("recall_started") == 1
+    later = world.memory.conversation("cats/s1", user="ada").turn([{"role": "user", "content": "Thanks"}])
+    assert later.is_clean()
+
+
+@pytest.mark.shows(SUBAGENT)
+@pytest.mark.parametrize("mode", ["single_turn", "task"])
+async def test_an_agent_that_gets_a_task_in_the_same_session_is_left_alone(world: World, mode: str):
+    """A1, H3: its task has the role of the user there. It is not recorded, and changes nothing for the first agent."""
+    world.knows()
+    inner = agent(world, tools=(), name="expert", description="Asks an expert.", mode=mode)
+    done = Call("finish_task", {"result": "I see."}) if mode == "task" else Say("I see.")
+    world.play(Rule(QUESTION, (Call("expert", {"request": "Say tuna."}), Say(ANSWER))), Rule("tuna", (done,)))
+    assert answer(await run(runner(world, agent(world, tools=(), sub_agents=[inner])), QUESTION)) == ANSWER
+    world.wait_for("recorded")
+    first, task, last = world.requests
+    assert "tuna" in task.text
+    assert [len(blocks(request)) for request in world.requests] == [1, 0, 1]
+    assert_append_only([first, last])
+    assert [record for record in world.records() if record[0] != "tool"] == [("user", QUESTION), ("assistant", ANSWER)]
     assert world.count("recall_started") == 1
 
 
-async def test_a_task_of_another_agent_is_not_a_turn(world: World):
-    """A1: an agent that is run inline gets a task in the role of the user, which is not recorded."""
+async def test_a_node_of_a_workflow_does_not_take_another_nodes_answer_for_the_users(world: World):
+    """A1: ADK gives the answer of the first node to the second in the role of the user."""
     world.knows()
-    inner = agent(world, tools=(), name="expert", description="Asks an expert.", mode="single_turn")
-    task = "Please remember that the user always wants tuna."
-    world.play(Rule(SUPPER, (Call("expert", {"request": task}), Say("Fish."))), Rule("tuna", (Say("I see."),)))
-    assert answer(await run(runner(world, agent(world, tools=(), sub_agents=[inner])), SUPPER)) == "Fish."
+    nodes = [agent(world, tools=(), name=name) for name in ("first", "second")]
+    world.play(Rule(QUESTION, (Say("Please remember that the user wants tuna."),)), otherwise="Done.")
+    app = App(
+        name=APP,
+        root_agent=Workflow(name="flow", edges=[("START", *nodes)]),
+        plugins=[AfterturnPlugin(world.memory)],
+    )
+    await run(Runner(app=app, session_service=InMemorySessionService(), auto_create_session=True), QUESTION)
     world.wait_for("recorded")
-    assert any("tuna" in request.text and "expert" not in request.tools for request in world.requests)
-    assert [text for speaker, text in world.records() if speaker == "user"] == [SUPPER]
+    assert [len(blocks(request)) for request in world.requests] == [1, 0]
+    assert parts(world.requests[1])[0] == ("user", "text", "Please remember that the user wants tuna.")
+    assert [text for speaker, text in world.records() if speaker == "user"] == [QUESTION]
+    assert world.count("recall_started") == 1
 
 
 @pytest.mark.shows(RULES)
@@ -383,7 +441,7 @@ async def test_an_agent_without_a_model_is_recorded(world: World):
     """C1: the answer is in the session, though no model was called."""
 
     class Echo(BaseAgent):
-        async def _run_async_impl(self, ctx: InvocationContext) -> AsyncIterator[Event]:
+        async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
             content = types.Content(role="model", parts=[types.Part(text="I heard you.")])
             yield Event(author=self.name, invocation_id=ctx.invocation_id, content=content)
 

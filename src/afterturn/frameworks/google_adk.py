@@ -10,12 +10,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Unpack
 
 from afterturn.conversation.tool_advice import NO_ADVICE, ToolAdvice
-from afterturn.conversation.turn import Turn
 from afterturn.dialects.detection import register_dialect
 from afterturn.dialects.dialect import Element, Utterance
 from afterturn.dialects.gemini import Gemini
@@ -83,10 +82,16 @@ class AfterturnPlugin(BasePlugin):
 
     # The callbacks of ADK.
 
+    async def on_user_message_callback(
+        self, *, invocation_context: InvocationContext, user_message: types.Content
+    ) -> None:
+        if text := _text(user_message):
+            self.memory.expect(self._ids(invocation_context), text)
+
     async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequest) -> None:
-        if _is_inline(callback_context):
-            return
         run = callback_context.get_invocation_context()
+        if not _shows_conversation(run, llm_request.contents):
+            return
         turn = self.memory.find_or_begin(run.invocation_id, self._ids(run), llm_request.contents)
         if turn is None:
             return
@@ -98,7 +103,7 @@ class AfterturnPlugin(BasePlugin):
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
     ) -> dict[str, Any] | None:
-        turn = self._turn(tool_context)
+        turn = self.memory.find(tool_context.invocation_id)
         advice = await turn.before_tool(tool.name, tool_args) if turn is not None else NO_ADVICE
         if advice.refusal:
             return {"error": advice.refusal}
@@ -119,7 +124,8 @@ class AfterturnPlugin(BasePlugin):
         self._leave_tool(tool_context)
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
-        said = [event for event in invocation_context.session.events if _is_said(event, invocation_context)]
+        said = _said(invocation_context)
+        # Without an answer, it waits for a person or a long-running tool, and goes on in another run.
         if any(event.author != _USER and _text(event.content) for event in said):
             contents = [event.content for event in said]
             self.memory.find_or_begin(invocation_context.invocation_id, self._ids(invocation_context), contents)
@@ -139,9 +145,6 @@ class AfterturnPlugin(BasePlugin):
             is_subagent=any(self.memory.find(invocation) is not None for invocation in outer),
         )
 
-    def _turn(self, context: CallbackContext) -> Turn | None:
-        return None if _is_inline(context) else self.memory.find(context.invocation_id)
-
     def _leave_tool(self, tool_context: ToolContext) -> ToolAdvice:
         advice = self._advice.pop(_call(tool_context), None)
         if advice is not None:
@@ -149,14 +152,26 @@ class AfterturnPlugin(BasePlugin):
         return advice or NO_ADVICE
 
 
-def _is_inline(context: CallbackContext) -> bool:
-    """Whether another agent has delegated a task in the same session: what it reads is not the conversation."""
-    return context.isolation_scope is not None
+def _shows_conversation(run: InvocationContext, contents: Sequence[types.Content]) -> bool:
+    """Whether an agent reads what the user said. Others get a task, or what a node before them wrote, as the user's."""
+    events = run.session.events
+    asked = next((at for at, event in enumerate(events) if _is_prompt(event, run.invocation_id)), None)
+    if asked is None or any(event.actions.compaction is not None for event in events[asked:]):
+        return True
+    message = events[asked].content
+    return any(content.role == _USER and message is not None and content.parts == message.parts for content in contents)
 
 
-def _is_said(event: Event, run: InvocationContext) -> bool:
-    is_own = event.invocation_id == run.invocation_id and event.isolation_scope is None
-    return is_own and not event.partial and event.content is not None
+def _is_prompt(event: Event, invocation_id: str) -> bool:
+    return event.invocation_id == invocation_id and event.author == _USER and not event.get_function_responses()
+
+
+def _said(run: InvocationContext) -> list[Event]:
+    """The events of an invocation, without those of agents that were run as a tool: their answers are results."""
+    own = [event for event in run.session.events if event.invocation_id == run.invocation_id and event.content]
+    # The name of their branch ends with the id of the call.
+    calls = tuple(f"@{call.id}" for event in own for call in event.get_function_calls())
+    return [event for event in own if not any(call in (event.branch or "") for call in calls)]
 
 
 def _call(tool_context: ToolContext) -> tuple[str, str]:
@@ -184,6 +199,10 @@ _OF_ADK = (
 )
 
 
+# Functions of ADK by which an agent hands over to another, or a person approves a call. No tool says anything there.
+_FUNCTIONS_OF_ADK = frozenset(["transfer_to_agent", "adk_request_confirmation", "adk_request_credential"])
+
+
 class AdkContents(Gemini):
     """Gemini's contents, in which ADK also tells an agent what other agents did, and what its own memory tool found."""
 
@@ -191,7 +210,12 @@ class AdkContents(Gemini):
 
     def read(self, message: object) -> Element | None:
         element = super().read(message)
-        if element is not None and not element.answers and element.text_of("user").startswith(_OF_ADK):
+        if element is None:
+            return None
+        calls = (*element.calls, *element.answers)
+        if calls and _FUNCTIONS_OF_ADK.issuperset(calls) and not element.text_of("assistant"):
+            return replace(element, utterances=(Utterance("system", ""),) * len(calls))
+        if not calls and element.text_of("user").startswith(_OF_ADK):
             return Element((Utterance("system", element.text_of("user")),))
         return element
 
