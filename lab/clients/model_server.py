@@ -276,13 +276,17 @@ class OpenAIResponses:
 
         yield event("response.created", response=started)
         opened = {**item, "status": "in_progress"}
-        if isinstance(answer, Say):
-            opened["content"] = []
+        empty: Json = {"content": []} if isinstance(answer, Say) else {"arguments": ""}
+        opened |= empty
         yield event("response.output_item.added", output_index=0, item=opened)
+        place = {"item_id": item["id"], "output_index": 0}
         if isinstance(answer, Say):
-            place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
-            yield event("response.output_text.delta", **place, delta=answer.text)
-            yield event("response.output_text.done", **place, text=answer.text)
+            yield event("response.output_text.delta", **place, content_index=0, delta=answer.text)
+            yield event("response.output_text.done", **place, content_index=0, text=answer.text)
+        else:
+            named = {"name": item["name"], "arguments": item["arguments"]}
+            yield event("response.function_call_arguments.delta", **place, delta=item["arguments"])
+            yield event("response.function_call_arguments.done", **place, **named)
         yield event("response.output_item.done", output_index=0, item=item)
         yield event("response.completed", response=whole)
 

@@ -22,7 +22,6 @@ from afterturn.frameworks.requirements import check_framework
 check_framework("agent-framework")
 
 from agent_framework import (  # noqa: E402
-    EXCLUDED_KEY,
     AgentResponse,
     AgentSession,
     ChatContext,
@@ -34,6 +33,8 @@ from agent_framework import (  # noqa: E402
     HistoryProvider,
     Message,
     SessionContext,
+    apply_compaction,
+    included_messages,
 )
 
 _ATTRIBUTION = "_attribution"
@@ -137,7 +138,7 @@ class AfterturnContextProvider(ContextProvider):
     async def before_run(
         self, *, agent: Any, session: AgentSession, context: SessionContext, state: dict[str, Any]
     ) -> None:
-        run = _Run(self, agent, session, context)
+        run = _ProviderRun(self, agent, session, context)
         context.metadata[self.source_id] = run
         context.extend_middleware(self.source_id, [_BlockMiddleware(run), _RuleMiddleware(run)])
 
@@ -145,11 +146,11 @@ class AfterturnContextProvider(ContextProvider):
         self, *, agent: Any, session: AgentSession, context: SessionContext, state: dict[str, Any]
     ) -> None:
         run, response = context.metadata.pop(self.source_id, None), context.response
-        if isinstance(run, _Run) and response is not None:
+        if isinstance(run, _ProviderRun) and response is not None:
             run.end(response)
 
 
-class _Run:
+class _ProviderRun:
     """One run of an agent."""
 
     def __init__(
@@ -207,8 +208,10 @@ class _Run:
     async def prepare(self, context: ChatContext) -> None:
         """Adds blocks to one request, and the standing context to its instructions."""
         given = list(context.messages)
-        # The client leaves out what a compaction has excluded.
-        shown = [message for message in given if not message.additional_properties.get(EXCLUDED_KEY)]
+        # The client would do this next. What it leaves out is recalled again.
+        strategy = context.kwargs.get("compaction_strategy") or getattr(context.client, "compaction_strategy", None)
+        await apply_compaction(given, strategy=strategy, tokenizer=context.kwargs.get("tokenizer"))
+        shown = included_messages(given)
         turn = self.turn or self._begin(shown)
         if turn is None:
             return
@@ -242,11 +245,11 @@ class _Run:
         self._memory.abort(self._key, type(error).__name__)
 
 
-_current_run: ContextVar[_Run | None] = ContextVar("afterturn_agent_framework_run", default=None)
+_current_run: ContextVar[_ProviderRun | None] = ContextVar("afterturn_agent_framework_run", default=None)
 
 
 class _BlockMiddleware(ChatMiddleware):
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: _ProviderRun) -> None:
         self._run = run
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
@@ -259,7 +262,7 @@ class _BlockMiddleware(ChatMiddleware):
 
 
 class _RuleMiddleware(FunctionMiddleware):
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: _ProviderRun) -> None:
         self._run = run
 
     async def process(self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]) -> None:

@@ -92,7 +92,7 @@ class AfterturnRunner(AgentRunner):
         )
 
     async def run(self, starting_agent: Agent[Any], input: RunInput, **options: Any) -> RunResult:
-        run = _Run(self.memory, starting_agent, input, options)
+        run = _SdkRun(self.memory, starting_agent, input, options)
         with run.entered():
             try:
                 result = await super().run(starting_agent, input, **{**options, **run.extensions})
@@ -103,7 +103,7 @@ class AfterturnRunner(AgentRunner):
         return result
 
     def run_streamed(self, starting_agent: Agent[Any], input: RunInput, **options: Any) -> RunResultStreaming:
-        run = _Run(self.memory, starting_agent, input, options)
+        run = _SdkRun(self.memory, starting_agent, input, options)
         with run.entered():
             try:
                 result = super().run_streamed(starting_agent, input, **{**options, **run.extensions})
@@ -116,7 +116,7 @@ class AfterturnRunner(AgentRunner):
         return result
 
 
-class _Run(RunHooks[Any]):
+class _SdkRun(RunHooks[Any]):
     """One run: the hooks and callbacks that the SDK calls in it, each after those of the user."""
 
     def __init__(self, memory: FrameworkMemory, agent: Agent[Any], input: RunInput, options: dict[str, Any]) -> None:
@@ -290,7 +290,7 @@ class _Run(RunHooks[Any]):
         await self._hooks.on_tool_end(context, agent, tool, result)
 
 
-_current_run: ContextVar[_Run | None] = ContextVar("afterturn_run", default=None)
+_current_run: ContextVar[_SdkRun | None] = ContextVar("afterturn_run", default=None)
 _tool_call: ContextVar[str | None] = ContextVar("afterturn_tool_call", default=None)
 
 
@@ -298,7 +298,7 @@ def _own_config(config: RunConfig | dict[str, Any] | None) -> RunConfig:
     """The configuration of the user. An agent that is a tool is given that of the run which calls it."""
     given = RunConfig(**config) if isinstance(config, dict) else config or RunConfig()
     outer = getattr(given.call_model_input_filter, "__self__", None)
-    return outer._config if isinstance(outer, _Run) else given
+    return outer._config if isinstance(outer, _SdkRun) else given
 
 
 def _without_orphans(history: list[TResponseInputItem]) -> list[TResponseInputItem]:
