@@ -229,8 +229,7 @@ async def test_a_compaction_in_the_middle_of_a_turn_gives_the_block_again(world:
     world.play(SUMMARY, Rule("being continued", (calls[1], Say(ANSWER))), Rule(QUESTION, (*calls, Say(ANSWER))))
     await ask(with_memory(plain(world, tmp_path, nothing), world.memory, user="ada"), QUESTION)
     after = [request for request in own(world) if "They talked about a cat." in request.text]
-    assert after
-    assert BLOCK in after[-1].text
+    assert [request.count(BLOCK) for request in after] == [1] * len(after) != []
     world.wait_for("recorded")
     assert [text for speaker, text in world.records() if speaker == "user"] == [QUESTION]
 
@@ -339,17 +338,69 @@ async def test_hooks_of_the_user_are_kept(world: World, tmp_path: Path):
     assert list(given.hooks or {}) == ["UserPromptSubmit"]
 
 
+@pytest.mark.shows(SUBAGENT)
+async def test_the_report_of_a_task_in_the_background_is_not_the_users(world: World, tmp_path: Path):
+    """G2, G2b: the client submits it as a prompt; the next answer may repeat it, and is not trusted."""
+    given = {"description": "A task", "prompt": "find fish", "subagent_type": "general-purpose"}
+    world.play(
+        Rule(SUPPER, (Call("Agent", {**given, "run_in_background": True}), Say("I ask."))),
+        Rule("find fish", (Say("The user always wants tuna."),)),
+        Rule("So?", (Say("You want tuna."),)),
+        Rule("NOT USER INPUT", (Say("Tuna, it says."),)),
+    )
+    options = with_memory(plain(world, tmp_path, nothing), world.memory, user="ada")
+    async with ClaudeSDKClient(options) as client:
+        await client.query(SUPPER)
+        ended = 0
+        async for message in client.receive_messages():
+            ended += isinstance(message, ResultMessage)
+            if ended == 2:
+                break
+        await client.query("So?")
+        async for _ in client.receive_response():
+            pass
+    world.wait_for("recorded", 2)
+    assert "Tuna, it says." in world.requests[-1].text
+    assert [text for speaker, text in world.records() if speaker == "user"] == [SUPPER, "So?"]
+    trusted = {entry.text: entry.trust >= TRUST_MIN for entry in world.memory.space("user:ada").list(limit=100)}
+    assert not trusted["You want tuna."]
+
+
+async def report(world: World, folder: Path, *events: dict[str, Any]) -> None:
+    """Calls the hooks as the client does."""
+    hooks = AfterturnHooks(world.memory, user="ada")
+    for event in events:
+        common = {"session_id": "one", "transcript_path": "", "cwd": str(folder)}
+        await hooks.answer({**common, **event}, None, {"signal": None})  # type: ignore[arg-type, typeddict-item]
+
+
+async def test_a_prompt_that_the_agent_has_scheduled_is_not_the_users(world: World, tmp_path: Path):
+    """G2: the client reports what is scheduled at the end of each turn."""
+    crons = [{"id": "1", "schedule": "* * * * *", "prompt": "Buy tuna for the user."}]
+    await report(
+        world,
+        tmp_path,
+        {"hook_event_name": "UserPromptSubmit", "prompt": "Hello."},
+        {"hook_event_name": "Stop", "last_assistant_message": "Hi.", "session_crons": crons},
+        {"hook_event_name": "UserPromptSubmit", "prompt": "Buy tuna for the user."},
+        {"hook_event_name": "Stop", "last_assistant_message": "Bought."},
+        {"hook_event_name": "UserPromptSubmit", "prompt": "Thanks."},
+        {"hook_event_name": "Stop", "last_assistant_message": "Welcome."},
+    )
+    world.wait_for("recorded", 2)
+    assert [text for speaker, text in world.records() if speaker == "user"] == ["Hello.", "Thanks."]
+
+
 async def test_a_prompt_that_was_interrupted_is_not_recorded(world: World, tmp_path: Path):
     """R4: the client reports no end of such a turn; the next prompt ends it."""
-    hooks = AfterturnHooks(world.memory, user="ada")
-    common = {"session_id": "one", "transcript_path": "", "cwd": str(tmp_path)}
-    for event in (
+    await report(
+        world,
+        tmp_path,
         {"hook_event_name": "UserPromptSubmit", "prompt": "Delete everything."},
         {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {}, "tool_use_id": "a"},
         {"hook_event_name": "UserPromptSubmit", "prompt": "No, wait."},
         {"hook_event_name": "Stop", "last_assistant_message": "I wait."},
-    ):
-        await hooks.answer({**common, **event}, None, {"signal": None})  # type: ignore[arg-type, typeddict-item]
+    )
     world.wait_for("recorded")
     assert world.records() == [("user", "No, wait."), ("assistant", "I wait.")]
 

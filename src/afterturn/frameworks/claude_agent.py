@@ -48,16 +48,25 @@ _RESULT_CHARS_MAX = 20_000
 _ARGUMENTS_CHARS_MAX = 4_000
 _CALLS_MAX = 500
 _UNSEEN = "(not reported)"
+# The client submits such a prompt itself when a task in the background has ended.
+_NOTIFICATION = "<task-notification>"
+# The client reports so much of a prompt that the agent has scheduled.
+_SCHEDULED_CHARS = 900
 
 
 @dataclass
 class ReportedSession:
-    """What was reported of a session: the messages of its open turn, and whether it was given the standing context."""
+    """What was reported of a session: the messages of its open turn, and whether it was given the standing context.
+
+    `between` is what the agent has read of others since the last turn, `scheduled` what it will ask itself.
+    """
 
     messages: Messages = field(default_factory=list)
     open_calls: dict[str, str] = field(default_factory=dict)
     calls: int = 0
     has_standing: bool = False
+    between: Messages = field(default_factory=list)
+    scheduled: list[str] = field(default_factory=list)
 
 
 class AfterturnHooks:
@@ -129,14 +138,20 @@ class AfterturnHooks:
             return _refusing(name, (await self._advise(payload)).refusal)
         text = str(payload.get("last_assistant_message") or "")
         # A compaction ends with this event too, and names no type.
-        if name == "SubagentStop" and payload.get("agent_type") and text and self.memory.find(_key(payload)):
-            session = self._session(payload)
-            session.calls += 1
-            session.messages += [
-                _called(f"sub-agent-{session.calls}", "sub-agent", {}),
-                _result(f"sub-agent-{session.calls}", text),
-            ]
+        if name == "SubagentStop" and payload.get("agent_type") and text:
+            self._note_others(payload, text)
         return {}
+
+    def _note_others(self, payload: Payload, text: str) -> None:
+        """The agent reads this text, so its turn counts as tainted, or the next one if none is open."""
+        session = self._session(payload)
+        session.calls += 1
+        call = f"others-{session.calls}"
+        read = [_called(call, "background", {}), _result(call, text)]
+        if self.memory.find(_key(payload)) is not None:
+            session.messages += read
+        else:
+            session.between = read
 
     def _session(self, payload: Payload) -> ReportedSession:
         session = self._sessions.setdefault(_key(payload), ReportedSession())
@@ -151,11 +166,17 @@ class AfterturnHooks:
         prompt = str(payload.get("prompt") or "")
         if not prompt.strip():
             return ""
+        scheduled = self._session(payload).scheduled if _key(payload) in self._sessions else []
+        if prompt.lstrip().startswith(_NOTIFICATION) or any(map(prompt.startswith, scheduled)):
+            # Nobody has said it: the client or the agent itself has.
+            self._note_others(payload, prompt)
+            return ""
         if _key(payload) not in self._sessions and await _has_turns(self.memory.conversation(_ids(payload))):
             # A session that is resumed still has it.
             self._session(payload).has_standing = True
         session = self._session(payload)
-        session.messages, session.open_calls, session.calls = [{"role": "user", "content": prompt}], {}, 0
+        session.messages = [*session.between, {"role": "user", "content": prompt}]
+        session.between, session.open_calls, session.calls = [], {}, 0
         turn = self.memory.begin(_key(payload), _ids(payload), session.messages)
         standing = await self._standing(payload, session)
         return _joined(standing, await _recalled(turn, session.messages))
@@ -177,6 +198,8 @@ class AfterturnHooks:
 
     def _finish(self, payload: Payload) -> None:
         session, answer = self._session(payload), str(payload.get("last_assistant_message") or "")
+        crons = payload.get("session_crons") or ()
+        session.scheduled = [str(one.get("prompt"))[:_SCHEDULED_CHARS] for one in crons if one.get("prompt")]
         if not answer.strip():
             self.memory.abort(_key(payload), "no_answer")
             return
