@@ -250,7 +250,7 @@ class MemoryFile:
 
 
 @dataclass(frozen=True, slots=True)
-class FileChange:
+class MemoryFileChange:
     """What is to be written: a file that the guard has admitted, or the deletion of one. `seen` is the version that
     the change was made from; None if there must be no file."""
 
@@ -291,7 +291,7 @@ class FileCommands:
         if len(files) >= FILES_MAX:
             raise ToolError(f"There are {FILES_MAX} files already. Delete some, or put more into one file.")
         admitted, removed = self._admit(parts, text)
-        waits = await self._write([FileChange(parts, admitted, None)])
+        waits = await self._write([MemoryFileChange(parts, admitted, None)])
         return f"File created successfully at: {command.path}{removed}{waits}"
 
     async def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
@@ -328,7 +328,7 @@ class FileCommands:
         files = await self._below(parts)
         if not files:
             raise ToolError(f"The path {command.path} does not exist")
-        waits = await self._write([FileChange(file.parts, None, file.entry.version) for file in files])
+        waits = await self._write([MemoryFileChange(file.parts, None, file.entry.version) for file in files])
         return f"Successfully deleted {command.path}{waits}"
 
     async def rename(self, command: BetaMemoryTool20250818RenameCommand) -> str:
@@ -343,16 +343,20 @@ class FileCommands:
             raise ToolError(f"The path {command.old_path} does not exist")
         if any(new[:depth] in files or new[:depth] == old for depth in range(1, len(new))):
             raise ToolError(f"{command.new_path} is below a file, or below {command.old_path} itself.")
-        changes = [FileChange(file.parts, None, file.entry.version) for file in moved]
+        changes = [MemoryFileChange(file.parts, None, file.entry.version) for file in moved]
         for file in moved:
             target = (*new, *file.parts[len(old) :])
-            changes.append(FileChange(target, self._admit(parts_of(path_of(target)), file.content)[0], None))
+            changes.append(MemoryFileChange(target, self._admit(parts_of(path_of(target)), file.content)[0], None))
         waits = await self._write(changes)
         return f"Successfully renamed {command.old_path} to {command.new_path}{waits}"
 
     async def clear(self) -> str:
         files = await self._all()
-        waits = await self._write([FileChange(file.parts, None, file.entry.version) for file in files]) if files else ""
+        waits = (
+            await self._write([MemoryFileChange(file.parts, None, file.entry.version) for file in files])
+            if files
+            else ""
+        )
         return f"All memory cleared{waits}"
 
     # Reading
@@ -408,7 +412,7 @@ class FileCommands:
     async def _rewrite(self, file: MemoryFile, content: str) -> tuple[str, str]:
         """The content as it is stored, and what the model is told about that."""
         admitted, removed = self._admit(file.parts, content)
-        waits = await self._write([FileChange(file.parts, admitted, file.entry.version)])
+        waits = await self._write([MemoryFileChange(file.parts, admitted, file.entry.version)])
         return self._gate.redact(content).text, f"{removed}{waits}"
 
     def _admit(self, parts: Parts, content: str) -> tuple[Admitted, str]:
@@ -446,7 +450,7 @@ class FileCommands:
         kinds = ", ".join(dict.fromkeys(clean.kinds))
         return admitted, f"\nSecrets were removed before the text was stored ({kinds})." if kinds else ""
 
-    async def _write(self, changes: Sequence[FileChange]) -> str:
+    async def _write(self, changes: Sequence[MemoryFileChange]) -> str:
         """Writes all changes or none. Several are one group for `undo`. Returns what the model is told if they wait."""
         services, group = self.services, self.services.ids.new() if len(changes) > 1 else None
 
@@ -462,7 +466,7 @@ class FileCommands:
         services.events.report_changes(steps)
         return "\nIt waits for the approval of a person, and has no effect until then." if waits else ""
 
-    def _apply(self, unit: Unit, change: FileChange, group: str | None) -> tuple[Operation, Entry]:
+    def _apply(self, unit: Unit, change: MemoryFileChange, group: str | None) -> tuple[Operation, Entry]:
         services, current = self.services, self._entry(unit, change.parts)
         is_active = current is not None and current.status is Status.ACTIVE
         version = current.version if current is not None and is_active else None
