@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from afterturn.compat.mem0.filters import (
     ENTITY_KEYS,
@@ -74,6 +74,7 @@ from afterturn.types import (
 from afterturn.validation import moment
 
 Answer: TypeAlias = dict[str, list[Item]]
+R = TypeVar("R")
 
 PROCEDURAL = "procedural_memory"
 # How long `add` waits after `busy_timeout`. Messages that the store does not take in time wait in a file.
@@ -183,12 +184,28 @@ class Mem0Core:
         admitted = [services.gate.admit(draft, lineage=lineage) for draft, lineage in reports]
 
         def work(unit: Unit) -> list[Added]:
-            added = [services.statement_writer.put(unit, operation, one) for one in admitted]
-            embed_later(unit, operation)
-            return added
+            return [services.statement_writer.put(unit, operation, one) for one in admitted]
 
-        self._embedding.add(space.name)
-        return await services.write_change(operation, work)
+        return await self._write(operation, work)
+
+    async def _write(self, operation: Operation, work: Callable[[Unit], R]) -> R:
+        """Runs a unit that writes statements, and gives them their vectors: in the same transaction if possible."""
+        services, embedding = self._services, self._services.embedding
+        tenant, space = operation.tenant, operation.space
+
+        def run(unit: Unit) -> tuple[R, bool]:
+            result = work(unit)
+            is_embedded = embedding is not None and embedding.embed_written(unit, tenant, space)
+            if not is_embedded:
+                embed_later(unit, operation)
+            return result, is_embedded
+
+        result, is_embedded = await services.write_change(operation, run)
+        if embedding is not None and is_embedded:
+            embedding.note_written(tenant, space)
+        else:
+            self._embedding.add(space)
+        return result
 
     async def _record(
         self,
@@ -443,10 +460,9 @@ class Mem0Core:
             if not is_record:
                 return writer.update(unit, operation, entry.id, admitted, expected_version=None)
             writer.delete(unit, operation, entry.id, trust=Origin.USER.trust)
-            return writer.add(unit, operation, admitted).entry
+            return writer.put(unit, operation, admitted).entry
 
-        self._embedding.add(space.name)
-        return await services.write_change(operation, work)
+        return await self._write(operation, work)
 
     async def delete(self, memory_id: str) -> dict[str, str]:
         """Hides a memory or a recorded message. Raises ValueError if there is none. `afterturn undo` brings it back."""
