@@ -120,6 +120,7 @@ async def test_what_was_said_in_one_session_is_known_in_the_next(world: World, c
     assert "allergic to chicken" in blocks(world.requests[-1])[0]
     # The history has the block after the user's message.
     assert [BLOCK in message.text for message in stored(tuesday)] == [False, True, False]
+    assert stored(tuesday)[1].additional_properties["_attribution"]["origin_session_ids"] == ["monday"]
 
 
 @pytest.mark.shows(ONCE)

@@ -232,7 +232,12 @@ class _ProviderRun:
 
         A later block is not stored; memory puts it back in its place when the history is sent again.
         """
-        source = {"source_id": self._provider.source_id, "source_type": type(self._provider).__name__}
+        source: dict[str, object] = {
+            "source_id": self._provider.source_id,
+            "source_type": type(self._provider).__name__,
+        }
+        if origins := self._memory.origins(self._key, block.text):
+            source["origin_session_ids"] = origins
         stored = Message("user", list(block.contents), additional_properties={_ATTRIBUTION: source})
         self._context.input_messages = [*self._context.input_messages, stored]
 

@@ -251,6 +251,13 @@ class FrameworkMemory:
         with self._lock:
             return self._runs.pop(key, None)
 
+    def origins(self, key: str, block: str) -> list[str]:
+        """The conversations in which the lines of a turn's block were said."""
+        run = self._runs.get(key)
+        recalled = run.turn._turn.loop.recalled if run is not None and run.turn._turn is not None else ()
+        shown = [hit.entry.conversation for hit in recalled if f"[{hit.entry.id}]" in block]
+        return sorted({conversation for conversation in shown if conversation is not None})
+
     # Standing context and tools.
 
     async def system_prompt(self, key: str, prompt: str) -> str:
