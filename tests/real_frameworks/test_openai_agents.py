@@ -1,6 +1,7 @@
 """The OpenAI Agents SDK with our runner and our session, against a scripted model."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from agents import (
     SQLiteSession,
     function_tool,
 )
+from agents.mcp import MCPServerStdio
 from agents.memory import Session
 from agents.run import CallModelData, ModelInputData, set_default_agent_runner
 from framework_world import (
@@ -384,6 +386,36 @@ async def test_a_firm_rule_refuses_a_call_and_others_come_with_the_result(world:
     assert len(shell.tool_input_guardrails) == 1
 
 
+SERVER = """
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("shell")
+
+
+@server.tool(structured_output=False)
+def shell(command: str) -> str:
+    return f"ran {command}"
+
+
+server.run("stdio")
+"""
+
+
+@pytest.mark.shows(RULES)
+async def test_rules_hold_for_tools_of_an_mcp_server(world: World, tmp_path: Path):
+    """T1: the server's tools get the same guardrail."""
+    world.knows("Never push to main", firm=True)
+    (tmp_path / "server.py").write_text(SERVER, encoding="utf-8")
+    calls = (Call("shell", {"command": "git push origin main"}), Call("shell", {"command": "git status"}))
+    world.play(Rule("Publish", (*calls, Say("Done."))))
+    parameters: Any = {"command": sys.executable, "args": [str(tmp_path / "server.py")]}
+    async with MCPServerStdio(parameters, client_session_timeout_seconds=60) as server:
+        await runner(world).run(agent(world, tools=[], mcp_servers=[server]), "Publish it", session=session())
+    refused, ran = [part.text for part in world.requests[-1].parts if part.kind == "result"]
+    assert "Refused by your rule: Never push to main" in refused
+    assert "ran git status" in ran
+
+
 @pytest.mark.shows(STANDING_ROW)
 @both_models
 async def test_preferences_are_in_the_system_prompt(world: World, model: Callable[[World], Any]):
@@ -476,7 +508,8 @@ class CountingHooks(RunHooks):
         self.names.append("tool_end")
 
 
-async def test_hooks_and_callbacks_of_the_user_are_called(world: World):
+@pytest.mark.parametrize("is_dictionary", [False, True], ids=["RunConfig", "dictionary"])
+async def test_hooks_and_callbacks_of_the_user_are_called(world: World, is_dictionary: bool):
     """The user's own configuration comes first."""
     world.knows()
     world.play(Rule(QUESTION, (Call(LOOK_UP, {"query": "x"}), Say(ANSWER))))
@@ -488,7 +521,8 @@ async def test_hooks_and_callbacks_of_the_user_are_called(world: World):
     async def change(data: CallModelData[Any]) -> ModelInputData:
         return ModelInputData(data.model_data.input, "Be polite.")
 
-    config = RunConfig(session_input_callback=merge, call_model_input_filter=change)
+    config: Any = RunConfig(session_input_callback=merge, call_model_input_filter=change)
+    config = vars(config) if is_dictionary else config
     await runner(world).run(agent(world), QUESTION, session=session(), hooks=hooks, run_config=config)
     called = ["agent_start", "llm_start", "llm_end", "tool_start", "tool_end", "llm_start", "llm_end", "agent_end"]
     assert hooks.names == called
@@ -631,6 +665,32 @@ async def test_adding_at_the_same_time_loses_nothing(open_session: Callable[...,
     assert sorted([item["content"] for item in found[at : at + 3]] for at in range(0, 60, 3)) == sorted(
         [item["content"] for item in batch] for batch in batches
     )
+
+
+ADDING = """
+import asyncio, sys
+from afterturn.frameworks.openai_session import AfterturnSession
+
+async def main():
+    session = AfterturnSession("one", sys.argv[1])
+    for number in range(20):
+        await session.add_items([{"role": "user", "content": f"{sys.argv[2]}-{number}-{half}"} for half in "ab"])
+
+asyncio.run(main())
+"""
+
+
+async def test_several_processes_add_to_one_session(tmp_path: Path):
+    """Nothing is lost, and what was added together is together."""
+    arguments = (sys.executable, "-c", ADDING, str(tmp_path / "memory.db"))
+    processes = [await asyncio.create_subprocess_exec(*arguments, name) for name in ("x", "y")]
+    assert [await process.wait() for process in processes] == [0, 0]
+    one = AfterturnSession("one", tmp_path / "memory.db")
+    found: list[Any] = [item["content"] for item in await one.get_items()]  # type: ignore[typeddict-item]
+    one.close()
+    assert sorted(found) == sorted(f"{name}-{number}-{half}" for name in "xy" for number in range(20) for half in "ab")
+    assert [text[:-1] for text in found[::2]] == [text[:-1] for text in found[1::2]]
+    assert [text for text in found if text[0] == "x"] == [f"x-{number}-{half}" for number in range(20) for half in "ab"]
 
 
 async def test_the_runner_continues_a_session(world: World, open_session: Callable[..., Session]):

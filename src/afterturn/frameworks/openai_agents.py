@@ -48,7 +48,8 @@ from agents import (  # noqa: E402
     TResponseInputItem,
 )
 from agents.mcp import MCPServer  # noqa: E402
-from agents.run import AgentRunner, CallModelData, ModelInputData  # noqa: E402
+from agents.memory import SessionInputCallback  # noqa: E402
+from agents.run import AgentRunner, CallModelData, CallModelInputFilter, ModelInputData  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +126,8 @@ class _SdkRun(RunHooks[Any]):
         self._outer = _current_run.get()
         self._session: Session | None = options.get("session")
         self._hooks: RunHooks[Any] = options.get("hooks") or RunHooks()
-        self._config = _own_config(options.get("run_config"))
+        self._config: RunConfig | dict[str, Any] = options.get("run_config") or {}
+        self._own_merge, self._own_filter = _own_callbacks(self._config)
         self._agents = [getattr(input, "_current_agent", None) or agent]
         self._server_id: str | None = options.get("conversation_id") or getattr(input, "_conversation_id", None)
         self._is_on_server = bool(
@@ -149,9 +151,13 @@ class _SdkRun(RunHooks[Any]):
     @property
     def extensions(self) -> dict[str, Any]:
         """The arguments for the SDK's own runner that differ from those of the user."""
-        config = replace(
-            self._config, session_input_callback=self.merge_input, call_model_input_filter=self.filter_input
-        )
+        ours: dict[str, Any] = {
+            "session_input_callback": self.merge_input,
+            "call_model_input_filter": self.filter_input,
+        }
+        # The SDK closes a provider of models that it has made itself, as it does for a dictionary.
+        given = self._config
+        config = {**given, **ours} if isinstance(given, dict) else replace(given, **ours)
         return {"run_config": config, "hooks": self}
 
     @contextmanager
@@ -221,7 +227,7 @@ class _SdkRun(RunHooks[Any]):
         self, history: list[TResponseInputItem], new: list[TResponseInputItem]
     ) -> list[TResponseInputItem]:
         """Adds the block to the new items, so that the session stores it after the user's message."""
-        own = self._config.session_input_callback
+        own = self._own_merge
         merged = own(history, new) if own is not None else [*_without_orphans(history), *new]
         messages = list(await merged if inspect.isawaitable(merged) else merged)
         turn = self._begin(messages)
@@ -233,7 +239,7 @@ class _SdkRun(RunHooks[Any]):
         return [*(messages[:-1] if is_merged else messages), extended[-1]]
 
     async def filter_input(self, data: CallModelData[Any]) -> ModelInputData:
-        own = self._config.call_model_input_filter
+        own = self._own_filter
         filtered = own(data) if own is not None else data.model_data
         sent = await filtered if inspect.isawaitable(filtered) else filtered
         if _tool_call.get() is not None or not any(one is data.agent for one in self._agents):
@@ -294,11 +300,14 @@ _current_run: ContextVar[_SdkRun | None] = ContextVar("afterturn_run", default=N
 _tool_call: ContextVar[str | None] = ContextVar("afterturn_tool_call", default=None)
 
 
-def _own_config(config: RunConfig | dict[str, Any] | None) -> RunConfig:
-    """The configuration of the user. An agent that is a tool is given that of the run which calls it."""
-    given = RunConfig(**config) if isinstance(config, dict) else config or RunConfig()
-    outer = getattr(given.call_model_input_filter, "__self__", None)
-    return outer._config if isinstance(outer, _SdkRun) else given
+def _own_callbacks(
+    config: RunConfig | dict[str, Any],
+) -> tuple[SessionInputCallback | None, CallModelInputFilter | None]:
+    """Those of the user. An agent that is a tool is given the configuration of the run that calls it."""
+    given = config if isinstance(config, dict) else vars(config)
+    merge, filter = given.get("session_input_callback"), given.get("call_model_input_filter")
+    outer = getattr(filter, "__self__", None)
+    return (outer._own_merge, outer._own_filter) if isinstance(outer, _SdkRun) else (merge, filter)
 
 
 def _without_orphans(history: list[TResponseInputItem]) -> list[TResponseInputItem]:
