@@ -1,4 +1,4 @@
-"""Memory for an agent of Pydantic AI. Set OPENAI_API_KEY, or OPENAI_BASE_URL to a server of your own."""
+"""Memory for an agent of Pydantic AI: pip install 'afterturn[pydantic-ai]'. Set OPENAI_API_KEY."""
 
 from pydantic_ai import Agent
 

@@ -71,7 +71,9 @@ def provider(world: World) -> OpenAIProvider:
     return OpenAIProvider(base_url=f"{world.server.url}/v1", api_key="none")
 
 
-def agent(world: World, *, tools: Sequence[Any] = (look_up,), more: Sequence[Any] = (), **options: Any) -> Agent[Any]:
+def agent(
+    world: World, *, tools: Sequence[Any] = (look_up,), more: Sequence[Any] = (), **options: Any
+) -> Agent[Any, Any]:
     of_agent = {name: options.pop(name) for name in ("deps_type", "output_type", "name") if name in options}
     memory = AfterturnCapability(world.memory, **{"user": "ada", **options})
     model = OpenAIChatModel("scripted", provider=provider(world))

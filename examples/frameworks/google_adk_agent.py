@@ -1,4 +1,4 @@
-"""Memory for Google's Agent Development Kit. Set GOOGLE_API_KEY, or GOOGLE_GEMINI_BASE_URL to a server of your own."""
+"""Memory for Google's Agent Development Kit: pip install 'afterturn[google-adk]'. Set GOOGLE_API_KEY."""
 
 import asyncio
 
@@ -8,16 +8,14 @@ from google.adk.runners import InMemoryRunner
 
 from afterturn.frameworks.google_adk import AfterturnPlugin
 
-app = App(
-    name="cats", root_agent=Agent(name="helper", model="gemini-2.5-flash"), plugins=[AfterturnPlugin("memory.db")]
-)
+helper = Agent(name="helper", model="gemini-2.5-flash")
+app = App(name="cats", root_agent=helper, plugins=[AfterturnPlugin("memory.db")])
 
 
 async def main() -> None:
     for day, text in ("monday", "My cat Miso is allergic to chicken."), ("tuesday", "What is my cat Miso allergic to?"):
         async with InMemoryRunner(app=app) as runner:  # closing it waits until everything is recorded
-            for event in await runner.run_debug(text, user_id="ada", session_id=day, quiet=True):
-                print(event.content.parts[0].text)
+            await runner.run_debug(text, user_id="ada", session_id=day)
 
 
 asyncio.run(main())
