@@ -91,7 +91,7 @@ def events_page() -> str:
 
 This page is generated from `events.py` by `make docs`. Each event is passed to `on_event` when it happens, on
 memory's own thread. The events of a space are also kept in its timeline; `afterturn trace` shows it. Events about
-changes of memories are only passed on, because `afterturn history` shows the changes themselves, and so is `verb_ended`.
+changes of memories are only passed on, because `afterturn history` shows the changes themselves; so is `verb_ended`.
 They report what this process changed, through any verb or review; import is one event, `memories_imported`. An
 event contains ids, counts and reasons, and never the text of a memory; only [telemetry](telemetry.md#texts) can ask for
 the texts.

@@ -75,8 +75,20 @@ def run(environment: Environment) -> str:
     ]
     command += ["--results", str(results), *map(str, environment.test_files)]
     done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
-    seconds = time.monotonic() - started
-    return f"passed in {seconds:.0f} s" if done.returncode == 0 else f"FAILED with code {done.returncode}"
+    if done.returncode != 0:
+        return f"FAILED with code {done.returncode}"
+    if not has_right_types(environment):
+        return "FAILED: the types of the adapter are wrong"
+    return f"passed in {time.monotonic() - started:.0f} s"
+
+
+def has_right_types(environment: Environment) -> bool:
+    """mypy on the adapter, with the types of its framework."""
+    if not environment.adapter_files:
+        return True
+    command = [sys.executable, "-m", "mypy", "--python-executable", str(environment.python)]
+    command += ["--cache-dir", str(FOLDER / f"{environment.name}.mypy"), *map(str, environment.adapter_files)]
+    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode == 0
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ class Environment:
     extras: tuple[str, ...]
     more: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
+    # Modules of afterturn.frameworks; that of the same name if none is given.
+    adapters: tuple[str, ...] | None = None
 
     @property
     def lock(self) -> Path:
@@ -44,6 +46,11 @@ class Environment:
     def test_files(self) -> list[Path]:
         names = self.tests or (self.name,)
         return [ROOT / "tests" / "real_frameworks" / f"test_{name}.py" for name in names]
+
+    @property
+    def adapter_files(self) -> list[Path]:
+        names = (self.name,) if self.adapters is None else self.adapters
+        return [ROOT / "src" / "afterturn" / "frameworks" / f"{name}.py" for name in names]
 
     @property
     def version(self) -> str:
@@ -62,8 +69,15 @@ ENVIRONMENTS = {
             ("langchain", "langgraph"),
             ("langchain-openai", "langgraph-checkpoint-sqlite"),
             ("langchain", "langgraph_store", "langgraph_store_memory", "import_langgraph"),
+            ("langchain", "langgraph_store"),
         ),
-        Environment("openai_agents", "OpenAI Agents SDK", "openai-agents", ("openai-agents",)),
+        Environment(
+            "openai_agents",
+            "OpenAI Agents SDK",
+            "openai-agents",
+            ("openai-agents",),
+            adapters=("openai_agents", "openai_session"),
+        ),
         Environment("pydantic_ai", "Pydantic AI", "pydantic-ai-slim", ("pydantic-ai",), ("pydantic-ai-slim[openai]",)),
         Environment("google_adk", "Google ADK", "google-adk", ("google-adk",)),
         Environment("claude_agent", "Claude Agent SDK", "claude-agent-sdk", ("claude-agent-sdk",)),
@@ -82,13 +96,13 @@ ENVIRONMENTS = {
             ("strands-agents[openai]",),
             ("strands", "bedrock"),
         ),
-        Environment("anthropic", "Anthropic SDK", "anthropic", ("anthropic",)),
+        Environment("anthropic", "Anthropic SDK", "anthropic", ("anthropic",), adapters=("anthropic_tool",)),
         Environment(
             "llama_index", "LlamaIndex", "llama-index-core", ("llama-index",), ("llama-index-llms-openai-like",)
         ),
         Environment("agno", "Agno", "agno", ("agno",), ("openai",)),
         Environment("crewai", "CrewAI", "crewai", ("crewai",)),
-        Environment("mem0", "mem0", "mem0ai", (), ("mem0ai>=2.2,<3",), ("mem0", "import_mem0")),
+        Environment("mem0", "mem0", "mem0ai", (), ("mem0ai>=2.2,<3",), ("mem0", "import_mem0"), ()),
     )
 }
 

@@ -61,7 +61,7 @@ class AfterturnLearning:
         machine = agent.learning if isinstance(agent.learning, LearningMachine) else LearningMachine()
         machine.custom_stores = {**(machine.custom_stores or {}), _NAME: self}
         agent.learning = machine
-        agent.db = agent.db or InMemoryDb()
+        agent.db = agent.db or InMemoryDb()  # type: ignore[no-untyped-call]
         agent.add_learnings_to_context = True
         agent.post_hooks = [*(agent.post_hooks or []), self.record]
         agent.tool_hooks = [*(agent.tool_hooks or []), self.check_tool]

@@ -5,7 +5,7 @@ Blocks become messages of the agent's state, so checkpoints keep them. `langgrap
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, NotRequired, Unpack
 from uuid import uuid4
 
@@ -28,7 +28,7 @@ _TURN = "afterturn_turn"
 _NESTED = "|"
 
 
-class AfterturnState(AgentState):
+class AfterturnState(AgentState[Any]):
     """`afterturn_turn` is the id of the turn, so that a run which was interrupted continues it."""
 
     afterturn_turn: NotRequired[Annotated[str, PrivateStateAttr]]
@@ -81,19 +81,19 @@ class AfterturnMiddleware(AgentMiddleware[AfterturnState, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         prompt = request.system_prompt or ""
-        return handler(_with_prompt(request, self.memory.blocking_system_prompt(request.state.get(_TURN, ""), prompt)))
+        return handler(_with_prompt(request, self.memory.blocking_system_prompt(_key(request.state), prompt)))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         prompt = request.system_prompt or ""
-        standing = await self.memory.system_prompt(request.state.get(_TURN, ""), prompt)
+        standing = await self.memory.system_prompt(_key(request.state), prompt)
         return await handler(_with_prompt(request, standing))
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
     ) -> ToolMessage | Command[Any]:
-        turn, call = self.memory.find_blocking(request.state.get(_TURN, "")), request.tool_call
+        turn, call = self.memory.find_blocking(_key(request.state)), request.tool_call
         if turn is None:
             return handler(request)
         advice = turn.before_tool(call["name"], call["args"])
@@ -102,14 +102,14 @@ class AfterturnMiddleware(AgentMiddleware[AfterturnState, Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:
-        turn, call = self.memory.find(request.state.get(_TURN, "")), request.tool_call
+        turn, call = self.memory.find(_key(request.state)), request.tool_call
         if turn is None:
             return await handler(request)
         advice = await turn.before_tool(call["name"], call["args"])
         return _refused(request, advice.refusal) if advice.refusal else _advised(await handler(request), advice)
 
     def after_agent(self, state: AfterturnState, runtime: Runtime[Any]) -> dict[str, Any] | None:
-        self.memory.finish(state.get(_TURN, ""), state["messages"])
+        self.memory.finish(_key(state), state["messages"])
         return None
 
     async def aafter_agent(self, state: AfterturnState, runtime: Runtime[Any]) -> dict[str, Any] | None:
@@ -118,13 +118,18 @@ class AfterturnMiddleware(AgentMiddleware[AfterturnState, Any, Any]):
     # A run that was interrupted may continue in another process: the turn has the same id there.
 
     def _turn(self, state: AfterturnState, runtime: Runtime[Any]) -> Turn | None:
-        key = state.get(_TURN, "")
+        key = _key(state)
         return self.memory.find(key) or self.memory.begin(key, _ids(runtime), state["messages"], turn_id=key or None)
 
     def _blocking_turn(self, state: AfterturnState, runtime: Runtime[Any]) -> blocking.Turn | None:
-        key = state.get(_TURN, "")
+        key = _key(state)
         found = self.memory.find_blocking(key)
         return found or self.memory.begin_blocking(key, _ids(runtime), state["messages"], turn_id=key or None)
+
+
+def _key(state: Any) -> str:
+    """The id of the turn. A state may be a mapping or an object of the user's own class."""
+    return str(state.get(_TURN, "") if isinstance(state, Mapping) else getattr(state, _TURN, ""))
 
 
 def _ids(runtime: Runtime[Any]) -> RunIds:

@@ -28,7 +28,7 @@ check_framework("llama-index")
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock  # noqa: E402
 from llama_index.core.bridge.pydantic import PrivateAttr  # noqa: E402
 from llama_index.core.memory import Memory as LlamaIndexMemory  # noqa: E402
-from llama_index.core.storage.chat_store.sql import MessageStatus  # noqa: E402
+from llama_index.core.storage.chat_store.base_db import MessageStatus  # noqa: E402
 
 _ROLES = {
     MessageRole.SYSTEM: "system",
@@ -111,7 +111,8 @@ class AfterturnChatMemory(LlamaIndexMemory):
         **arguments: Any,
     ) -> AfterturnChatMemory:
         """A session's memory. `user` is an id; `arguments` are those of LlamaIndex's `Memory.from_defaults`."""
-        made: AfterturnChatMemory = cls.from_defaults(session_id=session_id, **arguments)
+        made = cls.from_defaults(session_id=session_id, **arguments)
+        assert isinstance(made, AfterturnChatMemory)
         made._link = FrameworkMemory(memory, user=user, messages={"dialect": "llama_index"}, **(options or {}))
         return made
 
@@ -120,8 +121,7 @@ class AfterturnChatMemory(LlamaIndexMemory):
         history = await self.aget_all(MessageStatus.ACTIVE)
         if self._link.find(self.session_id) is None and history and history[-1].role == MessageRole.USER:
             turn = self._link.begin(self.session_id, RunIds(self, conversation=self.session_id), history)
-            block = await turn.inject(messages) if turn is not None else None
-            if block is not None:
+            if turn is not None and (block := await turn.inject(messages)) is not None:
                 await super().aput(block)
         return messages
 
