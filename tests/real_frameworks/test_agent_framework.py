@@ -17,6 +17,7 @@ from agent_framework import (
     tool,
 )
 from agent_framework.openai import OpenAIChatClient, OpenAIChatCompletionClient
+from agent_framework.orchestrations import HandoffBuilder
 from framework_world import (
     ANSWER,
     BLOCK,
@@ -49,7 +50,7 @@ from framework_world import (
 from openai import AsyncOpenAI
 
 from afterturn.frameworks.agent_framework import AfterturnContextProvider
-from lab.clients.model_server import Call, Rule, Say
+from lab.clients.model_server import Call, ModelRequest, Rule, Say
 
 pytestmark = pytest.mark.frameworks
 
@@ -271,6 +272,29 @@ async def test_what_an_agent_tells_its_subagent_is_not_the_users(world: World):
     entries = [entry for entry in world.memory.space("user:ada").list(limit=100) if "tuna" in entry.text]
     assert {str(entry.origin) for entry in entries} == {"subagent"}
     assert {entry.conversation for entry in entries} == {"outer/expert"}
+
+
+@pytest.mark.shows(SUBAGENT)
+async def test_a_hand_off_has_one_block_and_one_record(world: World):
+    """H5: the agent that takes over is a run of its own, with the user's message and one block."""
+    world.knows()
+    ours, options = provider(world), {"require_per_service_call_history_persistence": True}
+    helper, cook = (
+        Agent(completions(world), f"You are the {name}.", name=name, context_providers=[ours], **options)
+        for name in ("helper", "cook")
+    )
+
+    def answer(request: ModelRequest) -> Say | Call:
+        return Say(ANSWER) if "You are the cook." in request.text else Call("handoff_to_cook", {})
+
+    world.play(Rule(QUESTION, (answer,)))
+    workflow = HandoffBuilder(name="kitchen", participants=[helper, cook]).with_start_agent(helper).build()
+    async for _ in workflow.run(QUESTION, stream=True):
+        pass
+    world.wait_for("recorded")
+    assert ["cook" in system(request) for request in world.requests] == [False, True]
+    assert [len(blocks(request)) for request in world.requests] == [1, 1]
+    assert spoken(world) == [("user", QUESTION), ("assistant", ANSWER)]
 
 
 @pytest.mark.shows(RULES)
