@@ -36,6 +36,7 @@ from framework_world import (
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware, SummarizationMiddleware
 from langchain.tools import tool
+from langchain_core.messages import SystemMessage
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
@@ -240,6 +241,17 @@ async def test_preferences_are_in_the_system_prompt(world: World):
     assert STANDING in prompts[0]
     assert "Ada wants short answers" in prompts[0]
     assert len(set(prompts)) == 1
+
+
+async def test_a_system_prompt_in_blocks_keeps_them(world: World):
+    """S1: a block that is marked for the provider's cache stays as it is."""
+    world.knows("Ada wants short answers", metadata={"kind": "preference"})
+    marked = {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}
+    ours = AfterturnMiddleware(world.memory, user="ada")
+    await create_agent(model(world), [], system_prompt=SystemMessage([marked]), middleware=[ours]).ainvoke(said("Hi!"))
+    content = world.requests[-1].body["messages"][0]["content"]
+    assert content[0]["text"] == "Be kind."
+    assert "Ada wants short answers" in content[1]["text"]
 
 
 @dataclass

@@ -71,11 +71,15 @@ class AfterturnMiddleware(AgentMiddleware[AfterturnState, Any, Any]):
 
     def before_model(self, state: AfterturnState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         turn, messages = self._blocking_turn(state, runtime), list(state["messages"])
-        return None if turn is None else _added(turn.inject(messages), messages)
+        if turn is None or (block := turn.inject(messages)) is None:
+            return None
+        return _added(block)
 
     async def abefore_model(self, state: AfterturnState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         turn, messages = self._turn(state, runtime), list(state["messages"])
-        return None if turn is None else _added(await turn.inject(messages), messages)
+        if turn is None or (block := await turn.inject(messages)) is None:
+            return None
+        return _added(block)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -142,15 +146,21 @@ def _ids(runtime: Runtime[Any]) -> RunIds:
     return RunIds(runtime, conversation=f"{thread or uuid4().hex}/{outer.split(':')[0]}", is_subagent=True)
 
 
-def _added(block: AnyMessage | None, messages: list[AnyMessage]) -> dict[str, Any] | None:
+def _added(block: AnyMessage) -> dict[str, Any]:
     """LangGraph appends what a hook returns, or puts it in the place of a message with the same id."""
-    return None if block is None else {"messages": [block]}
+    return {"messages": [block]}
 
 
 def _with_prompt(request: ModelRequest[Any], prompt: str) -> ModelRequest[Any]:
-    if prompt == (request.system_prompt or ""):
+    """A prompt in blocks, which may be marked for the provider's cache, gets one more block."""
+    given = request.system_prompt or ""
+    if prompt == given:
         return request
-    return request.override(system_message=SystemMessage(content=prompt))
+    old = request.system_message
+    content: Any = prompt
+    if old is not None and not isinstance(old.content, str):
+        content = [*old.content, {"type": "text", "text": prompt.removeprefix(given)}]
+    return request.override(system_message=SystemMessage(content=content))
 
 
 def _refused(request: ToolCallRequest, refusal: str) -> ToolMessage:
