@@ -34,7 +34,7 @@ from framework_world import (
     run_example,
     system,
 )
-from google.adk.agents import Agent, BaseAgent
+from google.adk.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.run_config import RunConfig, StreamingMode
 from google.adk.apps.app import App, EventsCompactionConfig
@@ -305,6 +305,21 @@ async def test_a_transfer_stays_in_the_turn(world: World):
     assert world.count("recall_started") == 1
     later = world.memory.conversation("cats/s1", user="ada").turn([{"role": "user", "content": "Thanks"}])
     assert later.is_clean()
+
+
+@pytest.mark.parametrize("kind", [SequentialAgent, ParallelAgent])
+async def test_agents_of_one_turn_each_get_the_same_bytes_again(world: World, kind: Any):
+    """H3, H6: each reads another list, and the block has its place in each of them."""
+    world.knows()
+    both = [agent(world, tools=(), name=name, instruction=f"You are {name}.") for name in ("first", "second")]
+    helper = runner(world, kind(name="both", sub_agents=both))
+    await run(helper, QUESTION)
+    await run(helper, "Thank you.")
+    assert [len(blocks(request)) for request in world.requests] == [1, 1, 1, 1]
+    assert len({blocks(request)[0] for request in world.requests}) == 1
+    for name in ("first", "second"):
+        assert_append_only([request for request in world.requests if f"You are {name}." in system(request)])
+    assert world.count("recall_started") == 1
 
 
 @pytest.mark.shows(SUBAGENT)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from framework_world import (
     ANSWER,
+    BLOCK,
     BROKEN,
     COMPACTION,
     FACT,
@@ -110,6 +111,18 @@ async def test_the_next_run_begins_with_the_same_bytes(world: World):
     helper = agent(world)
     result = await helper.run(QUESTION)
     await helper.run("Thank you.", message_history=result.all_messages())
+    assert_append_only(world.requests)
+    assert len(blocks(world.requests[-1])) == 1
+
+
+async def test_a_block_that_the_program_did_not_keep_is_put_back(world: World):
+    """H6: a program may store only what was said; the next run begins with the same bytes all the same."""
+    world.knows()
+    helper = agent(world, tools=())
+    first = await helper.run(QUESTION)
+    asked, block, answered = first.all_messages()
+    assert BLOCK in str(block)
+    await helper.run("Thank you.", message_history=[asked, answered])
     assert_append_only(world.requests)
     assert len(blocks(world.requests[-1])) == 1
 
