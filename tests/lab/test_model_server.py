@@ -65,6 +65,25 @@ def test_anthropic_messages_call_a_tool_and_then_answer(server, stream):
     client.close()
 
 
+def test_a_thread_of_anthropic_keeps_its_history(server):
+    """The SDK's tool runner sends only what is new; `parts` has everything."""
+
+    @anthropic.beta_tool
+    def shell(command: str) -> str:
+        """Runs a command."""
+        return f"{command}: a b"
+
+    with anthropic.Anthropic(base_url=server.url, api_key="x") as client:
+        asked: Any = [{"role": "user", "content": "Please RUN it"}]
+        runner = client.beta.messages.tool_runner(model="scripted", max_tokens=50, messages=asked, tools=[shell])
+        answer: Any = runner.until_done().content[0]
+        assert answer.text == "Two files."
+    last = server.requests[-1]
+    assert len(last.body["messages"]) == 1
+    assert [part.kind for part in last.parts] == ["text", "call", "result"]
+    assert last.tools == ("shell",)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_chat_completions_call_a_tool_and_then_answer(client, stream):
     tools = [{"type": "function", "function": {"name": "shell", "parameters": TOOL}}]

@@ -99,6 +99,12 @@ COMMANDS: list[tuple[str, dict[str, Any]]] = [
     ("create", {"path": "/memories/empty.md", "file_text": "created again"}),
     ("view", {"path": "/memories/empty.md"}),
     ("view", {"path": "/memories"}),
+    ("create", {"path": "/memories/one.md", "file_text": "the same in both"}),
+    ("create", {"path": "/memories/two.md", "file_text": "the same in both"}),
+    ("delete", {"path": "/memories/one.md"}),
+    ("view", {"path": "/memories/two.md"}),
+    ("rename", {"old_path": "/memories/two.md", "new_path": "/memories/one.md"}),
+    ("view", {"path": "/memories/one.md"}),
     ("view", {"path": "/etc/passwd"}),
     ("delete", {"path": "/memories/../secret"}),
 ]
