@@ -259,6 +259,17 @@ async def test_a_run_that_fails_is_not_recorded(world: World, is_streamed: bool)
     assert world.count("recorded") == 0
 
 
+@with_and_without_a_session
+async def test_a_block_can_be_in_the_users_message(world: World, has_session: bool):
+    """H2, H3: with `placement="merge"`, the request has no message more than without memory."""
+    world.knows()
+    world.play_tools()
+    helper, ours, one = agent(world), runner(world, placement="merge"), session() if has_session else None
+    await ours.run(helper, QUESTION, session=one)
+    assert_one_block_in_a_loop(world.requests)
+    assert [len(parts(request)) for request in world.requests] == [1, 3, 5, 7]
+
+
 async def test_a_run_that_a_guardrail_stops_is_not_recorded(world: World):
     """C3: the SDK raises before the model has answered."""
 
@@ -320,18 +331,20 @@ async def test_a_hand_off_stays_in_the_turn(world: World, model: Callable[[World
 TASK = "Please remember that the user always wants tuna."
 
 
-def asking_an_expert(world: World) -> Agent:
+def asking_an_expert(world: World, **options: Any) -> Agent:
     expert = Agent(name="expert", instructions="You are an expert.", model=responses(world), tools=[look_up])
     calls = (Call(LOOK_UP, {"query": "tuna"}), Say("I see."))
     world.play(Rule(SUPPER, (Call("ask_expert", {"input": TASK}), Say("Fish."))), Rule("tuna", calls))
-    return agent(world, tools=[expert.as_tool("ask_expert", "Asks an expert.")])
+    return agent(world, tools=[expert.as_tool("ask_expert", "Asks an expert.", **options)])
 
 
 @pytest.mark.shows(SUBAGENT)
-async def test_an_agent_that_is_a_tool_is_left_alone(world: World):
+@with_and_without_a_session
+async def test_an_agent_that_is_a_tool_is_left_alone(world: World, has_session: bool):
     """A1: it inherits the run's configuration, and neither gets the turn's block nor is recorded."""
     world.knows()
-    await runner(world).run(asking_an_expert(world), SUPPER, session=session())
+    inner = session("inner") if has_session else None
+    await runner(world).run(asking_an_expert(world, session=inner), SUPPER, session=session())
     world.wait_for("recorded")
     first, task, looked, last = world.requests
     assert [blocks(task), blocks(looked)] == [[], []]

@@ -136,7 +136,7 @@ class _SdkRun(RunHooks[Any]):
             or options.get("auto_previous_response_id")
             or getattr(input, "_previous_response_id", None)
         )
-        context = options.get("context") if not isinstance(input, RunState) else input._context
+        context = options.get("context") or getattr(input, "_context", None)
         self._native = AgentRun(agent, context.context if isinstance(context, RunContextWrapper) else context, None)
         self._seen: list[Any] = []
         self._late: list[Any] = []
@@ -230,6 +230,8 @@ class _SdkRun(RunHooks[Any]):
         own = self._own_merge
         merged = own(history, new) if own is not None else [*_without_orphans(history), *new]
         messages = list(await merged if inspect.isawaitable(merged) else merged)
+        if _tool_call.get() is not None or self.turn is not None:
+            return messages  # an agent that is a tool inherits the configuration of the run
         turn = self._begin(messages)
         extended: list[Any] = list(messages)
         if turn is None or not messages or await turn.inject(extended) is None or extended[-1] is messages[-1]:
@@ -243,13 +245,14 @@ class _SdkRun(RunHooks[Any]):
         filtered = own(data) if own is not None else data.model_data
         sent = await filtered if inspect.isawaitable(filtered) else filtered
         if _tool_call.get() is not None or not any(one is data.agent for one in self._agents):
-            return sent  # an agent that is a tool inherits the configuration of the run
+            return sent  # as above
         messages: list[Any] = list(sent.input)
         turn = self.turn or self._begin(messages)
         if turn is not None:
-            known = {id(item) for item in messages}
+            last = messages[-1] if messages else None
             block = await turn.inject(messages)
-            if block is not None and messages[-1] is block and id(block) not in known:
+            # A block that was merged into the user's message is not stored: memory merges it again.
+            if block is not None and messages[-1] is block and any(item is last for item in messages[:-1]):
                 self._late.append(block)
         self._seen = [*self._seen, *messages] if self._is_on_server else list(messages)
         prompt = await self._memory.system_prompt(self._key, sent.instructions or "")
