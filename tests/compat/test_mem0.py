@@ -372,7 +372,8 @@ def test_delete_all_deletes_what_the_ids_name(memory: Any):
     assert len(texts(memory.get_all(user_id="bob"))) == 4
 
 
-def test_reset_erases_users_agents_and_runs_and_nothing_else(memory: Any, store: Path):
+def test_reset_hides_users_agents_and_runs_and_can_be_undone(memory: Any, store: Path):
+    """M1: the store may have memories that another program has written."""
     with blocking.open(store) as native:
         native.space("project:api").add("The API uses pnpm")
     memory.add("Likes tea", user_id="alice", infer=False)
@@ -380,6 +381,10 @@ def test_reset_erases_users_agents_and_runs_and_nothing_else(memory: Any, store:
     memory.reset()
     with blocking.open(store) as native:
         assert [one.name for one in native.spaces() if one.statements + one.records] == ["project:api"]
+        alice = native.space("user:alice")
+        alice.undo(alice.operations(limit=1)[0].id)
+        assert [entry.text for entry in alice.list(limit=10)] == ["Likes tea"]
+    memory.reset()
     memory.add("Likes milk", user_id="alice")
     assert texts(memory.get_all(user_id="alice")) == ["Likes milk"]
 

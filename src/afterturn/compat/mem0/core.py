@@ -483,10 +483,12 @@ class Mem0Core:
                 "At least one filter is required to delete all memories. If you want to delete all memories, use the "
                 "`reset()` method."
             )
-        space = self._services.space(entities.space)
-        while page := await space.list(limit=PAGE, filter=entities.filter):
-            await self._delete_page(space, [entry.id for entry in page])
+        await self._delete_entries(self._services.space(entities.space), entities.filter)
         return {"message": "Memories deleted successfully!"}
+
+    async def _delete_entries(self, space: SpaceCore, filter: Filter) -> None:
+        while page := await space.list(limit=PAGE, filter=filter):
+            await self._delete_page(space, [entry.id for entry in page])
 
     async def _delete_page(self, space: SpaceCore, ids: Sequence[str]) -> None:
         services, operation = self._services, self._operation(space, Verb.DELETE)
@@ -519,10 +521,13 @@ class Mem0Core:
         return rows
 
     async def reset(self) -> None:
-        """Erases every space of users, agents and runs in this store and tenant. It cannot be undone."""
+        """Hides everything of all users, agents and runs in this store and tenant, also what other programs wrote.
+
+        It is not erased: the same store may have the memories of coding agents. `afterturn undo` brings it back.
+        """
         for summary in await self._services.maintenance.spaces():
             if summary.name.partition(":")[0] in KINDS:
-                await self._services.space(summary.name).forget(everything=True)
+                await self._delete_entries(self._services.space(summary.name), Filter())
 
     async def chat(self, query: str) -> None:
         raise NotImplementedError("Chat function not implemented yet.")
