@@ -86,7 +86,7 @@ ENVIRONMENTS = {
             "Microsoft Agent Framework",
             "agent-framework-core",
             ("agent-framework",),
-            ("agent-framework-openai",),
+            ("agent-framework-openai", "agent-framework-orchestrations"),
         ),
         Environment(
             "strands",
