@@ -44,7 +44,7 @@ from google.adk.models.google_llm import Gemini
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
-from google.adk.tools import AgentTool, FunctionTool, load_memory, preload_memory
+from google.adk.tools import AgentTool, FunctionTool, LongRunningFunctionTool, load_memory, preload_memory
 from google.adk.workflow import Workflow
 from google.genai import types
 
@@ -450,6 +450,22 @@ async def test_a_failed_run_is_not_recorded(world: World):
         await run(runner(world, agent(world, tools=[broken])), QUESTION)
     world.wait_for("turn_aborted")
     assert world.records() == []
+
+
+async def test_an_invocation_that_goes_on_after_its_answer_is_recorded_once(world: World):
+    """C3: a long-running tool reports its result later, in the same invocation."""
+    slow = LongRunningFunctionTool(look_up)
+    world.play(Rule(QUESTION, (Call(LOOK_UP, {"query": "x"}), Say("I have asked."), Say(ANSWER))))
+    helper = runner(world, agent(world, tools=[slow]))
+    events = await run(helper, QUESTION)
+    (call,) = [call for event in events for call in event.get_function_calls()]
+    world.wait_for("recorded")
+    result = types.FunctionResponse(id=call.id, name=call.name, response={"result": "chicken"})
+    content = types.Content(role="user", parts=[types.Part(function_response=result)])
+    more = [e async for e in helper.run_async(user_id="ada", session_id="s1", new_message=content)]
+    assert {event.invocation_id for event in more} == {event.invocation_id for event in events}
+    world.memory.drain()
+    assert [text for speaker, text in world.records() if speaker == "user"] == [QUESTION]
 
 
 async def test_an_agent_without_a_model_is_recorded(world: World):

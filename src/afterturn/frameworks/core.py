@@ -217,9 +217,11 @@ class FrameworkMemory:
         run = self._runs.get(key)
         return None if run is None else _view(run.turn, Turn)
 
-    def find_or_begin(self, key: str, ids: RunIds, messages: Sequence[object]) -> Turn | None:
+    def find_or_begin(
+        self, key: str, ids: RunIds, messages: Sequence[object], *, turn_id: str | None = None
+    ) -> Turn | None:
         """For frameworks whose hooks come in no fixed order: the first one begins the turn."""
-        return self.find(key) or self.begin(key, ids, messages)
+        return self.find(key) or self.begin(key, ids, messages, turn_id=turn_id)
 
     def find_blocking(self, key: str) -> blocking.Turn | None:
         """The same turn for a hook that cannot await."""

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Unpack
 
 from afterturn.conversation.tool_advice import NO_ADVICE, ToolAdvice
+from afterturn.conversation.turn import Turn
 from afterturn.dialects.detection import register_dialect
 from afterturn.dialects.dialect import Element, Utterance
 from afterturn.dialects.gemini import Gemini
@@ -44,6 +45,8 @@ from google.genai import types  # noqa: E402
 
 _DIALECT = "google_adk"
 _USER = "user"
+# In the path of a node that another one runs: an agent of a workflow, or one that was given a task.
+_NODE_OF_NODE = "/"
 # The invocations whose tools are running here: a runner that is started inside one of them runs a sub-agent.
 _outer: ContextVar[tuple[str, ...]] = ContextVar("afterturn_google_adk_outer", default=())
 
@@ -90,9 +93,9 @@ class AfterturnPlugin(BasePlugin):
 
     async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequest) -> None:
         run = callback_context.get_invocation_context()
-        if not _shows_conversation(run, llm_request.contents):
+        if _NODE_OF_NODE in callback_context.node_path and not _shows_user(run, llm_request.contents):
             return
-        turn = self.memory.find_or_begin(run.invocation_id, self._ids(run), llm_request.contents)
+        turn = self._find_turn(run, llm_request.contents)
         if turn is None:
             return
         standing = await self.memory.system_prompt(run.invocation_id, "")
@@ -126,13 +129,18 @@ class AfterturnPlugin(BasePlugin):
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
         said = _said(invocation_context)
         # Without an answer, it waits for a person or a long-running tool, and goes on in another run.
-        if any(event.author != _USER and _text(event.content) for event in said):
+        if said and _is_answer(said[-1]):
             contents = [event.content for event in said]
-            self.memory.find_or_begin(invocation_context.invocation_id, self._ids(invocation_context), contents)
+            self._find_turn(invocation_context, contents)
             self.memory.finish(invocation_context.invocation_id, contents)
 
     async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:
         self.memory.abort(invocation_context.invocation_id, type(error).__name__)
+
+    def _find_turn(self, run: InvocationContext, contents: Sequence[object]) -> Turn | None:
+        """The turn has the id of the invocation, so that one which goes on after its end is recorded once."""
+        key = run.invocation_id
+        return self.memory.find_or_begin(key, self._ids(run), contents, turn_id=key)
 
     def _ids(self, run: InvocationContext) -> RunIds:
         outer = (invocation for invocation in _outer.get() if invocation != run.invocation_id)
@@ -152,14 +160,11 @@ class AfterturnPlugin(BasePlugin):
         return advice or NO_ADVICE
 
 
-def _shows_conversation(run: InvocationContext, contents: Sequence[types.Content]) -> bool:
+def _shows_user(run: InvocationContext, contents: Sequence[types.Content]) -> bool:
     """Whether an agent reads what the user said. Others get a task, or what a node before them wrote, as the user's."""
-    events = run.session.events
-    asked = next((at for at, event in enumerate(events) if _is_prompt(event, run.invocation_id)), None)
-    if asked is None or any(event.actions.compaction is not None for event in events[asked:]):
-        return True
-    message = events[asked].content
-    return any(content.role == _USER and message is not None and content.parts == message.parts for content in contents)
+    prompts = (event.content for event in reversed(run.session.events) if _is_prompt(event, run.invocation_id))
+    message = next(prompts, None)
+    return message is None or any(content.role == _USER and content.parts == message.parts for content in contents)
 
 
 def _is_prompt(event: Event, invocation_id: str) -> bool:
@@ -172,6 +177,10 @@ def _said(run: InvocationContext) -> list[Event]:
     # The name of their branch ends with the id of the call.
     calls = tuple(f"@{call.id}" for event in own for call in event.get_function_calls())
     return [event for event in own if not any(call in (event.branch or "") for call in calls)]
+
+
+def _is_answer(event: Event) -> bool:
+    return event.author != _USER and bool(_text(event.content)) and not event.get_function_calls()
 
 
 def _call(tool_context: ToolContext) -> tuple[str, str]:
