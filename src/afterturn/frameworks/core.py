@@ -10,7 +10,7 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast
 from uuid import uuid4
@@ -23,6 +23,7 @@ from afterturn.conversation.turn import Turn
 from afterturn.errors import AfterturnError, ConfigError, InvalidInput, InvalidName
 from afterturn.log import logger
 from afterturn.memory import Memory, MemoryFacade, Space, share_memory
+from afterturn.services import Services
 from afterturn.validation import check_name
 
 MemoryTarget: TypeAlias = Memory | blocking.Memory | str | os.PathLike[str]
@@ -137,6 +138,11 @@ class FrameworkMemory:
                 self._runs.clear()
                 self._standing.clear()
             return self._own
+
+    @property
+    def services(self) -> Services:
+        """The components of the open memory, for adapters whose store or session is not a conversation."""
+        return self.opened()._services
 
     def close(self) -> None:
         """Closes a store that this adapter has opened. Without it, the store is closed when the process exits."""
@@ -324,6 +330,17 @@ def with_rules_in(result: object, advice: ToolAdvice) -> object:
     if isinstance(result, str):
         return with_rules(result, advice)
     return {**result, "rules": advice.text} if isinstance(result, dict) and advice.rules else result
+
+
+def without_secrets(value: Any, redact: Callable[[str], str]) -> Any:
+    """The JSON value with `redact` applied to each of its texts, so that it stays JSON. Keys are not changed."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {key: without_secrets(one, redact) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_secrets(one, redact) for one in value]
+    return value
 
 
 def usable_id(name: str) -> str:

@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 from uuid import UUID
 
 from afterturn.errors import AfterturnError, InvalidInput, InvalidName, NotAllowed, NotFound, TooLarge
-from afterturn.frameworks.core import FrameworkMemory, MemoryTarget
+from afterturn.frameworks.core import FrameworkMemory, MemoryTarget, without_secrets
 from afterturn.frameworks.requirements import check_framework
 from afterturn.guard.gate import Gate
 from afterturn.guard.statement_writer import StatementWriter
@@ -169,7 +169,7 @@ class AfterturnStore(BaseStore):
 
     def _items(self) -> ItemStore:
         """A store that was closed, or opened before a fork, is opened again."""
-        services, current = self._memory.opened()._services, self._current
+        services, current = self._memory.services, self._current
         if current is None or current.services is not services:
             current = self._current = ItemStore(services, self._root, self._fields)
         return current
@@ -219,10 +219,6 @@ def _id_of(space: str, key: str) -> str:
     return base64.b32encode(hashlib.blake2b(named, digest_size=10).digest()).decode().lower()
 
 
-def _agent_of(entry_id: str) -> str:
-    return f"store-{entry_id}"
-
-
 def _check_key(key: object) -> None:
     if not isinstance(key, str) or not is_storable(key):
         raise InvalidName(f"{str(key)[:60]!r} is not a valid key. Use text without NUL or halves of surrogate pairs.")
@@ -253,16 +249,6 @@ def _as_json(value: object) -> str:
     if isinstance(value, UUID):
         return str(value)
     raise TypeError(f"a {type(value).__name__} has no form in JSON")
-
-
-def _without_secrets(value: Any, redact: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, Mapping):
-        return {key: _without_secrets(one, redact) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_secrets(one, redact) for one in value]
-    return value
 
 
 def _indexed_text(value: Mapping[str, Any], fields: Sequence[str]) -> str:
@@ -561,8 +547,9 @@ class ItemStore:
 
     def _admit(self, op: PutOp, value: Mapping[str, Any], space: str, now: float) -> Admitted:
         _check_key(op.key)
-        encoded = self._checked(op.key, _encode(value))
-        clean = _without_secrets(json.loads(encoded), lambda text: self._gate.redact(text).text)
+        encoded = _encode(value)
+        self._check_size(op.key, encoded)
+        clean = without_secrets(json.loads(encoded), lambda text: self._gate.redact(text).text)
         encoded, entry_id = _encode(clean), _id_of(space, op.key)
         text = _indexed_text(clean, self._fields if op.index is None else op.index or ())
         metadata: dict[str, Scalar] = {_KEY: op.key, _INDEXED: bool(text.strip()), _CREATED: now, _TTL: op.ttl}
@@ -576,7 +563,7 @@ class ItemStore:
             id=entry_id,
             origin=Origin.AGENT,
             # Items with the same text are different items.
-            agent=_agent_of(entry_id),
+            agent=f"store-{entry_id}",
             metadata=metadata,
             expires_at=None if op.ttl is None else now + op.ttl * 60.0,
         )
@@ -587,7 +574,7 @@ class ItemStore:
             raise InvalidName("The key contains a secret, which is never stored. Use another key.")
         return admitted
 
-    def _checked(self, key: str, encoded: str) -> str:
+    def _check_size(self, key: str, encoded: str) -> None:
         size, limit = len(encoded.encode()), self._bytes_max
         if size > limit:
             raise TooLarge(
@@ -595,7 +582,6 @@ class ItemStore:
                 size_bytes=size,
                 limit_bytes=limit,
             )
-        return encoded
 
     async def _write(self, apply: Callable[[Unit], list[Operation]]) -> int:
         """Runs the work in one transaction, and reports what its operations changed. Returns their number."""

@@ -7,12 +7,12 @@ the runner of `openai_agents`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from afterturn.errors import NotAllowed
-from afterturn.frameworks.core import FrameworkMemory, MemoryTarget, usable_id
+from afterturn.frameworks.core import FrameworkMemory, MemoryTarget, usable_id, without_secrets
 from afterturn.frameworks.requirements import check_framework
 from afterturn.ports import Unit
 from afterturn.services import Services
@@ -68,7 +68,7 @@ class AfterturnSession(SessionABC):
 
     @property
     def _services(self) -> Services:
-        return self._memory.opened()._services
+        return self._memory.services
 
     async def _run(self, work: Coroutine[Any, Any, R]) -> R:
         """Runs it on memory's loop."""
@@ -116,19 +116,9 @@ class AfterturnSession(SessionABC):
 
 def _encode(services: Services, item: object) -> str:
     """As JSON in ASCII, which is stored as it is. Secrets are removed from its texts, so that it stays JSON."""
-    encoded = json.dumps(_without_secrets(item, lambda text: services.gate.redact(text).text))
+    encoded = json.dumps(without_secrets(item, lambda text: services.gate.redact(text).text))
     try:
         json.loads(services.gate.redact(encoded).text)
     except ValueError as error:
         raise NotAllowed("An item has a secret that cannot be removed from it. Leave it out.") from error
     return encoded
-
-
-def _without_secrets(value: Any, redact: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, Mapping):
-        return {key: _without_secrets(one, redact) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_secrets(one, redact) for one in value]
-    return value
