@@ -63,8 +63,14 @@ RETIRED_CLASSES = """
     Home Allowance Screen Tally References Snapped Spent Epochs ConversationCore
 """
 
-# The modules that hand entries to a store: the guard's door for statements, and those that bring records.
-WRITERS = {"guard/statement_writer.py", "conversation/recording.py", "space/transfer.py"}
+# The modules that hand entries to a store: the guard's door for statements, and those that bring records. A session of
+# the OpenAI SDK appends its items in order, so it reads the next position in the transaction that stores them.
+WRITERS = {
+    "guard/statement_writer.py",
+    "conversation/recording.py",
+    "space/transfer.py",
+    "frameworks/openai_session.py",
+}
 
 
 def test_importing_the_package_loads_no_heavy_module():
