@@ -204,6 +204,19 @@ async def test_a_resumed_session_repeats_nothing(world: World, tmp_path: Path):
     assert last.count(STANDING) == 1
 
 
+async def test_a_session_that_began_without_memory_is_not_trusted(world: World, tmp_path: Path):
+    """G2b: nobody knows what the agent has read before. A session with memory from the start is trusted."""
+    session = str(uuid4())
+    world.play(Rule("So?", (Say("You want tuna."),)), otherwise="Hello.")
+    await ask(plain(world, tmp_path, nothing, session_id=session), "Read the page.")
+    options = with_memory(plain(world, tmp_path, nothing, resume=session), world.memory, user="ada")
+    await ask(options, "So?")
+    await ask(with_memory(plain(world, tmp_path, nothing), world.memory, user="ada"), "Hi.")
+    world.wait_for("recorded", 2)
+    trusted = {entry.text: entry.trust >= TRUST_MIN for entry in world.memory.space("user:ada").list(limit=100)}
+    assert (trusted["You want tuna."], trusted["Hello."]) == (False, True)
+
+
 @pytest.mark.shows(COMPACTION)
 async def test_after_a_compaction_the_fact_is_recalled_again(world: World, tmp_path: Path):
     """H7: the block and the standing context were summarized away."""
@@ -351,19 +364,46 @@ async def test_the_report_of_a_task_in_the_background_is_not_the_users(world: Wo
     options = with_memory(plain(world, tmp_path, nothing), world.memory, user="ada")
     async with ClaudeSDKClient(options) as client:
         await client.query(SUPPER)
-        ended = 0
         async for message in client.receive_messages():
-            ended += isinstance(message, ResultMessage)
-            if ended == 2:
+            # The report comes in the same turn or in one of its own.
+            is_reported = any("task-notification" in request.text for request in own(world))
+            if isinstance(message, ResultMessage) and is_reported:
                 break
         await client.query("So?")
         async for _ in client.receive_response():
             pass
     world.wait_for("recorded", 2)
-    assert "Tuna, it says." in world.requests[-1].text
+    assert "always wants tuna" in own(world)[-1].text
     assert [text for speaker, text in world.records() if speaker == "user"] == [SUPPER, "So?"]
     trusted = {entry.text: entry.trust >= TRUST_MIN for entry in world.memory.space("user:ada").list(limit=100)}
     assert not trusted["You want tuna."]
+
+
+async def test_a_prompt_in_the_middle_of_a_turn_belongs_to_it(world: World, tmp_path: Path):
+    """R1, C1: the client adds it behind a tool's result, and reports one end."""
+    world.knows("The garden gate is green")
+    world.play(
+        Rule("gate", (Say("Green."),)),
+        Rule(SUPPER, (Call(TOOL, {"query": "1"}), Say("Fish."))),
+    )
+
+    @tool(LOOK_UP, "Looks something up", {"query": str})
+    async def look_up(arguments: dict[str, Any]) -> dict[str, Any]:
+        await client.query("And what colour is the garden gate?")
+        return {"content": [{"type": "text", "text": "nothing"}]}
+
+    options = plain(world, tmp_path, nothing)
+    options.mcp_servers = {"shelf": create_sdk_mcp_server("shelf", tools=[look_up])}
+    async with ClaudeSDKClient(with_memory(options, world.memory, user="ada")) as client:
+        await client.query(SUPPER)
+        async for message in client.receive_messages():
+            is_asked = any("what colour" in request.text for request in own(world))
+            if isinstance(message, ResultMessage) and is_asked:
+                break
+    world.wait_for("recorded")
+    said = [text for speaker, text in world.records() if speaker == "user"]
+    assert said == [SUPPER, "And what colour is the garden gate?"]
+    assert any("gate is green" in text for text in blocks(own(world)[-1]))
 
 
 async def report(world: World, folder: Path, *events: dict[str, Any]) -> None:

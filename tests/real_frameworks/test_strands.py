@@ -389,7 +389,7 @@ async def test_an_interrupted_run_is_one_turn(world: World):
     helper = agent(world, hooks=[ask])
     waiting = await helper.invoke_async(QUESTION)
     assert waiting.stop_reason == "interrupt"
-    approved = [{"interruptResponse": {"interruptId": one.id, "response": "y"}} for one in waiting.interrupts]
+    approved = [{"interruptResponse": {"interruptId": one.id, "response": "y"}} for one in waiting.interrupts or ()]
     await helper.invoke_async(approved)
     world.wait_for("recorded")
     assert spoken(world) == [("user", QUESTION), ("assistant", ANSWER)]

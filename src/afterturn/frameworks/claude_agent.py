@@ -5,7 +5,9 @@ The SDK does not show what the model sees: turns are made from what its hooks re
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import itertools
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -52,6 +54,8 @@ _UNSEEN = "(not reported)"
 _NOTIFICATION = "<task-notification>"
 # The client reports so much of a prompt that the agent has scheduled.
 _SCHEDULED_CHARS = 900
+# The first answer is near the beginning of a transcript.
+_LINES_READ_MAX = 200
 
 
 @dataclass
@@ -59,6 +63,7 @@ class ReportedSession:
     """What was reported of a session: the messages of its open turn, and whether it was given the standing context.
 
     `between` is what the agent has read of others since the last turn, `scheduled` what it will ask itself.
+    `takes_more`: a call has ended, which is when the client adds prompts that came meanwhile.
     """
 
     messages: Messages = field(default_factory=list)
@@ -67,6 +72,7 @@ class ReportedSession:
     has_standing: bool = False
     between: Messages = field(default_factory=list)
     scheduled: list[str] = field(default_factory=list)
+    takes_more: bool = False
 
 
 class AfterturnHooks:
@@ -171,11 +177,19 @@ class AfterturnHooks:
             # Nobody has said it: the client or the agent itself has.
             self._note_others(payload, prompt)
             return ""
-        if _key(payload) not in self._sessions and await _has_turns(self.memory.conversation(_ids(payload))):
+        is_new, session = _key(payload) not in self._sessions, self._session(payload)
+        if is_new and await _has_turns(self.memory.conversation(_ids(payload))):
             # A session that is resumed still has it.
-            self._session(payload).has_standing = True
-        session = self._session(payload)
-        session.messages = [*session.between, {"role": "user", "content": prompt}]
+            session.has_standing = True
+        elif is_new and await asyncio.to_thread(_has_answers, str(payload.get("transcript_path") or "")):
+            # It began without memory: nobody knows what the agent has read there.
+            self._note_others(payload, _UNSEEN)
+        said, open_turn = {"role": "user", "content": prompt}, self.memory.find(_key(payload))
+        if open_turn is not None and session.takes_more:
+            session.messages.append(said)
+            open_turn.interject(prompt)
+            return await _recalled(open_turn, session.messages)
+        session.messages, session.takes_more = [*session.between, said], False
         session.between, session.open_calls, session.calls = [], {}, 0
         turn = self.memory.begin(_key(payload), _ids(payload), session.messages)
         standing = await self._standing(payload, session)
@@ -220,7 +234,7 @@ class AfterturnHooks:
         if advice.refusal:
             return _refusing(name, advice.refusal)
         session = self._session(payload)
-        session.calls += 1
+        session.calls, session.takes_more = session.calls + 1, False
         if self.memory.find(_key(payload)) is not None and session.calls <= _CALLS_MAX:
             call = str(payload.get("tool_use_id") or f"call-{session.calls}")
             session.open_calls[call] = str(payload.get("tool_name"))
@@ -230,11 +244,13 @@ class AfterturnHooks:
 
     async def _take_result(self, payload: Payload) -> str:
         session, turn = self._session(payload), self.memory.find(_key(payload))
-        call = str(payload.get("tool_use_id") or "")
+        call, given = str(payload.get("tool_use_id") or ""), payload.get("tool_response", payload.get("error"))
+        text = given if isinstance(given, str) else json.dumps(given, default=str)
         if turn is None or session.open_calls.pop(call, None) is None:
+            self._note_others(payload, text)
             return ""
-        given = payload.get("tool_response", payload.get("error"))
-        session.messages.append(_result(call, given if isinstance(given, str) else json.dumps(given, default=str)))
+        session.messages.append(_result(call, text))
+        session.takes_more = not session.open_calls and not payload.get("is_interrupt")
         return await _recalled(turn, session.messages)
 
 
@@ -265,6 +281,15 @@ async def _has_turns(conversation: Conversation) -> bool:
     try:
         return bool((await conversation.trace(limit=1)).turns)
     except NotFound:
+        return False
+
+
+def _has_answers(transcript: str) -> bool:
+    """Whether the client's file of the session has an answer of the model. One that cannot be read has none."""
+    try:
+        with open(transcript, "rb") as file:
+            return any(b'"type":"assistant"' in line for line in itertools.islice(file, _LINES_READ_MAX))
+    except OSError:
         return False
 
 
