@@ -53,6 +53,8 @@ _LOOKS_MAX = 10
 _ARGUMENTS_CHARS_MAX = 4_000
 # A sub-agent's prompt contains what its tool call says.
 _TASK_CHARS_MIN = 8
+# Claude Code submits the report of a background task like a prompt of the user.
+_TASK_REPORT = "<task-notification>"
 _UNSEEN = "(not reported)"
 _INCOGNITO = "This turn is private, so nothing of it is stored. Go on without it."
 
@@ -266,6 +268,9 @@ class HookHandler:
             session.nested += 1
             return NOTHING
         text = self._without_injected(session, event.text)
+        if text.lstrip().startswith(_TASK_REPORT):
+            self._note_report(session, text)
+            return NOTHING
         if not text.strip() or self._is_repeated(session, event, text):
             return NOTHING
         if session.turn is not None:
@@ -435,10 +440,16 @@ class HookHandler:
         return HookAnswer("\n\n".join(part for part in (rules, block) if part))
 
     def _note_subagent(self, session: ClientSession, event: HookEvent) -> None:
-        """What a sub-agent says reaches the user's agent, so the turn counts as tainted."""
         if session.turn is not None and event.text:
-            session.calls += 1
-            session.messages += _call_messages(f"call-{session.calls}", "sub-agent", {}, event.text[:20_000])
+            self._note_report(session, event.text)
+
+    def _note_report(self, session: ClientSession, text: str) -> None:
+        """What a sub-agent or a task says reaches the user's agent, so its turn counts as tainted, or the next one."""
+        if session.turn is None:
+            session.has_gap = True
+            return
+        session.calls += 1
+        session.messages += _call_messages(f"call-{session.calls}", "sub-agent", {}, text[:20_000])
 
     async def _find_compaction(self, session: ClientSession, event: HookEvent) -> None:
         """A compaction that the client does not report: what it was shown is not in its history any more."""
