@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Unpack
 
 from afterturn.conversation.turn import Turn
-from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules
+from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules_in
 from afterturn.frameworks.requirements import check_framework
 
 check_framework("agno")
@@ -107,8 +107,14 @@ class AfterturnLearning:
 
     # The hooks.
 
-    def record(self, run_output: RunOutput, run_context: RunContext) -> None:
-        """A post-hook: the run has ended, and its messages are recorded in the background."""
+    def record(self, run_output: RunOutput, run_context: RunContext, agent: Agent | None = None) -> None:
+        """A post-hook: the run has ended, and its messages are recorded in the background.
+
+        Nothing is recorded of a member of a team or a step of a workflow: its task is another agent's words.
+        """
+        if run_context.workflow_id is not None or (agent is not None and agent.team_id is not None):
+            self.memory.abort(run_context.run_id, "the task is not the user's")
+            return
         messages = [message for message in run_output.messages or () if not message.from_history]
         self.memory.finish(run_context.run_id, messages)
 
@@ -124,16 +130,14 @@ class AfterturnLearning:
         advice = turn.before_tool(name, args)
         if advice.refusal:
             return advice.refusal
-        result = func(**args)
-        return with_rules(result, advice) if isinstance(result, str) else result
+        return with_rules_in(func(**args), advice)
 
 
 async def _check_awaited(turn: Turn, name: str, func: Callable[..., Any], args: dict[str, Any]) -> Any:
     advice = await turn.before_tool(name, args)
     if advice.refusal:
         return advice.refusal
-    result = await func(**args)
-    return with_rules(result, advice) if isinstance(result, str) else result
+    return with_rules_in(await func(**args), advice)
 
 
 def _joined(*texts: str) -> str | None:

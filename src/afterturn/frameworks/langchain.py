@@ -10,6 +10,7 @@ from typing import Annotated, Any, NotRequired, Unpack
 from uuid import uuid4
 
 from afterturn import blocking
+from afterturn.conversation.tool_advice import ToolAdvice
 from afterturn.conversation.turn import Turn
 from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules
 from afterturn.frameworks.requirements import check_framework
@@ -123,7 +124,7 @@ class AfterturnMiddleware(AgentMiddleware[AfterturnState, Any, Any]):
 
     def _turn(self, state: AfterturnState, runtime: Runtime[Any]) -> Turn | None:
         key = _key(state)
-        return self.memory.find(key) or self.memory.begin(key, _ids(runtime), state["messages"], turn_id=key or None)
+        return self.memory.find_or_begin(key, _ids(runtime), state["messages"], turn_id=key or None)
 
     def _blocking_turn(self, state: AfterturnState, runtime: Runtime[Any]) -> blocking.Turn | None:
         key = _key(state)
@@ -168,7 +169,7 @@ def _refused(request: ToolCallRequest, refusal: str) -> ToolMessage:
     return ToolMessage(content=refusal, tool_call_id=call["id"], name=call["name"], status="error")
 
 
-def _advised(result: ToolMessage | Command[Any], advice: Any) -> ToolMessage | Command[Any]:
+def _advised(result: ToolMessage | Command[Any], advice: ToolAdvice) -> ToolMessage | Command[Any]:
     if not isinstance(result, ToolMessage) or not isinstance(result.content, str):
         return result
     return result.model_copy(update={"content": with_rules(result.content, advice)})
