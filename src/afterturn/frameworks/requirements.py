@@ -12,7 +12,8 @@ from afterturn.log import logger
 _REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)\s*(?:\[[^\]]*\])?\s*\(?(?P<range>[^;)]*)\)?\s*;.*extra\s*==\s*['\"](?P<extra>[^'\"]+)"
 )
-_BOUND = re.compile(r"(>=|<=|==|!=|>|<|~=)\s*([\d.]+)")
+# The extras of frameworks have no other bounds.
+_BOUND = re.compile(r"(>=|<)\s*([\d.]+)")
 _checked: set[str] = set()
 
 
@@ -45,12 +46,7 @@ def _required_by(extra: str) -> Iterator[tuple[str, str]]:
 
 def _is_within(installed: str, bounds: str) -> bool:
     version = _release(installed)
-    for sign, limit in _BOUND.findall(bounds):
-        other = _release(limit)
-        is_met = version >= other if sign == ">=" else version < other if sign == "<" else True
-        if not is_met:
-            return False
-    return True
+    return all((version >= _release(limit)) is (sign == ">=") for sign, limit in _BOUND.findall(bounds))
 
 
 def _release(version: str) -> tuple[int, ...]:
