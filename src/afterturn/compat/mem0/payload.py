@@ -24,7 +24,7 @@ KINDS = {"user": "user_id", "agent": "agent_id", "run": "run_id"}
 # Keys of metadata that are ours. A caller's value under one of them is in the JSON text.
 NESTED = "mem0"
 REPLACES = "mem0_replaces"
-_OWN_KEYS = {NESTED, REPLACES, "role", "kind", "review", QUOTES, PASTED}
+OWN_KEYS = frozenset([NESTED, REPLACES, "role", "kind", "review", QUOTES, PASTED])
 _IDENTITY_KEYS = {*ENTITY_KEYS, "actor_id"}
 _ROLES = {Origin.USER: "user", Origin.AGENT: "assistant", Origin.TOOL: "tool"}
 _ORIGINS = {"user": Origin.USER, "assistant": Origin.AGENT}
@@ -101,13 +101,13 @@ def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_flat(key: object, value: object) -> bool:
-    if not isinstance(key, str) or not key or key in _OWN_KEYS or not is_storable(key):
+    if not isinstance(key, str) or not key or key in OWN_KEYS or not is_storable(key):
         return False
     return value is None or isinstance(value, str | int | float | bool)
 
 
 def unflatten(metadata: Mapping[str, Scalar]) -> dict[str, Any]:
-    found: dict[str, Any] = {key: value for key, value in metadata.items() if key not in _OWN_KEYS}
+    found: dict[str, Any] = {key: value for key, value in metadata.items() if key not in OWN_KEYS}
     text = metadata.get(NESTED)
     if isinstance(text, str):
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import apsw
 
+from afterturn.compat.mem0.payload import NESTED, OWN_KEYS
 from afterturn.errors import InvalidFile, InvalidInput
 from afterturn.hosts.transcripts.library_export import (
     ExportedFact,
@@ -35,15 +36,12 @@ from afterturn.hosts.transcripts.transcript import (
     text_field,
     texts_of_parts,
 )
-from afterturn.types import PASTED, QUOTES, Target
+from afterturn.types import Target
 
 _SQLITE = b"SQLite format 3\0"
 MISSING_PAGES = "pages that follow in the API, and are not in the file"
 # The Python client writes the second.
 _ZEP_IDS = ("uuid", "uuid_")
-# Keys of metadata that have another meaning here. With what is nested, they are one JSON text under the key "mem0", as
-# afterturn's interface of mem0 writes and reads them.
-_MEM0_KEYS = frozenset(["mem0", "mem0_replaces", "role", "kind", "review", PASTED, QUOTES])
 # A memory of mem0 expires when its last day ends, in UTC.
 _DAY = timedelta(days=1).total_seconds()
 
@@ -89,7 +87,8 @@ class Mem0Export:
         last_day = parse_end(item.get("expiration_date"))
         user, agent, run = (name_in(item, key) for key in ("user_id", "agent_id", "run_id"))
         metadata = mapping(item.get("metadata"))
-        nested = {key: held for key, held in metadata.items() if isinstance(held, dict | list) or key in _MEM0_KEYS}
+        # One JSON text under its own key, as afterturn's mem0 interface writes and reads it.
+        nested = {key: held for key, held in metadata.items() if isinstance(held, dict | list) or key in OWN_KEYS}
         nested |= {"categories": item["categories"]} if item.get("categories") else {}
         kept = {key: item.get(key) for key in ("app_id", "attributed_to", "role", "expiration_date")}
         kept |= {"mem0_id": item.get("id"), "created_at": created if updated != created else None}
@@ -106,7 +105,7 @@ class Mem0Export:
                 metadata=flat_metadata(
                     {key: held for key, held in metadata.items() if key not in nested},
                     kept,
-                    ours={"mem0": text_of(nested)} if nested else None,
+                    ours={NESTED: text_of(nested)} if nested else None,
                 ),
             )
         )

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from afterturn.compat.mem0.payload import OWN_KEYS
 from afterturn.errors import InvalidFile
 from afterturn.guard.trust import unprivileged
 from afterturn.hosts.transcripts.transcript import (
@@ -25,7 +26,7 @@ from afterturn.hosts.transcripts.transcript import (
     text_field,
     without_injected,
 )
-from afterturn.types import PASTED, QUOTES, Draft, Metadata, Origin, Target
+from afterturn.types import Draft, Metadata, Origin, Target
 from afterturn.validation import METADATA_BYTES_MAX
 
 LINE_BYTES_MAX = 16 * 1024**2
@@ -37,7 +38,7 @@ ITEMS_MAX = 500_000
 _VALUE_BYTES_MAX = 2048
 _KEYS_MAX = 200
 # Keys of metadata that afterturn writes itself, and a file must not.
-_OWN_KEYS = frozenset([PASTED, QUOTES, "kind", "review", "mem0", "mem0_replaces"])
+_OWN_KEYS = OWN_KEYS - {"role"}
 _STEP = 100
 
 Report = Callable[[int, int], None]
@@ -103,7 +104,7 @@ class ExportedConversation:
 
 @dataclass(frozen=True, slots=True)
 class RefusedItem:
-    """`where` is such as "line 3" or "item 3"."""
+    """An item that cannot be imported. `where` is its place in the file, such as "line 3" or "item 3"."""
 
     where: str
     message: str
