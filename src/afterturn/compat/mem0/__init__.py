@@ -114,7 +114,7 @@ def _read_config(config: object) -> tuple[StoreTarget, Config, bool]:
     own = dict(given.get("afterturn") or {})
     wait = own.pop("wait", False)
     settings = {**_SETTINGS, **_model_settings(given.get("llm"))}
-    target = own.pop("store", None) or _find_folder(given.get("vector_store"))
+    target = own.pop("store", None) or _store_file(given.get("vector_store"))
     used = {"afterturn", *_WITHOUT_EFFECT, *(["llm"] if "model_url" in settings else [])}
     used |= {"vector_store"} if target is not None else set()
     if ignored := sorted(set(given) - used):
@@ -144,8 +144,8 @@ def _plain(value: object) -> object:
     return value if fields is None else {name: _plain(getattr(value, name)) for name in sorted(fields)}
 
 
-def _find_folder(vector_store: object) -> Path | None:
-    """A file in the folder that mem0's vector store would use, one for each collection."""
+def _store_file(vector_store: object) -> Path | None:
+    """One file for each collection, in the folder that mem0's vector store would use. Creates that folder."""
     options = vector_store.get("config") if isinstance(vector_store, Mapping) else None
     if not isinstance(options, Mapping) or not options.get("path"):
         return None

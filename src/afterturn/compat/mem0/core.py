@@ -81,6 +81,8 @@ PROCEDURAL = "procedural_memory"
 RECORDED_WITHIN = 2.0
 # How long a search waits for vectors of what was just added. It is found by its words in any case.
 VECTORS_WITHIN = 0.5
+# The most spaces for whose vectors a search waits. Those above it are found by their words until then.
+UNEMBEDDED_MAX = 10_000
 POLL = 0.01
 PAGE = 500
 _OLDER_ARGUMENTS = {*ENTITY_KEYS, "limit"}
@@ -101,8 +103,8 @@ class Mem0Core:
         self._services = services
         self._wait = wait
         self._has_vectors: bool | None = None
-        # Spaces with statements that may have no vectors yet.
-        self._embedding: set[str] = set()
+        # Spaces with statements that may have no vectors yet: the next search there waits for them.
+        self._unembedded: set[str] = set()
 
     async def add(
         self,
@@ -204,7 +206,8 @@ class Mem0Core:
         if embedding is not None and is_embedded:
             embedding.note_written(tenant, space)
         else:
-            self._embedding.add(space)
+            if len(self._unembedded) < UNEMBEDDED_MAX:
+                self._unembedded.add(space)
         return result
 
     async def _record(
@@ -341,8 +344,8 @@ class Mem0Core:
         """Waits until the embedder is loaded, and until what was added here before can be found by its meaning."""
         if self._has_vectors is None:
             self._has_vectors = await self._services.maintenance.ready()
-        is_fresh = self._has_vectors and space.name in self._embedding
-        self._embedding.discard(space.name)
+        is_fresh = self._has_vectors and space.name in self._unembedded
+        self._unembedded.discard(space.name)
         ends_at = asyncio.get_running_loop().time() + VECTORS_WITHIN
         found = await space.search(query, limit=limit, filter=filter)
         while is_fresh and VECTORS in found.missing and asyncio.get_running_loop().time() < ends_at:
