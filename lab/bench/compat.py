@@ -259,7 +259,8 @@ def _wait_for_vectors(ours: Memory) -> None:
     for _ in range(200):
         found = ours.search(query, filters={"user_id": USER}, explain=True, threshold=0.0)["results"]
         if found and all(item["score_details"]["semantic_score"] for item in found):
-            break
+            return
+    raise TimeoutError("Vectors are still missing, so the time until they are stored cannot be measured.")
 
 
 def _timed(work: Callable[[], object]) -> float:
