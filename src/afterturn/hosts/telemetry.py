@@ -87,15 +87,15 @@ def handler(
         raise ExtraMissing("OpenTelemetry is not installed. Run `pip install 'afterturn[otel]'`.") from error
     tracer = trace.get_tracer("afterturn", tracer_provider=tracer_provider)
     meter = metrics.get_meter("afterturn", meter_provider=meter_provider)
-    return _Watch(_Spans(tracer, captures_content=capture_content), _Figures.of(meter), then)
+    return _EventHandler(_Spans(tracer, captures_content=capture_content), _Metrics.of(meter), then)
 
 
-class _Watch:
-    """Locks, because several memories may share a handler, each with its own thread."""
+class _EventHandler:
+    """Has a lock, because several memories may share a handler, each with its own thread."""
 
-    def __init__(self, spans: _Spans, figures: _Figures, then: Handler | None) -> None:
+    def __init__(self, spans: _Spans, metrics: _Metrics, then: Handler | None) -> None:
         self._spans = spans
-        self._figures = figures
+        self._metrics = metrics
         self._then = then
         self._lock = threading.Lock()
 
@@ -106,15 +106,15 @@ class _Watch:
     def __call__(self, event: Event) -> None:
         try:
             with self._lock:
-                self._figures.see(event)
-                self._spans.see(event)
+                self._metrics.record(event)
+                self._spans.record(event)
         finally:
             if self._then is not None:
                 self._then(event)
 
 
 @dataclass(frozen=True, slots=True)
-class _Figures:
+class _Metrics:
     recalls: Counter
     recall_milliseconds: Histogram
     handed_over_bytes: Histogram
@@ -123,7 +123,7 @@ class _Figures:
     degraded: Counter
 
     @classmethod
-    def of(cls, meter: Meter) -> _Figures:
+    def of(cls, meter: Meter) -> _Metrics:
         return cls(
             meter.create_counter("afterturn.recalls", "{recall}", "Recall phases that ended, by outcome."),
             meter.create_histogram("afterturn.recall.duration", "ms", "From the question to the fast result."),
@@ -133,7 +133,7 @@ class _Figures:
             meter.create_counter("afterturn.degraded", "{event}", "Times that memory continued with less."),
         )
 
-    def see(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         data, name = event.data, event.name
         if name == "recall_ended":
             self.recalls.add(1, _labels(data, "outcome", "reason", "phase"))
@@ -179,7 +179,7 @@ class _Spans:
         self._hosts: _Bounded[Context] = _Bounded(WAITING_MAX)
         self._reviews: _Bounded[tuple[float, Context | None]] = _Bounded(WAITING_MAX)
 
-    def see(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         act = _HANDLERS.get(event.name)
         if act is not None:
             act(self, event)
@@ -424,9 +424,9 @@ def _is_name(value: Scalar) -> bool:
     return not isinstance(value, str) or _NAME.fullmatch(value) is not None
 
 
-def _record(figure: Histogram, value: Scalar, labels: Attributes) -> None:
+def _record(histogram: Histogram, value: Scalar, labels: Attributes) -> None:
     if isinstance(value, int | float):
-        figure.record(value, labels)
+        histogram.record(value, labels)
 
 
 def _nanoseconds(at: float) -> int:
