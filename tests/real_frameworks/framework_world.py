@@ -134,6 +134,13 @@ class World:
         calls = tuple(Call(tool, {"query": f"shelf {number}"}) for number in range(1, STEPS + 1))
         self.play(Rule(question, (*calls, Say(answer))))
 
+    def play_shell(self) -> None:
+        """Two rules of Ada, and a model that calls `shell` once against the firm one and once against the other."""
+        self.knows("Never push to main", firm=True)
+        self.knows("We use pnpm in this repo", target="environment", metadata={"kind": "convention"})
+        calls = (Call("shell", {"command": "git push origin main"}), Call("shell", {"command": "npm install lodash"}))
+        self.play(Rule("Publish", (*calls, Say("Done."))))
+
     def records(self, space: str = "user:ada") -> list[tuple[str | None, str]]:
         """Speakers and texts of all recorded messages of a space, in order."""
         entries = self.memory.space(space).list(filter=Filter(kind=Kind.RECORD), limit=100)
@@ -159,6 +166,14 @@ def blocks(request: ModelRequest) -> list[str]:
     holding = [(role, text) for role, kind, text in parts(request) if BLOCK in text]
     assert all(role == "user" for role, _ in holding), holding
     return [text for _, text in holding]
+
+
+def assert_rules_held(request: ModelRequest, ran: list[str]) -> None:
+    """After `play_shell`: the firm rule refused its call, and the other rule came with the tool's "done"."""
+    refused, result = [part.text for part in request.parts if part.kind == "result"]
+    assert ran == ["npm install lodash"], result
+    assert "Refused by your rule: Never push to main" in refused
+    assert result.startswith("done\n\nRules of the user")
 
 
 def assert_append_only(requests: Sequence[ModelRequest]) -> None:

@@ -24,13 +24,13 @@ from framework_world import (
     World,
     assert_append_only,
     assert_paired,
+    assert_rules_held,
     blocks,
     run_example,
     system,
 )
 
 from afterturn.frameworks.agno import AfterturnLearning
-from lab.clients.model_server import Call, Rule, Say
 
 pytestmark = pytest.mark.frameworks
 
@@ -124,9 +124,8 @@ async def test_words_of_others_are_not_in_the_system_prompt(world: World):
 @pytest.mark.parametrize("kind", ["run", "arun", "arun with a coroutine"])
 async def test_a_firm_rule_refuses_a_call_and_others_come_with_the_result(world: World, kind: str):
     """T1: the tool does not run; the model reads why."""
-    world.knows("Never push to main", firm=True)
-    world.knows("We use pnpm in this repo", target="environment", metadata={"kind": "convention"})
-    ran = []
+    world.play_shell()
+    ran: list[str] = []
 
     def shell(command: str) -> str:
         """Runs a command."""
@@ -137,18 +136,13 @@ async def test_a_firm_rule_refuses_a_call_and_others_come_with_the_result(world:
         """Runs a command."""
         return shell(command)
 
-    calls = (Call("shell", {"command": "git push origin main"}), Call("shell", {"command": "npm install lodash"}))
-    world.play(Rule("Publish", (*calls, Say("Done."))))
     awaited_shell.__name__ = "shell"
     helper = agent(world, tools=[awaited_shell if "coroutine" in kind else shell])
     if kind == "run":
         helper.run("Publish it", user_id="ada")
     else:
         await helper.arun("Publish it", user_id="ada")
-    results = [part.text for part in world.requests[-1].parts if part.kind == "result"]
-    assert ran == ["npm install lodash"], results
-    assert "Refused by your rule: Never push to main" in results[0]
-    assert results[1].startswith("done\n\nRules of the user")
+    assert_rules_held(world.requests[-1], ran)
 
 
 @pytest.mark.shows(STANDING_ROW)

@@ -23,12 +23,12 @@ from framework_world import (
     World,
     assert_late_block,
     assert_one_block_in_a_loop,
+    assert_rules_held,
     blocks,
     run_example,
 )
 
 from afterturn.frameworks.crewai import AfterturnCrewHooks
-from lab.clients.model_server import Call, Rule, Say
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.usefixtures("_quiet")]
 QUIET = {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true", "CREWAI_TRACING_ENABLED": "false"}
@@ -136,9 +136,8 @@ def test_a_task_of_a_crew_is_not_the_users_words(world: World, connect: Callable
 def test_a_firm_rule_refuses_a_call_and_others_come_with_the_result(world: World, connect: Callable[..., None]):
     """T1: the tool does not run; the model reads why."""
     connect(world)
-    world.knows("Never push to main", firm=True)
-    world.knows("We use pnpm in this repo", target="environment", metadata={"kind": "convention"})
-    ran = []
+    world.play_shell()
+    ran: list[str] = []
 
     @tool
     def shell(command: str) -> str:
@@ -146,13 +145,8 @@ def test_a_firm_rule_refuses_a_call_and_others_come_with_the_result(world: World
         ran.append(command)
         return "done"
 
-    calls = (Call("shell", {"command": "git push origin main"}), Call("shell", {"command": "npm install lodash"}))
-    world.play(Rule("Publish", (*calls, Say("Done."))))
     agent(world, shell).kickoff("Publish it")
-    results = [part.text for part in world.requests[-1].parts if part.kind == "result"]
-    assert ran == ["npm install lodash"]
-    assert "Refused by your rule: Never push to main" in results[0]
-    assert results[1].startswith("done\n\nRules of the user")
+    assert_rules_held(world.requests[-1], ran)
 
 
 @pytest.mark.shows(IDS)

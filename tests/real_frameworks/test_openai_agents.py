@@ -54,6 +54,7 @@ from framework_world import (
     assert_late_block,
     assert_one_block_in_a_loop,
     assert_paired,
+    assert_rules_held,
     blocks,
     parts,
     run_example,
@@ -372,9 +373,8 @@ async def test_what_an_agent_tells_its_subagent_is_not_the_users(world: World):
 @both_models
 async def test_a_firm_rule_refuses_a_call_and_others_come_with_the_result(world: World, model: Callable[[World], Any]):
     """T1: the tool does not run; the model reads why."""
-    world.knows("Never push to main", firm=True)
-    world.knows("We use pnpm in this repo", target="environment", metadata={"kind": "convention"})
-    ran = []
+    world.play_shell()
+    ran: list[str] = []
 
     @function_tool
     def shell(command: str) -> str:
@@ -382,14 +382,9 @@ async def test_a_firm_rule_refuses_a_call_and_others_come_with_the_result(world:
         ran.append(command)
         return "done"
 
-    calls = (Call("shell", {"command": "git push origin main"}), Call("shell", {"command": "npm install lodash"}))
-    world.play(Rule("Publish", (*calls, Say("Done."))))
     helper, ours = agent(world, model=model, tools=[shell]), runner(world)
     await ours.run(helper, "Publish it", session=session())
-    assert ran == ["npm install lodash"]
-    results = [part.text for part in world.requests[-1].parts if part.kind == "result"]
-    assert "Refused by your rule: Never push to main" in results[0]
-    assert results[1].startswith("done\n\nRules of the user")
+    assert_rules_held(world.requests[-1], ran)
     assert_paired(world.requests[-1])
     # Without memory, the same tool runs, and nobody adds a guardrail twice.
     await Runner.run(helper, "Publish it")

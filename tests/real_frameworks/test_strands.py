@@ -29,6 +29,7 @@ from framework_world import (
     assert_late_block,
     assert_one_block_in_a_loop,
     assert_paired,
+    assert_rules_held,
     blocks,
     run_example,
     system,
@@ -294,9 +295,8 @@ def test_a_graph_records_the_request_and_the_last_answer(world: World):
 @pytest.mark.shows(RULES)
 async def test_a_firm_rule_refuses_a_call_and_others_come_with_the_result(world: World):
     """T1: the tool does not run; the model reads why."""
-    world.knows("Never push to main", firm=True)
-    world.knows("We use pnpm in this repo", target="environment", metadata={"kind": "convention"})
-    ran = []
+    world.play_shell()
+    ran: list[str] = []
 
     @tool
     def shell(command: str) -> str:
@@ -308,13 +308,8 @@ async def test_a_firm_rule_refuses_a_call_and_others_come_with_the_result(world:
         ran.append(command)
         return "done"
 
-    calls = (Call("shell", {"command": "git push origin main"}), Call("shell", {"command": "npm install lodash"}))
-    world.play(Rule("Publish", (*calls, Say("Done."))))
     await agent(world, tools=[shell]).invoke_async("Publish it")
-    assert ran == ["npm install lodash"]
-    results = [part.text for part in world.requests[-1].parts if part.kind == "result"]
-    assert "Refused by your rule: Never push to main" in results[0]
-    assert results[1].startswith("done\n\nRules of the user")
+    assert_rules_held(world.requests[-1], ran)
     assert_paired(world.requests[-1])
 
 
