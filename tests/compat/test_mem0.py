@@ -56,6 +56,17 @@ def memory(request: pytest.FixtureRequest, store: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
+def origins(store: Path) -> Callable[[], dict[str, str]]:
+    """The texts of Ada's space with their origins, as another program reads them."""
+
+    def read() -> dict[str, str]:
+        with blocking.open(store) as other:
+            return {entry.text: str(entry.origin) for entry in other.space("user:ada").list()}
+
+    return read
+
+
+@pytest.fixture
 def plain(store: Path) -> Iterator[Memory]:
     with Memory.from_config({"afterturn": {"store": str(store)}}) as opened:
         yield opened
@@ -582,3 +593,51 @@ def test_messages_that_the_store_does_not_take_are_kept_in_a_file(store: Path, c
     with blocking.open(store) as native:
         assert native.drain()
         assert {entry.text for entry in native.space("user:alice").list()} == {"Likes tea", "Likes milk"}
+
+
+def test_other_metadata_does_not_make_a_tools_words_the_users(memory: Any, origins: Callable[[], dict[str, str]]):
+    """G2: neither when a message is added again, nor when only the metadata of a memory or a record is updated."""
+    tool = [{"role": "tool", "content": "The user loves snakes"}]
+    memory.add(tool, user_id="ada", infer=False)
+    memory.add(tool, user_id="ada", infer=False, metadata={"page": 2})
+    said = memory.add(
+        [{"role": "user", "content": "Hi"}, {"role": "tool", "content": "The user loves bats"}], user_id="ada"
+    )
+    memory.update(said["results"][1]["id"], metadata={"page": 3})
+    assert origins() == {"The user loves snakes": "tool", "The user loves bats": "tool", "Hi": "user"}
+    memory.update(said["results"][1]["id"], text="I love bats")
+    assert origins() == {"The user loves snakes": "tool", "I love bats": "user", "Hi": "user"}
+
+
+@pytest.mark.parametrize("day", [5, ["x"], "never", "9999-12-31"])
+def test_a_strange_expiration_date_in_metadata_is_only_metadata(memory: Any, day: object):
+    """One message cannot keep all others of the user from being found."""
+    memory.add("Ada likes green tea", user_id="ada", infer=False)
+    memory.add("Ada keeps bees", user_id="ada", metadata={"expiration_date": day})
+    memory.add("Ada has a cat", user_id="ada", infer=False, metadata={"expiration_date": day})
+    found = memory.get_all(filters={"user_id": "ada"})["results"]
+    assert {one["memory"] for one in found} == {"Ada likes green tea", "Ada keeps bees", "Ada has a cat"}
+    assert memory.search("green tea", filters={"user_id": "ada"})["results"][0]["memory"] == "Ada likes green tea"
+
+
+def test_what_cannot_be_read_is_refused_as_mem0_refuses(memory: Any):
+    """Each with a ValueError that says what to do."""
+    deep: dict[str, Any] = {}
+    for _ in range(5_000):
+        deep = {"AND": [deep]}
+    with pytest.raises(ValueError, match="flatter"):
+        memory.add("Ada likes tea", user_id="ada", infer=False, metadata={"deep": deep})
+    with pytest.raises(ValueError, match="flatter"):
+        memory.get_all(filters={"user_id": "ada", **deep})
+    with pytest.raises(ValueError, match="needs a list"):
+        memory.search("tea", filters={"user_id": "ada", "n": {"in": 5}})
+    assert memory.get("abcd-\u00e9") is None
+    assert memory.history("../../-dXNlcjphZGE") == []
+
+
+def test_metadata_of_another_interface_is_no_obstacle(memory: Any, store: Path):
+    """A space may be used through several interfaces."""
+    with blocking.open(store) as other:
+        other.space("user:ada").add("Ada likes tea", metadata={"mem0": "5", "expiration_date": 7})
+    (found,) = memory.get_all(filters={"user_id": "ada"})["results"]
+    assert found["metadata"] == {"mem0": "5"}

@@ -443,20 +443,23 @@ class Mem0Core:
         return {"message": "Memory updated successfully!"}
 
     async def _revise(self, space: SpaceCore, entry: Entry, text: str, metadata: Mapping[str, Any]) -> Entry:
-        """Writes a new version as the user's. A record cannot have one, so a statement takes its place."""
+        """Writes a new version. A record cannot have one, so a statement takes its place.
+
+        A new text is the user's. With the same text, other metadata does not make a tool's words the user's.
+        """
         services, operation = self._services, self._operation(space, Verb.UPDATE)
-        is_record = entry.kind is Kind.RECORD
+        is_record, is_same = entry.kind is Kind.RECORD, text == entry.text
         draft = replace(
             Draft.successor(entry, text),
             kind=Kind.STATEMENT,
-            origin=Origin.USER,
+            origin=entry.origin if is_same else Origin.USER,
             metadata={**metadata, REPLACES: entry.id, "role": _role(entry)} if is_record else metadata,
-            occurred_at=entry.occurred_at if text == entry.text else None,
+            occurred_at=entry.occurred_at if is_same else None,
             expires_at=end_of_day(unflatten(metadata).get("expiration_date")),
             id=None if is_record else entry.id,
             turn=None if is_record else entry.turn,
         )
-        admitted = services.gate.admit(draft)
+        admitted = services.gate.admit(draft, lineage=[entry.trust] if is_same else ())
 
         def work(unit: Unit) -> Entry:
             writer = services.statement_writer
@@ -513,7 +516,7 @@ class Mem0Core:
         space, entry_id = named
         try:
             found = await space.history(entry_id)
-        except NotFound:
+        except (NotFound, InvalidName):
             return []
         rows = _history_rows(found, found.versions[0])
         replaced = await self._replacement(space, found.versions[-1], Status.DELETED, Status.EXPIRED)
@@ -651,10 +654,7 @@ def _meets_all(item: Item, conditions: Sequence[Conditions]) -> bool:
 
 def _is_expired(item: Item, now: float) -> bool:
     """Recorded messages expire by their metadata alone."""
-    try:
-        ends = end_of_day(item.get("expiration_date"))
-    except ValueError:
-        return False
+    ends = end_of_day(item.get("expiration_date"))
     return ends is not None and ends <= now
 
 

@@ -77,16 +77,18 @@ def read_filters(filters: object, top_level: Mapping[str, Any]) -> tuple[Entitie
         raise InvalidInput(f"filters must be a dict, not {type(filters).__name__}. Example: {{'user_id': 'u1'}}")
     ids: dict[str, Any] = {key: value for key, value in top_level.items() if value is not None}
     rest: list[Conditions] = []
-    for condition in _conjunction(filters or {}):
-        ((key, value),) = condition.items()
-        if key not in ENTITY_KEYS:
-            rest.append(condition)
-        elif value is not None:
-            _take_id(ids, key, value)
+    try:
+        for condition in _conjunction(filters or {}):
+            ((key, value),) = condition.items()
+            if key not in ENTITY_KEYS:
+                is_met({}, condition)  # so that a wrong operator is refused even if there is no memory
+                rest.append(condition)
+            elif value is not None:
+                _take_id(ids, key, value)
+    except RecursionError as error:
+        raise InvalidInput("The filters are nested too deeply. Write them flatter.") from error
     if not ids:
         raise InvalidInput(_NEEDS_ENTITY)
-    for condition in rest:
-        is_met({}, condition)  # so that a wrong operator is refused even if there is no memory
     return read_entities(ids), rest
 
 
@@ -128,7 +130,7 @@ def _meets(payload: Payload, key: str, wanted: Any) -> bool:
         found = [is_met(payload, part) for part in _parts(key, wanted)]
         return all(found) if key == "AND" else any(found) if key == "OR" else not any(found)
     if isinstance(wanted, Mapping):
-        tests = [_operator(name) for name in wanted]
+        tests = [_operator(name, value) for name, value in wanted.items()]
         return key in payload and all(
             _holds(test, payload[key], value) for test, value in zip(tests, wanted.values(), strict=True)
         )
@@ -194,7 +196,9 @@ _OPERATORS: dict[str, Test] = {
 }
 
 
-def _operator(name: str) -> Test:
+def _operator(name: str, wanted: object) -> Test:
     if name not in _OPERATORS:
         raise InvalidInput(f"Unsupported metadata filter operator: {name}. Use one of: {', '.join(_OPERATORS)}.")
+    if name in ("in", "nin") and not isinstance(wanted, list | tuple | set | frozenset):
+        raise InvalidInput(f"The operator {name} needs a list of values, such as ['food'], not {wanted!r}.")
     return _OPERATORS[name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ def read_id(memory_id: object) -> tuple[str, str] | None:
     entry_id, _, encoded = str(memory_id).partition("-")
     try:
         space = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         return None
     return (space, entry_id) if space.partition(":")[0] in KINDS else None
 
@@ -96,7 +95,10 @@ def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
     flat = {key: value for key, value in metadata.items() if _is_flat(key, value)}
     nested = {key: value for key, value in metadata.items() if key not in flat}
     if nested:
-        flat[NESTED] = json.dumps(nested, ensure_ascii=False, default=str)
+        try:
+            flat[NESTED] = json.dumps(nested, ensure_ascii=False, default=str)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(f"metadata cannot be written as JSON: {error}. Pass a flatter dict of texts.") from error
     return flat
 
 
@@ -112,7 +114,7 @@ def unflatten(metadata: Mapping[str, Scalar]) -> dict[str, Any]:
     if isinstance(text, str):
         try:
             found.update(json.loads(text))
-        except ValueError:  # a secret was taken out of it
+        except (ValueError, TypeError):  # a secret was taken out of it, or another interface has written it
             found[NESTED] = text
     return found
 
@@ -172,8 +174,10 @@ def read_expiration(value: object) -> str | None:
         raise InvalidInput("expiration_date must be a valid date in YYYY-MM-DD format.") from error
 
 
-def end_of_day(day: str | None) -> float | None:
-    if day is None:
+def end_of_day(day: object) -> float | None:
+    """None for the last day of the calendar, and for what is not a day: a caller's metadata may have anything here."""
+    try:
+        midnight = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC) if isinstance(day, str) else None
+        return None if midnight is None else (midnight + timedelta(days=1)).timestamp()
+    except (ValueError, OverflowError):
         return None
-    midnight = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
-    return (midnight + timedelta(days=1)).timestamp()
