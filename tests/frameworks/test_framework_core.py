@@ -12,7 +12,7 @@ import pytest
 
 import afterturn
 from afterturn import Filter, Kind, blocking
-from afterturn.errors import ExtraMissing, InvalidInput, StoreUnavailable
+from afterturn.errors import ConfigError, ExtraMissing, InvalidInput, MemoryClosed, StoreUnavailable
 from afterturn.frameworks import core
 from afterturn.frameworks.core import FrameworkMemory, RunIds, usable_id, with_rules, with_rules_in
 from afterturn.frameworks.requirements import check_framework
@@ -38,6 +38,24 @@ def test_an_adapter_says_whose_memory_it_is(memory: blocking.Memory):
         FrameworkMemory(memory)
     assert FrameworkMemory(memory, owner="team:support").conversation(RunIds(None)).owner == "team:support"
     assert FrameworkMemory(memory, needs_user=False).conversation(RunIds(None, user="bob")).owner == "user:bob"
+
+
+@pytest.mark.parametrize("wrong", [object(), b"ada", ["ada"], True, 1.5])
+def test_an_id_that_is_not_one_is_refused(memory: blocking.Memory, wrong: object):
+    """L2: the text of an object has its address, which may be another user's object later."""
+    with pytest.raises(ConfigError, match="Return a str, an int or a UUID"):
+        FrameworkMemory(memory, user=lambda run: run).conversation(RunIds(wrong))
+    assert FrameworkMemory(memory, user=lambda run: run).conversation(RunIds(7)).owner == "user:7"
+
+
+def test_a_coroutine_function_does_not_choose_ids(memory: blocking.Memory):
+    """L2: what it returns is not the id."""
+
+    async def find_user(run: object) -> str:
+        return "ada"
+
+    with pytest.raises(ConfigError, match="coroutine"):
+        FrameworkMemory(memory, user=find_user).conversation(RunIds(None))  # type: ignore[arg-type]
 
 
 def test_ids_are_the_frameworks_own_unless_a_function_or_a_text_is_given(memory: blocking.Memory):
@@ -119,9 +137,12 @@ def test_an_adapter_opens_a_path_and_closes_it(tmp_path: Path):
     with pytest.raises(StoreUnavailable):
         FrameworkMemory(tmp_path / "missing" / "folder" / "memory.db", user="ada")
     link = FrameworkMemory(tmp_path / "memory.db", user="ada")
+    space = link.space(RunIds(None))
     assert link.begin("run", RunIds(None), ASKED) is not None
     link.close()
     link.close()
+    with pytest.raises(MemoryClosed):
+        asyncio.run(space.list(limit=1))
 
 
 def test_an_adapter_leaves_a_memory_open_that_it_was_given(memory: blocking.Memory):

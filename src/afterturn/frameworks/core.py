@@ -10,10 +10,10 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from afterturn import blocking
 from afterturn.conversation.conversation import Conversation, Standing
@@ -352,5 +352,12 @@ def usable_id(name: str) -> str:
 
 
 def _chosen(choice: IdChoice, native: object, default: str | None) -> str | None:
-    chosen = choice(native) if callable(choice) else choice
-    return default if chosen is None else str(chosen)
+    chosen: object = choice(native) if callable(choice) else choice
+    if chosen is None:
+        return default
+    if isinstance(chosen, Coroutine):
+        chosen.close()
+    if isinstance(chosen, bool) or not isinstance(chosen, str | int | UUID):
+        # The text of any other object may contain its address, and another one may get the same address later.
+        raise ConfigError(f"An id is a {type(chosen).__name__}. Return a str, an int or a UUID, from a plain function.")
+    return str(chosen)
