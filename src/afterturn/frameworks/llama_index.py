@@ -98,7 +98,7 @@ class AfterturnChatMemory(LlamaIndexMemory):
     LlamaIndex adds the messages of a tool loop only when the loop has ended.
     """
 
-    _link: FrameworkMemory = PrivateAttr()
+    _framework_memory: FrameworkMemory = PrivateAttr()
 
     @classmethod
     def open(
@@ -110,17 +110,22 @@ class AfterturnChatMemory(LlamaIndexMemory):
         options: RunOptions | None = None,
         **arguments: Any,
     ) -> AfterturnChatMemory:
-        """A session's memory. `user` is an id; `arguments` are those of LlamaIndex's `Memory.from_defaults`."""
+        """A session's memory, which is the conversation. `user` is an id, or a function that takes this object.
+
+        `options` are those of a conversation. `arguments` are those of LlamaIndex's `Memory.from_defaults`.
+        """
         made = cls.from_defaults(session_id=session_id, **arguments)
         assert isinstance(made, AfterturnChatMemory)
-        made._link = FrameworkMemory(memory, user=user, messages={"dialect": "llama_index"}, **(options or {}))
+        made._framework_memory = FrameworkMemory(
+            memory, user=user, messages={"dialect": "llama_index"}, **(options or {})
+        )
         return made
 
     async def aget(self, input: str | ChatMessage | None = None, **block_kwargs: Any) -> list[ChatMessage]:
         messages: list[ChatMessage] = await super().aget(input, **block_kwargs)
         history = await self.aget_all(MessageStatus.ACTIVE)
-        if self._link.find(self.session_id) is None and history and history[-1].role == MessageRole.USER:
-            turn = self._link.begin(self.session_id, RunIds(self, conversation=self.session_id), history)
+        if self._framework_memory.find(self.session_id) is None and history and history[-1].role == MessageRole.USER:
+            turn = self._framework_memory.begin(self.session_id, RunIds(self, conversation=self.session_id), history)
             if turn is not None and (block := await turn.inject(messages)) is not None:
                 await super().aput(block)
         return messages
@@ -139,6 +144,6 @@ class AfterturnChatMemory(LlamaIndexMemory):
         if newest is None:
             return
         if newest.role == "user":
-            self._link.abort(self.session_id, "the user wrote again")
+            self._framework_memory.abort(self.session_id, "the user wrote again")
         elif newest.role == "assistant" and not newest.calls:
-            self._link.finish(self.session_id, await self.aget_all(MessageStatus.ACTIVE))
+            self._framework_memory.finish(self.session_id, await self.aget_all(MessageStatus.ACTIVE))
