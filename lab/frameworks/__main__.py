@@ -61,18 +61,7 @@ def run(environment: Environment) -> str:
     results = FOLDER / f"{environment.name}.json"
     results.unlink(missing_ok=True)
     print(f"\n{environment.title} {environment.version}", flush=True)
-    command = [
-        str(environment.python),
-        "-m",
-        "pytest",
-        "-m",
-        "frameworks",
-        "-q",
-        "-W",
-        "default",
-        "-p",
-        "no:cacheprovider",
-    ]
+    command = [str(environment.python), *"-m pytest -m frameworks -q -W default -p no:cacheprovider".split()]
     command += ["--results", str(results), *map(str, environment.test_files)]
     done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:

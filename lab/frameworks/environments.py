@@ -100,8 +100,8 @@ ENVIRONMENTS = {
         Environment(
             "llama_index", "LlamaIndex", "llama-index-core", ("llama-index",), ("llama-index-llms-openai-like",)
         ),
-        Environment("agno", "Agno", "agno", ("agno",), ("openai",)),
         Environment("crewai", "CrewAI", "crewai", ("crewai",)),
+        Environment("agno", "Agno", "agno", ("agno",), ("openai",)),
         Environment("mem0", "mem0", "mem0ai", (), ("mem0ai>=2.2,<3",), ("mem0", "import_mem0"), ()),
     )
 }

@@ -11,11 +11,8 @@ PAGE = ROOT / "docs" / "frameworks.md"
 EXAMPLES = ROOT / "examples" / "frameworks"
 _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _EXAMPLE = re.compile(r"(<!-- example: (\w+\.py) -->\n).*?(?=<!-- end -->)", re.DOTALL)
-# Adapters that take part in turns. The others are stores and tools, whose tests have no rows.
-TURNS = (
-    *("langchain", "openai_agents", "pydantic_ai", "google_adk", "claude_agent", "agent_framework", "strands"),
-    *("llama_index", "crewai", "agno"),
-)
+# The others are stores and tools, which take no part in turns, so their tests have no rows.
+TURNS = tuple(name for name in ENVIRONMENTS if name not in ("anthropic", "mem0"))
 
 
 def write_page() -> None:
