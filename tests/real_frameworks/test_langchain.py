@@ -1,5 +1,6 @@
 """LangChain's `create_agent` with our middleware, against a scripted model."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -317,6 +318,30 @@ async def test_an_interrupted_run_continues_in_another_process(world: World):
     world.wait_for("recorded")
     assert [text for speaker, text in world.records() if speaker == "user"] == [QUESTION]
     assert len(blocks(world.requests[-1])) == 1
+
+
+async def test_runs_that_began_without_memory_are_not_mixed_up(world: World):
+    """L2: their states have no id of a turn, so they have no turn that another user's run could get."""
+    world.knows()
+    world.play(Rule("cat", (Call(LOOK_UP, {"query": "x"}), Say(ANSWER))))
+    saver, asking = InMemorySaver(), HumanInTheLoopMiddleware(interrupt_on={LOOK_UP: True})
+
+    def build(*ours: Any) -> Any:
+        return create_agent(
+            model(world), [look_up], middleware=[*ours, asking], checkpointer=saver, context_schema=Context
+        )
+
+    before, ours = build(), AfterturnMiddleware(world.memory, user=lambda runtime: runtime.context.user_id)
+    for user in ("ada", "bob"):
+        await before.ainvoke(
+            said(f"I am {user}. What is my cat Miso allergic to?"), thread(user), context=Context(user)
+        )
+    after, approved = build(ours), Command(resume={"decisions": [{"type": "approve"}]})
+    await asyncio.gather(*(after.ainvoke(approved, thread(user), context=Context(user)) for user in ("ada", "bob")))
+    await after.ainvoke(said("I like tea."), thread("ada"), context=Context("ada"))
+    world.wait_for("recorded")
+    assert [text for speaker, text in world.records() if speaker == "user"] == ["I like tea."]
+    assert world.records("user:bob") == []
 
 
 def test_the_example_runs(world: World, tmp_path: Path):

@@ -120,16 +120,19 @@ class AfterturnMiddleware(AgentMiddleware[AfterturnState, Any, Any]):
     async def aafter_agent(self, state: AfterturnState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         return self.after_agent(state, runtime)
 
-    # A run that was interrupted may continue in another process: the turn has the same id there.
+    # A run that was interrupted may continue in another process: the turn has the same id there. A run that began
+    # before the middleware was added has no id, and no turn: all such runs would share one.
 
     def _turn(self, state: AfterturnState, runtime: Runtime[Any]) -> Turn | None:
         key = _key(state)
-        return self.memory.find_or_begin(key, _ids(runtime), state["messages"], turn_id=key or None)
+        return self.memory.find_or_begin(key, _ids(runtime), state["messages"], turn_id=key) if key else None
 
     def _blocking_turn(self, state: AfterturnState, runtime: Runtime[Any]) -> blocking.Turn | None:
         key = _key(state)
+        if not key:
+            return None
         found = self.memory.find_blocking(key)
-        return found or self.memory.begin_blocking(key, _ids(runtime), state["messages"], turn_id=key or None)
+        return found or self.memory.begin_blocking(key, _ids(runtime), state["messages"], turn_id=key)
 
 
 def _key(state: Any) -> str:
