@@ -392,6 +392,48 @@ async def test_an_interrupted_run_is_one_turn(world: World):
     assert world.count("recall_started") == 1
 
 
+@pytest.mark.parametrize("executor", [None, SequentialToolExecutor()])
+async def test_a_tool_may_ask_two_agents_with_tools(world: World, executor: SequentialToolExecutor | None):
+    """A1: the second is a sub-agent too, although a tool of the first has ended before."""
+
+    @tool
+    async def ask_experts(task: str) -> str:
+        """Asks two experts.
+
+        Args:
+            task: What they shall do.
+        """
+        for name in ("first", "second"):
+            await agent(world, name=name, agent_id=name, tool_executor=executor).invoke_async(f"Search: {task}")
+        return "done"
+
+    world.play(
+        Rule("Search:", (Call(LOOK_UP, {"query": "x"}), Say("Found."))),
+        Rule(SUPPER, (Call("ask_experts", {"task": "Remember that the user loves tuna."}), Say("Fish."))),
+    )
+    await agent(world, tools=[ask_experts], tool_executor=executor).invoke_async(SUPPER)
+    world.wait_for("recorded", 3)
+    entries = world.memory.space("user:ada").list(limit=100)
+    assert [entry.text for entry in entries if str(entry.origin) == "user"] == [SUPPER]
+
+
+async def test_after_an_interrupt_the_next_agent_is_no_subagent(world: World):
+    """A1: a tool that waits for a person has not ended, and calls nobody."""
+
+    def ask(event: BeforeToolCallEvent) -> None:
+        event.interrupt("approval", reason="May I?")
+
+    world.play(Rule(QUESTION, (Call(LOOK_UP, {"query": "x"}), Say(ANSWER))))
+    waiting = await agent(world, hooks=[ask], tool_executor=SequentialToolExecutor()).invoke_async(QUESTION)
+    assert waiting.stop_reason == "interrupt"
+    await agent(world, agent_id="other").invoke_async("I like tea.")
+    world.wait_for("recorded")
+    assert [(entry.text, str(entry.origin)) for entry in world.memory.space("user:ada").list(limit=100)][-1] == (
+        "I like tea.",
+        "user",
+    )
+
+
 def test_the_example_runs(world: World, tmp_path: Path):
     world.play(Rule("allergic to chicken", (Say("Noted."),)), Rule("allergic to?", (Say(ANSWER),)))
     variables = {"OPENAI_BASE_URL": f"{world.server.url}/v1", "OPENAI_API_KEY": "none", "AFTERTURN_GRACE": "60"}

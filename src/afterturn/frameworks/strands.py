@@ -100,6 +100,7 @@ class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
 
     async def _begin(self, event: BeforeInvocationEvent) -> None:
         ids, said = _ids(event), event.messages or []
+        event.invocation_state[_caller_key(event.agent)] = _caller.get()
         # A run that was interrupted for a person continues without a message.
         key = (None if said else self.memory.find_key(ids)) or uuid4().hex
         event.invocation_state[_turn_key(event.agent)] = key
@@ -133,7 +134,8 @@ class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
             event.invocation_state.setdefault(_RULES, {})[event.tool_use["toolUseId"]] = advice
 
     async def _after_tool(self, event: AfterToolCallEvent) -> None:
-        _caller.set(None)
+        # Tools may run in the context in which the agent was invoked, which may be that of another agent's tool.
+        _caller.set(event.invocation_state.get(_caller_key(event.agent)))
         advice = event.invocation_state.get(_RULES, {}).pop(event.tool_use["toolUseId"], None)
         if advice is None:
             return
@@ -143,6 +145,8 @@ class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
 
     async def _finish(self, event: AfterInvocationEvent) -> None:
         key, result = self._key(event.agent, event.invocation_state), event.result
+        # A tool that was interrupted is not reported as ended.
+        _caller.set(event.invocation_state.pop(_caller_key(event.agent), None))
         if result is not None and result.stop_reason == "interrupt":
             return
         sent = event.invocation_state.pop(_sent_key(event.agent), None)
@@ -181,6 +185,10 @@ def _turn_key(agent: object) -> str:
 
 def _sent_key(agent: object) -> str:
     return f"{_TURN}_sent_{id(agent)}"
+
+
+def _caller_key(agent: object) -> str:
+    return f"{_TURN}_caller_{id(agent)}"
 
 
 def _ids(event: BeforeInvocationEvent) -> RunIds:
