@@ -287,7 +287,9 @@ def _read_request(parts: Sequence[object]) -> Element:
     said = (*results, *(() if results else program))
     before = Element(said, answers=tuple(answers), outside=quotes)
     if prompts:
-        return read_user([one for part in prompts for one in _contents(part)], _TYPED, before=before)
+        # A tool may add content to its result, and Pydantic AI sends it as a prompt: next to results, nobody typed it.
+        typed = () if results else _TYPED
+        return read_user([one for part in prompts for one in _contents(part)], typed, before=before)
     return before if said else Element((Utterance("system", ""),), outside=quotes)
 
 
