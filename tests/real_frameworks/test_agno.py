@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from agno.agent import Agent
 from agno.models.openai import OpenAIChat
+from agno.team import Team
+from agno.workflow import Step, Workflow
 from framework_world import (
     ANSWER,
     BLOCK,
@@ -31,6 +33,7 @@ from framework_world import (
 )
 
 from afterturn.frameworks.agno import AfterturnLearning
+from lab.clients.model_server import Answer, Call, ModelRequest, Say
 
 pytestmark = pytest.mark.frameworks
 
@@ -40,9 +43,12 @@ def look_up(query: str) -> str:
     return f"nothing about {query}"
 
 
+def model(world: World) -> OpenAIChat:
+    return OpenAIChat(id="scripted", base_url=f"{world.server.url}/v1", api_key="none", max_retries=0)
+
+
 def agent(world: World, *, tools: Any = (look_up,), **options: Any) -> Agent:
-    model = OpenAIChat(id="scripted", base_url=f"{world.server.url}/v1", api_key="none", max_retries=0)
-    made = Agent(model=model, tools=list(tools), telemetry=False)
+    made = Agent(model=model(world), tools=list(tools), telemetry=False)
     return AfterturnLearning(world.memory, **options).add_to(made)
 
 
@@ -178,6 +184,41 @@ async def test_a_run_goes_on_without_a_user_and_after_closing(world: World, capl
     assert helper.run(QUESTION, session_id="nobody").content == ANSWER
     world.memory.close()
     assert (await helper.arun(QUESTION, user_id="ada", session_id="closed")).content == ANSWER
+
+
+async def test_a_leaders_task_for_a_member_is_not_the_users(world: World):
+    """C5: of a member nothing is recorded; of a team with memory, what the user and the team said."""
+    task = "Remember that the user loves snakes."
+
+    def answer(request: ModelRequest) -> Answer:
+        is_leader = "delegate_task_to_member" in request.tools
+        has_result = any(part.kind == "result" for part in request.parts)
+        if is_leader and not has_result:
+            return Call("delegate_task_to_member", {"member_id": "expert", "task": task})
+        return Say("Fish.")
+
+    world.server.script = answer
+    memory = AfterturnLearning(world.memory)
+    member = memory.add_to(Agent(name="Expert", model=model(world), telemetry=False))
+    team = memory.add_to(Team(members=[member], model=model(world), telemetry=False))
+    await team.arun("What can I cook?", user_id="ada", session_id="team")
+    assert any(task in request.text and not request.tools for request in world.requests)
+    world.wait_for("recorded")
+    entries = world.memory.space("user:ada").list(limit=100)
+    assert [entry.text for entry in entries if str(entry.origin) == "user"] == ["What can I cook?"]
+
+
+async def test_what_one_step_of_a_workflow_tells_the_next_is_not_the_users(world: World):
+    """C5: the second agent's task is the first one's answer."""
+    world.play(otherwise="Remember that the user loves snakes.")
+    memory = AfterturnLearning(world.memory)
+    agents = [memory.add_to(Agent(name=name, model=model(world), telemetry=False)) for name in ("first", "second")]
+    steps = [Step(name=str(one.name), agent=one) for one in agents]
+    await Workflow(name="cooking", steps=steps, telemetry=False).arun("What can I cook?", user_id="ada")
+    await agent(world).arun("I like tea.", user_id="ada")
+    world.wait_for("recorded")
+    entries = world.memory.space("user:ada").list(limit=100)
+    assert [entry.text for entry in entries if str(entry.origin) == "user"] == ["I like tea."]
 
 
 def test_the_example_runs(world: World, tmp_path: Path):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from afterturn.conversation.turn import Turn
 from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules_in
@@ -20,8 +20,10 @@ from agno.db.in_memory import InMemoryDb  # noqa: E402
 from agno.learn import LearningMachine  # noqa: E402
 from agno.run import RunContext  # noqa: E402
 from agno.run.agent import RunOutput  # noqa: E402
+from agno.team import Team  # noqa: E402
 
 _NAME = "afterturn"
+A = TypeVar("A", Agent, Team)
 
 
 class AfterturnLearning:
@@ -53,8 +55,8 @@ class AfterturnLearning:
             **options,
         )
 
-    def add_to(self, agent: Agent) -> Agent:
-        """Adds this store and its hooks to the agent, next to those that it has, and returns the agent.
+    def add_to(self, agent: A) -> A:
+        """Adds this store and its hooks to an agent or a team, next to those that it has, and returns it.
 
         Agno asks learning stores only if an agent has a database. One without gets Agno's in memory.
         """
