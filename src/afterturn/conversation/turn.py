@@ -435,6 +435,11 @@ class TurnVerbs:
             return 0.0
 
 
+def recalled_hits(turn: TurnVerbs) -> tuple[Hit, ...]:
+    """Everything that was recalled for the turn so far, whether a block shows it or not."""
+    return () if turn._turn is None else turn._turn.loop.recalled
+
+
 class Turn(TurnVerbs):
     """One user message and the agent's answer: `async with conversation.turn(messages) as turn`."""
 

@@ -19,7 +19,7 @@ from afterturn import blocking
 from afterturn.conversation.conversation import Conversation, Standing
 from afterturn.conversation.scope import ConversationOptions
 from afterturn.conversation.tool_advice import ToolAdvice
-from afterturn.conversation.turn import Turn
+from afterturn.conversation.turn import Turn, recalled_hits
 from afterturn.errors import AfterturnError, ConfigError, InvalidInput, InvalidName
 from afterturn.log import logger
 from afterturn.memory import Memory, MemoryFacade, Space, share_memory
@@ -262,7 +262,7 @@ class FrameworkMemory:
     def origins(self, key: str, block: str) -> list[str]:
         """The conversations in which the lines of a turn's block were said."""
         run = self._runs.get(key)
-        recalled = run.turn._turn.loop.recalled if run is not None and run.turn._turn is not None else ()
+        recalled = () if run is None else recalled_hits(run.turn)
         shown = [hit.entry.conversation for hit in recalled if f"[{hit.entry.id}]" in block]
         return sorted({conversation for conversation in shown if conversation is not None})
 
