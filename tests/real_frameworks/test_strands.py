@@ -501,7 +501,7 @@ async def test_what_a_model_adds_is_a_report(world: World):
     assert [entry.text for entry in added] == ["Ada keeps bees"]
     assert all(entry.trust < TRUST_MIN and str(entry.origin) == "agent" for entry in added)
     (found,) = await store.search("bees", {"max_search_results": 1})
-    assert found.content == "Ada keeps bees"
+    assert found.content == 'According to assistant: "Ada keeps bees"'
     assert found.metadata is not None
     assert found.metadata["origin"] == "agent"
 

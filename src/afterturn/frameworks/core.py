@@ -10,7 +10,7 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast
 from uuid import UUID, uuid4
@@ -21,9 +21,12 @@ from afterturn.conversation.scope import ConversationOptions
 from afterturn.conversation.tool_advice import ToolAdvice
 from afterturn.conversation.turn import Turn, recalled_hits
 from afterturn.errors import AfterturnError, ConfigError, InvalidInput, InvalidName
+from afterturn.guard.output_filter import OutputFilter, neutralise, neutralise_quote
 from afterturn.log import logger
 from afterturn.memory import Memory, MemoryFacade, Space, share_memory
+from afterturn.recall.block import describe_author
 from afterturn.services import Services
+from afterturn.types import Entry, Hit
 from afterturn.validation import check_name
 
 MemoryTarget: TypeAlias = Memory | blocking.Memory | str | os.PathLike[str]
@@ -162,6 +165,12 @@ class FrameworkMemory:
         """The space of the user, for what happens outside of turns. Raises AfterturnError as `conversation` does."""
         _, where = self._choose(ids)
         return share_memory(self.opened(), Memory).space(where.get("owner") or f"user:{where.get('user')}")
+
+    def readable(self, hits: Iterable[Hit]) -> list[tuple[Hit, str]]:
+        """The hits with the text that a model may read: others' words are quoted, and their instructions left out."""
+        output_filter = OutputFilter(scanning=self.opened().config.scan_policy)
+        shown = ((hit, output_filter.shown(hit.entry)) for hit in hits)
+        return [(hit, _quoted(hit.entry, text)) for hit, text in shown if text is not None]
 
     def blocking_conversation(self, ids: RunIds) -> blocking.Conversation:
         name, where = self._choose(ids)
@@ -305,6 +314,12 @@ class FrameworkMemory:
                     self._standing.popitem(last=False)
             standing = self._standing[name]
         return standing if isinstance(standing, kind) else None
+
+
+def _quoted(entry: Entry, text: str) -> str:
+    if not entry.is_report:
+        return neutralise(text)
+    return f'According to {describe_author(entry)}: "{neutralise_quote(text)}"'
 
 
 def _identity(conversation: Conversation | blocking.Conversation) -> tuple[str, str]:

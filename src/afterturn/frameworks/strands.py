@@ -11,12 +11,9 @@ from contextvars import ContextVar
 from typing import Any, TypeAlias, Unpack, cast
 from uuid import uuid4
 
-from afterturn.conversation.conversation import Conversation
 from afterturn.errors import StoreError
 from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules
 from afterturn.frameworks.requirements import check_framework
-from afterturn.guard.output_filter import OutputFilter
-from afterturn.memory import Memory, Space, share_memory
 from afterturn.types import Scalar
 
 check_framework("strands")
@@ -259,28 +256,25 @@ class AfterturnMemoryStore(MemoryStore):
 
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
         limit = (options or {}).get("max_search_results") or self.max_search_results
-        space = self._space()
+        space = self.memory.space(self._ids())
         results = await (space.search(query) if limit is None else space.search(query, limit=limit))
-        screen = OutputFilter(scanning=self.memory.opened().config.scan_policy)
-        shown = [(hit, screen.shown(hit.entry)) for hit in results.hits]
         return [
             MemoryEntry(
                 content=text, metadata={"id": hit.entry.id, "score": hit.score, "origin": str(hit.entry.origin)}
             )
-            for hit, text in shown
-            if text is not None
+            for hit, text in self.memory.readable(results.hits)
         ]
 
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> str:
         """Returns the memory's id. The same content is added once."""
         fields = {key: _as_scalar(value) for key, value in (metadata or {}).items()}
-        added = await self._space().add(content, origin="agent", metadata=fields)
+        added = await self.memory.space(self._ids()).add(content, origin="agent", metadata=fields)
         return added.entry.id
 
     async def add_messages(self, messages: list[Message], context: AddMessagesContext | None = None) -> None:
         """Records each exchange once, also if Strands repeats it. Raises StoreError if it cannot be recorded now."""
         numbers = context.sequence_numbers if context is not None else None
-        conversation = self._open_conversation()
+        conversation = self.memory.conversation(self._ids())
         for start, exchange in _exchanges(messages):
             number = uuid4().hex if numbers is None else str(numbers[start])
             turn = conversation.turn(exchange[:1], id=self._turn_id(number, exchange))
@@ -293,12 +287,8 @@ class AfterturnMemoryStore(MemoryStore):
         named = f"{self._id}\n{number}\n{said}".encode("utf-8", "replace")
         return f"strands-{hashlib.blake2b(named, digest_size=12).hexdigest()}"
 
-    def _open_conversation(self) -> Conversation:
-        return self.memory.conversation(RunIds(self, conversation=self._conversation))
-
-    def _space(self) -> Space:
-        name = self._open_conversation().owner
-        return share_memory(self.memory.opened(), Memory).space(name)
+    def _ids(self) -> RunIds:
+        return RunIds(self, conversation=self._conversation)
 
 
 def _exchanges(messages: Messages) -> list[tuple[int, Messages]]:
