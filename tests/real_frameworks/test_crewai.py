@@ -1,12 +1,15 @@
 """Agents and crews of CrewAI with our hooks, against a scripted model."""
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from crewai import LLM, Agent, Crew, Task
 from crewai.tools import tool
+from crewai.utilities.i18n import I18N_DEFAULT
 from framework_world import (
     ANSWER,
     BROKEN,
@@ -20,6 +23,7 @@ from framework_world import (
     RULES,
     SUBAGENT,
     SYNC,
+    WITHIN,
     World,
     assert_late_block,
     assert_one_block_in_a_loop,
@@ -29,6 +33,7 @@ from framework_world import (
 )
 
 from afterturn.frameworks.crewai import AfterturnCrewHooks
+from lab.clients.model_server import Call, Rule, Say
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.usefixtures("_quiet")]
 QUIET = {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true", "CREWAI_TRACING_ENABLED": "false"}
@@ -177,6 +182,49 @@ def test_removed_hooks_do_nothing(world: World):
     world.knows()
     agent(world).kickoff(QUESTION)
     assert blocks(world.requests[-1]) == []
+
+
+def test_two_users_may_ask_one_agent_at_once(world: World, connect: Callable[..., None]):
+    """L2: each run has its own turn, so nobody's words are recorded or shown as another's."""
+
+    def user(context: Any) -> str:
+        (asked,) = [message["content"] for message in context.messages if "I am " in message["content"]]
+        return "bob" if "I am bob" in asked else "ada"
+
+    connect(world, user=user)
+    world.knows()
+    both_run = threading.Barrier(2, timeout=WITHIN)
+
+    @tool(LOOK_UP)
+    def shared_look_up(query: str) -> str:
+        """Looks something up."""
+        both_run.wait()
+        return "nothing"
+
+    calls = (Call(LOOK_UP, {"query": "1"}), Call(LOOK_UP, {"query": "2"}))
+    world.play(Rule("I am", (*calls, Say(ANSWER))))
+    helper = agent(world, shared_look_up)
+    with ThreadPoolExecutor(2) as threads:
+        asked = [f"I am {name}. {QUESTION}" for name in ("ada", "bob")]
+        assert [result.raw for result in threads.map(helper.kickoff, asked)] == [ANSWER, ANSWER]
+    world.wait_for("recorded", 2)
+    assert [len(blocks(request)) for request in world.requests if "I am bob" in request.text] == [0, 0, 0]
+    assert [len(blocks(request)) for request in world.requests if "I am ada" in request.text] == [1, 1, 1]
+    assert [text for speaker, text in world.records() if speaker == "user"] == [f"I am ada. {QUESTION}"]
+    assert [text for speaker, text in world.records("user:bob") if speaker == "user"] == [f"I am bob. {QUESTION}"]
+
+
+def test_what_crewai_writes_around_a_text_is_not_the_users(world: World, connect: Callable[..., None]):
+    """C5: an agent without tools is told how to answer, and CrewAI's own memory is quoted."""
+    connect(world)
+    quoted = f"I like tea.\n\n{I18N_DEFAULT.slice('memory').format(memory='The user loves snakes.')}"
+    helper = agent(world)
+    helper.tools = []
+    helper.kickoff(quoted)
+    world.wait_for("recorded")
+    assert "snakes" in world.requests[-1].text
+    assert "complete response" in world.requests[-1].text
+    assert [text for speaker, text in world.records() if speaker == "user"] == ["I like tea."]
 
 
 def test_the_example_runs(world: World, tmp_path: Path):

@@ -6,11 +6,23 @@ CrewAI's storage backends are asked with a vector and no words, so this is not o
 from __future__ import annotations
 
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Unpack
+from uuid import uuid4
 
 from afterturn.conversation.tool_advice import ToolAdvice
-from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules
+from afterturn.frameworks.core import (
+    OPEN_RUNS_MAX,
+    FrameworkMemory,
+    IdChoice,
+    MemoryTarget,
+    RunIds,
+    RunOptions,
+    with_rules,
+)
 from afterturn.frameworks.requirements import check_framework
 
 check_framework("crewai")
@@ -18,8 +30,12 @@ check_framework("crewai")
 from crewai import hooks  # noqa: E402
 from crewai.hooks import LLMCallHookContext, ToolCallHookContext  # noqa: E402
 
-# CrewAI writes this line before what an agent is asked.
+# CrewAI writes this line before what an agent is asked, and more after it: what its own memory has, and instructions.
 _HEADING = re.compile(r"\s*Current Task:\s*")
+_ENDING = re.compile(
+    r"\n\s*(# Memories from past conversations:|Begin! This is VERY important|Provide your complete response:\s*\Z).*",
+    re.DOTALL,
+)
 # A step of an agent whose model has no tool calls: it names the tool in its text.
 _STEP = re.compile(r"^\s*Action\s*:", re.MULTILINE)
 
@@ -47,6 +63,8 @@ class AfterturnCrewHooks:
             messages={"dialect": "openai_chat", "history": "hidden"},
             **options,
         )
+        self._lock = threading.Lock()
+        self._open: OrderedDict[tuple[int, str], _OpenExecution] = OrderedDict()
 
     def install(self) -> AfterturnCrewHooks:
         """Registers the hooks with CrewAI, until `remove` is called."""
@@ -67,7 +85,7 @@ class AfterturnCrewHooks:
     def before_model(self, context: LLMCallHookContext) -> None:
         if context.executor is None:
             return
-        key, asked = _key(context), _asked(context)
+        key, asked = self._key(context), _asked(context)
         turn = self.memory.find_blocking(key) if context.iterations else None
         if turn is None and asked:
             turn = self.memory.begin_blocking(key, _ids(context), asked[:1])
@@ -79,7 +97,9 @@ class AfterturnCrewHooks:
         if context.executor is None or not context.response or _STEP.search(context.response):
             return
         answer = {"role": "assistant", "content": context.response}
-        self.memory.finish(_key(context), [*_asked(context), answer])
+        self.memory.finish(self._key(context), [*_asked(context), answer])
+        with self._lock:
+            self._open.pop((id(context.executor), _task_id(context)), None)
 
     def before_tool(self, context: ToolCallHookContext) -> bool | None:
         """False keeps CrewAI from running the tool; `after_tool` then says why."""
@@ -94,13 +114,41 @@ class AfterturnCrewHooks:
         return advice.refusal or with_rules(context.tool_result, advice)
 
     def _advise(self, context: ToolCallHookContext) -> ToolAdvice | None:
-        turn = self.memory.find_blocking(_key(context))
+        turn = self.memory.find_blocking(self._key_of_tool(context))
         return None if turn is None else turn.before_tool(context.tool_name, dict(context.tool_input))
 
+    # Executions. One agent may be asked by several threads at once, each time with an executor of its own.
 
-def _key(context: LLMCallHookContext | ToolCallHookContext) -> str:
-    """An agent does one thing at a time; the two kinds of context have no other object in common."""
-    return f"{id(context.agent)}/{context.task.id if context.task is not None else ''}"
+    def _key(self, context: LLMCallHookContext) -> str:
+        name = (id(context.executor), _task_id(context))
+        with self._lock:
+            if name not in self._open:
+                self._open[name] = _OpenExecution(uuid4().hex, context.executor, context.agent)
+                while len(self._open) > OPEN_RUNS_MAX:
+                    self._open.popitem(last=False)
+            return self._open[name].key
+
+    def _key_of_tool(self, context: ToolCallHookContext) -> str:
+        """The hooks of tools are not given the executor, but the tool is one of those that it has."""
+        with self._lock:
+            running = [one for (_, task), one in self._open.items() if task == _task_id(context)]
+        running = [one for one in running if one.agent is context.agent]
+        owning = [one for one in running if any(tool is context.tool for tool in getattr(one.executor, "tools", ()))]
+        found = owning or running
+        return found[0].key if len(found) == 1 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenExecution:
+    """An executor that has asked the model. It is kept, so that no other object gets its id."""
+
+    key: str
+    executor: object
+    agent: object
+
+
+def _task_id(context: LLMCallHookContext | ToolCallHookContext) -> str:
+    return str(context.task.id) if context.task is not None else ""
 
 
 def _ids(context: LLMCallHookContext) -> RunIds:
@@ -114,6 +162,7 @@ def _asked(context: LLMCallHookContext) -> list[Mapping[str, Any]]:
     for at in range(len(context.messages) - 1, -1, -1):
         text = context.messages[at].get("content")
         if context.messages[at].get("role") == "user" and isinstance(text, str) and _HEADING.match(text):
-            said = context.task.description if context.task is not None else _HEADING.sub("", text, count=1)
+            said = _ENDING.sub("", _HEADING.sub("", text, count=1))
+            said = context.task.description if context.task is not None else said
             return [{"role": "user", "content": said.strip()}, *context.messages[at + 1 :]]
     return []
