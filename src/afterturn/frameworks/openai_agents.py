@@ -10,11 +10,11 @@ import asyncio
 import functools
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import Any, TypeAlias, Unpack
 from uuid import uuid4
 
 from afterturn.conversation.tool_advice import ToolAdvice
@@ -50,9 +50,6 @@ from agents import (  # noqa: E402
 from agents.mcp import MCPServer  # noqa: E402
 from agents.memory import SessionInputCallback  # noqa: E402
 from agents.run import AgentRunner, CallModelData, CallModelInputFilter, ModelInputData  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["AfterturnRunner", "AfterturnSession", "AgentRun"]
 
@@ -245,7 +242,7 @@ class _SdkRun(RunHooks[Any]):
         filtered = own(data) if own is not None else data.model_data
         sent = await filtered if inspect.isawaitable(filtered) else filtered
         if _tool_call.get() is not None or not any(one is data.agent for one in self._agents):
-            return sent  # as above
+            return sent  # as in merge_input
         messages: list[Any] = list(sent.input)
         turn = self.turn or self._begin(messages)
         if turn is not None:
@@ -299,8 +296,8 @@ class _SdkRun(RunHooks[Any]):
         await self._hooks.on_tool_end(context, agent, tool, result)
 
 
-_current_run: ContextVar[_SdkRun | None] = ContextVar("afterturn_run", default=None)
-_tool_call: ContextVar[str | None] = ContextVar("afterturn_tool_call", default=None)
+_current_run: ContextVar[_SdkRun | None] = ContextVar("afterturn_openai_agents_run", default=None)
+_tool_call: ContextVar[str | None] = ContextVar("afterturn_openai_agents_tool_call", default=None)
 
 
 def _own_callbacks(
