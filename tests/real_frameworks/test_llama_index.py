@@ -24,7 +24,7 @@ from framework_world import (
     parts,
     run_example,
 )
-from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
+from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock
 from llama_index.llms.openai_like import OpenAILike
 
@@ -166,6 +166,20 @@ def test_only_typed_text_is_the_users():
     assert element is not None
     assert element.outside
     assert element.text_of("user") == "Look!"
+
+
+async def test_results_that_an_agent_quotes_taint_its_turn(world: World):
+    """G2b: LlamaIndex stores the steps of an agent without tool calls, results included, as the agent's words."""
+    step = 'Thought: I need a tool.\nAction: look_up\nAction Input: {"query": "x"}'
+    answers = iter([Say(step), Say("Thought: I know it.\nAnswer: Chicken.")])
+    world.server.script = lambda request: next(answers)
+    session = memory(world, "steps")
+    await ReActAgent(tools=[look_up], llm=model(world), streaming=False).run(QUESTION, memory=session)
+    stored = (await session.aget_all())[-1]
+    assert "Observation: nothing about x" in str(stored.content)
+    element = LlamaIndexMessages().read(stored)
+    assert element is not None
+    assert element.outside
 
 
 def test_the_example_runs(world: World, tmp_path: Path):

@@ -5,6 +5,7 @@ LlamaIndex asks its memory blocks at each step and never tells them the answer, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,8 @@ _ROLES = {
     MessageRole.FUNCTION: "tool",
 }
 _CALL, _THINKING = "tool_call", "thinking"
+# An agent without tool calls of the API keeps the results of its tools in its own message, below such lines.
+_OBSERVATION = re.compile(r"^Observation:", re.MULTILINE)
 
 
 class LlamaIndexMessages:
@@ -82,7 +85,8 @@ def _assistant(message: ChatMessage, text: str) -> Element:
     calls = [text_field(block, "tool_call_id") for block in message.blocks if block.block_type == _CALL]
     calls = calls or [text_field(call, "id") for call in list_field(message.additional_kwargs, "tool_calls")]
     kinds = {block.block_type for block in message.blocks}
-    outside = bool(kinds - {"text", _CALL, _THINKING}) or field(message.additional_kwargs, "annotations") is not None
+    quotes = field(message.additional_kwargs, "annotations") is not None or _OBSERVATION.search(text) is not None
+    outside = bool(kinds - {"text", _CALL, _THINKING}) or quotes
     is_silent = not text and (bool(calls) or bool(kinds - {"text"}))
     spoken = () if is_silent else (Utterance("assistant", text),)
     return Element(spoken, calls=tuple(call or "" for call in calls), outside=outside)
