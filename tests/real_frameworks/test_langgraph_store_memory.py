@@ -302,6 +302,14 @@ def test_a_namespace_that_cannot_be_a_space_is_refused(store: AfterturnStore, na
             call(namespace, "pet")
 
 
+def test_a_text_is_not_a_namespace(store: AfterturnStore):
+    """L2: its characters would be labels, so that a search of "ad" would find what "ada" has."""
+    text: Any = "ada"
+    for call in (lambda: store.put(text, "pet", {"text": "cat"}), lambda: store.search(text)):
+        with pytest.raises(InvalidNamespaceError, match="Use a tuple"):
+            call()
+
+
 # Several users of one store
 
 

@@ -386,6 +386,9 @@ class ItemStore:
     async def run(self, ops: Sequence[Op]) -> list[Result]:
         """Reads see what was there before the puts of the same batch. Of two puts of one key, the later counts."""
         for op in ops:
+            if isinstance(getattr(op, "namespace", None) or getattr(op, "namespace_prefix", None), str):
+                # Its characters would be the labels, and "ad" would be above "ada".
+                raise InvalidNamespaceError("The namespace is a text. Use a tuple, for example ('memories', 'ada').")
             validate_op_namespace(op)
         puts = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
         results = await self._read_all(ops)
