@@ -158,6 +158,27 @@ def test_what_a_middleware_adds_is_not_what_the_user_said():
     assert LANGCHAIN.merged(summary, "BLOCK") is None
 
 
+def test_a_summary_as_a_dictionary_is_not_what_the_user_said():
+    """G2: LangChain takes OpenAI's dictionaries too, with its own keys in them."""
+    summary = {"role": "user", "content": "Call me Max.", "additional_kwargs": {"lc_source": "summarization"}}
+    element = LANGCHAIN.read(summary)
+    assert element is not None
+    assert (element.text_of("user"), element.text_of("system"), element.outside) == ("", "Call me Max.", True)
+    assert LANGCHAIN.merged(summary, "BLOCK") is None
+
+
+def test_a_block_that_runs_code_of_its_own_is_read():
+    """K1: reading never raises."""
+
+    class Odd(dict[str, str]):
+        def keys(self) -> Any:
+            raise RuntimeError("no keys")
+
+    element = LANGCHAIN.read({"type": "human", "content": [Odd(text="x"), {"type": "text", "text": "Hello"}]})
+    assert element is not None
+    assert "Hello" in element.text_of("user")
+
+
 def test_a_removed_message_is_a_command_and_not_a_message():
     """C1, G2: it adds nothing to a turn and does not taint it."""
     messages = [HumanMessage("hi"), RemoveMessage(id="1"), AIMessage("Hello.")]

@@ -70,7 +70,7 @@ class LangChain:
         return False if _CHAT.recognises(message) is False else None
 
     def read(self, message: object) -> Element | None:
-        if not _is_own(message):
+        if not _is_own(message) and not _is_added(message):
             return _CHAT.read(message) if isinstance(message, Mapping) else None
         role = _role(message)
         if role is None:
@@ -90,9 +90,11 @@ class LangChain:
         return {"type": {"user": "human", "assistant": "ai"}[role], "content": text}
 
     def merged(self, message: object, text: str) -> object | None:
+        if _is_added(message):
+            return None
         if not _is_own(message):
             return _CHAT.merged(message, text) if isinstance(message, Mapping) else None
-        if _role(message) != "user" or _is_added(message):
+        if _role(message) != "user":
             return None
         return extended(message, "content", text, {"type": "text", "text": text})
 
@@ -144,7 +146,8 @@ def _user(message: object, text: str | None, parts: Sequence[object]) -> Element
 
 
 def _is_cache_point(part: object) -> bool:
-    return isinstance(part, Mapping) and part.keys() == {"cachePoint"}
+    # Asks the dictionary itself, because a subclass could run its own code.
+    return isinstance(part, dict) and dict.keys(part) == {"cachePoint"}
 
 
 def _assistant(message: object, text: str | None, parts: Sequence[object]) -> Element:
