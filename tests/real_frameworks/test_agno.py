@@ -32,6 +32,7 @@ from framework_world import (
     system,
 )
 
+from afterturn.errors import InvalidInput
 from afterturn.frameworks.agno import AfterturnLearning
 from lab.clients.model_server import Answer, Call, ModelRequest, Say
 
@@ -124,6 +125,12 @@ async def test_words_of_others_are_not_in_the_system_prompt(world: World):
     world.knows("Miso is allergic to nothing at all", origin="web")
     await agent(world).arun(QUESTION, user_id="ada", session_id="one")
     assert "nothing at all" not in world.requests[-1].text
+
+
+def test_untrusted_lines_cannot_be_asked_for(world: World):
+    """H1: the error says why."""
+    with pytest.raises(InvalidInput, match="system prompt"):
+        AfterturnLearning(world.memory, trusted_only=False)
 
 
 @pytest.mark.shows(RULES)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 from uuid import uuid4
 
-from afterturn.conversation.tool_advice import ToolAdvice
+from afterturn.conversation.tool_advice import NO_ADVICE, ToolAdvice
 from afterturn.conversation.turn import Turn
 from afterturn.dialects.detection import register_dialect
 from afterturn.dialects.dialect import Element, ToolDefinition, Utterance, join_lines, read_user, text_field
@@ -272,7 +272,7 @@ class _RuleMiddleware(FunctionMiddleware):
 
     async def process(self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]) -> None:
         turn = self._run.turn
-        advice = ToolAdvice()
+        advice = NO_ADVICE
         if turn is not None:
             arguments = context.arguments if isinstance(context.arguments, Mapping) else context.arguments.model_dump()
             advice = await turn.before_tool(context.function.name, arguments)

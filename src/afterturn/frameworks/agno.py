@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, Unpack
 
 from afterturn.conversation.turn import Turn
+from afterturn.errors import InvalidInput
 from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules_in
 from afterturn.frameworks.requirements import check_framework
 
@@ -45,7 +46,10 @@ class AfterturnLearning:
         conversation: IdChoice = None,
         **options: Unpack[RunOptions],
     ) -> None:
-        options["trusted_only"] = True
+        if options.setdefault("trusted_only", True) is False:
+            raise InvalidInput(
+                "Agno puts memory into the system prompt, so only trusted lines go there. Omit `trusted_only`."
+            )
         self.memory = FrameworkMemory(
             memory,
             user=user,

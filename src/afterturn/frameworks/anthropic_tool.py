@@ -87,7 +87,7 @@ class SpaceOfFiles:
         self._memory.close()
 
     def _commands(self) -> FileCommands:
-        return FileCommands(self._memory.opened()._services, self._space)
+        return FileCommands(self._memory.services, self._space)
 
 
 class AfterturnMemoryTool(SpaceOfFiles, BetaAbstractMemoryTool):

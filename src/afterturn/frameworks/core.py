@@ -148,7 +148,10 @@ class FrameworkMemory:
         return self.opened()._services
 
     def close(self) -> None:
-        """Closes a store that this adapter has opened. Without it, the store is closed when the process exits."""
+        """Closes a store that this adapter has opened; the next run opens it again.
+
+        Without it, the store is closed when the process exits.
+        """
         with self._lock:
             own, self._own = self._own, None
         if own is not None:

@@ -7,7 +7,7 @@ so the session has only what was said, and the beginning of the next request is 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -20,9 +20,16 @@ from afterturn.dialects.detection import register_dialect
 from afterturn.dialects.dialect import Element, Utterance
 from afterturn.dialects.gemini import Gemini
 from afterturn.errors import InvalidName, NotFound
-from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules_in
+from afterturn.frameworks.core import (
+    OPEN_RUNS_MAX,
+    FrameworkMemory,
+    IdChoice,
+    MemoryTarget,
+    RunIds,
+    RunOptions,
+    with_rules_in,
+)
 from afterturn.frameworks.requirements import check_framework
-from afterturn.guard.output_filter import OutputFilter, neutralise, neutralise_quote
 from afterturn.guard.pasted import has_pasted
 from afterturn.memory import Space
 from afterturn.recall.block import describe_author
@@ -77,7 +84,8 @@ class AfterturnPlugin(BasePlugin):
             needs_user=False,
             **options,
         )
-        self._advice: dict[tuple[str, str], ToolAdvice] = {}
+        # ADK does not report the end of every call.
+        self._advice: OrderedDict[tuple[str, str], ToolAdvice] = OrderedDict()
 
     async def close(self) -> None:
         """Waits until everything is recorded, and closes a store that this plugin has opened."""
@@ -111,6 +119,8 @@ class AfterturnPlugin(BasePlugin):
         if advice.refusal:
             return {"error": advice.refusal}
         self._advice[_call(tool_context)] = advice
+        while len(self._advice) > OPEN_RUNS_MAX:
+            self._advice.popitem(last=False)
         _outer.set((*_outer.get(), tool_context.invocation_id))
         return None
 
@@ -300,9 +310,8 @@ class AfterturnMemoryService(BaseMemoryService):
             return SearchMemoryResponse()
         space = self._space(app_name, user_id)
         found = await space.search(query, limit=_HITS_MAX, filter=Filter(project=app_name))
-        screen = OutputFilter(scanning=self.memory.opened().config.scan_policy)
-        memories = (_found(hit.entry, screen.shown(hit.entry)) for hit in found.hits)
-        return SearchMemoryResponse(memories=[memory for memory in memories if memory is not None])
+        memories = [_found(hit.entry, text) for hit, text in self.memory.readable(found.hits)]
+        return SearchMemoryResponse(memories=memories)
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
         """Hides it from every search. Like ADK's own services, it ignores an id that is not known."""
@@ -347,17 +356,13 @@ def _records(
         positions[event.invocation_id] += 1
 
 
-def _found(entry: Entry, text: str | None) -> MemoryEntry | None:
-    """A result in ADK's form. `text` is None if it must not be shown. What others have said is quoted."""
-    if text is None:
-        return None
-    author = describe_author(entry)
-    shown = f'According to {author}: "{neutralise_quote(text)}"' if entry.is_report else neutralise(text)
+def _found(entry: Entry, text: str) -> MemoryEntry:
+    """A result in ADK's form."""
     role = _USER if entry.origin is Origin.USER else "model"
     return MemoryEntry(
         id=entry.id,
-        content=types.Content(role=role, parts=[types.Part(text=shown)]),
-        author=author,
+        content=types.Content(role=role, parts=[types.Part(text=text)]),
+        author=describe_author(entry),
         timestamp=datetime.fromtimestamp(entry.occurred_at, UTC).isoformat(),
         custom_metadata=dict(entry.metadata),
     )
