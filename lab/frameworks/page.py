@@ -9,7 +9,7 @@ from lab.frameworks.environments import ENVIRONMENTS, FOLDER, ROOT
 
 PAGE = ROOT / "docs" / "frameworks.md"
 EXAMPLES = ROOT / "examples" / "frameworks"
-_TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end -->)", re.DOTALL)
+_TABLE = re.compile(r"(<!-- table -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _EXAMPLE = re.compile(r"(<!-- example: (\w+\.py) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 # The others are stores and tools, which take no part in turns, so their tests have no rows.
 TURNS = tuple(name for name in ENVIRONMENTS if name not in ("anthropic", "mem0"))
@@ -17,7 +17,9 @@ TURNS = tuple(name for name in ENVIRONMENTS if name not in ("anthropic", "mem0")
 
 def write_page() -> None:
     """Rows of a framework whose tests were not run on this machine say so."""
-    PAGE.write_text(_TABLE.sub(lambda _: make_table(), with_examples(PAGE.read_text("utf-8"))), encoding="utf-8")
+    PAGE.write_text(
+        _TABLE.sub(lambda found: found[1] + make_table(), with_examples(PAGE.read_text("utf-8"))), encoding="utf-8"
+    )
 
 
 def with_examples(page: str) -> str:

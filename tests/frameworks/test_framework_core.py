@@ -132,6 +132,32 @@ def test_a_run_that_was_not_continued_is_dropped(memory: blocking.Memory, monkey
     assert link.find("2") is not None
 
 
+def test_only_a_paused_run_is_continued(memory: blocking.Memory):
+    """C3: a run of the same conversation that is still at work is not taken over."""
+    link, ids = FrameworkMemory(memory, user="ada"), RunIds(None, conversation="c")
+    link.begin_blocking("first", ids, ASKED)
+    assert link.continue_paused(ids) is None
+    link.pause("first")
+    assert link.continue_paused(RunIds(None, conversation="other")) is None
+    assert link.continue_paused(ids) == "first"
+    assert link.continue_paused(ids) is None
+
+
+def test_a_subagent_is_the_users_own_agent_if_the_adapter_is_told_so(memory: blocking.Memory):
+    """A1: an agent may be a node of another graph and still talk to the user."""
+    ids = RunIds(None, conversation="c", is_subagent=True)
+    for link, origin in (
+        (FrameworkMemory(memory, user="ada"), "subagent"),
+        (FrameworkMemory(memory, user="ada", subagent=False), "user"),
+    ):
+        turn = link.begin_blocking(origin, ids, ASKED)
+        link.finish(origin, ANSWERED)
+        assert turn is not None
+        assert turn.wait_recorded(30)
+        asked = [entry for entry in records(memory) if entry.text == "What is my cat called?"]
+        assert origin in {str(entry.origin) for entry in asked}
+
+
 def test_an_adapter_opens_a_path_and_closes_it(tmp_path: Path):
     """A path is opened at once, so that a wrong one is noticed at once."""
     with pytest.raises(StoreUnavailable):

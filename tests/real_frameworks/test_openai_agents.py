@@ -734,5 +734,6 @@ async def test_items_are_no_memories(world: World):
     await one.add_items([user(FACT), user(f"My key is {secret}")])
     await runner(world).run(agent(world), QUESTION, session=session("two"))
     assert not blocks(world.requests[-1])
-    assert world.records() == []
+    world.wait_for("recorded")
+    assert [text for speaker, text in world.records() if speaker == "user"] == [QUESTION]
     assert secret not in str(await one.get_items())

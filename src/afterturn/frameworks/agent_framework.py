@@ -200,7 +200,7 @@ class _ProviderRun:
 
     def _begin(self, messages: Sequence[Message]) -> Turn | None:
         ids = self._ids()
-        if self._is_resumed() and (waiting := self._memory.find_key(ids)):
+        if self._is_resumed() and (waiting := self._memory.continue_paused(ids)):
             self._key = waiting
             return self.turn
         return self._memory.begin(self._key, ids, messages)
@@ -242,8 +242,10 @@ class _ProviderRun:
         self._context.input_messages = [*self._context.input_messages, stored]
 
     def end(self, response: AgentResponse[Any]) -> None:
-        # A run that asks a person for approval continues with the answer.
-        if not response.user_input_requests:
+        if response.user_input_requests:
+            # It asks a person for approval, and continues with the answer.
+            self._memory.pause(self._key)
+        else:
             self._memory.finish(self._key, [*(self._sent or ()), *response.messages])
 
     def abort(self, error: BaseException) -> None:

@@ -127,6 +127,7 @@ class FrameworkMemory:
         self._options: dict[str, Any] = {**options, **(messages or {})}
         self._lock = threading.Lock()
         self._runs: OrderedDict[str, OpenRun] = OrderedDict()
+        self._paused: set[str] = set()
         self._standing: OrderedDict[tuple[str, str, str], Standing | blocking.Standing] = OrderedDict()
         self._own: blocking.Memory | None = None
         self.opened()
@@ -190,7 +191,8 @@ class FrameworkMemory:
         if ids.project and "project" not in where:
             where["project"] = ids.project
         if ids.is_subagent:
-            where["subagent"] = True
+            # Unless the user of the adapter knows better.
+            where.setdefault("subagent", True)
         if ids.history:
             where["history"] = ids.history
         name = _chosen(self._conversation, ids.native, ids.conversation)
@@ -227,6 +229,7 @@ class FrameworkMemory:
             self._runs[key] = run
             while len(self._runs) > OPEN_RUNS_MAX:
                 lost.append(self._runs.popitem(last=False)[1])
+            self._paused &= self._runs.keys()
         for one in lost:
             one.turn.abort("the run was not continued")
 
@@ -247,13 +250,21 @@ class FrameworkMemory:
         return None if run is None else _view(run.turn, blocking.Turn)
 
     @without_failing
-    def find_key(self, ids: RunIds) -> str | None:
-        """The key of an open run of the same conversation: a run that waited for a person continues it."""
+    def continue_paused(self, ids: RunIds) -> str | None:
+        """The key of a run of the same conversation that was paused, for the run that continues it."""
         wanted = _identity(self.conversation(ids))
         with self._lock:
-            return next(
-                (key for key, run in reversed(self._runs.items()) if _identity(run.conversation) == wanted), None
-            )
+            for key, run in reversed(self._runs.items()):
+                if key in self._paused and _identity(run.conversation) == wanted:
+                    self._paused.discard(key)
+                    return key
+        return None
+
+    def pause(self, key: str) -> None:
+        """The run waits for a person or a tool, and another run continues its turn."""
+        with self._lock:
+            if key in self._runs:
+                self._paused.add(key)
 
     def finish(self, key: str, messages: Sequence[object] | None = None) -> None:
         """The agent has answered: the turn is recorded in the background."""
@@ -269,6 +280,7 @@ class FrameworkMemory:
 
     def _take(self, key: str) -> OpenRun | None:
         with self._lock:
+            self._paused.discard(key)
             return self._runs.pop(key, None)
 
     def origins(self, key: str, block: str) -> list[str]:

@@ -195,14 +195,16 @@ class _SdkRun(RunHooks[Any]):
 
     def _begin(self, messages: Sequence[Any]) -> Turn | None:
         ids = self._ids()
-        if self._is_resumed and ids.conversation is not None and (waiting := self._memory.find_key(ids)):
+        if self._is_resumed and ids.conversation is not None and (waiting := self._memory.continue_paused(ids)):
             self._key = waiting
             return self.turn
         return self._memory.begin(self._key, ids, messages)
 
     def end(self, result: RunResult | RunResultStreaming) -> None:
-        # A run that waits for approvals continues later, with its `RunState`.
-        if not result.interruptions:
+        if result.interruptions:
+            # It waits for approvals, and continues with its `RunState`.
+            self._memory.pause(self._key)
+        else:
             self._memory.finish(self._key, self._seen)
 
     def abort(self, error: BaseException) -> None:

@@ -99,7 +99,7 @@ class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
         ids, said = _ids(event), event.messages or []
         event.invocation_state[_caller_key(event.agent)] = _caller.get()
         # A run that was interrupted for a person continues without a message.
-        key = (None if said else self.memory.find_key(ids)) or uuid4().hex
+        key = (None if said else self.memory.continue_paused(ids)) or uuid4().hex
         event.invocation_state[_turn_key(event.agent)] = key
         if self.memory.find(key) is None:
             self.memory.begin(key, ids, [*event.agent.messages, *said])
@@ -145,6 +145,7 @@ class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
         # A tool that was interrupted is not reported as ended.
         _caller.set(event.invocation_state.pop(_caller_key(event.agent), None))
         if result is not None and result.stop_reason == "interrupt":
+            self.memory.pause(key)
             return
         sent = event.invocation_state.pop(_sent_key(event.agent), None)
         if result is None or result.stop_reason not in _ANSWERED or sent is None:
