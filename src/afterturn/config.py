@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict, get_args
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from afterturn.errors import ConfigError, StoreUnavailable
 from afterturn.scanners.detection import DEFAULT_SCANNERS, PERSONAL_DATA_CHOICES, ScanPolicy
@@ -647,11 +647,11 @@ class StoreUrl:
     url: str = field(repr=False)
 
     def __str__(self) -> str:
-        parts = self._parts()
+        parts = urlsplit(self.url)
         user, at, host = parts.netloc.rpartition("@")
-        shown = f"{user.partition(':')[0]}{at}{host}"
         kept = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
-        return urlunsplit(("postgresql", shown, parts.path, urlencode(kept, safe="/,:"), ""))
+        query = f"?{urlencode(kept, safe='/,:')}" if kept else ""
+        return f"postgresql://{user.partition(':')[0]}{at}{host}{parts.path}{query}"
 
     def __repr__(self) -> str:
         return f"<StoreUrl {self}>"
@@ -659,17 +659,14 @@ class StoreUrl:
     @property
     def schema(self) -> str:
         """The schema of the database that is the store."""
-        return dict(parse_qsl(self._parts().query)).get("schema", "afterturn")
+        return dict(parse_qsl(urlsplit(self.url).query)).get("schema", "afterturn")
 
     @property
     def connection_url(self) -> str:
         """The URL for the database's client library, with its passwords."""
-        parts = self._parts()
-        kept = [part for part in parts.query.split("&") if part and not part.startswith("schema=")]
-        return urlunsplit(parts._replace(query="&".join(kept)))
-
-    def _parts(self) -> SplitResult:
-        return urlsplit(self.url)
+        place, _, query = self.url.partition("?")
+        kept = [part for part in query.split("&") if part and not part.startswith("schema=")]
+        return f"{place}?{'&'.join(kept)}" if kept else place
 
 
 def find_store(target: object) -> Path | StoreUrl:
