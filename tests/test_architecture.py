@@ -214,7 +214,9 @@ def test_no_class_only_carries_components():
 
 def test_only_one_module_chooses_components():
     """Hosts and the evaluation may, since a program begins there. The list of public names only names them."""
-    part = re.compile(r"afterturn\.(stores\.(?:sqlite|postgres)|embedders\.(?!service|backlog)|models\.(?!client|meter))")
+    part = re.compile(
+        r"afterturn\.(stores\.(?:sqlite|postgres)|embedders\.(?!service|backlog)|models\.(?!client|meter))"
+    )
     choosing = {
         name(path)
         for path in MODULES

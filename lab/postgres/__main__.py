@@ -47,11 +47,9 @@ def install() -> None:
 def test(arguments: Sequence[str]) -> int:
     """Checks the types of the store with its real client, then runs the tests. Returns the exit code."""
     install()
-    typed = [PYTHON, "-m", "mypy", "src/afterturn/stores/postgres", "lab/postgres"]
-    checked = subprocess.run(typed, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
-    command = [PYTHON, "-m", "pytest", "-m", "postgres", "-n", "2", "tests/postgres", *arguments]
-    tested = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
-    return checked.returncode or tested.returncode
+    typed = _run_python("mypy", "--no-error-summary", "src/afterturn/stores/postgres", "lab/postgres")
+    tested = _run_python("pytest", "-m", "postgres", "-n", "2", "tests/postgres", *arguments)
+    return typed or tested
 
 
 def lock(arguments: Sequence[str]) -> None:
@@ -60,6 +58,11 @@ def lock(arguments: Sequence[str]) -> None:
     command += ["--no-annotate", "--no-emit-index-url", "--no-emit-package", "afterturn"]
     command += ["--output-file", str(_LOCK), *arguments]
     subprocess.run([_UV, *command], input="\n".join(_WANTED), text=True, check=True, cwd=ROOT)
+
+
+def _run_python(module: str, *arguments: str) -> int:
+    command = [str(PYTHON), "-m", module, *arguments]
+    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode
 
 
 def _run_uv(*arguments: str) -> None:
