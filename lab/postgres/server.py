@@ -25,13 +25,17 @@ _SETTINGS = {"fsync": "off", "listen_addresses": "127.0.0.1", "unix_socket_direc
 
 
 class PostgresServer:
-    """A server with one superuser and no password, on a port of its own. Use it with `with`: it stops at the end."""
+    """A server with one superuser and no password, on a port of its own. Use it with `with`: it stops at the end.
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    `binaries` is the folder of another PostgreSQL's programs, such as /usr/lib/postgresql/15/bin.
+    """
+
+    def __init__(self, binaries: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="afterturn-postgres-"))
         self._settings = {**_SETTINGS, **(settings or {})}
         self._owner = _find_owner()
-        self._binaries = self._folder / _PACKAGE / "pginstall" / "bin"
+        self._is_copied = binaries is None
+        self._binaries = binaries or self._folder / _PACKAGE / "pginstall" / "bin"
         self._data = self._folder / "data"
         self.port = _free_port()
 
@@ -41,7 +45,7 @@ class PostgresServer:
     def __enter__(self) -> PostgresServer:
         try:
             self._folder.chmod(0o755)
-            for name in (_PACKAGE, f"{_PACKAGE}.libs"):
+            for name in (_PACKAGE, f"{_PACKAGE}.libs") if self._is_copied else ():
                 shutil.copytree(_installed() / name, self._folder / name)
             self._data.mkdir(mode=0o700)
             if self._owner is not None:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 _not_collected: list[str] = []
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--postgres-binaries", type=Path, help="with -m postgres: the programs of another PostgreSQL")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Without the extra, the store cannot even be imported."""
     if "postgres" in (config.getoption("-m") or "").split() or not collection_path.name.startswith("test_"):
@@ -27,19 +31,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator["PostgresServer"]:
+def server(pytestconfig: pytest.Config) -> Iterator["PostgresServer"]:
     from lab.postgres.server import PostgresServer
 
-    with PostgresServer() as started:
+    with PostgresServer(pytestconfig.getoption("--postgres-binaries", default=None)) as started:
         yield started
 
 
 @pytest.fixture
-def own_server() -> Iterator["PostgresServer"]:
+def own_server(pytestconfig: pytest.Config) -> Iterator["PostgresServer"]:
     """For a test that stops it."""
     from lab.postgres.server import PostgresServer
 
-    with PostgresServer() as started:
+    with PostgresServer(pytestconfig.getoption("--postgres-binaries", default=None)) as started:
         yield started
 
 

@@ -13,7 +13,7 @@ URL = "postgresql://ada:hunter2@db.example:6432/app?schema=memory&sslmode=requir
 
 
 def test_a_url_shows_everything_but_passwords() -> None:
-    """G3: a log or a traceback may show it."""
+    """A log or a traceback may show it."""
     found = find_store(URL)
     assert isinstance(found, StoreUrl)
     assert str(found) == "postgresql://ada@db.example:6432/app?schema=memory&sslmode=require"
