@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from afterturn.ports import Clock, Unit
+from afterturn.types import Scope
 
 R = TypeVar("R")
 Progress: TypeAlias = Callable[[int, int], None]
@@ -20,10 +21,13 @@ def _always() -> bool:
 
 
 class Write(NamedTuple):
-    """`wanted` is called when the write's turn comes; after that the write commits or rolls back as a whole."""
+    """`wanted` is called when the write's turn comes; after that the write commits or rolls back as a whole.
+
+    `at` names the spaces in which it writes. None: it may write anywhere."""
 
     work: Callable[[Unit], Any]
     wanted: Callable[[], bool] = _always
+    at: Scope | None = None
 
 
 class WriteOutcome(NamedTuple):

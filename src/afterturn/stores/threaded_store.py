@@ -17,7 +17,7 @@ from afterturn.log import logger
 from afterturn.ports import Unit, Worker
 from afterturn.runtime.loop_calls import call_on
 from afterturn.stores.engine import StoreEngine, Write, WriteOutcome
-from afterturn.types import Finding
+from afterturn.types import Finding, Scope
 
 R = TypeVar("R")
 Workers: TypeAlias = Callable[[str, int], Worker]
@@ -50,11 +50,11 @@ class ThreadedStore:
         self._closed = False
         self._drained = False
 
-    async def write(self, work: Callable[[Unit], R]) -> R:
+    async def write(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> R:
         self._check_open()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
-        self._pending.append(_Pending(Write(work, lambda: not future.cancelled()), loop, future))
+        self._pending.append(_Pending(Write(work, lambda: not future.cancelled(), at), loop, future))
         # The writing thread begins when this thread releases Python's lock, so other writes that are about to be posted
         # join the same commit.
         if not self._is_posted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -14,6 +15,7 @@ from afterturn.errors import StoreUnavailable
 from afterturn.ports import Clock
 from afterturn.stores.postgres.errors import translate
 from afterturn.stores.postgres.session import PgConnection
+from afterturn.types import Scope
 
 SERVER_VERSION_MIN = 150_000
 # What a URL may set otherwise. The last four notice a server that has vanished without a word within half a minute.
@@ -51,10 +53,28 @@ class StoreServer:
         )
         # A commit that the server's disk need not have is what `normal` asks for.
         relaxed = [sql.SQL("SET LOCAL synchronous_commit = off")] if config.synchronous == "normal" else []
-        lock = sql.SQL("SELECT pg_advisory_xact_lock({})").format(sql.Literal(_lock_key(self.schema)))
-        self.begin_write = _joined(sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), *local, *relaxed, lock)
-        """Takes the lock of the store before the unit's first read, so that what it reads stays true."""
+        self._begin = _joined(sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), *local, *relaxed)
+        self._store_lock = _lock_key(self.schema)
         self.begin_read = _joined(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), *local)
+
+    def begin_write(self, scopes: Sequence[Scope | None] = (None,)) -> bytes:
+        """Begins a transaction and takes its locks before the first read, so that what a unit reads stays true.
+
+        A unit without a scope locks the store. Others share that lock, and lock their spaces, in the same order
+        everywhere, so that no two of them wait for each other.
+        """
+        spaces = {
+            _lock_key(self.schema, scope.tenant, space)
+            for scope in scopes
+            if scope is not None
+            for space in scope.spaces
+        }
+        if None in scopes:
+            locks = [f"SELECT pg_advisory_xact_lock({self._store_lock})"]
+        else:
+            locks = [f"SELECT pg_advisory_xact_lock_shared({self._store_lock})"]
+            locks += [f"SELECT pg_advisory_xact_lock({key})" for key in sorted(spaces)]
+        return b"; ".join([self._begin, *(lock.encode() for lock in locks)])
 
     def connect(self) -> PgConnection:
         """Raises psycopg.OperationalError."""
@@ -92,10 +112,10 @@ def _unfit(connection: PgConnection) -> str:
     return ""
 
 
-def _lock_key(schema: str) -> int:
+def _lock_key(schema: str, *names: str) -> int:
     """Advisory locks belong to a database, so the schema is part of the number."""
-    digest = hashlib.blake2b(f"afterturn store {schema}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    content = "\0".join(("afterturn", schema, *names)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big", signed=True)
 
 
 def _joined(*statements: sql.Composable) -> bytes:

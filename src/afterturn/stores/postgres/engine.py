@@ -29,6 +29,7 @@ from afterturn.stores.postgres.errors import is_lost, may_rerun, translate
 from afterturn.stores.postgres.schema import MIGRATIONS, check_version, find_version, migrate
 from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession
 from afterturn.stores.sql.unit import SqlUnit
+from afterturn.types import Scope
 
 R = TypeVar("R")
 READERS = 4
@@ -39,6 +40,10 @@ _LOCK_TRIES_MAX = 12
 _RERUNS_MAX = 20
 _CONNECT_PAUSE = 0.25
 _CANCEL_WAIT = 5.0
+# The server ignores a signal that arrives before its statement, so it is sent again until the work has ended. No other
+# statement begins meanwhile.
+_CANCEL_TRIES_MAX = 20
+_CANCEL_PAUSE = 0.05
 _MARKS_KEPT = 30 * 86_400.0
 _MARK = (
     "INSERT INTO last_commit (writer, commit_id, at) VALUES (%s, %s, %s) "
@@ -101,9 +106,9 @@ class PostgresEngine:
         read = ServerRead(work)
         return ReadCall(partial(self.readers.run, read), partial(self._halt_soon, read))
 
-    def write_now(self, work: Callable[[Unit], R]) -> R:
+    def write_now(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> R:
         self.check_usable()
-        outcome = self.commit([Write(work)])[0]
+        outcome = self.commit([Write(work, at=at)])[0]
         if outcome.error is not None:
             raise outcome.error
         value: R = outcome.value
@@ -175,6 +180,7 @@ class ServerRead(Generic[R]):
         self.halted = False
         self.connection: PgConnection | None = None
         self.lock = threading.Lock()
+        self.ended = threading.Event()
 
     def run_on(self, connection: PgConnection, server: StoreServer) -> R:
         """Raises psycopg.Error only if the read may run again on another connection."""
@@ -190,10 +196,14 @@ class ServerRead(Generic[R]):
         return value
 
     def cancel(self) -> None:
-        with self.lock:
-            self.halted = True
-            if self.connection is not None:
+        self.halted = True
+        for _ in range(_CANCEL_TRIES_MAX):
+            with self.lock:
+                if self.connection is None:
+                    return
                 _cancel(self.connection)
+            if self.ended.wait(_CANCEL_PAUSE):
+                return
 
 
 class ServerReaders:
@@ -245,11 +255,13 @@ class ServerReaders:
                 if read.halted:
                     raise DeadlineExceeded(f"A read of the store {self._server.name} was stopped before it began.")
                 read.connection = connection
+                read.ended.clear()
             connection.execute(self._server.begin_read)
             return read.run_on(connection, self._server)
         finally:
             with read.lock:
                 read.connection = None
+                read.ended.set()
             if connection is not None:
                 self._give_back(read, connection)
             with self._lock:
@@ -316,9 +328,12 @@ class ServerWriter:
         """Rolls back the running transaction and lets no other begin."""
         self.halted = True
         self._stopped.set()
-        connection = self._connection
-        if connection is not None:
-            _cancel(connection)
+        for _ in range(_CANCEL_TRIES_MAX):
+            if (connection := self._connection) is not None and not connection.closed:
+                _cancel(connection)
+            if self.lock.acquire(timeout=_CANCEL_PAUSE):
+                self.lock.release()
+                return
 
     def close(self) -> None:
         with self.lock:
@@ -330,7 +345,7 @@ class ServerWriter:
         """Runs the writes in one transaction. Raises _Rerun, or the psycopg.Error that is final for all of them."""
         connection = self._connected()
         try:
-            connection.execute(self._server.begin_write)
+            connection.execute(self._server.begin_write([write.at for write in writes]))
             outcomes = self._run_units(connection, writes)
             if any(outcome.error is None and not outcome.skipped for outcome in outcomes):
                 if self.halted:
@@ -403,7 +418,7 @@ class ServerWriter:
         for _ in range(_LOCK_TRIES_MAX):
             connection = self._connected(fresh=True)
             try:
-                connection.execute(self._server.begin_write)
+                connection.execute(self._server.begin_write())
                 query = "SELECT 1 FROM last_commit WHERE writer = %s AND commit_id = %s"
                 return connection.execute(query, (self._writer_id, commit_id)).fetchone() is not None
             except psycopg.Error as error:

@@ -80,7 +80,7 @@ def _migrate_once(connection: PgConnection, server: StoreServer, step: int) -> i
     pause = threading.Event()
     for _ in range(_TRIES_MAX):
         try:
-            connection.execute(server.begin_write)
+            connection.execute(server.begin_write())
             if _find_version(connection, server) != step:
                 return 0
             connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
