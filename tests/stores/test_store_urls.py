@@ -1,6 +1,8 @@
 """URLs of stores on a server: what is shown of them, where turns wait, and what is said without the client library."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,13 @@ def test_a_url_shows_everything_but_passwords() -> None:
     assert isinstance(found, StoreUrl)
     assert str(found) == "postgresql://ada@db.example:6432/app?schema=memory&sslmode=require"
     assert "hunter2" not in repr(found) + repr(Config(store=URL))
+
+
+def test_the_command_that_prints_settings_leaves_passwords_out() -> None:
+    command = [sys.executable, "-m", "afterturn", "config", "show", "--json", "--store", URL]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "schema=memory" in said
+    assert "hunter2" not in said
 
 
 def test_the_client_library_gets_the_url_without_our_schema() -> None:
