@@ -9,7 +9,10 @@ from types import TracebackType
 
 
 class CommitProxy:
-    """`cut` is "before" or "after": the next COMMIT is not passed on, or its answer is not passed back. Once."""
+    """`cut` is "before" or "after": the next COMMIT is not passed on, or its answer is not passed back. Once.
+
+    `ends` refuses every connection after that.
+    """
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -18,6 +21,7 @@ class CommitProxy:
         self.port: int = self._listener.getsockname()[1]
         self.cut = ""
         self.cuts = 0
+        self.ends = False
 
     def __enter__(self) -> CommitProxy:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -44,6 +48,8 @@ class CommitProxy:
                 cut, self.cut = (self.cut, "") if b"COMMIT\x00" in data else ("", self.cut)
                 if cut:
                     self.cuts += 1
+                    if self.ends:
+                        _close(self._listener)
                     # Nothing more reaches the client.
                     client.shutdown(socket.SHUT_WR)
                 if cut != "before":

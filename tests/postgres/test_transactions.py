@@ -223,6 +223,26 @@ def test_a_commit_whose_answer_was_lost_happens_once(
     assert attempts == ([0, 1, 1] if cut == "before" else [0, 1])
 
 
+def test_a_commit_of_which_nobody_knows_is_not_run_again(
+    url: str, server: PostgresServer, open_one: Callable[..., PostgresEngine]
+) -> None:
+    """C3: the server cannot be asked any more, so the caller gets an error that says so."""
+    attempts: list[int] = []
+
+    def count(unit: Unit) -> int:
+        attempts.append(len(attempts))
+        return record([], lambda: None)(unit)
+
+    with CommitProxy(server.port) as proxy:
+        engine = open_one(url.replace(str(server.port), str(proxy.port)), busy_timeout=0.5)
+        engine.write_now(count)
+        proxy.ends, proxy.cut = True, "after"
+        with pytest.raises(StoreUnavailable, match="could not be asked"):
+            engine.write_now(count)
+    assert attempts == [0, 1]
+    assert open_one().read_now(lambda unit: unit.records.next_position(TENANT, SPACE, "talk")) == 2
+
+
 def test_idle_connections_of_a_server_that_was_restarted_are_replaced(own_server: PostgresServer) -> None:
     """The next read and the next write just work."""
     engine = open_engine(StoreUrl(own_server.url()), Config(), SystemClock())

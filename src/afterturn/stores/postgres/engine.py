@@ -416,24 +416,26 @@ class ServerWriter:
         Raises StoreUnavailable if the server cannot be asked.
         """
         for _ in range(_LOCK_TRIES_MAX):
-            connection = self._connected(fresh=True)
+            connection: PgConnection | None = None
             try:
+                connection = self._connected()
                 connection.execute(self._server.begin_write())
                 query = "SELECT 1 FROM last_commit WHERE writer = %s AND commit_id = %s"
                 return connection.execute(query, (self._writer_id, commit_id)).fetchone() is not None
             except psycopg.Error as error:
-                if not may_rerun(error) or self.halted:
+                if not may_rerun(error) or self._is_away or self.halted:
                     break
             finally:
-                self._end(connection)
+                if connection is not None:
+                    self._end(connection)
         raise StoreUnavailable(
             f"The connection to {self._server.name} was lost during a commit, and the server could not be asked "
             "whether it took place. Read the current state before you write it again."
         )
 
-    def _connected(self, *, fresh: bool = False) -> PgConnection:
+    def _connected(self) -> PgConnection:
         """The connection, a new one if it was lost. Waits up to `busy_timeout` for a server that is being restarted."""
-        if self._connection is not None and not self._connection.closed and not fresh:
+        if self._connection is not None and not self._connection.closed:
             return self._connection
         tries = 1 if self._is_away else max(1, int(self._server.config.busy_timeout / _CONNECT_PAUSE))
         while True:
