@@ -35,7 +35,7 @@ def is_lost(error: psycopg.Error) -> bool:
     """Whether the connection is gone, or the server is stopping or starting."""
     state = error.sqlstate
     if state is None:
-        return isinstance(error, psycopg.OperationalError)
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return state.startswith("08") or state in ("57P01", "57P02", "57P03", "25P03")
 
 
