@@ -1,12 +1,13 @@
 """`config`: every setting, its value and where the value is set."""
 
 import json
+import re
 from dataclasses import asdict
 from urllib.parse import urlsplit, urlunsplit
 
 import click
 
-from afterturn.config import StoreUrl, config_origins, config_path, config_schema, default_store, without_secret
+from afterturn.config import config_origins, config_path, config_schema, default_store, without_secret
 from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, help_when_alone, shared_options
 from afterturn.hosts.cli.output import one_line, print_document, print_table
 
@@ -78,9 +79,9 @@ def _written(value: object) -> str:
 def _without_password(url: str) -> str:
     if "://" not in url:
         return url
+    place, mark, query = url.partition("?")
+    url = place + mark + re.sub(r"(^|&)([^=&]*password)=[^&]*", r"\1\2=***", query)
     try:
-        if url.startswith(("postgresql://", "postgres://")):
-            return str(StoreUrl(url))
         parts = urlsplit(url)
     except ValueError:  # not a URL, but it may be a mistyped one with a password in it
         return "***"
