@@ -21,7 +21,7 @@ READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
 .PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-tool-rules eval-guard \
-	simulation lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat
+	simulation lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat test-postgres lock-postgres
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -128,6 +128,12 @@ test-frameworks: $(READY) ## Run memory in real agent frameworks; ARGS="langchai
 lock-frameworks: $(READY) ## Update the lock files of the frameworks; ARGS="--upgrade langchain"
 	@$(BIN)/python -m lab.frameworks lock $(ARGS)
 
+test-postgres: $(READY) ## Run the tests on a real PostgreSQL server, in an environment below .postgres/; ARGS="-k forget" narrows them; 5 minutes
+	@$(BIN)/python -m lab.postgres test $(ARGS)
+
+lock-postgres: $(READY) ## Update the lock file of the tests on PostgreSQL; ARGS=--upgrade takes newer versions
+	@$(BIN)/python -m lab.postgres lock $(ARGS)
+
 bench-compat: $(READY) ## Benchmark the mem0 interface against the real mem0; DATA=everyday file; 10 minutes
 	@$(BIN)/python -m lab.frameworks install mem0
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .frameworks/mem0/bin/python -m lab.bench compat $(if $(DATA),--everyday $(DATA)) $(ARGS)
@@ -154,5 +160,5 @@ lock: $(READY) ## Update requirements-dev.lock; ARGS=--upgrade takes newer versi
 		--no-emit-index-url --custom-compile-command "make lock" --quiet $(ARGS) --output-file requirements-dev.lock
 
 clean: ## Remove everything that the other targets created, including .venv
-	@rm -rf .venv .setup.lock .demo .lab .clients .frameworks build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .setup.lock .demo .lab .clients .frameworks .postgres build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -25,8 +25,8 @@ FUNCTION_LINES_MAX = 70
 PACKAGES_MAX = 40
 # Without hosts, adapters of frameworks, the evaluation and the public fakes.
 NOT_PRODUCT = ("hosts/", "frameworks/", "compat/", "evaluation/", "testing/")
-PRODUCT_FILES_MAX = 180
-PRODUCT_LINES_MAX = 47_200
+PRODUCT_FILES_MAX = 190
+PRODUCT_LINES_MAX = 49_000
 
 # What only some places may say. A folder stands for everything in it.
 RESERVED = {
@@ -220,12 +220,14 @@ def test_no_class_only_carries_components():
 
 def test_only_one_module_chooses_components():
     """Hosts and the evaluation may, since a program begins there. The list of public names only names them."""
-    part = re.compile(r"afterturn\.(stores\.sqlite|embedders\.(?!service|backlog)|models\.(?!client|meter))")
+    part = re.compile(
+        r"afterturn\.(stores\.(?:sqlite|postgres)|embedders\.(?!service|backlog)|models\.(?!client|meter))"
+    )
     choosing = {
         name(path)
         for path in MODULES
         if not name(path).startswith(
-            ("__init__", "services", "oneshot", "hosts/", "evaluation/", "stores/sqlite/", "embedders/", "models/")
+            ("__init__", "services", "oneshot", "hosts/", "evaluation/", "stores/", "embedders/", "models/")
         )
         for module in imports(tree(path))
         if part.match(module)

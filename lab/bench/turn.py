@@ -26,7 +26,7 @@ from afterturn.recall.block import find_blocks
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.model import ScriptedModel
 from afterturn.text import estimate_tokens
-from afterturn.types import Event
+from afterturn.types import Event, Scope
 from lab.bench.cost import cost_figures, cost_table, measure_cost
 from lab.bench.host import (
     AfterturnMode,
@@ -395,8 +395,8 @@ class UnreadableStore:
         await timer(None)
         return await self._inner.read(work)
 
-    def write(self, work: Callable[[Unit], R]) -> Awaitable[R]:
-        return self._inner.write(work)
+    def write(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> Awaitable[R]:
+        return self._inner.write(work, at=at)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -19,7 +19,7 @@ from afterturn.runtime.exits import exit_closer
 from afterturn.services import Components
 from afterturn.stores.sqlite.store import SqliteStore, open_store
 from afterturn.testing.model import call_tools
-from afterturn.types import Event, Finding, Phase
+from afterturn.types import Event, Finding, Phase, Scope
 from lab.simulation.world import SimLoop, SimWorker, VirtualLoop, World
 
 R = TypeVar("R")
@@ -88,8 +88,8 @@ class FaultyStore:
         self._inner = inner
         self._faults = faults
 
-    def write(self, work: Callable[[Unit], R]) -> Awaitable[R]:
-        return self._inner.write(_busy if self._faults.refuses_write() else work)
+    def write(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> Awaitable[R]:
+        return self._inner.write(_busy if self._faults.refuses_write() else work, at=at)
 
     def read(self, work: Callable[[Unit], R]) -> Awaitable[R]:
         return self._inner.read(_unavailable if self._faults.refuses_read() else work)

@@ -1,13 +1,16 @@
 """All settings in one frozen table: type, unit, default and description. The environment is read here only."""
 
 import difflib
+import hashlib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict, get_args
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from afterturn.errors import ConfigError, StoreUnavailable
 from afterturn.scanners.detection import DEFAULT_SCANNERS, PERSONAL_DATA_CHOICES, ScanPolicy
@@ -16,6 +19,8 @@ ENVIRONMENT_PREFIX = "AFTERTURN_"
 STATE_VARIABLE = ENVIRONMENT_PREFIX + "STATE"
 # The unit of a value that is never shown in a `repr`, an error or a listing.
 SECRET = "secret"
+# The unit of a value that may contain a password, so that it is not shown in a `repr` either.
+URL = "path or URL"
 
 
 def _key(
@@ -28,7 +33,7 @@ def _key(
     most: float | None = None,
 ) -> Any:
     metadata = {"unit": unit, "reason": reason, "choices": choices, "least": least, "most": most}
-    return field(default=default, repr=unit != SECRET, metadata=metadata)
+    return field(default=default, repr=unit not in (SECRET, URL), metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +44,14 @@ class Config:
     # where
     store: str | None = _key(
         None,
-        "path or URL",
+        URL,
         "The store that `open()` and commands use if no other is named. none: a file in your data folder.",
+    )
+    spill_folder: str | None = _key(
+        None,
+        "path",
+        "The folder for turns that wait because the store cannot be written. none: next to the store, or in your state "
+        "folder if the store is a URL.",
     )
     space: str | None = _key(
         None, "space", "The space that commands use without `--space`. none: `user:` and your login name."
@@ -288,6 +299,7 @@ class Settings(TypedDict, total=False):
     """The settings as a dictionary, for `open`: the fields of Config, and the second names of some."""
 
     store: str | None
+    spill_folder: str | None
     space: str | None
     tenant: str
     synchronous: str
@@ -625,8 +637,43 @@ def _check_range(name: str, value: Any, place: str) -> None:
         raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be a number of at most {most:g}.")
 
 
-def find_store(target: object) -> Path:
-    """Returns the path of the store that `target` names. Raises StoreUnavailable for an unknown kind of URL."""
+@dataclass(frozen=True, slots=True)
+class StoreUrl:
+    """The URL of a store on a database server, such as postgresql://ada@db.example:5432/app?schema=memory.
+
+    `str` and `repr` leave passwords out.
+    """
+
+    url: str = field(repr=False)
+
+    def __str__(self) -> str:
+        parts = urlsplit(self.url)
+        user, at, host = parts.netloc.rpartition("@")
+        kept = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
+        query = f"?{urlencode(kept, safe='/,:')}" if kept else ""
+        return f"postgresql://{user.partition(':')[0]}{at}{host}{parts.path}{query}"
+
+    def __repr__(self) -> str:
+        return f"<StoreUrl {self}>"
+
+    @property
+    def schema(self) -> str:
+        """The schema of the database that is the store."""
+        return dict(parse_qsl(urlsplit(self.url).query)).get("schema", "afterturn")
+
+    @property
+    def connection_url(self) -> str:
+        """The URL for the database's client library, with its passwords."""
+        place, _, query = self.url.partition("?")
+        kept = [part for part in query.split("&") if part and not part.startswith("schema=")]
+        return f"{place}?{'&'.join(kept)}" if kept else place
+
+
+def find_store(target: object) -> Path | StoreUrl:
+    """Returns the path or the URL of the store that `target` names. Raises StoreUnavailable for an unknown kind of
+    URL."""
+    if isinstance(target, StoreUrl):
+        return target
     text = os.fspath(target) if isinstance(target, str | os.PathLike) else target
     if not isinstance(text, str) or not text or "\x00" in text:
         raise StoreUnavailable(f'{text!r} is not a path. Pass the path of a file, such as "memory.db".')
@@ -635,8 +682,41 @@ def find_store(target: object) -> Path:
         return _expand_home(text)
     if scheme == "sqlite" and rest.startswith("/") and rest != "/":
         return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as in SQLAlchemy
+    if scheme in ("postgresql", "postgres"):
+        return _check_url(text)
     # The message does not quote the URL, which may contain a password.
-    raise StoreUnavailable(f"This version cannot open {scheme!r} URLs. Pass a path, or sqlite:///path.")
+    raise StoreUnavailable(
+        f"This version cannot open {scheme!r} URLs. Pass a path, sqlite:///path, or postgresql://user@host/database."
+    )
+
+
+def _check_url(text: str) -> StoreUrl:
+    try:
+        url = StoreUrl(text)
+        schema = url.schema
+    except ValueError:
+        # Without the cause, which quotes the URL.
+        message = "The URL of the store cannot be read. Write postgresql://user@host:5432/database."
+        raise StoreUnavailable(message) from None
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
+        raise StoreUnavailable(
+            f"{schema!r} is not a valid schema. Use lower-case letters, digits and _, and at most 63 of them."
+        )
+    return url
+
+
+def spill_folder(config: Config, target: Path | StoreUrl, environment: Mapping[str, str] | None = None) -> Path:
+    """The folder for turns that wait because the store cannot be written: a setting, or else next to the store's file.
+
+    For a store on a server it is below the state folder, one for each database and schema.
+    """
+    if isinstance(target, Path) and config.spill_folder is None:
+        return Path(f"{target}.waiting")
+    store = str(target if isinstance(target, StoreUrl) else target.absolute())
+    name = hashlib.blake2b(store.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+    if config.spill_folder is not None:
+        return Path(config.spill_folder).expanduser() / name
+    return state_folder(environment) / "waiting" / name
 
 
 def _expand_home(text: str) -> Path:

@@ -25,7 +25,7 @@ AfterturnError
 │   ├── ModelAnswerInvalid  the answer is not a chat completion, or is too long
 │   └── SelectionVoid       the model selected something that was not offered, or cannot be read
 └── StoreError              the store failed
-    ├── StoreUnavailable    no such folder, a directory, no permission, an unknown URL
+    ├── StoreUnavailable    no such folder, a directory, no permission, an unknown URL, a server out of reach
     ├── ForeignFile         the file is not an afterturn store
     ├── StoreTooNew         written by a newer version of afterturn
     ├── StoreReadOnly       the file or its folder cannot be written
@@ -124,6 +124,13 @@ class ExtraMissing(AfterturnError, ImportError):
     """An optional package is not installed. The message names the extra to install."""
 
 
+def postgres_missing(error: ImportError) -> ExtraMissing:
+    """For a store with a postgresql:// URL."""
+    return ExtraMissing(
+        f"The client of PostgreSQL is not installed ({error}). Run `pip install 'afterturn[postgres]'`."
+    )
+
+
 class EmbedderUnavailable(AfterturnError):
     """The embedder's files or its server cannot be used. Recall continues by words alone."""
 
@@ -176,7 +183,8 @@ class StoreError(AfterturnError):
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be opened: no such folder, a directory, no permission, or an unknown URL."""
+    """The store cannot be opened: no such folder, a directory, no permission, an unknown URL, or a server
+    that cannot be reached."""
 
 
 class ForeignFile(StoreError):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from afterturn.config import unknown_variables
+from afterturn.config import StoreUrl, unknown_variables
 from afterturn.events import Events
 from afterturn.log import describe, logger
 from afterturn.ports import Store, Unit
@@ -326,5 +326,6 @@ def no_progress(done: int, total: int) -> None:
     """The default for `progress`."""
 
 
-def _store_files(target: Path | None) -> list[Path]:
-    return [Path(f"{target}{suffix}") for suffix in ("", "-wal", "-shm")] if target else []
+def _store_files(target: Path | StoreUrl | None) -> list[Path]:
+    """None for a store on a server: its size is a finding of `check`."""
+    return [Path(f"{target}{suffix}") for suffix in ("", "-wal", "-shm")] if isinstance(target, Path) else []

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, TypeAlias, TypedDict, TypeVar, Unpack
 
-from afterturn.config import KEYS, Config, Settings, default_store, find_store, load_config, unknown_variables
+from afterturn.config import KEYS, Config, Settings, StoreUrl, default_store, find_store, load_config, unknown_variables
 from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.scope import ConversationOptions, make_scope
 from afterturn.errors import InvalidInput, MemoryClosed
@@ -37,7 +37,7 @@ class _DefaultStore:
 
 
 DEFAULT_STORE: Final = _DefaultStore()
-StoreTarget: TypeAlias = str | os.PathLike[str] | _DefaultStore | None
+StoreTarget: TypeAlias = str | os.PathLike[str] | StoreUrl | _DefaultStore | None
 F = TypeVar("F", bound=Callable[..., Any])
 EventHandler: TypeAlias = Callable[[Event], None]
 
@@ -129,8 +129,9 @@ def merge_settings(
     return merged
 
 
-def resolve_target(target: StoreTarget, config: Config) -> Path | None:
-    """Returns the path of the store, None when memory is off. Raises StoreUnavailable for an unknown kind of URL."""
+def resolve_target(target: StoreTarget, config: Config) -> Path | StoreUrl | None:
+    """Returns the path or URL of the store, None when memory is off. Raises StoreUnavailable for an unknown kind of
+    URL."""
     if isinstance(target, _DefaultStore):
         target = config.store or default_store()
     if target is None:

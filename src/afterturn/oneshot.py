@@ -9,11 +9,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from afterturn.config import Config, Settings, default_store, find_store, load_config
+from afterturn.config import Config, Settings, StoreUrl, default_store, find_store, load_config
 from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.read_turn import answer_question, make_question
 from afterturn.conversation.scope import ConversationOptions, make_scope
-from afterturn.errors import InvalidInput
+from afterturn.errors import InvalidInput, postgres_missing
 from afterturn.ports import Unit
 from afterturn.recall.search import search
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
@@ -39,8 +39,8 @@ def recall_once(
 ) -> SearchResults:
     """Searches one space as `Space.search` does before vectors are loaded. `missing` holds "vectors" then.
 
-    Name `user="ada"` or `space="project:api"`. `store` is a path; omit it for the configured store. Never writes or
-    creates a store: raises StoreUnavailable if there is none, or if it has an older schema.
+    Name `user="ada"` or `space="project:api"`. `store` is a path or URL; omit it for the configured store. Never writes
+    or creates a store: raises StoreUnavailable if there is none, or if it has an older schema.
     """
     settings = _settings(config)
     request = search_request(
@@ -84,8 +84,19 @@ def recall_block_once(
 
 
 def _read(store: str | os.PathLike[str] | None, config: Config, work: Callable[[Unit], R]) -> R:
-    path = find_store(config.store or default_store() if store is None else store)
-    return read_once(path, config, SystemClock(), work)
+    target = find_store(config.store or default_store() if store is None else store)
+    if isinstance(target, StoreUrl):
+        return _read_server(target, config, work)
+    return read_once(target, config, SystemClock(), work)
+
+
+def _read_server(url: StoreUrl, config: Config, work: Callable[[Unit], R]) -> R:
+    # Loaded when it is needed: the client library is an extra, and it imports asyncio.
+    try:
+        from afterturn.stores.postgres import engine
+    except ImportError as error:
+        raise postgres_missing(error) from error
+    return engine.read_once(url, config, SystemClock(), work)
 
 
 def _settings(config: Config | Settings | Mapping[str, Any] | None) -> Config:

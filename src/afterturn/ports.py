@@ -750,10 +750,12 @@ class Store(Protocol):
     alone. No transaction is held across an await.
     """
 
-    def write(self, work: Callable[[Unit], R]) -> Awaitable[R]:
+    def write(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> Awaitable[R]:
         """Runs the function in a transaction and returns when that is durable.
 
-        Cancelling the await does not undo a write that has begun: it commits or rolls back as a whole.
+        Cancelling the await does not undo a write that has begun: it commits or rolls back as a whole. `at` names the
+        spaces in which it writes; a store may run it at the same time as units of other spaces. Without `at` it runs
+        alone.
         """
 
     def read(self, work: Callable[[Unit], R]) -> Awaitable[R]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from afterturn.config import Config, config_folder, models_folder
+from afterturn.config import Config, StoreUrl, config_folder, models_folder, spill_folder
 from afterturn.conversation.engine import ConversationEngine
 from afterturn.conversation.prefetcher import RecallClient
 from afterturn.conversation.proposals import Proposals
@@ -31,7 +31,14 @@ from afterturn.embedders.http import HttpEmbedder
 from afterturn.embedders.minilm import MiniLmEmbedder
 from afterturn.embedders.service import EmbeddingService
 from afterturn.embedders.word_vectors import StaticEmbedder
-from afterturn.errors import AfterturnError, ConfigError, StoreError, StoreUnavailable
+from afterturn.errors import (
+    AfterturnError,
+    ConfigError,
+    InvalidInput,
+    StoreError,
+    StoreUnavailable,
+    postgres_missing,
+)
 from afterturn.events import Events
 from afterturn.guard.gate import Gate
 from afterturn.guard.statement_writer import StatementWriter
@@ -127,7 +134,7 @@ class Services:
     timeline: TimelineWriter
 
     def __init__(
-        self, loop: LoopThread, target: Path | None, config: Config, components: Components, events: Events
+        self, loop: LoopThread, target: Path | StoreUrl | None, config: Config, components: Components, events: Events
     ) -> None:
         self.loop = loop
         self.target = target
@@ -223,7 +230,7 @@ class Services:
             self.supervisor,
             self._file_writer,
             config,
-            Spill(_spill_folder(self.target)),
+            Spill(Path(os.devnull) if self.target is None else spill_folder(config, self.target)),
             self.wake_jobs,
         )
         self.timeline = TimelineWriter(self.store, events, config.timeline_entries_max)
@@ -335,9 +342,12 @@ class Services:
 
     def unreachable_copies(self) -> list[str]:
         """Files and providers that may still hold forgotten text."""
-        files = [str(path) for path in [*self.store.backups(), *self.recorder.spill.unreadable()]]
-        provider = self.components.provider
-        return files if provider is None else [*files, f"the records of {type(provider).__name__}"]
+        found = [str(path) for path in [*self.store.backups(), *self.recorder.spill.unreadable()]]
+        if isinstance(self.target, StoreUrl):
+            found.append("unused pages, the write-ahead log, replicas and backups of the PostgreSQL server")
+        if (provider := self.components.provider) is not None:
+            found.append(f"the records of {type(provider).__name__}")
+        return found
 
     def _drop_recalls(self, space: str) -> None:
         for core in self._open_conversations():
@@ -398,15 +408,30 @@ class Services:
 # Which components an open memory gets.
 
 
-def open_store(target: Path, config: Config, components: Components) -> Store:
-    """Blocks. Raises the StoreError that says what is wrong."""
+def open_store(target: Path | StoreUrl, config: Config, components: Components) -> Store:
+    """Blocks. Raises the StoreError that says what is wrong, or ExtraMissing."""
+    if isinstance(target, StoreUrl):
+        if components.store is not None:
+            raise InvalidInput("`components` has a store of its own, which opens a path. Pass a path and not a URL.")
+        return _open_server(target, config, components)
     if components.store is not None:
         return components.store(target, config, components.clock)
     return open_file(target, config, components.clock, worker=components.worker)
 
 
-def rescue(target: Path, source: Path, config: Config, progress: Callable[[int, int], None] | None) -> Path:
+def _open_server(url: StoreUrl, config: Config, components: Components) -> Store:
+    # Loaded when it is needed: the client library is an extra.
+    try:
+        from afterturn.stores.postgres.store import open_store as open_url
+    except ImportError as error:
+        raise postgres_missing(error) from error
+    return open_url(url, config, components.clock, worker=components.worker)
+
+
+def rescue(target: Path | StoreUrl, source: Path, config: Config, progress: Callable[[int, int], None] | None) -> Path:
     """Replaces a store that is too damaged to open with a backup. Blocks. Returns where the damaged file is now."""
+    if isinstance(target, StoreUrl):
+        raise StoreUnavailable(f"{target} is on a server, which is restored there: run `pg_restore`.")
     return rescue_store(target, source, config, SystemClock(), progress=progress or no_progress)
 
 
@@ -478,10 +503,6 @@ def _is_about(event: Event, *, space: str, selector: Selector) -> bool:
     if selector.everything:
         return event.space == space
     return selector.conversation is not None and event.conversation == selector.conversation
-
-
-def _spill_folder(target: Path | None) -> Path:
-    return Path(f"{target}.waiting") if target else Path(os.devnull)
 
 
 def _countdown(within: float) -> Callable[[], float]:

@@ -18,6 +18,7 @@ from afterturn.ports import ChatModel, Clock, Store, Unit
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.clock import ManualClock
+from afterturn.types import Scope
 
 R = TypeVar("R")
 HELD_MAX = 60.0
@@ -71,10 +72,10 @@ class StagedStore:
             raise StoreUnavailable("The store is away today. Ask again tomorrow.")
         return await self._inner.read(work)
 
-    async def write(self, work: Callable[[Unit], R]) -> R:
+    async def write(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> R:
         if self.fails_writes:
             raise StoreLocked("The store is busy today. Ask again tomorrow.")
-        return await self._inner.write(work)
+        return await self._inner.write(work, at=at)
 
     def mend(self) -> None:
         self.fails_searches = self.fails_reads = self.fails_writes = False

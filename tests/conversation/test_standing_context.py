@@ -129,7 +129,7 @@ class BrokenStore:
             return await self._store.read(work)
         raise StoreUnavailable("The disk is gone.")
 
-    async def write(self, work: Any) -> Any:
+    async def write(self, work: Any, *, at: Any = None) -> Any:
         raise StoreFull("No space is left.")
 
 

@@ -50,9 +50,9 @@ async def test_a_warm_turn_is_written_in_few_units_of_work(
     written: list[str] = []
     write = SqliteStore.write
 
-    async def count(store: SqliteStore, work: Callable[[Unit], R]) -> R:
+    async def count(store: SqliteStore, work: Callable[[Unit], R], **where: Any) -> R:
         written.append(repr(work))
-        return await write(store, work)
+        return await write(store, work, **where)
 
     monkeypatch.setattr(SqliteStore, "write", count)
     messages = await take_turn(warm, "second")

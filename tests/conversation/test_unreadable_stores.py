@@ -12,7 +12,7 @@ import afterturn
 from afterturn.errors import StoreUnavailable
 from afterturn.ports import Unit
 from afterturn.stores.sqlite.store import open_store
-from afterturn.types import Filter, Kind
+from afterturn.types import Filter, Kind, Scope
 
 
 class MoodyStore:
@@ -32,8 +32,8 @@ class MoodyStore:
     def read(self, work: Callable[[Unit], Any]) -> Awaitable[Any]:
         return self._inner.read(self._refuse if self._mood == "read" else work)
 
-    def write(self, work: Callable[[Unit], Any]) -> Awaitable[Any]:
-        return self._inner.write(self._refuse if self._mood == "write" else work)
+    def write(self, work: Callable[[Unit], Any], *, at: Scope | None = None) -> Awaitable[Any]:
+        return self._inner.write(self._refuse if self._mood == "write" else work, at=at)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -19,7 +19,7 @@ from afterturn.ports import Clock, Store, Unit
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing import EventLog
 from afterturn.testing.clock import ManualClock
-from afterturn.types import Filter, Kind, TurnStatus
+from afterturn.types import Filter, Kind, Scope, TurnStatus
 
 R = TypeVar("R")
 RECORDS = Filter(kind=Kind.RECORD)
@@ -56,10 +56,10 @@ class Forgetful:
         self._inner = inner
         self.fails = False
 
-    async def write(self, work: Callable[[Unit], R]) -> R:
+    async def write(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> R:
         if self.fails:
             raise StoreLocked("The store is busy today. Ask again tomorrow.")
-        return await self._inner.write(work)
+        return await self._inner.write(work, at=at)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

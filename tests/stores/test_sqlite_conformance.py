@@ -11,6 +11,8 @@ from afterturn.testing.clock import ManualClock
 
 pytest.register_assert_rewrite("afterturn.testing.conformance")
 from afterturn.testing.conformance import *  # noqa: E402, F403
+from afterturn.testing.conformance.actions import SPACE, TENANT, forget  # noqa: E402
+from afterturn.types import Selector  # noqa: E402
 
 
 @pytest.fixture
@@ -18,3 +20,16 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     opened = open_store(tmp_path / "memory.db", Config(synchronous="normal"), ManualClock())
     yield opened
     await opened.close(within=5.0)
+
+
+async def test_a_restore_does_not_take_the_count_of_forgets_back(store: SqliteStore, tmp_path: Path) -> None:
+    """M2: what is forgotten after it is forgotten for turns that began before it, too."""
+    await store.backup(tmp_path / "copy", progress=lambda done, total: None)
+    for _ in range(3):
+        await forget(store, Selector(conversation="talk"))
+    under_way = await store.read(lambda unit: unit.conversations.forgets(TENANT, SPACE))
+    await store.restore(tmp_path / "copy", progress=lambda done, total: None)
+    await forget(store, Selector(conversation="talk"))
+    assert await store.read(
+        lambda unit: unit.conversations.is_forgotten(TENANT, SPACE, conversation="talk", speakers=(), since=under_way)
+    )

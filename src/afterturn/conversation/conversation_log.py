@@ -31,6 +31,7 @@ from afterturn.types import (
     Phase,
     RecallRow,
     Scalar,
+    Scope,
     Taint,
     TurnRow,
     TurnStatus,
@@ -260,13 +261,14 @@ class ConversationLog:
         return task
 
     async def _write(self, work: Callable[[Unit], R], what: str, *, retry: bool = True) -> R | None:
+        at = Scope(self._key.tenant, (self._key.space,))
         try:
             for pause in _RETRY_AFTER if retry else ():
                 try:
-                    return await self._services.store.write(work)
+                    return await self._services.store.write(work, at=at)
                 except StoreError:
                     await asyncio.sleep(pause)
-            return await self._services.store.write(work)
+            return await self._services.store.write(work, at=at)
         except (AfterturnError, asyncio.CancelledError) as error:
             # Closing reports in one line what it had no time for, so each single write is only an info.
             closing = isinstance(error, asyncio.CancelledError)

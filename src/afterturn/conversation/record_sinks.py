@@ -71,7 +71,8 @@ class StoreSink:
         embedding = self._embedding
         embed = None if embedding is None else embedding.embed_written
         written = await self._store.write(
-            lambda unit: write_recording(unit, recording, self._gate, self._ids, self._plan, embed)
+            lambda unit: write_recording(unit, recording, self._gate, self._ids, self._plan, embed),
+            at=Scope(recording.tenant, tuple(dict.fromkeys((recording.space, recording.owner)))),
         )
         if embedding is not None and written.outcome is RecordingOutcome.STORED:
             embedding.note_written(recording.tenant, recording.space)

@@ -11,7 +11,8 @@ from plain import WAIT, insert, open_plain, plain_store, values
 
 from afterturn.errors import Conflict
 from afterturn.stores.sqlite import engine
-from afterturn.stores.sqlite.store import GROUP_WRITES_MAX, SqliteStore
+from afterturn.stores.sqlite.store import SqliteStore
+from afterturn.stores.threaded_store import GROUP_WRITES_MAX
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from afterturn.config import Config, default_store, load_config
+from afterturn.config import Config, StoreUrl, default_store, load_config
 from afterturn.errors import StoreUnavailable
 from afterturn.validation import check_space
 
@@ -52,15 +52,15 @@ class Invocation:
         from afterturn import blocking
 
         config, path = self.config(), self.path()
-        if not create and path is not None and not _is_there(path):
+        if not create and isinstance(path, Path) and not _is_there(path):
             raise StoreUnavailable(f"There is no store at {path}. `afterturn add` creates one; --store names another.")
         chosen = config if vectors else replace(config, embedder="none")
         chosen = chosen if floor is None else replace(chosen, search_score_min=floor)
         with blocking.open(path, chosen, background=background) as memory:
             yield memory
 
-    def path(self) -> Path | None:
-        """The path of the chosen store."""
+    def path(self) -> Path | StoreUrl | None:
+        """The path or URL of the chosen store."""
         from afterturn.memory import resolve_target
 
         config = self.config()

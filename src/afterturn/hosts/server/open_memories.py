@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from afterturn.config import Config
+from afterturn.config import Config, StoreUrl
 from afterturn.errors import NotAllowed
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class OpenMemories:
     failure, so that a user can correct what was wrong while the server runs.
     """
 
-    def __init__(self, find_store: Callable[[], tuple[Path | None, Config]]) -> None:
+    def __init__(self, find_store: Callable[[], tuple[Path | StoreUrl | None, Config]]) -> None:
         self._find_store = find_store
         self._memories: dict[str, Memory] = {}
         self._lock = asyncio.Lock()

@@ -344,12 +344,14 @@ class SqlIndex:
     def _embedder_key(self, embedder: EmbedderIdentity) -> int:
         found = self._find_embedder(embedder)
         if found is None:
-            row = self._session.row(
-                "INSERT INTO embedder (name, version, dimensions, normalised) VALUES (?, ?, ?, ?) RETURNING key",
+            # A unit of another space may do the same at this moment.
+            self._session.run(
+                "INSERT INTO embedder (name, version, dimensions, normalised) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (name, version, dimensions, normalised) DO NOTHING",
                 (embedder.name, embedder.version, embedder.dimensions, int(embedder.normalised)),
             )
-            assert row is not None
-            found = int(row[0])
+            found = self._find_embedder(embedder)
+            assert found is not None
         return found
 
 

@@ -231,8 +231,8 @@ def _message(row: Row) -> ReviewMessage:
 
 def _message_values(message: ReviewMessage) -> list[Value]:
     values: dict[str, Value] = {column: getattr(message, column) for column in _MESSAGE}
-    # The guard has not seen this text: half of a surrogate pair cannot be stored.
-    values["text"] = message.text.encode("utf-8", "replace").decode()
+    # The guard has not seen this text: half of a surrogate pair and NUL cannot be stored everywhere.
+    values["text"] = message.text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
     values["fresh"] = int(message.fresh)
     return list(values.values())
 

@@ -12,8 +12,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import apsw
 
@@ -21,6 +22,7 @@ from afterturn.config import Config
 from afterturn.errors import DeadlineExceeded, ForkedProcess, MemoryClosed, StoreUnavailable
 from afterturn.log import logger
 from afterturn.ports import Clock, Unit
+from afterturn.stores.engine import ReadCall, Write, WriteOutcome
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite.backup import (
     Progress,
@@ -144,6 +146,14 @@ class Engine:
         _pause_before_forks(self.readers)
         self._process = os.getpid()
         self._closed = False
+        self.name = str(place.path)
+        self.clock = place.clock
+        self.readers_max = READERS
+        self.commit = self.writer.commit
+
+    def new_read(self, work: Callable[[Unit], R]) -> ReadCall[R]:
+        read = Read(work)
+        return ReadCall(partial(self.readers.run, read), read.halt)
 
     def write_now(self, work: Callable[[Unit], R]) -> R:
         self.check_usable()
@@ -326,25 +336,6 @@ class Readers:
 
 
 # Writing
-
-
-def _always() -> bool:
-    return True
-
-
-class Write(NamedTuple):
-    """`wanted` is called when the write's turn comes; after that the write commits or rolls back as a whole."""
-
-    work: Callable[[Unit], Any]
-    wanted: Callable[[], bool] = _always
-
-
-class WriteOutcome(NamedTuple):
-    """The result of one write. A skipped write has neither value nor error."""
-
-    value: Any = None
-    error: Exception | None = None
-    skipped: bool = False
 
 
 class Writer:

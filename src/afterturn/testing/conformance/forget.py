@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -602,16 +601,6 @@ class TestTombstones:
             await forget(store, selector)
             seen.append(await _forgets(store))
         assert seen == sorted(set(seen))
-
-    async def test_a_restore_does_not_take_the_count_back(self, store: Store, tmp_path: Path) -> None:
-        """M2: what is forgotten after it is forgotten for turns that began before it, too."""
-        await store.backup(tmp_path / "copy", progress=lambda done, total: None)
-        for _ in range(3):
-            await forget(store, Selector(conversation="talk"))
-        under_way = await _forgets(store)
-        await store.restore(tmp_path / "copy", progress=lambda done, total: None)
-        await forget(store, Selector(conversation="talk"))
-        assert await _forgotten(store, conversation="talk", since=under_way)
 
     async def test_one_count_can_be_compared_in_every_space_of_the_tenant(self, store: Store) -> None:
         """M2: a turn notes one number, though its conversation's owner and its records are in two spaces."""

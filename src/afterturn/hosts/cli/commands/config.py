@@ -1,6 +1,7 @@
 """`config`: every setting, its value and where the value is set."""
 
 import json
+import re
 from dataclasses import asdict
 from urllib.parse import urlsplit, urlunsplit
 
@@ -78,6 +79,8 @@ def _written(value: object) -> str:
 def _without_password(url: str) -> str:
     if "://" not in url:
         return url
+    place, mark, query = url.partition("?")
+    url = place + mark + re.sub(r"(^|&)([^=&]*password)=[^&]*", r"\1\2=***", query)
     try:
         parts = urlsplit(url)
     except ValueError:  # not a URL, but it may be a mistyped one with a password in it

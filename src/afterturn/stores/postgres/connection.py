@@ -1,0 +1,123 @@
+"""Where a store is on a server, how every connection is set up, and the statements that begin and end transactions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from afterturn.config import Config, StoreUrl
+from afterturn.errors import StoreUnavailable
+from afterturn.ports import Clock
+from afterturn.stores.postgres.errors import translate
+from afterturn.stores.postgres.session import PgConnection
+from afterturn.types import Scope
+
+SERVER_VERSION_MIN = 150_000
+# What a URL may set otherwise. The last four notice a server that has vanished without a word within half a minute.
+_DEFAULTS = {
+    "application_name": "afterturn",
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+# A host that stops in the middle of a transaction, for example in a debugger, must not keep others waiting for longer.
+_IDLE_TIMEOUT = 60.0
+
+
+class StoreServer:
+    """A database and the schema in it that is the store."""
+
+    def __init__(self, url: StoreUrl, config: Config, clock: Clock) -> None:
+        self.name = str(url)
+        self.config = config
+        self.clock = clock
+        self.schema = url.schema
+        self._parameters = _parameters(url)
+        # In every transaction and not once for a connection: behind a pooler the next transaction has another one.
+        local = (
+            sql.SQL("SET LOCAL search_path TO {}, pg_temp").format(sql.Identifier(self.schema)),
+            *(
+                sql.SQL("SET LOCAL {} = {}").format(sql.Identifier(name), sql.Literal(f"{int(seconds * 1000)}ms"))
+                for name, seconds in (
+                    ("lock_timeout", max(config.busy_timeout, 0.001)),
+                    ("idle_in_transaction_session_timeout", _IDLE_TIMEOUT),
+                )
+            ),
+        )
+        # A commit that the server's disk need not have is what `normal` asks for.
+        relaxed = [sql.SQL("SET LOCAL synchronous_commit = off")] if config.synchronous == "normal" else []
+        self._begin = _joined(sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), *local, *relaxed)
+        self._store_lock = _lock_key(self.schema)
+        self.begin_read = _joined(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), *local)
+
+    def begin_write(self, scopes: Sequence[Scope | None] = (None,)) -> bytes:
+        """Begins a transaction and takes its locks before the first read, so that what a unit reads stays true.
+
+        A unit without a scope locks the store. Others share that lock, and lock their spaces, in the same order
+        everywhere, so that no two of them wait for each other.
+        """
+        spaces = {
+            _lock_key(self.schema, scope.tenant, space)
+            for scope in scopes
+            if scope is not None
+            for space in scope.spaces
+        }
+        if None in scopes:
+            locks = [f"SELECT pg_advisory_xact_lock({self._store_lock})"]
+        else:
+            locks = [f"SELECT pg_advisory_xact_lock_shared({self._store_lock})"]
+            locks += [f"SELECT pg_advisory_xact_lock({key})" for key in sorted(spaces)]
+        return b"; ".join([self._begin, *(lock.encode() for lock in locks)])
+
+    def connect(self) -> PgConnection:
+        """Raises psycopg.OperationalError."""
+        return psycopg.connect(**self._parameters, autocommit=True, prepare_threshold=None)
+
+    def open(self) -> PgConnection:
+        """As `connect`, and checks that the server can have a store. Raises a StoreError."""
+        try:
+            connection = self.connect()
+        except psycopg.Error as error:
+            raise translate(error, self.name) from error
+        reason = _unfit(connection)
+        if reason:
+            connection.close()
+            raise StoreUnavailable(f"The store {self.name} cannot be used: {reason}")
+        return connection
+
+
+def _parameters(url: StoreUrl) -> dict[str, Any]:
+    try:
+        given = conninfo_to_dict(url.connection_url)
+    except psycopg.Error:
+        # Without the cause: its message quotes the URL, which may contain a password.
+        message = "The URL of the store cannot be read. Write postgresql://user@host:5432/database."
+        raise StoreUnavailable(message) from None
+    return {**_DEFAULTS, **given, "client_encoding": "utf8"}
+
+
+def _unfit(connection: PgConnection) -> str:
+    if connection.info.server_version < SERVER_VERSION_MIN:
+        return f"the server has version {connection.info.server_version // 10_000}. Use PostgreSQL 15 or newer."
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        return f"the database has the encoding {encoding}. Create one with ENCODING 'UTF8' TEMPLATE template0."
+    return ""
+
+
+def _lock_key(schema: str, *names: str) -> int:
+    """Advisory locks belong to a database, so the schema is part of the number."""
+    content = "\0".join(("afterturn", schema, *names)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big", signed=True)
+
+
+def _joined(*statements: sql.Composable) -> bytes:
+    """One text, so that all of them take one round trip."""
+    return sql.SQL("; ").join(statements).as_bytes(None)

@@ -1,0 +1,479 @@
+"""The PostgreSQL store without an event loop: one writer with group commit, and a few connections for readers.
+
+`store.py` drives it from an event loop; `recall_once` calls `read_once`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, NoReturn, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from afterturn.config import Config, StoreUrl
+from afterturn.errors import AfterturnError, DeadlineExceeded, ForkedProcess, MemoryClosed, StoreError, StoreUnavailable
+from afterturn.log import logger
+from afterturn.ports import Clock, Unit
+from afterturn.runtime.worker import ThreadWorker
+from afterturn.stores.engine import Progress, ReadCall, Write, WriteOutcome
+from afterturn.stores.postgres.connection import StoreServer
+from afterturn.stores.postgres.errors import is_lost, may_rerun, translate
+from afterturn.stores.postgres.schema import MIGRATIONS, check_version, find_version, migrate
+from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession
+from afterturn.stores.sql.unit import SqlUnit
+from afterturn.types import Scope
+
+R = TypeVar("R")
+READERS = 4
+# Units that have not begun after this time are left to the next commit, so that other processes get the lock.
+GROUP_SECONDS_MAX = 0.1
+# How often a write waits `busy_timeout` for the lock while other processes write: a minute with the default settings.
+_LOCK_TRIES_MAX = 12
+_RERUNS_MAX = 20
+_CONNECT_PAUSE = 0.25
+_CANCEL_WAIT = 5.0
+# The server ignores a signal that arrives before its statement, so it is sent again until the work has ended. No other
+# statement begins meanwhile.
+_CANCEL_TRIES_MAX = 20
+_CANCEL_PAUSE = 0.05
+_MARKS_KEPT = 30 * 86_400.0
+_MARK = (
+    "INSERT INTO last_commit (writer, commit_id, at) VALUES (%s, %s, %s) "
+    "ON CONFLICT (writer) DO UPDATE SET commit_id = excluded.commit_id, at = excluded.at"
+)
+_DROP_OLD_MARKS = "DELETE FROM last_commit WHERE at < %s"
+
+
+def open_engine(url: StoreUrl, config: Config, clock: Clock) -> PostgresEngine:
+    """Connects, checks and migrates. Blocks; raises the specific StoreError."""
+    server = StoreServer(url, config, clock)
+    connection = server.open()
+    try:
+        migrate(connection, server)
+    except BaseException:
+        connection.close()
+        raise
+    return PostgresEngine(server, connection)
+
+
+def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit], R]) -> R:
+    """Runs one read in the caller's thread. Creates, migrates and writes nothing."""
+    server = StoreServer(url, config, clock)
+    with server.open() as connection:
+        version = find_version(connection, server)
+        check_version(version, server)
+        if version < len(MIGRATIONS):
+            raise StoreUnavailable(
+                f"The store {server.name} has schema version {version}, and this afterturn needs {len(MIGRATIONS)}. "
+                "Open it once with `afterturn.open` to create or migrate it."
+            )
+        read = ServerRead(work)
+        try:
+            connection.execute(server.begin_read)
+            return read.run_on(connection, server)
+        except psycopg.Error as error:
+            raise translate(error, server.name) from error
+        finally:
+            _roll_back(connection)
+
+
+class PostgresEngine:
+    """One open store. Every method blocks and may be called from any thread; a forked child gets ForkedProcess."""
+
+    readers_max = READERS
+
+    def __init__(self, server: StoreServer, connection: PgConnection) -> None:
+        self.server = server
+        self.name = server.name
+        self.clock = server.clock
+        self.writer = ServerWriter(server, connection)
+        # One more than there are reading threads, so that `read_now` need not wait for them.
+        self.readers = ServerReaders(server, READERS + 1)
+        self.commit = self.writer.commit
+        self._canceller = ThreadWorker("afterturn-cancel")
+        self._process = os.getpid()
+        self._closed = False
+
+    def new_read(self, work: Callable[[Unit], R]) -> ReadCall[R]:
+        read = ServerRead(work)
+        return ReadCall(partial(self.readers.run, read), partial(self._halt_soon, read))
+
+    def write_now(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> R:
+        self.check_usable()
+        outcome = self.commit([Write(work, at=at)])[0]
+        if outcome.error is not None:
+            raise outcome.error
+        value: R = outcome.value
+        return value
+
+    def read_now(self, work: Callable[[Unit], R]) -> R:
+        self.check_usable()
+        return self.readers.run(ServerRead(work))
+
+    def scrub(self) -> bool:
+        """True: there is nothing for a client to try again. Deleted rows are gone for every query; when the server
+        overwrites their bytes in its tables, its log and its backups is its own affair."""
+        self.check_usable()
+        return True
+
+    def backup(self, target: Path, progress: Progress, stopped: Callable[[], bool]) -> NoReturn:
+        raise StoreError(
+            f"The store {self.name} is on a server, which makes its own backups: run "
+            f"`pg_dump --schema={self.server.schema} --format=custom`, or archive the whole server."
+        )
+
+    def restore(self, source: Path, progress: Progress, stopped: Callable[[], bool]) -> NoReturn:
+        raise StoreError(
+            f"The store {self.name} is on a server, where a file of `afterturn backup` cannot be restored. Run "
+            "`pg_restore` with a file of pg_dump, or `afterturn import` with a file of `afterturn export`."
+        )
+
+    def backups(self) -> list[Path]:
+        return []
+
+    def halt(self) -> None:
+        self.writer.halt()
+        self.readers.halt()
+
+    def close(self) -> None:
+        """Waits for running work. Closing twice is harmless; in a forked child it leaves the parent's sockets alone."""
+        if self._closed or self.is_foreign():
+            return
+        self._closed = True
+        self.readers.close()
+        self.writer.close()
+        self._canceller.close(within=0.0)
+
+    def is_foreign(self) -> bool:
+        return os.getpid() != self._process
+
+    def check_usable(self) -> None:
+        if self.is_foreign():
+            raise ForkedProcess(f"The store {self.name} was opened by the parent process. Open it in the child.")
+        if self._closed:
+            raise MemoryClosed(f"The store {self.name} is closed. Open it again.")
+
+    def _halt_soon(self, read: ServerRead[Any]) -> None:
+        """On a thread: a statement is cancelled through a connection of its own, which may take some time."""
+        read.halted = True
+        with suppress(AfterturnError):
+            self._canceller.post(read.cancel)
+
+
+# Reading
+
+
+class ServerRead(Generic[R]):
+    """One read. `cancel` stops the running statement; the connection is not used again then, because a late signal
+    could stop the next statement on it."""
+
+    def __init__(self, work: Callable[[Unit], R]) -> None:
+        self.work = work
+        self.halted = False
+        self.connection: PgConnection | None = None
+        self.lock = threading.Lock()
+        self.ended = threading.Event()
+
+    def run_on(self, connection: PgConnection, server: StoreServer) -> R:
+        """Raises psycopg.Error only if the read may run again on another connection."""
+        session = PostgresSession(connection, server.name, self)
+        try:
+            value = self.work(SqlUnit(session, HashedTerms(session)))
+        except AfterturnError:
+            if session.failure is not None and is_lost(session.failure):
+                raise session.failure from None
+            raise
+        if session.failure is not None:
+            raise translate(session.failure, server.name) from session.failure
+        return value
+
+    def cancel(self) -> None:
+        self.halted = True
+        for _ in range(_CANCEL_TRIES_MAX):
+            with self.lock:
+                if self.connection is None:
+                    return
+                _cancel(self.connection)
+            if self.ended.wait(_CANCEL_PAUSE):
+                return
+
+
+class ServerReaders:
+    """At most `limit` reading connections, opened when they are first needed. Further reads wait."""
+
+    def __init__(self, server: StoreServer, limit: int) -> None:
+        self._server = server
+        self._places = threading.BoundedSemaphore(limit)
+        self._idle: deque[PgConnection] = deque()
+        self._running: set[ServerRead[Any]] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def run(self, read: ServerRead[R]) -> R:
+        """Runs the read in a transaction of its own, so that it sees one state of the store."""
+        with self._places:
+            while True:
+                with self._lock:
+                    self._check_open()
+                    idle = self._idle.pop() if self._idle else None
+                    self._running.add(read)
+                try:
+                    return self._run_once(read, idle)
+                except psycopg.Error as error:
+                    # An idle connection may have been lost long ago, for example when the server was restarted.
+                    if idle is None or not is_lost(error):
+                        raise translate(error, self._server.name) from error
+
+    def halt(self) -> None:
+        with self._lock:
+            self._closed = True
+            running = list(self._running)
+        for read in running:
+            read.cancel()
+
+    def close(self) -> None:
+        """Closes idle connections at once, and each one in use after its read."""
+        with self._lock:
+            self._closed = True
+            while self._idle:
+                self._idle.pop().close()
+
+    def _run_once(self, read: ServerRead[R], idle: PgConnection | None) -> R:
+        connection = idle
+        try:
+            if connection is None:
+                connection = self._server.connect()
+            with read.lock:
+                if read.halted:
+                    raise DeadlineExceeded(f"A read of the store {self._server.name} was stopped before it began.")
+                read.connection = connection
+                read.ended.clear()
+            connection.execute(self._server.begin_read)
+            return read.run_on(connection, self._server)
+        finally:
+            with read.lock:
+                read.connection = None
+                read.ended.set()
+            if connection is not None:
+                self._give_back(read, connection)
+            with self._lock:
+                self._running.discard(read)
+
+    def _give_back(self, read: ServerRead[Any], connection: PgConnection) -> None:
+        is_usable = not read.halted and _roll_back(connection)
+        with self._lock:
+            if is_usable and not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise MemoryClosed(f"The store {self._server.name} is closed. Open it again.")
+
+
+# Writing
+
+
+class _Rerun(Exception):
+    """The transaction was rolled back, and may succeed when it runs again."""
+
+    def __init__(self, error: psycopg.Error) -> None:
+        super().__init__()
+        self.error = error
+
+
+class ServerWriter:
+    """Owns the writing connection. Writes share a commit, and each succeeds or fails alone.
+
+    Its methods block; they may be called from any thread, and run one at a time.
+    """
+
+    def __init__(self, server: StoreServer, connection: PgConnection) -> None:
+        self.lock = threading.RLock()
+        self.halted = False
+        self._server = server
+        self._connection: PgConnection | None = connection
+        self._writer_id = uuid.uuid4().hex
+        self._has_committed = False
+        # While the server is away, one try is enough for each commit: its callers have other plans for that.
+        self._is_away = False
+        self._stopped = threading.Event()
+
+    def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
+        with self.lock:
+            lock_tries, reruns = 0, 0
+            while True:
+                try:
+                    return self._attempt(writes)
+                except _Rerun as again:
+                    lock_tries += again.error.sqlstate == "55P03"
+                    reruns += again.error.sqlstate != "55P03"
+                    if lock_tries >= _LOCK_TRIES_MAX or reruns >= _RERUNS_MAX or self.halted:
+                        return [self._failure(again.error) for _ in writes]
+                except psycopg.Error as error:
+                    return [self._failure(error) for _ in writes]
+                except StoreUnavailable as error:
+                    return [WriteOutcome(error=error) for _ in writes]
+
+    def halt(self) -> None:
+        """Rolls back the running transaction and lets no other begin."""
+        self.halted = True
+        self._stopped.set()
+        for _ in range(_CANCEL_TRIES_MAX):
+            if (connection := self._connection) is not None and not connection.closed:
+                _cancel(connection)
+            if self.lock.acquire(timeout=_CANCEL_PAUSE):
+                self.lock.release()
+                return
+
+    def close(self) -> None:
+        with self.lock:
+            self._stopped.set()
+            if self._connection is not None:
+                self._connection.close()
+
+    def _attempt(self, writes: Sequence[Write]) -> list[WriteOutcome]:
+        """Runs the writes in one transaction. Raises _Rerun, or the psycopg.Error that is final for all of them."""
+        connection = self._connected()
+        try:
+            connection.execute(self._server.begin_write([write.at for write in writes]))
+            outcomes = self._run_units(connection, writes)
+            if any(outcome.error is None and not outcome.skipped for outcome in outcomes):
+                if self.halted:
+                    stopped = DeadlineExceeded(f"The store {self._server.name} was closed, and nothing was stored.")
+                    return [WriteOutcome(error=stopped) for _ in outcomes]
+                self._commit(connection)
+            return outcomes
+        except psycopg.Error as error:
+            raise (_Rerun(error) if may_rerun(error) else error) from error
+        finally:
+            self._end(connection)
+
+    def _run_units(self, connection: PgConnection, writes: Sequence[Write]) -> list[WriteOutcome]:
+        deadline = self._server.clock.monotonic() + GROUP_SECONDS_MAX
+        outcomes: list[WriteOutcome] = []
+        for write in writes:
+            outcomes.append(self._run(connection, write, isolated=len(writes) > 1))
+            if self._server.clock.monotonic() > deadline:
+                break
+        return outcomes
+
+    def _run(self, connection: PgConnection, write: Write, *, isolated: bool) -> WriteOutcome:
+        if not write.wanted():
+            return WriteOutcome(skipped=True)
+        if isolated:
+            connection.execute("SAVEPOINT unit")
+        session = PostgresSession(connection, self._server.name, self)
+        try:
+            unit = SqlUnit(session, HashedTerms(session))
+            value = write.work(unit)
+            unit.flush()
+            outcome = WriteOutcome(value)
+        except Exception as error:  # noqa: BLE001 the boundary of one unit: its caller gets the error, the others go on
+            outcome = WriteOutcome(error=error)
+        if session.failure is not None:
+            if may_rerun(session.failure):
+                raise _Rerun(session.failure)
+            # The unit may have caught the error; its transaction is lost all the same, and every later statement fails.
+            if outcome.error is None or isinstance(outcome.error.__cause__, psycopg.errors.InFailedSqlTransaction):
+                outcome = self._failure(session.failure)
+        if isolated:
+            connection.execute("RELEASE SAVEPOINT unit" if outcome.error is None else "ROLLBACK TO SAVEPOINT unit")
+        return outcome
+
+    def _commit(self, connection: PgConnection) -> None:
+        """Returns when the transaction is durable. Raises psycopg.Error if it is certain that it is not."""
+        commit_id, now = uuid.uuid4().hex, self._server.clock.now()
+        cursor = psycopg.ClientCursor(connection)
+        mark = cursor.mogrify(_MARK, (self._writer_id, commit_id, now))
+        if not self._has_committed:
+            mark = f"{cursor.mogrify(_DROP_OLD_MARKS, (now - _MARKS_KEPT,))}; {mark}"
+        try:
+            connection.execute(f"{mark}; COMMIT".encode())
+            self._has_committed = True
+        except psycopg.Error as error:
+            if not is_lost(error):
+                raise
+            connection.close()
+            logger.warning(
+                "the connection to %s was lost during a commit; asking whether it took place", self._server.name
+            )
+            if not self._was_committed(commit_id):
+                raise
+
+    def _was_committed(self, commit_id: str) -> bool:
+        """Takes the lock of the store first, which the lost transaction holds until it has ended, one way or the other.
+
+        Raises StoreUnavailable if the server cannot be asked.
+        """
+        for _ in range(_LOCK_TRIES_MAX):
+            connection: PgConnection | None = None
+            try:
+                connection = self._connected()
+                connection.execute(self._server.begin_write())
+                query = "SELECT 1 FROM last_commit WHERE writer = %s AND commit_id = %s"
+                return connection.execute(query, (self._writer_id, commit_id)).fetchone() is not None
+            except psycopg.Error as error:
+                if not may_rerun(error) or self._is_away or self.halted:
+                    break
+            finally:
+                if connection is not None:
+                    self._end(connection)
+        raise StoreUnavailable(
+            f"The connection to {self._server.name} was lost during a commit, and the server could not be asked "
+            "whether it took place. Read the current state before you write it again."
+        )
+
+    def _connected(self) -> PgConnection:
+        """The connection, a new one if it was lost. Waits up to `busy_timeout` for a server that is being restarted."""
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        tries = 1 if self._is_away else max(1, int(self._server.config.busy_timeout / _CONNECT_PAUSE))
+        while True:
+            try:
+                self._connection = self._server.connect()
+            except psycopg.Error as error:
+                tries -= 1
+                if not tries or not is_lost(error) or self._stopped.wait(_CONNECT_PAUSE):
+                    self._is_away = True
+                    raise
+            else:
+                self._is_away = False
+                return self._connection
+
+    def _end(self, connection: PgConnection) -> None:
+        """After a halt the connection is not used again: a late signal could stop its next statement."""
+        if self.halted or not _roll_back(connection):
+            connection.close()
+
+    def _failure(self, error: psycopg.Error) -> WriteOutcome:
+        failure = translate(error, self._server.name)
+        failure.__cause__ = error
+        return WriteOutcome(error=failure)
+
+
+def _roll_back(connection: PgConnection) -> bool:
+    """Ends the transaction, if one is open. False if the connection cannot be used again."""
+    try:
+        if not connection.closed and connection.info.transaction_status is not TransactionStatus.IDLE:
+            connection.execute("ROLLBACK")
+    except psycopg.Error:
+        # It is closed by the caller; the server rolls back what it has not committed.
+        return False
+    return not connection.closed
+
+
+def _cancel(connection: PgConnection) -> None:
+    try:
+        connection.cancel_safe(timeout=_CANCEL_WAIT)
+    except psycopg.Error as error:
+        logger.warning("a statement could not be cancelled: %s", error)

@@ -1,0 +1,134 @@
+"""Translates psycopg's errors. No `psycopg.Error` leaves this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+
+from afterturn.errors import (
+    AfterturnError,
+    Conflict,
+    DeadlineExceeded,
+    InvalidInput,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    StoreUnavailable,
+    TooLarge,
+)
+
+_VALUE_BYTES_MAX = 1_000_000_000
+# psycopg raises these for values that cannot be sent: half of a surrogate pair, a number that is too large.
+UNSTORABLE = (UnicodeEncodeError, OverflowError)
+_UNSTORABLE_REMEDY = (
+    "A value cannot be stored or searched for: it has a NUL character, half of a surrogate pair, or is a number of "
+    "more than 64 bits. Pass plain text and smaller numbers."
+)
+# A serialisation failure, a deadlock, a lock that was not free in time: the transaction may succeed the next time.
+_RERUN_STATES = ("40001", "40P01", "55P03")
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Whether the connection is gone, or the server is stopping or starting."""
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return state.startswith("08") or state in ("57P01", "57P02", "57P03", "25P03")
+
+
+def may_rerun(error: psycopg.Error) -> bool:
+    """Whether the transaction was rolled back for a reason that may be over now."""
+    return error.sqlstate in _RERUN_STATES or is_lost(error)
+
+
+def describe_error(error: psycopg.Error) -> str:
+    """The server's sentence, without its details: those quote rows, and so memories."""
+    text = error.diag.message_primary or str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def translate(error: psycopg.Error | UnicodeEncodeError | OverflowError, name: str) -> AfterturnError:
+    """The error to raise instead. A violated constraint is a Conflict; repositories rely on that."""
+    if isinstance(error, UNSTORABLE):
+        return InvalidInput(_UNSTORABLE_REMEDY)
+    if isinstance(error, psycopg.DataError):
+        return InvalidInput(f"{_UNSTORABLE_REMEDY} PostgreSQL says: {describe_error(error)}.")
+    if is_lost(error):
+        return _unavailable(error, name)
+    for beginnings, build in _TRANSLATIONS:
+        if error.sqlstate is not None and error.sqlstate.startswith(beginnings):
+            return build(error, name)
+    return StoreError(f"The store {name} failed: {describe_error(error)}. Run `afterturn doctor` to check it.")
+
+
+def _unavailable(error: psycopg.Error, name: str) -> AfterturnError:
+    return StoreUnavailable(
+        f"The store {name} cannot be reached: {describe_error(error)}. "
+        "Check that the server runs, and host, port, user and password of the URL."
+    )
+
+
+def _conflict(error: psycopg.Error, name: str) -> AfterturnError:
+    return Conflict(f"The store {name} refused a row: {describe_error(error)}. Read the current state and try again.")
+
+
+def _locked(error: psycopg.Error, name: str) -> AfterturnError:
+    return StoreLocked(
+        f"The store {name} is locked by another session: {describe_error(error)}. "
+        "Try again, end the session that holds the lock, or raise `busy_timeout`."
+    )
+
+
+def _full(error: psycopg.Error, name: str) -> AfterturnError:
+    return StoreFull(
+        f"The server has no disk space left for the store {name}. Free some, then try again; nothing was lost."
+    )
+
+
+def _read_only(error: psycopg.Error, name: str) -> AfterturnError:
+    return StoreReadOnly(
+        f"The store {name} cannot be written: {describe_error(error)}. Connect to the primary server, for example "
+        "with target_session_attrs=read-write, as a role that may write."
+    )
+
+
+def _corrupt(error: psycopg.Error, name: str) -> AfterturnError:
+    return StoreCorrupt(
+        f"The store {name} is damaged: {describe_error(error)}. Restore a backup of the server, for example with "
+        "pg_restore."
+    )
+
+
+def _interrupted(error: psycopg.Error, name: str) -> AfterturnError:
+    return DeadlineExceeded(f"Work on the store {name} was interrupted, and none of it was stored. Try again.")
+
+
+def _too_large(error: psycopg.Error, name: str) -> AfterturnError:
+    return TooLarge(
+        f"A value is too large for the store {name}. Split it.",
+        size_bytes=_VALUE_BYTES_MAX + 1,
+        limit_bytes=_VALUE_BYTES_MAX,
+    )
+
+
+def _missing(error: psycopg.Error, name: str) -> AfterturnError:
+    return StoreUnavailable(
+        f"The store {name} is not there any more: {describe_error(error)}. Open it again to create its tables."
+    )
+
+
+_TRANSLATIONS: tuple[tuple[tuple[str, ...], Callable[[psycopg.Error, str], AfterturnError]], ...] = (
+    (("23",), _conflict),
+    (_RERUN_STATES, _locked),
+    (("53100",), _full),
+    (("53300", "28", "3D000", "0A000"), _unavailable),
+    (("25006", "42501"), _read_only),
+    (("XX001", "XX002"), _corrupt),
+    (("57014",), _interrupted),
+    (("54",), _too_large),
+    (("42P01", "3F000"), _missing),
+)

@@ -1,0 +1,252 @@
+"""Units of several processes at the same moment, held and released by events: what waits, and what goes on."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pytest
+
+from afterturn.config import Config, StoreUrl
+from afterturn.ports import Unit
+from afterturn.runtime.clock import SystemClock
+from afterturn.stores.engine import Write
+from afterturn.stores.postgres.engine import open_engine
+from afterturn.testing.entries import admit, operation
+from afterturn.types import BlockRow, ConversationKey, EmbedderIdentity, Job, Kind, Scope, Selector
+
+pytestmark = pytest.mark.postgres
+
+TENANT, ADA, BOB = "default", "user:ada", "user:bob"
+TALK = ConversationKey(TENANT, ADA, "talk")
+WAIT = 30.0
+R = TypeVar("R")
+RunSql = Callable[..., list[tuple[Any, ...]]]
+
+
+class Held:
+    """A unit that stops after its first half, until it is let go."""
+
+    def __init__(self, first: Callable[[Unit], Any], then: Callable[[Unit], Any] = lambda unit: None) -> None:
+        self._first, self._then = first, then
+        self.attempts = 0
+        self.reached, self._go = threading.Event(), threading.Event()
+
+    def __call__(self, unit: Unit) -> Any:
+        self.attempts += 1
+        found = self._first(unit)
+        self.reached.set()
+        assert self._go.wait(WAIT)
+        self._then(unit)
+        return found
+
+    def let_go(self) -> None:
+        self._go.set()
+
+
+class Hosts:
+    """Two processes on one store."""
+
+    def __init__(self, url: str, pool: ThreadPoolExecutor, run_sql: RunSql) -> None:
+        self.engines = [open_engine(StoreUrl(url), Config(), SystemClock()) for _ in range(2)]
+        self._pool, self._run_sql = pool, run_sql
+
+    def start(self, host: int, work: Callable[[Unit], R], *spaces: str) -> "Future[R]":
+        return self._pool.submit(self.engines[host].write_now, work, at=Scope(TENANT, spaces) if spaces else None)
+
+    def wait_until_one_waits(self) -> None:
+        gate = threading.Event()
+        for _ in range(600):
+            if self._run_sql("SELECT 1 FROM pg_locks WHERE NOT granted"):
+                return
+            gate.wait(0.05)
+        raise AssertionError("nobody waits")
+
+
+@pytest.fixture
+def hosts(url: str, run_sql: RunSql) -> Iterator[Hosts]:
+    with ThreadPoolExecutor(4) as pool:
+        opened = Hosts(url, pool, run_sql)
+        yield opened
+    for engine in opened.engines:
+        engine.close()
+
+
+def add(text: str, space: str = ADA) -> Callable[[Unit], Any]:
+    made, admitted = operation(space=space), admit(text)
+    return lambda unit: unit.memories.add(made, admitted).entry
+
+
+def next_position(unit: Unit) -> int:
+    return unit.records.next_position(TENANT, ADA, "talk")
+
+
+def add_record(unit: Unit) -> None:
+    position = next_position(unit)
+    draft = admit(f"message {position}", kind=Kind.RECORD, conversation="talk", position=position)
+    unit.records.add(operation(), [draft])
+
+
+def test_units_of_two_spaces_run_at_the_same_time(hosts: Hosts) -> None:
+    """§13: a host that is slow in one space keeps nobody in another one waiting."""
+    held = Held(add("Ada keeps bees"))
+    slow = hosts.start(0, held, ADA)
+    assert held.reached.wait(WAIT)
+    assert hosts.start(1, add("Bob likes tea", BOB), BOB).result(WAIT).text == "Bob likes tea"
+    assert not slow.done()
+    held.let_go()
+    slow.result(WAIT)
+
+
+def test_units_of_one_space_follow_one_another(hosts: Hosts) -> None:
+    """C2: the second counts what the first has written."""
+    held = Held(next_position, add_record)
+    first = hosts.start(0, held, ADA)
+    assert held.reached.wait(WAIT)
+    second = hosts.start(1, next_position, BOB, ADA)
+    hosts.wait_until_one_waits()
+    held.let_go()
+    assert [first.result(WAIT), second.result(WAIT)] == [0, 1]
+
+
+def test_a_forget_waits_for_a_block_and_then_finds_it(hosts: Hosts) -> None:
+    """M2: the block of a turn in one space shows a memory of another, which is forgotten at that moment."""
+    entry = hosts.start(0, add("Bob is allergic to nuts", BOB)).result(WAIT)
+    block = BlockRow("hash", "turn-1", (entry.ref,), 9, 2.0, "user_message", "anchor", "a block about nuts")
+    held = Held(
+        lambda unit: unit.conversations.open(TALK, at=1.0), lambda unit: unit.conversations.add_block(TALK, block)
+    )
+    showing = hosts.start(0, held, ADA)
+    assert held.reached.wait(WAIT)
+    forgetting = hosts.start(1, lambda unit: unit.operations.forget(TENANT, BOB, Selector(memory=entry.id), at=3.0))
+    hosts.wait_until_one_waits()
+    held.let_go()
+    showing.result(WAIT)
+    assert forgetting.result(WAIT).ids == (entry.id,)
+    stored = hosts.engines[1].read_now(lambda unit: unit.conversations.blocks(TALK))
+    assert [(row.hash, row.text) for row in stored] == [("hash", "")]
+
+
+def test_a_block_that_comes_after_a_forget_is_stored_without_its_text(hosts: Hosts) -> None:
+    """M2: the other order."""
+    entry = hosts.start(0, add("Bob is allergic to nuts", BOB)).result(WAIT)
+    block = BlockRow("hash", "turn-1", (entry.ref,), 9, 2.0, "user_message", "anchor", "a block about nuts")
+    held = Held(lambda unit: unit.operations.forget(TENANT, BOB, Selector(memory=entry.id), at=3.0))
+    forgetting = hosts.start(1, held)
+    assert held.reached.wait(WAIT)
+    showing = hosts.start(0, lambda unit: unit.conversations.add_block(TALK, block), ADA)
+    hosts.wait_until_one_waits()
+    held.let_go()
+    forgetting.result(WAIT)
+    showing.result(WAIT)
+    assert [row.text for row in hosts.engines[1].read_now(lambda unit: unit.conversations.blocks(TALK))] == [""]
+
+
+def test_two_spaces_in_opposite_order_do_not_wait_for_each_other(hosts: Hosts) -> None:
+    """§13: locks are taken in one order, so no unit has to run again."""
+    attempts: list[str] = []
+
+    def run(number: int, *spaces: str) -> None:
+        for turn in range(25):
+            text = f"statement {number} {turn}"
+
+            def work(unit: Unit, text: str = text) -> None:
+                attempts.append(text)
+                for space in spaces:
+                    unit.memories.add(operation(space=space), admit(text))
+
+            hosts.engines[number].write_now(work, at=Scope(TENANT, spaces))
+
+    threads = [
+        threading.Thread(target=run, args=(number, *spaces)) for number, spaces in enumerate([(ADA, BOB), (BOB, ADA)])
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert len(attempts) == len(set(attempts)) == 50
+    counts = hosts.engines[0].read_now(lambda unit: unit.memories.counts(Scope(TENANT, (ADA, BOB))))
+    assert set(counts.values()) == {50}
+
+
+def test_writes_that_share_a_commit_lock_all_their_spaces(hosts: Hosts) -> None:
+    """C2: one unit of the group may be in a space that another process holds."""
+    held = Held(add("Ada keeps bees"))
+    slow = hosts.start(0, held, ADA)
+    assert held.reached.wait(WAIT)
+    group = [Write(add("Bob likes tea", BOB), at=Scope(TENANT, (BOB,))), Write(next_position, at=Scope(TENANT, (ADA,)))]
+    with ThreadPoolExecutor(1) as pool:
+        both = pool.submit(hosts.engines[1].commit, group)
+        hosts.wait_until_one_waits()
+        held.let_go()
+        assert [outcome.error for outcome in both.result(WAIT)] == [None, None]
+    slow.result(WAIT)
+
+
+def test_a_new_embedder_of_two_spaces_is_stored_once(hosts: Hosts) -> None:
+    """M3: the first vectors of two spaces, in both of which the embedder is new."""
+    embedder = EmbedderIdentity("tiny", "1", 2, True)
+
+    def put(space: str) -> Callable[[Unit], Any]:
+        def work(unit: Unit) -> int:
+            [key] = unit.index.newest(TENANT, space, limit=1)
+            return unit.index.put_vectors(embedder, [(key, b"\0" * 4)])
+
+        return work
+
+    for space in (ADA, BOB):
+        hosts.start(0, add(f"a statement of {space}", space)).result(WAIT)
+    held = Held(put(ADA))
+    first = hosts.start(0, held, ADA)
+    assert held.reached.wait(WAIT)
+    second = hosts.start(1, put(BOB), BOB)
+    hosts.wait_until_one_waits()
+    held.let_go()
+    assert [first.result(WAIT), second.result(WAIT)] == [1, 1]
+    waiting = hosts.engines[0].read_now(lambda unit: unit.index.waiting(TENANT, embedder))
+    assert waiting == 0
+
+
+def test_an_entry_of_a_slow_writer_gets_its_vector(hosts: Hosts) -> None:
+    """M3: nobody embeds past an entry that is not committed yet."""
+    embedder = EmbedderIdentity("tiny", "1", 2, True)
+    held = Held(add("the slow one"))
+    slow = hosts.start(0, held, ADA)
+    assert held.reached.wait(WAIT)
+
+    def add_and_embed(unit: Unit) -> None:
+        add("the quick one")(unit)
+        found = unit.index.unembedded(TENANT, ADA, embedder, limit=10)
+        unit.index.put_vectors(embedder, [(key, b"\0" * 4) for key, _ in found])
+
+    quick = hosts.start(1, add_and_embed, ADA)
+    hosts.wait_until_one_waits()
+    held.let_go()
+    slow.result(WAIT)
+    quick.result(WAIT)
+    assert hosts.engines[0].read_now(lambda unit: unit.index.waiting(TENANT, embedder)) == 0
+
+
+def test_a_job_is_claimed_once(hosts: Hosts) -> None:
+    """C8: two workers, several jobs at a time."""
+
+    def add_jobs(unit: Unit) -> None:
+        for number in range(60):
+            unit.jobs.add(Job(f"job{number:03}", "embed", TENANT, ADA, "{}", 1.0))
+
+    hosts.start(0, add_jobs).result(WAIT)
+    claimed: list[list[str]] = [[], []]
+
+    def run(number: int) -> None:
+        while found := hosts.engines[number].write_now(
+            lambda unit: unit.jobs.claim(["embed"], owner=f"owner{number}", now=2.0, lease=60.0, limit=3)
+        ):
+            assert len(found) <= 3
+            claimed[number] += [job.id for job in found]
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert sorted(claimed[0] + claimed[1]) == [f"job{number:03}" for number in range(60)]
