@@ -1,4 +1,4 @@
-"""Memory for agents of Microsoft Agent Framework: pip install 'afterturn[agent-framework]' agent-framework-openai.
+"""Memory for agents of Microsoft Agent Framework: pip install '.[agent-framework]' agent-framework-openai.
 
 Set OPENAI_API_KEY.
 """

@@ -1,4 +1,4 @@
-"""Memory for an agent of Agno: pip install 'afterturn[agno]' openai. Set OPENAI_API_KEY, or OPENAI_BASE_URL too."""
+"""Memory for an agent of Agno: pip install '.[agno]' openai. Set OPENAI_API_KEY, or OPENAI_BASE_URL too."""
 
 from agno.agent import Agent
 from agno.models.openai import OpenAIChat

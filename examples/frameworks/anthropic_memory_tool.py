@@ -1,4 +1,4 @@
-"""Anthropic's memory tool, with its files in a store of afterturn: pip install 'afterturn[anthropic]'."""
+"""Anthropic's memory tool, with its files in a store of afterturn: pip install '.[anthropic]'."""
 
 from anthropic import Anthropic
 

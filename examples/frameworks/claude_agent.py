@@ -1,4 +1,4 @@
-"""Memory for the Claude Agent SDK: pip install 'afterturn[claude-agent-sdk]'. The second session knows the first."""
+"""Memory for the Claude Agent SDK: pip install '.[claude-agent-sdk]'. The second session knows the first."""
 
 import asyncio
 

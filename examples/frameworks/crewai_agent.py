@@ -1,4 +1,4 @@
-"""Memory for agents of CrewAI: pip install 'afterturn[crewai]'. Set OPENAI_API_KEY, or OPENAI_BASE_URL too."""
+"""Memory for agents of CrewAI: pip install '.[crewai]'. Set OPENAI_API_KEY, or OPENAI_BASE_URL too."""
 
 from crewai import Agent
 

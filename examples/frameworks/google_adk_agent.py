@@ -1,4 +1,4 @@
-"""Memory for Google's Agent Development Kit: pip install 'afterturn[google-adk]'. Set GOOGLE_API_KEY."""
+"""Memory for Google's Agent Development Kit: pip install '.[google-adk]'. Set GOOGLE_API_KEY."""
 
 import asyncio
 

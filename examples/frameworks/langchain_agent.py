@@ -1,4 +1,4 @@
-"""Memory for an agent of LangChain: pip install 'afterturn[langchain]' langchain-openai. Set OPENAI_API_KEY."""
+"""Memory for an agent of LangChain: pip install '.[langchain]' langchain-openai. Set OPENAI_API_KEY."""
 
 from langchain.agents import create_agent
 

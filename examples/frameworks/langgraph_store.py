@@ -1,4 +1,4 @@
-"""LangGraph's long-term memory in a file: pip install 'afterturn[langgraph]'. No key is needed."""
+"""LangGraph's long-term memory in a file: pip install '.[langgraph]'. No key is needed."""
 
 from langgraph.func import entrypoint
 from langgraph.store.base import BaseStore

@@ -1,4 +1,4 @@
-"""Memory for an agent of LlamaIndex: pip install 'afterturn[llama-index]' llama-index-llms-openai."""
+"""Memory for an agent of LlamaIndex: pip install '.[llama-index]' llama-index-llms-openai. Set OPENAI_API_KEY."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Memory for agents of the OpenAI Agents SDK: pip install 'afterturn[openai-agents]'. Set OPENAI_API_KEY."""
+"""Memory for agents of the OpenAI Agents SDK: pip install '.[openai-agents]'. Set OPENAI_API_KEY."""
 
 from agents import Agent, SQLiteSession
 

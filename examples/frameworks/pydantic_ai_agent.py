@@ -1,4 +1,4 @@
-"""Memory for an agent of Pydantic AI: pip install 'afterturn[pydantic-ai]'. Set OPENAI_API_KEY."""
+"""Memory for an agent of Pydantic AI: pip install '.[pydantic-ai]' 'pydantic-ai-slim[openai]'. Set OPENAI_API_KEY."""
 
 from pydantic_ai import Agent
 

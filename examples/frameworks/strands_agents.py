@@ -1,4 +1,4 @@
-"""Memory for Strands Agents: pip install 'afterturn[strands]' 'strands-agents[openai]'."""
+"""Memory for Strands Agents: pip install '.[strands]' 'strands-agents[openai]'."""
 
 from strands import Agent
 from strands.models.openai import OpenAIModel

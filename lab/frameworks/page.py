@@ -23,13 +23,8 @@ def write_page() -> None:
 
 
 def with_examples(page: str) -> str:
-    """The page with the programs as they are now, without their docstrings."""
-    return _EXAMPLE.sub(lambda found: f"{found[1]}```py\n{read_example(found[2])}```\n", page)
-
-
-def read_example(name: str) -> str:
-    text = (EXAMPLES / name).read_text(encoding="utf-8")
-    return text.split('"""', 2)[2].lstrip()
+    """The page with the programs as they are now."""
+    return _EXAMPLE.sub(lambda found: f"{found[1]}```py\n{(EXAMPLES / found[2]).read_text('utf-8')}```\n", page)
 
 
 def make_table() -> str:
