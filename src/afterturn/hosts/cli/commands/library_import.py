@@ -166,9 +166,9 @@ def _check_users(
     if others and not choices.users and not choices.space_per_user:
         hint = f" {_NAMESPACE_HINT}" if is_namespace else ""
         raise InvalidInput(
-            f"{file} has memories of other users than that of {space_name}: {listed}.{hint} Add --user "
-            f"{shlex.quote(_shown(others[0]))} to import theirs into {space_name}, or --space-per-user to import those "
-            "of each user ID into user:ID."
+            f"{file} has memories of other users than that of {space_name}: {listed}.{hint} Add --space-per-user to "
+            f"import those of each user ID into user:ID, or --user {shlex.quote(_shown(others[0]))} to import theirs "
+            f"into {space_name}."
         )
 
 
