@@ -598,7 +598,7 @@ class ConversationEngine(StoredConversation):
         # A compaction corrects it until it is asked.
         prefetch.question, speculated = question, None
         if prefetch.cause is RecallCause.MESSAGE:
-            await self._services.recorder.wait_for_ended(turn.scope)
+            await self._services.recall_client.wait_for_ended(turn.scope)
             speculated = await self._speculation.take(prefetch, turn.scope, question)
         if not prefetch.fast.consumed:
             self._emit_epoch(turn, prefetch)
@@ -908,7 +908,7 @@ class ConversationEngine(StoredConversation):
             self._record(turn, messages, completed=completed), f"leave turn {turn.id}"
         )
         self._services.recorder.expect(task)
-        self._services.recorder.note_ended(turn.scope, turn.shared.recorded)
+        self._services.recall_client.note_ended(turn.scope, turn.shared.recorded)
         task.add_done_callback(lambda task: self._left(turn, cancelled=task.cancelled()))
 
     def _left(self, turn: LoopTurn, *, cancelled: bool) -> None:

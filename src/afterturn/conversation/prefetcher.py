@@ -11,7 +11,7 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from afterturn.config import Config
 from afterturn.conversation.conversation_log import ConversationLog, Delivered
@@ -49,6 +49,7 @@ from afterturn.text import terms
 from afterturn.types import (
     BlockRow,
     CarriedRow,
+    ConversationKey,
     Decision,
     EventContent,
     Hit,
@@ -80,6 +81,21 @@ class Ask(Protocol[R_co]):
     def __call__(self, unit: Unit, request: RecallRequest, cache: IndexCache | None) -> R_co: ...
 
 
+# A recall waits so long for turns that ended so recently, in seconds. A store that cannot be written delays no recall
+# that begins later.
+STORED_WITHIN = 0.05
+_RECENT = 0.25
+
+
+class EndedTurn(NamedTuple):
+    """A turn that has just ended, and may not be stored yet. `at` is the time of memory's loop."""
+
+    key: ConversationKey
+    space: str
+    recorded: OnceFuture[bool]
+    at: float
+
+
 @dataclass(frozen=True, slots=True)
 class RecallClient:
     """Asks on behalf of all conversations of one memory. Refines only with a model and `refined` set."""
@@ -91,6 +107,7 @@ class RecallClient:
     clock: Clock
     events: Events
     meter: Meter
+    ended_turns: list[EndedTurn] = field(default_factory=list)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -163,6 +180,23 @@ class RecallClient:
         """The turn has its block: work that would disturb a recall may run while the model answers."""
         if self.embedding is not None:
             self.embedding.want()
+
+    def note_ended(self, scope: ConversationScope, recorded: OnceFuture[bool]) -> None:
+        """A turn has ended and will be recorded. Recalls of other conversations that read its space wait for it."""
+        now = asyncio.get_running_loop().time()
+        recent = [one for one in self.ended_turns if not one.recorded.settled and now - one.at < _RECENT]
+        self.ended_turns[:] = [*recent, EndedTurn(scope.key, scope.writes, recorded, now)]
+
+    async def wait_for_ended(self, scope: ConversationScope) -> None:
+        """Waits until turns that have just ended in other conversations can be recalled, at most half of the grace.
+
+        A program may ask in one conversation what was said in another a moment ago.
+        """
+        now = asyncio.get_running_loop().time()
+        deadline = now + min(self.config.grace / 2, STORED_WITHIN)
+        for ended in list(self.ended_turns):
+            if ended.key != scope.key and ended.space in scope.reads and now - ended.at < _RECENT:
+                await ended.recorded.wait(within=max(0.0, deadline - asyncio.get_running_loop().time()))
 
     def end_turn(self, turn: object) -> None:
         if self.embedding is not None:

@@ -7,13 +7,12 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from afterturn.config import Config
 from afterturn.conversation.recall_queue import OVERLOAD
 from afterturn.conversation.record_sinks import RecordSink, RecordSinks
 from afterturn.conversation.recording import Key, Recording, RecordingOutcome, RecordingResult, is_exchange
-from afterturn.conversation.scope import ConversationScope, is_private
+from afterturn.conversation.scope import is_private
 from afterturn.conversation.spill import Spill, covers
 from afterturn.conversation.tools import holds_answer
 from afterturn.conversation.turn_state import LoopTurn, TurnMessages
@@ -33,7 +32,7 @@ from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.scanners.secrets import MARGIN_CHARS, redact
 from afterturn.text import content_hash
-from afterturn.types import BlockRow, ConversationKey, Message, Scalar, Selector, Taint
+from afterturn.types import BlockRow, Message, Scalar, Selector, Taint
 
 RETRY_FIRST = 0.5
 RETRY_MOST = 30.0
@@ -50,21 +49,6 @@ class PendingTurn:
     @property
     def key(self) -> Key:
         return self.recording.key
-
-
-# A recall waits so long for turns that ended so recently, in seconds. A store that cannot be written delays no recall
-# that begins later.
-STORED_WITHIN = 0.05
-_RECENT = 0.25
-
-
-class EndedTurn(NamedTuple):
-    """A turn that has just ended. `at` is the time of memory's loop."""
-
-    key: ConversationKey
-    space: str
-    recorded: OnceFuture[bool]
-    at: float
 
 
 class Recorder:
@@ -85,7 +69,6 @@ class Recorder:
         self._supervisor = supervisor
         self._file_writer = file_writer
         self._queue_max = config.recording_queue_max
-        self._grace = config.grace
         self.spill = spill
         self._wake_jobs = wake_jobs
         self._under_way: set[asyncio.Task[None]] = set()
@@ -93,24 +76,6 @@ class Recorder:
         self._recording: dict[PendingTurn, None] = {}
         self._waiting: OrderedDict[Key, PendingTurn] = OrderedDict()
         self._retrying: asyncio.Task[None] | None = None
-        self._ended_turns: list[EndedTurn] = []
-
-    def note_ended(self, scope: ConversationScope, recorded: OnceFuture[bool]) -> None:
-        """A turn has ended and will be enqueued. Recalls of other conversations that read its space wait for it."""
-        now = asyncio.get_running_loop().time()
-        self._ended_turns = [one for one in self._ended_turns if not one.recorded.settled and now - one.at < _RECENT]
-        self._ended_turns.append(EndedTurn(scope.key, scope.writes, recorded, now))
-
-    async def wait_for_ended(self, scope: ConversationScope) -> None:
-        """Waits until turns that have just ended in other conversations can be recalled, at most half of the grace.
-
-        A program may ask in one conversation what was said in another a moment ago.
-        """
-        now = asyncio.get_running_loop().time()
-        deadline = now + min(self._grace / 2, STORED_WITHIN)
-        for ended in list(self._ended_turns):
-            if ended.key != scope.key and ended.space in scope.reads and now - ended.at < _RECENT:
-                await ended.recorded.wait(within=max(0.0, deadline - asyncio.get_running_loop().time()))
 
     def expect(self, task: asyncio.Task[None]) -> None:
         """A turn is being read and will be enqueued: closing waits for it too."""
