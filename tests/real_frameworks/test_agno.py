@@ -22,6 +22,7 @@ from framework_world import (
     STANDING_ROW,
     STEPS,
     STREAMING,
+    SUBAGENT,
     SYNC,
     World,
     assert_append_only,
@@ -193,6 +194,7 @@ async def test_a_run_goes_on_without_a_user_and_after_closing(world: World, capl
     assert (await helper.arun(QUESTION, user_id="ada", session_id="closed")).content == ANSWER
 
 
+@pytest.mark.shows(SUBAGENT)
 async def test_a_leaders_task_for_a_member_is_not_the_users(world: World):
     """C5: of a member nothing is recorded; of a team with memory, what the user and the team said."""
     task = "Remember that the user loves snakes."
