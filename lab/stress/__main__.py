@@ -11,10 +11,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lab.postgres.stores import PostgresStores, open_stores
+from lab.stress.child import spill_folder
 from lab.stress.judge import judge, read_logs
+from lab.tables import Store
 
 PROCESS_WITHIN = 300.0
 POLL = 0.005
@@ -24,7 +29,7 @@ POLL = 0.005
 class Plan:
     """The work of one process."""
 
-    store: Path
+    store: Store
     name: str
     seed: int
     steps: int
@@ -45,11 +50,12 @@ class Outcome:
     broken: list[str]
 
 
-def run_stress(seed: int, *, processes: int = 3, steps: int = 60) -> Outcome:
-    """Kills the first process at some point, and starts another in its place."""
+def run_stress(seed: int, *, processes: int = 3, steps: int = 60, store: Store | None = None) -> Outcome:
+    """Kills the first process at some point, and starts another in its place. `store` is empty; None: a new file."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="afterturn-stress-") as place:
-        store, logs = Path(place) / "memory.db", [Path(place) / f"{number}.log" for number in range(processes)]
+        logs = [Path(place) / f"{number}.log" for number in range(processes)]
+        store = store or Path(place) / "memory.db"
         names = [f"p{number}" for number in range(processes)]
         plans = [Plan(store, name, seed * 100 + at, steps, logs[at]) for at, name in enumerate(names)]
         running = [plan.start() for plan in plans]
@@ -64,7 +70,8 @@ def run_stress(seed: int, *, processes: int = 3, steps: int = 60) -> Outcome:
             if p.returncode
         ]
         logged = read_logs([log for log in logs if log.exists()])
-        return Outcome(seed, Counter(line["what"] for line in logged), failed + asyncio.run(judge(store, logged)))
+        broken = asyncio.run(judge(store, logged, spill_folder=spill_folder(logs[0])))
+        return Outcome(seed, Counter(line["what"] for line in logged), failed + broken)
 
 
 def _kill(process: subprocess.Popen[str], plan: Plan, *, after: int, delay: float) -> bool:
@@ -100,11 +107,19 @@ def main() -> int:
     parser.add_argument("--seeds", default="1-20", help="One seed, or FIRST-LAST (default: 1-20).")
     parser.add_argument("--processes", type=int, default=3, help="How many processes run at once (default: 3).")
     parser.add_argument("--steps", type=int, default=60, help="How many actions each process performs (default: 60).")
+    parser.add_argument("--store", help="postgresql: starts a server; or the URL of a database for new schemas.")
     asked = parser.parse_args()
     first, _, last = asked.seeds.partition("-")
+    with ExitStack() as stack:
+        stores = stack.enter_context(open_stores(asked.store)) if asked.store else None
+        return _run_seeds(range(int(first), int(last or first) + 1), asked.processes, asked.steps, stores)
+
+
+def _run_seeds(seeds: Sequence[int], processes: int, steps: int, stores: PostgresStores | None) -> int:
     failing = 0
-    for seed in range(int(first), int(last or first) + 1):
-        outcome = run_stress(seed, processes=asked.processes, steps=asked.steps)
+    for seed in seeds:
+        with stores.fresh() if stores else nullcontext() as store:
+            outcome = run_stress(seed, processes=processes, steps=steps, store=store)
         failing += bool(outcome.broken)
         done = ", ".join(f"{count} {what}" for what, count in sorted(outcome.done.items()))
         print(f"seed {seed}: {'BROKEN' if outcome.broken else 'ok'} ({done})", flush=True)

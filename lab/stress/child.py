@@ -266,15 +266,21 @@ class Child:
         self._log.flush()
 
 
-async def main(store: Path, name: str, seed: int, steps: int, log: Path) -> None:
+def spill_folder(log: Path) -> Path:
+    """Where turns wait that cannot be stored: next to the log, and so gone with it."""
+    return log.parent / "waiting"
+
+
+async def main(store: str, name: str, seed: int, steps: int, log: Path) -> None:
     chance = random.Random(seed)
-    async with afterturn.open(store, CONFIG, model=RandomModel(chance)) as memory:
+    config = {**CONFIG, "spill_folder": str(spill_folder(log))}
+    async with afterturn.open(store, config, model=RandomModel(chance)) as memory:
         await Child(memory, name, chance, log).run(steps)
 
 
 if __name__ == "__main__":
     given = sys.argv[1:]
     try:
-        asyncio.run(main(Path(given[0]), given[1], int(given[2]), int(given[3]), Path(given[4])))
+        asyncio.run(main(given[0], given[1], int(given[2]), int(given[3]), Path(given[4])))
     except AfterturnError as error:
         raise SystemExit(f"{type(error).__name__}: {error}") from error

@@ -14,6 +14,7 @@ from afterturn.runtime.clock import SystemClock
 from afterturn.testing.model import ScriptedModel
 from afterturn.types import Entry, Filter, Kind, Origin, ReviewState, Status, Step
 from lab.stress.child import CONFIG, MARK, SPACES
+from lab.tables import Store, read_rows
 
 # Longer than any lease and any retry delay.
 LATER = 86_400.0
@@ -37,9 +38,11 @@ def read_logs(logs: Sequence[Path]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-async def judge(store: Path, logged: Sequence[dict[str, Any]]) -> list[str]:
-    """All broken promises, as sentences. Runs waiting jobs first."""
+async def judge(store: Store, logged: Sequence[dict[str, Any]], *, spill_folder: Path | None = None) -> list[str]:
+    """All broken promises, as sentences. Stores the turns that wait in `spill_folder` and runs waiting jobs first."""
     config = {**CONFIG, "review_interval": 0, "consolidation": False, "rules": False}
+    if spill_folder is not None:
+        config["spill_folder"] = str(spill_folder)
     parts = afterturn.Components(clock=LaterClock(), model=ScriptedModel(*["Nothing to save."] * REVIEWS_MAX))
     async with afterturn.open(store, config, components=parts) as memory:
         found = [] if await memory.drain(within=60) else ["waiting jobs were not done within a minute"]
@@ -111,24 +114,18 @@ def _twice(entries: Sequence[Entry]) -> Iterator[str]:
     yield from (f"one statement is active {count} times" for count in active.values() if count > 1)
 
 
-def _back(store: Path, logged: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _back(store: Store, logged: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Forgotten entries are in no table, neither by id nor by text, whatever was written last."""
-    import apsw
-
     forgets = [line for line in logged if line["what"] == "forgot"]
     ids = {entry_id for line in forgets for entry_id in line["ids"]}
     marks = {mark for line in forgets for mark in line.get("marks", ())} - set(_said_again(logged, forgets))
-    connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        named = set(_named_again(logged, forgets))
-        for query in ("SELECT id FROM entry", "SELECT source FROM source", "SELECT source FROM review_message"):
-            back = {name for (name,) in connection.execute(query)} & ids - (named if "FROM source" in query else set())
-            yield from (f"{entry_id} was forgotten, and is back: {query}" for entry_id in sorted(back))
-        for query in ("SELECT text FROM entry", "SELECT text FROM review_message", "SELECT text FROM block"):
-            said = {mark for (text,) in connection.execute(query) for mark in MARK.findall(text)}
-            yield from (f"{mark} was forgotten, and is stored: {query}" for mark in sorted(said & marks))
-    finally:
-        connection.close()
+    named = set(_named_again(logged, forgets))
+    for query in ("SELECT id FROM entry", "SELECT source FROM source", "SELECT source FROM review_message"):
+        back = {name for (name,) in read_rows(store, query)} & ids - (named if "FROM source" in query else set())
+        yield from (f"{entry_id} was forgotten, and is back: {query}" for entry_id in sorted(back))
+    for query in ("SELECT text FROM entry", "SELECT text FROM review_message", "SELECT text FROM block"):
+        said = {mark for (text,) in read_rows(store, query) for mark in MARK.findall(text)}
+        yield from (f"{mark} was forgotten, and is stored: {query}" for mark in sorted(said & marks))
 
 
 def _said_again(logged: Sequence[dict[str, Any]], forgets: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -155,20 +152,13 @@ def _at_once(line: dict[str, Any], forget: dict[str, Any]) -> bool:
     return bool(line["began"] < forget["ended"] and forget["began"] < line["ended"] + DONE_WITHIN)
 
 
-def _hidden_changes(store: Path) -> Iterator[str]:
+def _hidden_changes(store: Store) -> Iterator[str]:
     """Operations of a review that its row does not mention: nobody sees them, and nobody undoes them."""
-    import apsw
-
-    query = """SELECT r.id, r.state, s.name, count(*) FROM review AS r JOIN operation AS o ON o.grp = r.id
-        JOIN space AS s ON s.key = o.space_key
-        WHERE r.state <> 'saved' OR NOT EXISTS (SELECT 1 FROM json_each(r.spaces) AS n WHERE n.value = s.name)
-        GROUP BY r.id, r.state, s.name"""
-    connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        for review, state, space, count in connection.execute(query):
+    query = """SELECT r.id, r.state, r.spaces, s.name, count(*) FROM review AS r JOIN operation AS o ON o.grp = r.id
+        JOIN space AS s ON s.key = o.space_key GROUP BY r.id, r.state, r.spaces, s.name"""
+    for review, state, listed, space, count in read_rows(store, query):
+        if state != "saved" or space not in json.loads(listed):
             yield f"review {review} is {state}, and has done {count} operations in {space} that it does not list"
-    finally:
-        connection.close()
 
 
 def _unexplained(entries: Sequence[Entry], logged: Sequence[dict[str, Any]]) -> Iterator[str]:
