@@ -91,8 +91,8 @@ embedders: $(READY) ## Measure the embedders and compare minilm with the publish
 lab-stress: $(READY) ## Let several processes use one store at random, and kill one: no promise is broken; SEEDS=1-20, ARGS="--store postgresql:"
 	@$(LAB_PYTHON) lab.stress $(LAB_SEEDS) $(ARGS)
 
-simulation: $(READY) ## Order all events at random, by seed, and check every promise; SEEDS=1-1000
-	@$(BIN)/python -m lab.simulation --seeds $(SEEDS) $(ARGS)
+simulation: $(READY) ## Order all events at random, by seed, and check every promise; SEEDS=1-1000, ARGS="--store postgresql:"
+	@$(LAB_PYTHON) lab.simulation --seeds $(SEEDS) $(ARGS)
 
 lab-loss: $(READY) ## Crash at every kind of moment, cut the power, fill the disk: nothing is lost; SEEDS=1-10, ARGS="--add-up --page"
 	@$(BIN)/python -m lab.loss $(LAB_SEEDS) $(ARGS)

@@ -32,10 +32,10 @@ class PostgresStores:
 
 
 @contextmanager
-def open_stores(target: str) -> Iterator[PostgresStores]:
+def find_url(target: str) -> Iterator[str]:
     """`postgresql:` starts a server that stops at the end; a URL uses one that runs."""
     if target != "postgresql:":
-        yield PostgresStores(target)
+        yield target
         return
     with PostgresServer() as server:
-        yield PostgresStores(server.url())
+        yield server.url()

@@ -3,9 +3,14 @@
 import argparse
 import sys
 import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from lab.postgres.stores import find_url
 from lab.simulation.run import Result, make_template, run_seed
+from lab.simulation.templates import DatabaseTemplate, FileTemplate, Template
 
 _MEMORY_FOLDER = Path("/dev/shm")
 
@@ -13,8 +18,11 @@ _MEMORY_FOLDER = Path("/dev/shm")
 def main() -> int:
     arguments = _parser().parse_args()
     seeds = [arguments.seed] if arguments.seed is not None else _range(arguments.seeds)
-    with tempfile.TemporaryDirectory(prefix="afterturn-simulation-", dir=_fast_folder()) as folder:
-        results = _run(seeds, Path(folder), is_traced=arguments.trace)
+    with (
+        tempfile.TemporaryDirectory(prefix="afterturn-simulation-", dir=_fast_folder()) as folder,
+        _template(arguments.store, Path(folder)) as template,
+    ):
+        results = _run(seeds, Path(folder), template, is_traced=arguments.trace)
     failing = [result for result in results if result.broken]
     for result in failing[:20]:
         print(f"seed {result.seed}")
@@ -25,8 +33,20 @@ def main() -> int:
     return 1 if failing else 0
 
 
-def _run(seeds: list[int], folder: Path, *, is_traced: bool) -> list[Result]:
-    template = folder / "template.db"
+@contextmanager
+def _template(store: str | None, folder: Path) -> Iterator[Template]:
+    if store is None:
+        yield FileTemplate(folder / "template.db")
+        return
+    with find_url(store) as url:
+        template = DatabaseTemplate(url, folder, f"simulation_{uuid.uuid4().hex[:8]}")
+        try:
+            yield template
+        finally:
+            template.remove()
+
+
+def _run(seeds: list[int], folder: Path, template: Template, *, is_traced: bool) -> list[Result]:
     make_template(template)
     if is_traced or not sys.stderr.isatty():
         return [run_seed(seed, folder, template, on_line=print if is_traced else None) for seed in seeds]
@@ -41,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lab.simulation", description=__doc__)
     parser.add_argument("--seeds", default="1-1000", help="the seeds to run, as FIRST-LAST (default 1-1000)")
     parser.add_argument("--seed", type=int, help="run only this seed")
+    parser.add_argument(
+        "--store", help="postgresql: starts a server; or the URL of a database, as a role that may create others"
+    )
     parser.add_argument("--trace", action="store_true", help="print every event")
     return parser
 

@@ -17,9 +17,9 @@ from afterturn.memory import open as open_memory
 from afterturn.ports import ChatModel, Clock, Embedder, Store, Unit, Worker
 from afterturn.runtime.exits import exit_closer
 from afterturn.services import Components
-from afterturn.stores.sqlite.store import SqliteStore, open_store
 from afterturn.testing.model import call_tools
 from afterturn.types import Event, Finding, Phase, Scope
+from lab.simulation.templates import OpenStore, SimStore
 from lab.simulation.world import SimLoop, SimWorker, VirtualLoop, World
 
 R = TypeVar("R")
@@ -203,6 +203,7 @@ class Environment:
     ids: SimIds
     faults: Faults
     embedder: Embedder | None
+    open_store: OpenStore
     model: ChatModel | None = None
 
 
@@ -217,7 +218,7 @@ class Process:
         self._around = environment
         self._loops: list[VirtualLoop] = []
         self._workers: list[SimWorker] = []
-        self._stores: list[SqliteStore] = []
+        self._stores: list[SimStore] = []
         self._memory: Memory | None = None
         self.main = self.new_loop("main")
 
@@ -273,7 +274,8 @@ class Process:
         self.bury()
 
     def bury(self) -> None:
-        """Frees its resources without running any of its code. Its files are closed, because nobody else can do it."""
+        """Frees its resources without running any of its code. Its files and connections are closed, as the system
+        closes those of a process that is killed."""
         if self._memory is not None:
             exit_closer.forget(self._memory)
         for worker in self._workers:
@@ -314,7 +316,7 @@ class Process:
         return worker
 
     def _open_store(self, path: Path, config: Config, clock: Clock) -> Store:
-        store = open_store(path, config, clock, worker=self._new_worker)
+        store = self._around.open_store(path, config, clock, self._new_worker)
         self._stores.append(store)
         return FaultyStore(store, self._around.faults)
 

@@ -21,6 +21,7 @@ from lab.simulation.checks import ForgetReach, check_learned, check_process, che
 from lab.simulation.client import Client
 from lab.simulation.janitor import Janitor
 from lab.simulation.process import KINDS, Environment, Faults, Process, SimIds, SimModel, healed
+from lab.simulation.templates import OpenStore, Template
 from lab.simulation.transcript import OWNERS, Habits, PromiseBroken, Transcript, draw, memories
 from lab.simulation.world import Stuck, World
 
@@ -43,15 +44,14 @@ class Result:
     log: list[str] = field(default_factory=list)
 
 
-def run_seed(seed: int, folder: Path, template: Path, *, on_line: Callable[[str], None] | None = None) -> Result:
+def run_seed(seed: int, folder: Path, template: Template, *, on_line: Callable[[str], None] | None = None) -> Result:
     """Runs a whole scenario in `folder`, on a copy of the store `template`. `on_line` is called with each log line."""
     result = Result(seed)
     path = folder / f"{seed}.db"
-    shutil.copyfile(template, path)
     world = World(seed)
     world.on_line = on_line
-    with _quiet() as complaints:
-        scenario = Scenario(world, path)
+    with _quiet() as complaints, template.copy(path) as open_store:
+        scenario = Scenario(world, path, open_store)
         try:
             scenario.run()
         except (PromiseBroken, Stuck) as error:
@@ -62,14 +62,14 @@ def run_seed(seed: int, folder: Path, template: Path, *, on_line: Callable[[str]
     if complaints.has_missed:
         result.broken = [what for what in result.broken if not what.startswith(EXCUSED)]
     result.log = world.log
-    _remove(path)
+    shutil.rmtree(f"{path}.waiting", ignore_errors=True)
     return result
 
 
 class Scenario:
     """Several processes in sequence, with one store; hosts continue their conversations in the next process."""
 
-    def __init__(self, world: World, path: Path) -> None:
+    def __init__(self, world: World, path: Path, open_store: OpenStore) -> None:
         random = world.random
         self.broken: list[str] = []
         self._world = world
@@ -77,7 +77,7 @@ class Scenario:
         faults = Faults(world, random.choice(KINDS))
         model = SimModel(world, faults) if random.random() < 0.5 else None
         embedder = HashingEmbedder() if random.random() < 0.25 else None
-        self._around = Environment(world, path, self._config(model), SimIds(), faults, embedder, model)
+        self._around = Environment(world, path, self._config(model), SimIds(), faults, embedder, open_store, model)
         self._talks = [self._new_talk(number) for number in range(random.randint(1, 3))]
         self._janitor = Janitor(world, [transcript for transcript, _ in self._talks])
         self._processes: list[Process] = []
@@ -184,10 +184,15 @@ class Scenario:
         self.broken += check_process(process)
 
 
-def make_template(path: Path) -> None:
-    """A store with the owners' earlier memories; made once and copied for each seed."""
+def make_template(template: Template) -> None:
+    """Fills a store with the owners' earlier memories; made once and copied for each seed."""
+    template.make(_fill)
+
+
+def _fill(path: Path, open_store: OpenStore) -> None:
     world = World("template")
-    around = Environment(world, path, Config(embedder="none"), SimIds("m"), Faults(world, KINDS[0]), None)
+    faults = Faults(world, KINDS[0])
+    around = Environment(world, path, Config(embedder="none"), SimIds("m"), faults, None, open_store)
     process = Process(healed(around), "template")
     process.open()
     for owner in OWNERS:
@@ -196,12 +201,6 @@ def make_template(path: Path) -> None:
             process.wait(space.add(text))
     process.close()
     process.bury()
-
-
-def _remove(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)
-    shutil.rmtree(f"{path}.waiting", ignore_errors=True)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.postgres.stores import PostgresStores, open_stores
+from lab.postgres.stores import PostgresStores, find_url
 from lab.stress.child import spill_folder
 from lab.stress.judge import judge, read_logs
 from lab.tables import Store
@@ -111,7 +111,7 @@ def main() -> int:
     asked = parser.parse_args()
     first, _, last = asked.seeds.partition("-")
     with ExitStack() as stack:
-        stores = stack.enter_context(open_stores(asked.store)) if asked.store else None
+        stores = PostgresStores(stack.enter_context(find_url(asked.store))) if asked.store else None
         return _run_seeds(range(int(first), int(last or first) + 1), asked.processes, asked.steps, stores)
 
 

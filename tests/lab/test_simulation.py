@@ -18,6 +18,7 @@ from afterturn.learning.review_jobs import ReviewJobs
 from afterturn.stores.sql.conversations import Tombstones
 from afterturn.types import ReviewRow, Step
 from lab.simulation.run import Result, make_template, run_seed
+from lab.simulation.templates import FileTemplate, Template
 from lab.simulation.transcript import Kind, ListCheck, Message, PromiseBroken, check_pairs, check_references
 from lab.simulation.world import SimLoop, SimWorker, Stuck, VirtualLoop, World
 
@@ -26,19 +27,19 @@ BLOCK = "<afterturn-memory>\n## Relevant Memory\n- [m1] today, user: tea\n</afte
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("sim") / "template.db"
-    make_template(path)
-    return path
+def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    made = FileTemplate(tmp_path_factory.mktemp("sim") / "template.db")
+    make_template(made)
+    return made
 
 
 @pytest.fixture
-def run(template: Path, tmp_path: Path) -> Callable[[int], Result]:
+def run(template: Template, tmp_path: Path) -> Callable[[int], Result]:
     return lambda seed: run_seed(seed, tmp_path, template)
 
 
 @pytest.fixture(scope="module")
-def results(template: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
+def results(template: Template, tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     folder = tmp_path_factory.mktemp("runs")
     return [run_seed(seed, folder, template) for seed in SEEDS]
 
