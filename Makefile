@@ -23,7 +23,7 @@ READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
 .PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-tool-rules eval-guard \
-	simulation lab-stress lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat test-postgres lock-postgres
+	simulation lab-stress lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat test-postgres bench-postgres benchmarks lock-postgres
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -135,6 +135,13 @@ lock-frameworks: $(READY) ## Update the lock files of the frameworks; ARGS="--up
 
 test-postgres: $(READY) ## Run the tests on a real PostgreSQL server, in an environment below .postgres/; ARGS="-k forget" narrows them; 5 minutes
 	@$(BIN)/python -m lab.postgres test $(ARGS)
+
+bench-postgres: $(READY) ## Benchmark recording, recall, load and growth on a real PostgreSQL server; ARGS="--only record"; 40 minutes
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.postgres run lab.bench postgres $(ARGS)
+
+benchmarks: $(READY) ## Run the benchmark that ARGS names first: ARGS=postgres, ARGS="turn --quick"
+	@test -n "$(ARGS)" || { echo "make benchmarks ARGS=postgres: name a part, see make help" >&2; exit 2; }
+	@$(MAKE) --no-print-directory bench-$(firstword $(ARGS)) ARGS="$(wordlist 2,99,$(ARGS))"
 
 lock-postgres: $(READY) ## Update the lock file of the tests on PostgreSQL; ARGS=--upgrade takes newer versions
 	@$(BIN)/python -m lab.postgres lock $(ARGS)

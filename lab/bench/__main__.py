@@ -15,9 +15,11 @@ from lab.bench.review import measure_review
 from lab.bench.store import measure_store
 from lab.bench.turn import SECTIONS, measure_turn
 
-PARTS = ("store", "turn", "recall", "review", "load", "hooks", "compat")
+PARTS = ("store", "turn", "recall", "review", "load", "hooks", "compat", "postgres")
 
 
+# As in lab/bench/postgres.py, which cannot be imported without psycopg.
+POSTGRES_SECTIONS = ("record", "recall", "load", "growth", "langgraph", "network")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 
 
@@ -54,6 +56,13 @@ def _measure(options: argparse.Namespace) -> Report:
             return measure_hooks(quick=options.quick, progress=show_step)
         case "compat":
             return measure_compat(quick=options.quick, everyday=options.everyday, progress=show_step)
+        case "postgres":
+            # Needs psycopg and a server, which only the environment below .postgres/ has.
+            from lab.bench.postgres import measure_postgres
+
+            return measure_postgres(
+                quick=options.quick, only=options.only, spaces=options.spaces or (), progress=show_step
+            )
         case _:
             sizes = tuple(options.size or ())
             return measure_recall(Options(options.quick, sizes, options.text, options.keep), progress=show_step)
@@ -65,13 +74,21 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a small run that only checks that the benchmark works")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--page", action="store_true", help="also replace the part's section of docs/benchmarks.md")
+    parser.add_argument(
+        "--only",
+        choices=(*SECTIONS, *POSTGRES_SECTIONS),
+        action="append",
+        default=[],
+        help="a section of turn or postgres; may be repeated",
+    )
     turn = parser.add_argument_group("turn")
-    turn.add_argument("--only", choices=SECTIONS, action="append", default=[], help="a section; may be repeated")
     turn.add_argument("--chroma", metavar="FOLDER", action="append", default=[], help="a folder that has chromadb")
     recall = parser.add_argument_group("recall")
     recall.add_argument("--size", type=int, action="append", help="memories in the space; may be repeated")
     recall.add_argument("--text", type=Path, help="real text: a conversation file, JSON lines with a text, plain text")
     recall.add_argument("--keep", type=Path, help="keep the stores in this folder for later runs")
+    postgres = parser.add_argument_group("postgres")
+    postgres.add_argument("--spaces", type=int, action="append", help="growth: how many spaces; may be repeated")
     compat = parser.add_argument_group("compat")
     compat.add_argument("--everyday", type=Path, metavar="FILE", help="also count right answers, on an everyday file")
     return parser.parse_args(arguments)

