@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from afterturn.errors import StoreError as StoreError
     from afterturn.errors import StoreFull as StoreFull
     from afterturn.errors import StoreLocked as StoreLocked
+    from afterturn.errors import StoreMoved as StoreMoved
     from afterturn.errors import StoreReadOnly as StoreReadOnly
     from afterturn.errors import StoreTooNew as StoreTooNew
     from afterturn.errors import StoreUnavailable as StoreUnavailable
@@ -150,7 +151,7 @@ _NAMES = {
         "AfterturnError CalledFromHandler ConfigError Conflict DeadlineExceeded EmbedderUnavailable EmptyText "
         "ExtraMissing ForeignFile ForkedProcess InvalidFile InvalidInput InvalidName InvalidText MemoryClosed "
         "ModelAnswerInvalid ModelError ModelPaused ModelRefused ModelUnavailable NotAllowed NotFound "
-        "OverBudget SelectionVoid StoreCorrupt StoreError StoreFull StoreLocked StoreReadOnly StoreTooNew "
+        "OverBudget SelectionVoid StoreCorrupt StoreError StoreFull StoreLocked StoreMoved StoreReadOnly StoreTooNew "
         "StoreUnavailable TooLarge"
     ),
     "afterturn.memory": "EventHandler Memory OpenOptions Space StoreTarget open",

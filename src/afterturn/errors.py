@@ -30,6 +30,7 @@ AfterturnError
     ├── StoreTooNew         written by a newer version of afterturn
     ├── StoreReadOnly       the file or its folder cannot be written
     ├── StoreLocked         another process holds the write lock
+    ├── StoreMoved          the store was moved; open the one at `target`
     ├── StoreFull           there is no space left on the disk
     └── StoreCorrupt        the file is damaged
 """
@@ -201,6 +202,14 @@ class StoreReadOnly(StoreError):
 
 class StoreLocked(StoreError):
     """Another process holds the write lock."""
+
+
+class StoreMoved(StoreError):
+    """The store was moved with `afterturn migrate` and accepts no writes. `target` is where it is now."""
+
+    def __init__(self, message: str, *, target: str) -> None:
+        super().__init__(message)
+        self.target = target
 
 
 class StoreFull(StoreError):

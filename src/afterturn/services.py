@@ -12,7 +12,8 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,7 +60,9 @@ from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.space.consolidation import consolidate_job
 from afterturn.space.verbs import SpaceCore
-from afterturn.stores.sqlite.engine import rescue_store
+from afterturn.stores.copier import CopySide, Migration, StoreCopy, cancel_copy
+from afterturn.stores.sqlite import change_notes as file_notes
+from afterturn.stores.sqlite.engine import open_to_copy, rescue_store
 from afterturn.stores.sqlite.store import open_store as open_file
 from afterturn.types import (
     ConversationKey,
@@ -433,6 +436,50 @@ def rescue(target: Path | StoreUrl, source: Path, config: Config, progress: Call
     if isinstance(target, StoreUrl):
         raise StoreUnavailable(f"{target} is on a server, which is restored there: run `pg_restore`.")
     return rescue_store(target, source, config, SystemClock(), progress=progress or no_progress)
+
+
+def migrate(
+    source: Path | StoreUrl,
+    target: Path | StoreUrl,
+    config: Config,
+    *,
+    tenant: str | None,
+    keep: bool,
+    progress: Callable[[int, int], None],
+) -> Migration:
+    """Copies a store into an empty one and compares both; with a tenant, only what belongs to it. Blocks.
+
+    The source refuses writes afterwards, unless `keep`. Turns that wait in files of this machine go to the target.
+    """
+    with ExitStack() as stack:
+        sides = [stack.enter_context(_opened_to_copy(place, config)) for place in (source, target)]
+        tables = StoreCopy(*sides, tenant=tenant, report=progress).run(keep=keep)
+    waiting, is_moved = 0, not keep and all(table.is_equal for table in tables)
+    if is_moved:
+        waiting = Spill(spill_folder(config, source)).move_to(Spill(spill_folder(config, target)))
+    return Migration(str(source), str(target), tuple(tables), waiting)
+
+
+def cancel_migration(source: Path | StoreUrl, config: Config) -> None:
+    """Lets a store be written as before a migration. What was copied already stays in the target. Blocks."""
+    with _opened_to_copy(source, config) as side:
+        cancel_copy(side)
+
+
+@contextmanager
+def _opened_to_copy(place: Path | StoreUrl, config: Config) -> Iterator[CopySide]:
+    if isinstance(place, StoreUrl):
+        try:
+            from afterturn.stores.postgres import change_notes as server_notes
+            from afterturn.stores.postgres.engine import open_to_copy as open_server
+        except ImportError as error:
+            raise postgres_missing(error) from error
+        server = open_server(place, config, SystemClock())
+        with closing(server):
+            yield CopySide(server, server_notes)
+        return
+    with closing(open_to_copy(place, config, SystemClock())) as file:
+        yield CopySide(file, file_notes)
 
 
 def default_embedder(config: Config) -> Embedder | None:

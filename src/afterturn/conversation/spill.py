@@ -79,6 +79,15 @@ class Spill:
             except OSError as error:
                 logger.warning("%s cannot be read and keeps waiting: %s", path, error)
 
+    def move_to(self, other: Spill) -> int:
+        """Moves the waiting recordings to the folder of another store. Returns how many. Raises OSError."""
+        moved = 0
+        for recording in self.waiting():
+            other.put(recording)
+            self.remove(recording)
+            moved += 1
+        return moved
+
     def files(self) -> list[Path]:
         return sorted(self._named("*.json"), key=lambda path: (_modified(path), path.name))
 

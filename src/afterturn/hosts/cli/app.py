@@ -54,6 +54,7 @@ SECTIONS = {
         "import": f"{_HERE}.transfer:import_entries",
         "backup": f"{_HERE}.backup:backup",
         "restore": f"{_HERE}.backup:restore",
+        "migrate": f"{_HERE}.migrate:migrate",
     },
     "Maintenance": {
         "stats": f"{_HERE}.doctor:stats",

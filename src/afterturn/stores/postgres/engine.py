@@ -26,9 +26,9 @@ from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.engine import Progress, ReadCall, Write, WriteOutcome
 from afterturn.stores.postgres.connection import StoreServer
 from afterturn.stores.postgres.errors import is_lost, may_rerun, translate
-from afterturn.stores.postgres.migration import check_migrated, continue_migrations, find_state, migrate
-from afterturn.stores.postgres.schema import MIGRATIONS, Migration
+from afterturn.stores.postgres.schema import MIGRATIONS, check_version, find_version, migrate
 from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession
+from afterturn.stores.sql.moved import FIND_MOVED, refusal
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.types import Scope
 
@@ -39,8 +39,6 @@ GROUP_SECONDS_MAX = 0.1
 # How often a write waits `busy_timeout` for the lock while other processes write: a minute with the default settings.
 _LOCK_TRIES_MAX = 12
 _RERUNS_MAX = 20
-# Shares the lock of the store, and is no space of anybody.
-_NOWHERE = Scope("", ("",))
 _CONNECT_PAUSE = 0.25
 _CANCEL_WAIT = 5.0
 # The server ignores a signal that arrives before its statement, so it is sent again until the work has ended. No other
@@ -49,33 +47,55 @@ _CANCEL_TRIES_MAX = 20
 _CANCEL_PAUSE = 0.05
 _MARKS_KEPT = 30 * 86_400.0
 _MARK = (
-    "INSERT INTO last_commit (writer, commit_id, at, schema_version) VALUES (%s, %s, %s, %s) "
+    "INSERT INTO last_commit (writer, commit_id, at) VALUES (%s, %s, %s) "
     "ON CONFLICT (writer) DO UPDATE SET commit_id = excluded.commit_id, at = excluded.at"
 )
-_DROP_MARK = "DELETE FROM last_commit WHERE writer = %s"
 _DROP_OLD_MARKS = "DELETE FROM last_commit WHERE at < %s"
 
 
-def open_engine(
-    url: StoreUrl, config: Config, clock: Clock, *, migrations: Sequence[Migration] = MIGRATIONS
-) -> PostgresEngine:
+def open_engine(url: StoreUrl, config: Config, clock: Clock) -> PostgresEngine:
     """Connects, checks and migrates. Blocks; raises the specific StoreError."""
-    server = StoreServer(url, config, clock, migrations)
+    engine = open_to_copy(url, config, clock)
+    try:
+        engine.read_now(lambda unit: _check_in_use(unit, engine.name))
+    except BaseException:
+        engine.close()
+        raise
+    engine.writer.may_fill = False
+    return engine
+
+
+def open_to_copy(url: StoreUrl, config: Config, clock: Clock) -> PostgresEngine:
+    """As `open_engine`, also for a store that was moved or is not complete."""
+    server = StoreServer(url, config, clock)
     connection = server.open()
     try:
         migrate(connection, server)
     except BaseException:
         connection.close()
         raise
-    return PostgresEngine(server, connection)
+    engine = PostgresEngine(server, connection)
+    engine.writer.may_fill = True
+    return engine
 
 
 def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit], R]) -> R:
     """Runs one read in the caller's thread. Creates, migrates and writes nothing."""
     server = StoreServer(url, config, clock)
     with server.open() as connection:
-        check_migrated(find_state(connection, server), server)
-        read = ServerRead(work)
+        version = find_version(connection, server)
+        check_version(version, server)
+        if version < len(MIGRATIONS):
+            raise StoreUnavailable(
+                f"The store {server.name} has schema version {version}, and this afterturn needs {len(MIGRATIONS)}. "
+                "Open it once with `afterturn.open` to create or migrate it."
+            )
+
+        def checked(unit: Unit) -> R:
+            _check_in_use(unit, server.name)
+            return work(unit)
+
+        read = ServerRead(checked)
         try:
             connection.execute(server.begin_read)
             return read.run_on(connection, server)
@@ -83,6 +103,13 @@ def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit]
             raise translate(error, server.name) from error
         finally:
             _roll_back(connection)
+
+
+def _check_in_use(unit: Unit, name: str) -> None:
+    """Raises for a store that was moved or is not complete."""
+    assert isinstance(unit, SqlUnit)
+    if (refused := refusal(unit.session.rows(FIND_MOVED), name)) is not None:
+        raise refused
 
 
 class PostgresEngine:
@@ -123,11 +150,6 @@ class PostgresEngine:
         overwrites their bytes in its tables, its log and its backups is its own affair."""
         self.check_usable()
         return True
-
-    def maintain(self, stopped: Callable[[], bool]) -> None:
-        """Shows others that this host is alive and which version it has, and continues migrations."""
-        self.write_now(lambda unit: None, at=_NOWHERE)
-        continue_migrations(self.server, stopped)
 
     def backup(self, target: Path, progress: Progress, stopped: Callable[[], bool]) -> NoReturn:
         raise StoreError(
@@ -305,6 +327,8 @@ class ServerWriter:
     def __init__(self, server: StoreServer, connection: PgConnection) -> None:
         self.lock = threading.RLock()
         self.halted = False
+        # Whether it writes to a store that is moved or not complete, as the copier does.
+        self.may_fill = False
         self._server = server
         self._connection: PgConnection | None = connection
         self._writer_id = uuid.uuid4().hex
@@ -344,21 +368,18 @@ class ServerWriter:
         with self.lock:
             self._stopped.set()
             if self._connection is not None:
-                self._leave(self._connection)
                 self._connection.close()
-
-    def _leave(self, connection: PgConnection) -> None:
-        """Removes this process from those that are alive. If that fails, its row is outdated after some hours."""
-        if self._has_committed and not connection.closed:
-            drop = psycopg.ClientCursor(connection).mogrify(_DROP_MARK, (self._writer_id,))
-            with suppress(psycopg.Error):
-                connection.execute(b"; ".join([self._server.begin_write(()), drop.encode(), b"COMMIT"]))
 
     def _attempt(self, writes: Sequence[Write]) -> list[WriteOutcome]:
         """Runs the writes in one transaction. Raises _Rerun, or the psycopg.Error that is final for all of them."""
         connection = self._connected()
         try:
-            connection.execute(self._server.begin_write([write.at for write in writes]))
+            begin = self._server.begin_write([write.at for write in writes])
+            cursor = connection.execute(b"; ".join([begin, FIND_MOVED.encode()]))
+            while cursor.nextset():
+                pass
+            if not self.may_fill and (refused := refusal(cursor.fetchall(), self._server.name)) is not None:
+                return [WriteOutcome(error=refused) for _ in writes]
             outcomes = self._run_units(connection, writes)
             if any(outcome.error is None and not outcome.skipped for outcome in outcomes):
                 if self.halted:
@@ -407,7 +428,7 @@ class ServerWriter:
         """Returns when the transaction is durable. Raises psycopg.Error if it is certain that it is not."""
         commit_id, now = uuid.uuid4().hex, self._server.clock.now()
         cursor = psycopg.ClientCursor(connection)
-        mark = cursor.mogrify(_MARK, (self._writer_id, commit_id, now, len(self._server.migrations)))
+        mark = cursor.mogrify(_MARK, (self._writer_id, commit_id, now))
         if not self._has_committed:
             mark = f"{cursor.mogrify(_DROP_OLD_MARKS, (now - _MARKS_KEPT,))}; {mark}"
         try:

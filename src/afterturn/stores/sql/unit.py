@@ -23,6 +23,8 @@ class SqlUnit:
     """
 
     def __init__(self, session: Session, text: TextIndex) -> None:
+        self.session = session
+        self.text = text
         self._entries = Entries(session, text)
         self.check = session.check
 

@@ -19,10 +19,11 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import apsw
 
 from afterturn.config import Config
-from afterturn.errors import DeadlineExceeded, ForkedProcess, MemoryClosed, StoreUnavailable
+from afterturn.errors import DeadlineExceeded, ForkedProcess, MemoryClosed, StoreError, StoreUnavailable
 from afterturn.log import logger
 from afterturn.ports import Clock, Unit
 from afterturn.stores.engine import ReadCall, Write, WriteOutcome
+from afterturn.stores.sql.moved import FIND_MOVED, refusal
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite.backup import (
     Progress,
@@ -82,7 +83,23 @@ def sql_unit(session: ApswSession) -> WritingUnit:
 
 def open_engine(path: str | os.PathLike[str], config: Config, clock: Clock, *, vfs: str | None = None) -> Engine:
     """Checks, sets up and migrates the file. Blocks; raises the specific StoreError."""
-    return open_place(StoreLocation(_absolute(path), config, clock, MIGRATIONS, AFTER, vfs))
+    engine = open_to_copy(path, config, clock, vfs=vfs)
+    if (refused := _find_refusal(engine.writer.connection)) is not None:
+        engine.close()
+        raise refused
+    engine.writer.may_fill = False
+    return engine
+
+
+def open_to_copy(path: str | os.PathLike[str], config: Config, clock: Clock, *, vfs: str | None = None) -> Engine:
+    """As `open_engine`, also for a store that was moved or is not complete."""
+    engine = open_place(StoreLocation(_absolute(path), config, clock, MIGRATIONS, AFTER, vfs))
+    engine.writer.may_fill = True
+    return engine
+
+
+def _find_refusal(connection: apsw.Connection) -> StoreError | None:
+    return refusal(run(connection, FIND_MOVED), connection.filename)
 
 
 def open_place(place: StoreLocation, unit: UnitFactory = sql_unit) -> Engine:
@@ -123,6 +140,8 @@ def read_once(path: Path, config: Config, clock: Clock, work: Callable[[Unit], R
                 "Open it once with `afterturn.open` to migrate it."
             )
         connection.execute("BEGIN")
+        if (refused := _find_refusal(connection)) is not None:
+            raise refused
         return work(sql_unit(ApswSession(connection)))
     except apsw.Error as error:
         raise translate(error, str(place.path)) from error
@@ -172,9 +191,6 @@ class Engine:
         self.check_usable()
         with self.writer.lock:
             return self.writer.empty_log() and _scrub_file(self.writer.connection) and self.writer.empty_log()
-
-    def maintain(self, stopped: Callable[[], bool]) -> None:
-        """Nothing: one process migrates a file when it opens it."""
 
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
         self.check_usable()
@@ -351,6 +367,8 @@ class Writer:
         self.connection = connection
         self.lock = threading.RLock()
         self.halted = False
+        # Whether it writes to a store that is moved or not complete, as the copier does.
+        self.may_fill = False
         self._place = place
         self._path = place.path
         self._files = _identities(self._path)
@@ -427,6 +445,8 @@ class Writer:
                 self._rescue_log(files)
                 reason = f"The store {self._path}, or its log, was removed or replaced while it was open."
                 return [WriteOutcome(error=StoreUnavailable(f"{reason} Open it again.")) for _ in writes]
+            if not self.may_fill and (refused := _find_refusal(self.connection)) is not None:
+                return [WriteOutcome(error=refused) for _ in writes]
             deadline = self._place.clock.monotonic() + GROUP_SECONDS_MAX
             outcomes: list[WriteOutcome] = []
             failed = False

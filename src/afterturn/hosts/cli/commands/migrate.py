@@ -1,0 +1,115 @@
+"""`migrate`: moves a whole store to another place, such as from a file to a server, while it is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from afterturn.config import find_store
+from afterturn.errors import InvalidInput, StoreError, StoreUnavailable
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.output import print_document, print_table, progress
+
+if TYPE_CHECKING:
+    from afterturn.stores.copier import ComparedTable, Migration
+
+
+@command(
+    "migrate",
+    examples="""
+    $ afterturn migrate memory.db postgresql://memory@db.example/app
+    $ afterturn migrate postgresql://memory@db.example/app copy.db --keep
+    $ afterturn migrate --cancel memory.db postgresql://memory@db.example/app
+    """,
+)
+@click.argument("source", metavar="SOURCE")
+@click.argument("target", metavar="TARGET")
+@click.option("--keep", is_flag=True, help="Leave the source in use: the target is a copy.")
+@click.option("--cancel", is_flag=True, help="Give up a migration, and let the source be written again.")
+def migrate(invocation: Invocation, source: str, target: str, *, keep: bool, cancel: bool) -> None:
+    """Move a whole store to an empty one, and compare both.
+
+    Paths and postgresql:// URLs, in any combination. Hosts may use the source meanwhile; they wait only for the last
+    step, which compares counts and hashes of every table. Then the source refuses writes and names the target, so
+    point your hosts there. Stopped at any moment, the same command continues. With --tenant and --keep, copies one
+    tenant.
+    """
+    from afterturn.services import cancel_migration
+    from afterturn.services import migrate as move
+
+    config, places = invocation.config(), (find_store(source), find_store(target))
+    if isinstance(places[0], Path) and not places[0].is_file():
+        raise StoreUnavailable(f"There is no store at {places[0]}. Check the name.")
+    if cancel:
+        cancel_migration(places[0], config)
+        click.echo(f"{places[0]} is in use again. Remove {places[1]} if you no longer need it.")
+        return
+    if invocation.tenant is not None and not keep:
+        raise InvalidInput("One tenant can only be copied. Add --keep, or leave --tenant out to move the whole store.")
+    with progress("Copying, then comparing rows") as report:
+        done = move(*places, config, tenant=invocation.tenant, keep=keep, progress=report)
+    _print(invocation, done, keep=keep)
+    if not done.is_equal:
+        raise StoreError(
+            f"{done.target} differs from {done.source} after copying. Nothing was moved: {done.source} is in use as "
+            "before. Copy to a new target, and report this as a bug."
+        )
+
+
+def _print(invocation: Invocation, done: Migration, *, keep: bool) -> None:
+    if invocation.json:
+        print_document(
+            {
+                "source": done.source,
+                "target": done.target,
+                "moved": not keep and done.is_equal,
+                "waiting": done.waiting,
+                "tables": [_as_json(table) for table in done.tables],
+            }
+        )
+        return
+    if done.tables:
+        _print_tables(done.tables)
+    if done.tables and done.is_equal:
+        rows = sum(table.source.rows for table in done.tables)
+        click.echo(f"{rows:,} rows are equal on both sides.")
+    elif not done.tables:
+        click.echo(f"{done.source} was moved to {done.target} before. Nothing was copied.")
+    if done.waiting:
+        click.echo(
+            f"{done.waiting} turns that waited in files will be recorded by the next host that opens the target."
+        )
+    if not keep and done.is_equal:
+        click.echo(f"{done.source} accepts no writes any more. Point your hosts at {done.target}.")
+
+
+def _print_tables(tables: Sequence[ComparedTable]) -> None:
+    rows = [
+        (
+            table.source.name,
+            f"{table.source.rows:,}",
+            f"{table.target.rows:,}",
+            table.source.digest[:16],
+            _verdict(table),
+        )
+        for table in tables
+    ]
+    print_table(("table", "source", "target", "hash", "compared"), rows)
+
+
+def _verdict(table: ComparedTable) -> str:
+    return "equal" if table.is_equal else "different"
+
+
+def _as_json(table: ComparedTable) -> dict[str, object]:
+    return {
+        "table": table.source.name,
+        "source_rows": table.source.rows,
+        "target_rows": table.target.rows,
+        "source_hash": table.source.digest,
+        "target_hash": table.target.digest,
+        "equal": table.is_equal,
+    }

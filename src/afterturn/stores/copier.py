@@ -1,0 +1,488 @@
+"""Copies a store into another one, of the same kind or not, while the first is in use.
+
+Rows are copied table by table in the order of their keys. Triggers in the source note the key of every row that
+changes meanwhile (`moving_row`); these rows are copied again, the last of them while nobody else may write. Both stores
+are then compared, and the source refuses further writes. A copy that was stopped continues where it was: the target
+holds how far it came.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from afterturn.errors import StoreError, StoreMoved
+from afterturn.ports import Unit
+from afterturn.stores.engine import Progress
+from afterturn.stores.sql.moved import FILLED, MOVED
+from afterturn.stores.sql.session import Row, Session, Value
+from afterturn.stores.sql.tables import TABLES, Table
+from afterturn.stores.sql.unit import SqlUnit
+from afterturn.types import Status
+
+R = TypeVar("R")
+BATCH_ROWS = 500
+# The last pass, without other writers, begins when at most so many changed rows are left, or after so many passes.
+_LEFT_MAX = 200
+_PASSES_MAX = 50
+_DIGEST_BYTES = 16
+_PROGRESS = "copied"
+
+
+class CopyEngine(Protocol):
+    """What the copier needs of an engine. A write without a place excludes all other writers of the store."""
+
+    name: str
+
+    def write_now(self, work: Callable[[Unit], R]) -> R: ...
+
+    def read_now(self, work: Callable[[Unit], R]) -> R: ...
+
+
+class ChangeNotes(Protocol):
+    """The SQL that differs between the stores: a module of functions."""
+
+    def note_changes(self, session: Session, tables: Sequence[Table]) -> None: ...
+
+    def forget_changes(self, session: Session, tables: Sequence[Table]) -> None: ...
+
+    def settle_keys(self, session: Session, tables: Sequence[Table]) -> None: ...
+
+    def has_notes(self, session: Session) -> bool: ...
+
+
+class CopySide(NamedTuple):
+    engine: CopyEngine
+    notes: ChangeNotes
+
+
+@dataclass(frozen=True, slots=True)
+class TableDigest:
+    """The number of rows and a hash of their content, which does not depend on their order."""
+
+    name: str
+    rows: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTable:
+    source: TableDigest
+    target: TableDigest
+
+    @property
+    def is_equal(self) -> bool:
+        return self.source == self.target
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A finished migration. `tables` is empty if there was nothing left to copy; `waiting` turns were in files."""
+
+    source: str
+    target: str
+    tables: tuple[ComparedTable, ...]
+    waiting: int
+
+    @property
+    def is_equal(self) -> bool:
+        """If not, nothing has moved, and the source is in use as before."""
+        return all(table.is_equal for table in self.tables)
+
+
+class _Differs(Exception):
+    """Ends the last pass without moving anything."""
+
+    def __init__(self, tables: Sequence[ComparedTable]) -> None:
+        super().__init__()
+        self.tables = tables
+
+
+# Copying
+
+
+class StoreCopy:
+    """One copy of `source` to `target`, of all tenants or one. Its methods block.
+
+    `report(done, total)` is called after each batch with numbers of rows.
+    """
+
+    def __init__(
+        self,
+        source: CopySide,
+        target: CopySide,
+        *,
+        tenant: str | None,
+        report: Progress,
+        batch_rows: int = BATCH_ROWS,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._tenant = tenant
+        self._report = report
+        self._batch_rows = batch_rows
+        self._total = 0
+
+    def run(self, *, keep: bool) -> Sequence[ComparedTable]:
+        """Copies everything and compares it. Afterwards the source refuses writes, unless `keep`.
+
+        If a table is not equal in the end, the source stays in use. Raises StoreError if the target has other content.
+        """
+        if not self._begin():
+            return []
+        self._total = self._source.engine.read_now(lambda unit: self._count(_session(unit)))
+        self._copy_tables()
+        passes = 0
+        while self._catch_up() > _LEFT_MAX and passes < _PASSES_MAX:
+            passes += 1
+        try:
+            compared = self._source.engine.write_now(lambda unit: self._finish(unit, keep=keep))
+        except _Differs as differs:
+            return differs.tables
+        self._release()
+        return compared
+
+    def _begin(self) -> bool:
+        """False if the source was moved to this target already."""
+        source_id, target_id = (_meta(side.engine, "generation") for side in (self._source, self._target))
+        if source_id == target_id:
+            raise StoreError(f"{self._source.engine.name} and {self._target.engine.name} are the same store.")
+        filled, moved = _meta(self._target.engine, FILLED), _meta(self._source.engine, MOVED)
+        if moved is not None and filled is None:
+            if moved == self._target.engine.name:
+                return False
+            raise StoreMoved(f"{self._source.engine.name} was moved to {moved} before. Migrate that one.", target=moved)
+        mine = {"source": source_id, "name": self._source.engine.name, "tenant": self._tenant}
+        if filled is not None and json.loads(filled) != mine:
+            raise StoreError(
+                f"{self._target.engine.name} is being filled from {json.loads(filled)['name']}. Finish that migration, "
+                "or name a new target."
+            )
+        if filled is None:
+            self._target.engine.write_now(lambda unit: self._claim(_session(unit), json.dumps(mine)))
+        self._source.engine.write_now(lambda unit: self._source.notes.note_changes(_session(unit), TABLES))
+        return True
+
+    def _claim(self, session: Session, mine: str) -> None:
+        if (found := session.row("SELECT tenant, name FROM space LIMIT 1")) is not None:
+            raise StoreError(
+                f"{self._target.engine.name} is not empty: it has the space {found[1]} of tenant {found[0]!r}. Name a "
+                "new file, or a new schema with ?schema= in the URL."
+            )
+        _set_meta(session, FILLED, mine)
+
+    def _copy_tables(self) -> None:
+        state = _meta(self._target.engine, _PROGRESS)
+        reached, cursor, done = json.loads(state) if state else (0, None, 0)
+        for number in range(reached, len(TABLES)):
+            table = TABLES[number]
+            after = cursor if number == reached else None
+            while batch := self._source.engine.read_now(lambda unit, t=table, a=after: self._batch(unit, t, a)):  # type: ignore[misc]
+                done += len(batch.rows)
+                after = table.primary_of(batch.rows[-1])
+                place = json.dumps([number, after, done])
+                self._target.engine.write_now(lambda unit, b=batch, p=place: _insert_first(unit, b, p))  # type: ignore[misc]
+                self._report(done, max(done, self._total))
+
+    def _batch(self, unit: Unit, table: Table, after: Sequence[Value] | None) -> _Batch | None:
+        return next(read_batches(_sql(unit), table, self._tenant, after, limit=self._batch_rows), None)
+
+    def _catch_up(self) -> int:
+        """Copies the rows of one batch of notes, or of several if none is left out. Returns how many notes are left."""
+        while notes := self._source.engine.read_now(lambda unit: self._noted(_sql(unit))):
+            applied = self._apply(notes)
+            self._source.engine.write_now(lambda unit, seqs=applied: _drop_notes(_session(unit), seqs))  # type: ignore[misc]
+            if len(notes.seqs) < self._batch_rows or not applied:
+                break
+        return self._source.engine.read_now(lambda unit: _scalar(_session(unit), "SELECT count(*) FROM moving_row"))
+
+    def _finish(self, unit: Unit, *, keep: bool) -> list[ComparedTable]:
+        """The last pass. It runs while no other process may write to the source, and may run again."""
+        source = _sql(unit)
+        waiting = 0
+        while notes := self._noted(source, skip=waiting):
+            applied = self._apply(notes)
+            _drop_notes(source.session, applied)
+            waiting += len(notes.seqs) - len(applied)
+            if waiting and applied:
+                # A row that had to wait for another one is tried again from the first.
+                waiting = 0
+        if waiting:
+            raise StoreError(
+                f"{waiting} changed rows of {self._source.engine.name} cannot be stored in {self._target.engine.name}: "
+                "a unique index there keeps them out. Nothing was moved; use a new target."
+            )
+        settings = source.session.rows("SELECT key, value FROM meta WHERE key IN ('embedder', 'forgets')")
+        self._target.engine.write_now(lambda unit: _copy_settings(_session(unit), settings))
+        compared = self._compare(source)
+        if not all(table.is_equal for table in compared):
+            raise _Differs(compared)
+        if not keep:
+            _set_meta(source.session, MOVED, self._target.engine.name)
+        return compared
+
+    def _release(self) -> None:
+        """Opens the target to hosts. A copy that ends before this is finished by running it again."""
+
+        def open_target(unit: Unit) -> None:
+            session = _session(unit)
+            self._target.notes.settle_keys(session, TABLES)
+            session.run(f"DELETE FROM meta WHERE key IN ('{FILLED}', '{_PROGRESS}')")
+
+        self._target.engine.write_now(open_target)
+        self._source.engine.write_now(lambda unit: self._source.notes.forget_changes(_session(unit), TABLES))
+
+    def _count(self, session: Session) -> int:
+        return sum(_scalar(session, *_selected(f"SELECT count(*) FROM {t.name}", t, self._tenant)) for t in TABLES)
+
+    def _noted(self, unit: SqlUnit, *, skip: int = 0) -> _Noted | None:
+        """The oldest notes, with the rows as they are now. Notes of other tenants have no row."""
+        found = unit.session.rows(
+            f"SELECT seq, name, key FROM moving_row ORDER BY seq LIMIT {self._batch_rows} OFFSET {skip}"
+        )
+        keys: dict[str, dict[tuple[Value, ...], list[int]]] = {}
+        for seq, name, key in found:
+            keys.setdefault(name, {}).setdefault(tuple(json.loads(key)), []).append(seq)
+        batches = [
+            read_rows(unit, table, self._tenant, list(keys[table.name])) for table in TABLES if table.name in keys
+        ]
+        return _Noted([seq for seq, *_ in found], keys, batches) if found else None
+
+    def _apply(self, notes: _Noted) -> list[int]:
+        """Replaces the noted rows in the target. Returns the notes that are done with."""
+        kept_out: dict[str, set[tuple[Value, ...]]] = self._target.engine.write_now(lambda unit: _replace(unit, notes))
+        waiting = {seq for name, keys in kept_out.items() for key in keys for seq in notes.keys[name][key]}
+        return [seq for seq in notes.seqs if seq not in waiting]
+
+    def _compare(self, source: SqlUnit) -> list[ComparedTable]:
+        """Reads both sides in turns, so that neither transaction is idle for long."""
+        compared, done = [], 0
+        for table in TABLES:
+            here, there = _Digest(table), _Digest(table)
+            for ours, theirs in zip_longest(
+                read_batches(source, table, self._tenant), _read_apart(self._target.engine, table, self._tenant)
+            ):
+                here.add(ours)
+                there.add(theirs)
+                done += 0 if ours is None else len(ours.rows)
+                self._report(done, max(done, self._total))
+            compared.append(ComparedTable(here.result(), there.result()))
+        return compared
+
+
+def cancel_copy(source: CopySide) -> None:
+    """Stops noting changes in the source and lets it be written again. The target stays as it is."""
+
+    def release(unit: Unit) -> None:
+        session = _session(unit)
+        source.notes.forget_changes(session, TABLES)
+        session.run(f"DELETE FROM meta WHERE key = '{MOVED}'")
+
+    source.engine.write_now(release)
+
+
+class _Batch(NamedTuple):
+    """Rows of one table as the target gets them, and the terms of those that are in the full-text index, by key."""
+
+    table: Table
+    rows: list[Row]
+    terms: Mapping[int, Sequence[str]]
+
+
+@dataclass(slots=True)
+class _Noted:
+    seqs: list[int]
+    keys: dict[str, dict[tuple[Value, ...], list[int]]]
+    batches: list[_Batch] = field(default_factory=list)
+
+
+def read_batches(
+    unit: SqlUnit,
+    table: Table,
+    tenant: str | None,
+    after: Sequence[Value] | None = None,
+    *,
+    limit: int = BATCH_ROWS,
+) -> Iterator[_Batch]:
+    primary = ", ".join(table.primary)
+    while True:
+        sql, values = _selected(f"SELECT {', '.join(table.columns)} FROM {table.name}", table, tenant)
+        if after is not None:
+            joint = "AND" if values else "WHERE"
+            sql = f"{sql} {joint} ({primary}) > ({', '.join('?' * len(after))})"
+            values = [*values, *after]
+        rows = unit.session.rows(f"{sql} ORDER BY {primary} LIMIT {limit}", values)
+        if not rows:
+            return
+        yield _with_terms(unit, table, rows)
+        after = table.primary_of(rows[-1])
+
+
+def read_rows(unit: SqlUnit, table: Table, tenant: str | None, keys: Sequence[tuple[Value, ...]]) -> _Batch:
+    """The rows with these primary keys that are there."""
+    one = f"({', '.join('?' * len(table.primary))})"
+    sql, values = _selected(f"SELECT {', '.join(table.columns)} FROM {table.name}", table, tenant)
+    joint = "AND" if values else "WHERE"
+    sql = f"{sql} {joint} ({', '.join(table.primary)}) IN (VALUES {', '.join([one] * len(keys))})"
+    return _with_terms(unit, table, unit.session.rows(sql, [*values, *(value for key in keys for value in key)]))
+
+
+def _with_terms(unit: SqlUnit, table: Table, rows: list[Row]) -> _Batch:
+    moved = [_moved(table, row) for row in rows]
+    if table.name != "entry":
+        return _Batch(table, moved, {})
+    status = table.columns.index("status")
+    return _Batch(table, moved, unit.text.find([row[0] for row in rows if row[status] == Status.ACTIVE.value]))
+
+
+def _moved(table: Table, row: Row) -> Row:
+    """The row as the target gets it. A job that a worker holds is free again. The number of a space's last change is
+    one higher: the target has no log of changes, so an index that was built elsewhere is built again."""
+    if table.name == "space":
+        at = table.columns.index("seq")
+        return (*row[:at], row[at] + 1, *row[at + 1 :])
+    if table.name == "job":
+        state, attempts = table.columns.index("state"), table.columns.index("attempts")
+        if row[state] == "leased":
+            changed = list(row)
+            changed[state], changed[attempts] = "ready", row[attempts] - 1
+            changed[table.columns.index("owner")] = changed[table.columns.index("leased_until")] = None
+            return tuple(changed)
+    return row
+
+
+def _insert_first(unit: Unit, batch: _Batch, place: str) -> None:
+    _insert(_sql(unit), batch)
+    _set_meta(_session(unit), _PROGRESS, place)
+
+
+def _insert(unit: SqlUnit, batch: _Batch) -> None:
+    table = batch.table
+    unit.session.run_many(
+        f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({', '.join('?' * len(table.columns))}) "
+        "ON CONFLICT DO NOTHING",
+        batch.rows,
+    )
+    if table.name == "entry":
+        space = table.columns.index("space_key")
+        for row in batch.rows:
+            if row[0] in batch.terms:
+                unit.text.put(row[0], row[space], batch.terms[row[0]])
+
+
+def _replace(unit: Unit, notes: _Noted) -> dict[str, set[tuple[Value, ...]]]:
+    """Deletes the noted rows and inserts them as they are now. Returns the keys of rows that could not be inserted."""
+    target = _sql(unit)
+    for name, keys in notes.keys.items():
+        table = next(table for table in TABLES if table.name == name)
+        if name == "entry":
+            target.text.take([int(str(key[0])) for key in keys])
+        target.session.run_many(
+            f"DELETE FROM {name} WHERE {' AND '.join(f'{column} = ?' for column in table.primary)}", list(keys)
+        )
+    kept_out = {}
+    for batch in notes.batches:
+        _insert(target, batch)
+        if batch.table.contested and batch.rows:
+            wanted = {batch.table.primary_of(row) for row in batch.rows}
+            found = read_rows(target, batch.table, None, list(wanted))
+            kept_out[batch.table.name] = wanted - {batch.table.primary_of(row) for row in found.rows}
+    return kept_out
+
+
+def _drop_notes(session: Session, seqs: Sequence[int]) -> None:
+    condition, value = session.among("seq", seqs)
+    session.run(f"DELETE FROM moving_row WHERE {condition}", (value,))
+
+
+def _copy_settings(session: Session, settings: Sequence[Row]) -> None:
+    for key, value in settings:
+        _set_meta(session, key, value)
+
+
+# Comparing
+
+
+class _Digest:
+    """Adds up a hash of each row: the sum is the same in any order."""
+
+    def __init__(self, table: Table) -> None:
+        # It is higher in the target.
+        self._kept = [at for at, column in enumerate(table.columns) if (table.name, column) != ("space", "seq")]
+        self._name = table.name
+        self._rows = 0
+        self._sum = 0
+
+    def add(self, batch: _Batch | None) -> None:
+        if batch is None:
+            return
+        for row in batch.rows:
+            content = repr([row[at] for at in self._kept] + [batch.terms.get(row[0], ())]).encode(
+                "utf-8", "surrogatepass"
+            )
+            found = hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+            self._sum = (self._sum + int.from_bytes(found, "big")) % (1 << 8 * _DIGEST_BYTES)
+        self._rows += len(batch.rows)
+
+    def result(self) -> TableDigest:
+        return TableDigest(self._name, self._rows, f"{self._sum:0{2 * _DIGEST_BYTES}x}")
+
+
+def digest_store(engine: CopyEngine, tenant: str | None = None) -> list[TableDigest]:
+    """The counts and hashes of a store that nobody changes meanwhile."""
+    found = []
+    for table in TABLES:
+        digest = _Digest(table)
+        for batch in _read_apart(engine, table, tenant):
+            digest.add(batch)
+        found.append(digest.result())
+    return found
+
+
+def _read_apart(engine: CopyEngine, table: Table, tenant: str | None) -> Iterator[_Batch]:
+    """Each batch in a transaction of its own."""
+    after: tuple[Value, ...] | None = None
+    while batch := engine.read_now(lambda unit, a=after: next(read_batches(_sql(unit), table, tenant, a), None)):  # type: ignore[misc]
+        yield batch
+        after = table.primary_of(batch.rows[-1])
+
+
+# Small parts
+
+
+def _selected(sql: str, table: Table, tenant: str | None) -> tuple[str, list[Value]]:
+    return (sql, []) if tenant is None else (f"{sql} WHERE {table.of_tenant}", [tenant])
+
+
+def _sql(unit: Unit) -> SqlUnit:
+    assert isinstance(unit, SqlUnit)
+    return unit
+
+
+def _session(unit: Unit) -> Session:
+    return _sql(unit).session
+
+
+def _scalar(session: Session, sql: str, values: Sequence[Value] = ()) -> int:
+    row = session.row(sql, values)
+    assert row is not None
+    return int(row[0])
+
+
+def _meta(engine: CopyEngine, key: str) -> str | None:
+    def find(unit: Unit) -> Any:
+        return _session(unit).row("SELECT value FROM meta WHERE key = ?", (key,))
+
+    row = engine.read_now(find)
+    return None if row is None else str(row[0])
+
+
+def _set_meta(session: Session, key: str, value: str) -> None:
+    session.run(
+        "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (key, value),
+    )

@@ -1,0 +1,55 @@
+"""Triggers that note the primary key of every changed row in `moving_row`, while a store is being copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from afterturn.stores.sql.session import Session
+from afterturn.stores.sql.tables import Table
+
+
+def note_changes(session: Session, tables: Sequence[Table]) -> None:
+    if has_notes(session):
+        return
+    session.run(
+        "CREATE TABLE moving_row (seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name TEXT NOT NULL, "
+        "key TEXT NOT NULL)"
+    )
+    for table in tables:
+        # With the rights of the owner: a host's role need not have any on `moving_row`.
+        session.run(
+            f"CREATE FUNCTION moving_{table.name}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
+            f"SET search_path FROM CURRENT AS $$ BEGIN IF TG_OP = 'DELETE' THEN {_note(table, 'OLD')} "
+            f"ELSE {_note(table, 'NEW')} END IF; RETURN NULL; END $$"
+        )
+        session.run(
+            f"CREATE TRIGGER moving_{table.name} AFTER INSERT OR UPDATE OR DELETE ON {table.name} "
+            f"FOR EACH ROW EXECUTE FUNCTION moving_{table.name}()"
+        )
+
+
+def _note(table: Table, row: str) -> str:
+    key = ", ".join(f"{row}.{column}" for column in table.primary)
+    return f"INSERT INTO moving_row (name, key) VALUES ('{table.name}', json_build_array({key})::text);"
+
+
+def forget_changes(session: Session, tables: Sequence[Table]) -> None:
+    for table in tables:
+        session.run(f"DROP TRIGGER IF EXISTS moving_{table.name} ON {table.name}")
+        session.run(f"DROP FUNCTION IF EXISTS moving_{table.name}()")
+    session.run("DROP TABLE IF EXISTS moving_row")
+
+
+def settle_keys(session: Session, tables: Sequence[Table]) -> None:
+    """Lets the sequences continue after the largest key: they do not see keys that were inserted."""
+    for table in tables:
+        if (column := table.own_key) is not None:
+            session.run(
+                f"SELECT setval(pg_get_serial_sequence('{table.name}', '{column}'), "
+                f"greatest((SELECT max({column}) FROM {table.name}), "
+                f"nextval(pg_get_serial_sequence('{table.name}', '{column}'))))"
+            )
+
+
+def has_notes(session: Session) -> bool:
+    return session.row("SELECT 1 WHERE to_regclass('moving_row') IS NOT NULL") is not None

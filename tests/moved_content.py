@@ -1,0 +1,96 @@
+"""Content for stores that are moved: turns, reviews, undo, forgetting, proposals and jobs of two tenants."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from afterturn import blocking
+from afterturn.memory import StoreTarget
+from afterturn.services import Components
+from afterturn.testing import HashingEmbedder
+
+TOKEN = f"ghp_{'A1b2' * 9}"
+QUESTIONS = ("What food is my cat allergic to?", "Where do I keep my bees?", "Wo wohnt Jürgen?", "猫の名前は何ですか?")
+WORDS = (
+    'bees tea Lisbon server green 猫 Jürgen deploy 🐝 cat moved train rope %s ? percent\' "quoted" back\\slash'.split()
+)
+SETTINGS: dict[str, Any] = {"grace": 5.0, "approval": "background", "review_interval": 0}
+
+
+def open_memory(target: StoreTarget, *, tenant: str = "default", background: bool = True) -> blocking.Memory:
+    return blocking.open(
+        target, SETTINGS, tenant=tenant, background=background, components=Components(embedder=HashingEmbedder())
+    )
+
+
+def say(memory: blocking.Memory, conversation: str, text: str, *, user: str = "ada") -> str:
+    """One recorded turn. Returns its block."""
+    messages: list[dict[str, str]] = [{"role": "user", "content": text}]
+    with memory.conversation(conversation, user=user).turn(messages) as turn:
+        turn.inject(messages)
+        blocks = [message["content"] for message in messages[1:]]
+        messages.append({"role": "assistant", "content": "Noted."})
+    assert turn.wait_recorded(within=30.0)
+    return "".join(blocks)
+
+
+def fill(target: StoreTarget, *, seed: int = 1, turns: int = 6) -> dict[str, str]:
+    """Returns operations of user:ada by name: `update` and `delete` can be undone."""
+    chance = random.Random(seed)
+    with open_memory(target) as memory:
+        ada = memory.space("user:ada")
+        say(memory, "monday", "My cat Miso is allergic to chicken. Remember that I keep my bees behind the barn.")
+        for number in range(turns):
+            say(memory, f"talk-{number % 3}", f"{' '.join(chance.sample(WORDS, 5))} number {number}", user="ada")
+            say(memory, "talk", f"{' '.join(chance.sample(WORDS, 4))} number {number}", user="bob")
+        tea = ada.add("Ada prefers oolong tea", metadata={"team": "garden"})
+        hive = ada.add("Ada has three hives", pinned=True)
+        moved = ada.update(tea.entry.id, "Ada prefers green tea")
+        gone = ada.delete(hive.entry.id)
+        undone = ada.add("Ada lives in Porto")
+        ada.undo(undone.operation)
+        ada.add(f"The api key is {TOKEN}", origin="tool")
+        ada.add("Deploy on Fridays only", origin="agent", target="environment")
+        say(memory, "secret", "My old address was in Lisbon.")
+        ada.forget(conversation="secret")
+        memory.drain(within=60.0)
+        say(memory, "tuesday", QUESTIONS[0])
+    with open_memory(target, tenant="acme", background=False) as memory:
+        memory.space("team:support").add("Jürgen wohnt in Köln")
+        say(memory, "monday", "I work at Acme and my name is Ada.")
+    return {"update": moved.operation, "delete": gone.operation}
+
+
+def answers(target: StoreTarget, *, tenant: str = "default") -> list[tuple[str, float]]:
+    """What the questions find, with scores."""
+    with open_memory(target, tenant=tenant, background=False) as memory:
+        memory.ready(within=30.0)
+        return [
+            (hit.entry.text, round(hit.score, 6))
+            for question in QUESTIONS
+            for hit in memory.space("user:ada").search(question, limit=5).hits
+        ]
+
+
+def add_rare_rows(path: Path) -> None:
+    """Rows that need a model, a compaction or a crash to come about, and a job that a worker holds."""
+    with apsw.Connection(str(path)) as connection:
+        for statement in (
+            "INSERT INTO usage VALUES (1, '2026-11-17', 'review', 2, 300, 40, 0)",
+            "INSERT INTO spent_block VALUES (1, 'f00d', 120)",
+            "INSERT INTO carried SELECT 1, key, 'c-1', 't-1', '[\"e1\"]', '{\"lines\": [1]}' FROM conversation LIMIT 1",
+            "INSERT INTO standing SELECT key, 1.5, 'Always answer in rhyme.' FROM conversation LIMIT 1",
+            "INSERT INTO standing_ref SELECT key, 0, 'e1' FROM conversation LIMIT 1",
+            "INSERT INTO job VALUES ('held', 1, 'embed', '{}', 1.0, 2, 'leased', '', 'worker', 9e9)",
+        ):
+            connection.execute(statement)
+
+
+def leftovers(path: Path) -> list[str]:
+    """Tables and triggers of a copy that are still in the file."""
+    connection = apsw.Connection(str(path))
+    found = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'moving%'").fetchall()
+    connection.close()
+    return [str(name) for (name,) in found]
