@@ -97,6 +97,9 @@ class FaultyStore:
     def scrub(self) -> Awaitable[bool]:
         return self._inner.scrub()
 
+    def maintain(self) -> Awaitable[None]:
+        return self._inner.maintain()
+
     def backup(self, target: Path, *, progress: Callable[[int, int], None]) -> Awaitable[None]:
         return self._inner.backup(target, progress=progress)
 

@@ -90,6 +90,7 @@ class Housekeeping:
     async def run(self) -> None:
         while True:
             for step in (
+                self._store.maintain,
                 self._recorder.recover,
                 self._abandon_turns,
                 self._end_retention,

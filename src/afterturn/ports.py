@@ -764,6 +764,9 @@ class Store(Protocol):
     def scrub(self) -> Awaitable[bool]:
         """Removes the bytes of forgotten entries. Returns False if a reader still holds them: try again later."""
 
+    def maintain(self) -> Awaitable[None]:
+        """Does regular work of the store itself, such as the rest of a migration. Housekeeping calls it every hour."""
+
     def backup(self, target: Path, *, progress: Callable[[int, int], None]) -> Awaitable[None]:
         """Makes a consistent copy while others read and write. `progress(done, total)` counts pages."""
 

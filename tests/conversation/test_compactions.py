@@ -244,7 +244,7 @@ async def test_the_wait_after_a_compaction_is_the_grace(stage: Stage) -> None:
         stage.store.searching.shut()
         messages = [*summary(), call("one"), answer("one")]
         conversation.compacted(messages)
-        waits = [turn._find_wait(messages, None, "fast") for _ in range(2)]
+        waits = [turn._find_wait(messages, None, "fast", now) for now in (0.0, 5.0)]
         stage.store.searching.open()
         await settled(turn)
         later = letters(turn.inject_now(messages))
@@ -260,7 +260,7 @@ async def test_a_compaction_while_another_is_examined_is_waited_for_too(stage: S
         for step in range(2):
             messages = [*summary(), call(f"c{step}"), answer(f"c{step}")]
             conversation.compacted()
-            runs += [wait.run for wait in [turn._find_wait(messages, None, "fast")] if wait is not None]
+            runs += [wait.run for wait in [turn._find_wait(messages, None, "fast", 0.0)] if wait is not None]
         stage.store.reading.open()
         element = await turn.inject(messages, within=20.0)
     assert len(set(runs)) == 2

@@ -238,17 +238,15 @@ async def test_without_grace_nothing_waits(open_memory: object) -> None:
 
 
 async def test_grace_is_waited_for_once(memory: afterturn.Memory) -> None:
-    """R2: a second hand-over point does not wait again."""
+    """R2: a hand-over point while another one waits ends at the same time; a later one does not wait again."""
     messages = [user("What is my cat called?")]
     block = threading.Event()
     memory._loop.post(block.wait, 30.0)
     async with memory.conversation("c", user="ada").turn(messages) as turn:
-        first = turn._find_wait(messages, None, "fast")
-        assert first is not None
-        assert first[1] == 5.0
-        assert turn._find_wait(messages, None, "fast") is None
+        waits = [turn._find_wait(messages, None, "fast", now) for now in (10.0, 12.0, 15.0)]
         block.set()
         turn.abort()
+    assert [wait and wait.seconds for wait in waits] == [5.0, 3.0, None]
 
 
 async def test_a_new_turn_takes_recall_over_and_both_are_recorded(memory: afterturn.Memory) -> None:

@@ -67,9 +67,9 @@ async def test_the_grace_is_waited_for_once_for_each_thing_that_is_said(stage: S
         stage.store.searching.shut()
         messages = [user(CAT)]
         async with memory.conversation("c", user="ada").turn(messages) as turn:
-            waits = [turn._find_wait(messages, None, "fast") for _ in range(2)]
+            waits = [turn._find_wait(messages, None, "fast", now) for now in (0.0, 5.0)]
             turn.interject(DOG)
-            waits += [turn._find_wait(messages, None, "fast") for _ in range(2)]
+            waits += [turn._find_wait(messages, None, "fast", now) for now in (6.0, 11.0)]
             stage.store.searching.open()
             turn.abort()
     assert [wait and wait[1] for wait in waits] == [5.0, None, 5.0, None]

@@ -194,8 +194,8 @@ async def test_waiting_for_a_block_does_nothing_while_a_call_is_open(memory: aft
     """H1: with a call open `inject` does nothing, however long it might wait."""
     messages = [user("What is my cat called?"), call("one")]
     async with memory.conversation("c", user="ada").turn(messages) as turn:
-        assert turn._find_wait(messages, 5.0, "fast") is None
-        assert turn._find_wait(messages, None, "refined") is None
+        assert turn._find_wait(messages, 5.0, "fast", 0.0) is None
+        assert turn._find_wait(messages, None, "refined", 0.0) is None
         turn.abort()
 
 

@@ -194,7 +194,7 @@ async def test_waiting_for_fast_does_not_wait_for_the_model(stage: Stage) -> Non
             element = await turn.inject(messages)
             unanswered = not line.cancelled.is_set()
             messages += [call("one"), answer("one")]
-            waits = turn._find_wait(messages, None, "fast")
+            waits = turn._find_wait(messages, None, "fast", 0.0)
             turn.abort()
     assert letters(element) == "ABC"
     assert unanswered

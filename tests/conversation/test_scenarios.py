@@ -20,7 +20,7 @@ async def test_settled_before_the_prompt_is_built_at_the_users_message_no_wait(s
         messages = [user(ASKED)]
         async with memory.conversation("c", user="ada").turn(messages) as turn:
             await settled(turn)
-            waits = turn._find_wait(messages, None, "fast")
+            waits = turn._find_wait(messages, None, "fast", 0.0)
             element = turn.inject_now(messages)
             messages.append(assistant("Miso."))
         assert await turn.wait_recorded()

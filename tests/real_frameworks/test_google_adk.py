@@ -307,18 +307,15 @@ async def test_a_transfer_stays_in_the_turn(world: World):
     assert later.is_clean()
 
 
-@pytest.mark.parametrize("kind, turns", [(SequentialAgent, 2), (ParallelAgent, 1)])
-async def test_agents_of_one_turn_each_get_the_same_bytes(world: World, kind: Any, turns: int):
-    """H3, H6: each reads another list, and the block has its place in each of them, also in the next turn.
-
-    Agents that run in parallel may miss the blocks of earlier turns, as the page says.
-    """
+@pytest.mark.parametrize("kind", [SequentialAgent, ParallelAgent])
+async def test_agents_of_one_turn_each_get_the_same_bytes_again(world: World, kind: Any):
+    """H3, H6: each reads another list, and the block has its place in each of them, also in the next turn."""
     world.knows()
     both = [agent(world, tools=(), name=name, instruction=f"You are {name}.") for name in ("first", "second")]
     helper = runner(world, kind(name="both", sub_agents=both))
-    for text in (QUESTION, "Thank you.")[:turns]:
-        await run(helper, text)
-    assert [len(blocks(request)) for request in world.requests] == [1, 1] * turns
+    await run(helper, QUESTION)
+    await run(helper, "Thank you.")
+    assert [len(blocks(request)) for request in world.requests] == [1, 1, 1, 1]
     assert len({blocks(request)[0] for request in world.requests}) == 1
     for name in ("first", "second"):
         assert_append_only([request for request in world.requests if f"You are {name}." in system(request)])

@@ -31,8 +31,9 @@ class Turn(TurnVerbs):
     ) -> M | None:
         """Adds the block to `messages` and returns the new element, or None if there is nothing to add.
 
-        Waits for it up to `grace` seconds, once for each thing that the user says and for each compaction; `within`
-        replaces the grace at this call. `phase="refined"` waits for the choice of a model.
+        Waits for it up to `grace` seconds, once for each thing that the user says and for each compaction; calls at the
+        same time wait together. `within` replaces the grace at this call. `phase="refined"` waits for the choice of a
+        model.
         """
         dialect = self._wait(messages, within, phase)
         return self._inject(messages, dialect)

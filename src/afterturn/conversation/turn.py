@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 from collections.abc import Callable, Collection, Coroutine, Iterator, MutableSequence, Sequence
 from itertools import islice
 from types import TracebackType
@@ -327,8 +328,13 @@ class TurnVerbs:
     # Waiting, shared by both kinds of turn.
 
     @never_raises
-    def _find_wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> Wait | None:
-        """The recall that a hand-over may wait for, and how long: the grace once per recall, at its first point."""
+    def _find_wait(
+        self, messages: Sequence[object] | None, within: float | None, phase: PhaseName, now: float
+    ) -> Wait | None:
+        """The recall that a hand-over may wait for, and how long: until the grace ends that its first point began.
+
+        Agents that run at the same time in one turn all wait until then.
+        """
         turn = self._turn
         if turn is None or self._left:
             return None
@@ -337,8 +343,9 @@ class TurnVerbs:
         run = turn.shared.find_run(Phase(phase))
         if run.settled.settled or run.consumed:
             return None
+        grace, correlation = self._core.config.grace, run.prefetch.correlation
         by_grace = within is None and phase == "fast"
-        if by_grace and (self._core.config.grace == 0 or run.prefetch.correlation in turn.waited):
+        if by_grace and (grace == 0 or now >= turn.grace_ends.get(correlation, math.inf)):
             return None
         dialect = _detect(turn, messages) if messages is not None else None
         known = self._core.known_blocks
@@ -349,8 +356,9 @@ class TurnVerbs:
         if phase == "refined":
             # The most that both phases may take: then it has settled, one way or the other.
             return Wait(run, self._core.config.recall_timeout + self._core.config.model_timeout, dialect)
-        turn.waited.add(run.prefetch.correlation)
-        return Wait(run, self._core.config.grace, dialect)
+        ends = turn.grace_ends.setdefault(correlation, now + grace)
+        # Never longer than the grace, though calls with and without an event loop may read different clocks.
+        return Wait(run, min(ends - now, grace), dialect)
 
     def _waits(
         self, messages: Sequence[object] | None, within: float | None, phase: PhaseName, clock: Callable[[], float]
@@ -361,10 +369,10 @@ class TurnVerbs:
         """
         deadline, waited = None, set[PhaseRun]()
         while deadline is None or clock() < deadline:
-            wait = self._find_wait(messages, within, phase)
+            now = clock()
+            wait = self._find_wait(messages, within, phase, now)
             if wait is None or wait.run in waited:
                 return
-            now = clock()
             deadline = now + wait.seconds if deadline is None else deadline
             waited.add(wait.run)
             yield wait._replace(seconds=deadline - now)
@@ -448,8 +456,9 @@ class Turn(TurnVerbs):
     ) -> M | None:
         """Adds the block to `messages` and returns the new element, or None if there is nothing to add.
 
-        Waits for it up to `grace` seconds, once for each thing that the user says and for each compaction; `within`
-        replaces the grace at this call. `phase="refined"` waits for the choice of a model.
+        Waits for it up to `grace` seconds, once for each thing that the user says and for each compaction; calls at the
+        same time wait together. `within` replaces the grace at this call. `phase="refined"` waits for the choice of a
+        model.
         """
         dialect = None
         for wait in self._waits(messages, within, phase, asyncio.get_running_loop().time):

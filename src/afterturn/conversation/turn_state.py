@@ -249,7 +249,7 @@ class HostTurn:
     """A turn as its host's calls see it. Only they write here.
 
     `began_at` is the last element of the list that the turn began with. `user` replaces the opened turn's position once
-    a block was merged into the user's message. `waited` are the recalls for which the grace was spent. `followed` is
+    a block was merged into the user's message. `grace_ends` is, by recall, when waiting for it ends. `followed` is
     the last element of the host's own that was looked at. `reported` are texts of the user that the host has reported
     and that were not found in its list yet, `noticed` are those that were found there and not reported. `given_rules`
     are those that tool calls were given.
@@ -264,7 +264,7 @@ class HostTurn:
     cues: int = 0
     given_rules: GivenRules | None = None
     user: BlockPosition | None = None
-    waited: set[str] = field(default_factory=set)
+    grace_ends: dict[str, float] = field(default_factory=dict)
 
     @property
     def id(self) -> str:

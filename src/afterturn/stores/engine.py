@@ -66,6 +66,9 @@ class StoreEngine(Protocol):
 
     def scrub(self) -> bool: ...
 
+    def maintain(self, stopped: Callable[[], bool]) -> None:
+        """Regular work of the store itself. Returns early if `stopped()`."""
+
     def backup(self, target: Path, progress: Progress, stopped: Callable[[], bool]) -> None: ...
 
     def restore(self, source: Path, progress: Progress, stopped: Callable[[], bool]) -> None: ...

@@ -74,6 +74,9 @@ class ThreadedStore:
         self._check_open()
         return await self._posted(self._writer, self._engine.scrub)
 
+    async def maintain(self) -> None:
+        await self._aside(self._engine.maintain)
+
     async def backup(self, target: Path, *, progress: Callable[[int, int], None]) -> None:
         await self._aside(lambda stopped: self._engine.backup(target, progress, stopped))
 

@@ -14,6 +14,7 @@ from afterturn.config import Config, StoreUrl
 from afterturn.errors import StoreUnavailable
 from afterturn.ports import Clock
 from afterturn.stores.postgres.errors import translate
+from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from afterturn.stores.postgres.session import PgConnection
 from afterturn.types import Scope
 
@@ -29,15 +30,20 @@ _DEFAULTS = {
 }
 # A host that stops in the middle of a transaction, for example in a debugger, must not keep others waiting for longer.
 _IDLE_TIMEOUT = 60.0
+# A migration that waits for a table keeps everybody behind it waiting too, so it gives up soon and tries again.
+_MIGRATION_LOCK_TIMEOUT = "300ms"
 
 
 class StoreServer:
     """A database and the schema in it that is the store."""
 
-    def __init__(self, url: StoreUrl, config: Config, clock: Clock) -> None:
+    def __init__(
+        self, url: StoreUrl, config: Config, clock: Clock, migrations: Sequence[Migration] = MIGRATIONS
+    ) -> None:
         self.name = str(url)
         self.config = config
         self.clock = clock
+        self.migrations = migrations
         self.schema = url.schema
         self._parameters = _parameters(url)
         # In every transaction and not once for a connection: behind a pooler the next transaction has another one.
@@ -55,6 +61,7 @@ class StoreServer:
         relaxed = [sql.SQL("SET LOCAL synchronous_commit = off")] if config.synchronous == "normal" else []
         self._begin = _joined(sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), *local, *relaxed)
         self._store_lock = _lock_key(self.schema)
+        self.lock_store = f"SELECT pg_advisory_xact_lock({self._store_lock})".encode()
         self.begin_read = _joined(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), *local)
 
     def begin_write(self, scopes: Sequence[Scope | None] = (None,)) -> bytes:
@@ -75,6 +82,13 @@ class StoreServer:
             locks = [f"SELECT pg_advisory_xact_lock_shared({self._store_lock})"]
             locks += [f"SELECT pg_advisory_xact_lock({key})" for key in sorted(spaces)]
         return b"; ".join([self._begin, *(lock.encode() for lock in locks)])
+
+    def begin_migration(self) -> bytes:
+        """Begins a transaction that changes the schema, one at a time, while units of work go on. It waits for no lock
+        for long, and may itself be idle for as long as an index takes."""
+        own = f"SET LOCAL lock_timeout = '{_MIGRATION_LOCK_TIMEOUT}'; SET LOCAL idle_in_transaction_session_timeout = 0"
+        lock = f"SELECT pg_advisory_xact_lock({_lock_key(self.schema, 'migration')})"
+        return b"; ".join([self._begin, own.encode(), lock.encode()])
 
     def connect(self) -> PgConnection:
         """Raises psycopg.OperationalError."""

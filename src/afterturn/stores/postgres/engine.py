@@ -26,7 +26,8 @@ from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.engine import Progress, ReadCall, Write, WriteOutcome
 from afterturn.stores.postgres.connection import StoreServer
 from afterturn.stores.postgres.errors import is_lost, may_rerun, translate
-from afterturn.stores.postgres.schema import MIGRATIONS, check_version, find_version, migrate
+from afterturn.stores.postgres.migration import check_migrated, continue_migrations, find_state, migrate
+from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession
 from afterturn.stores.sql.moved import FIND_MOVED, refusal
 from afterturn.stores.sql.unit import SqlUnit
@@ -39,6 +40,8 @@ GROUP_SECONDS_MAX = 0.1
 # How often a write waits `busy_timeout` for the lock while other processes write: a minute with the default settings.
 _LOCK_TRIES_MAX = 12
 _RERUNS_MAX = 20
+# Shares the lock of the store, and is no space of anybody.
+_NOWHERE = Scope("", ("",))
 _CONNECT_PAUSE = 0.25
 _CANCEL_WAIT = 5.0
 # The server ignores a signal that arrives before its statement, so it is sent again until the work has ended. No other
@@ -47,15 +50,18 @@ _CANCEL_TRIES_MAX = 20
 _CANCEL_PAUSE = 0.05
 _MARKS_KEPT = 30 * 86_400.0
 _MARK = (
-    "INSERT INTO last_commit (writer, commit_id, at) VALUES (%s, %s, %s) "
+    "INSERT INTO last_commit (writer, commit_id, at, schema_version) VALUES (%s, %s, %s, %s) "
     "ON CONFLICT (writer) DO UPDATE SET commit_id = excluded.commit_id, at = excluded.at"
 )
+_DROP_MARK = "DELETE FROM last_commit WHERE writer = %s"
 _DROP_OLD_MARKS = "DELETE FROM last_commit WHERE at < %s"
 
 
-def open_engine(url: StoreUrl, config: Config, clock: Clock) -> PostgresEngine:
+def open_engine(
+    url: StoreUrl, config: Config, clock: Clock, *, migrations: Sequence[Migration] = MIGRATIONS
+) -> PostgresEngine:
     """Connects, checks and migrates. Blocks; raises the specific StoreError."""
-    engine = open_to_copy(url, config, clock)
+    engine = open_to_copy(url, config, clock, migrations=migrations)
     try:
         engine.read_now(lambda unit: _check_in_use(unit, engine.name))
     except BaseException:
@@ -65,9 +71,11 @@ def open_engine(url: StoreUrl, config: Config, clock: Clock) -> PostgresEngine:
     return engine
 
 
-def open_to_copy(url: StoreUrl, config: Config, clock: Clock) -> PostgresEngine:
+def open_to_copy(
+    url: StoreUrl, config: Config, clock: Clock, *, migrations: Sequence[Migration] = MIGRATIONS
+) -> PostgresEngine:
     """As `open_engine`, also for a store that was moved or is not complete."""
-    server = StoreServer(url, config, clock)
+    server = StoreServer(url, config, clock, migrations)
     connection = server.open()
     try:
         migrate(connection, server)
@@ -83,13 +91,7 @@ def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit]
     """Runs one read in the caller's thread. Creates, migrates and writes nothing."""
     server = StoreServer(url, config, clock)
     with server.open() as connection:
-        version = find_version(connection, server)
-        check_version(version, server)
-        if version < len(MIGRATIONS):
-            raise StoreUnavailable(
-                f"The store {server.name} has schema version {version}, and this afterturn needs {len(MIGRATIONS)}. "
-                "Open it once with `afterturn.open` to create or migrate it."
-            )
+        check_migrated(find_state(connection, server), server)
 
         def checked(unit: Unit) -> R:
             _check_in_use(unit, server.name)
@@ -150,6 +152,11 @@ class PostgresEngine:
         overwrites their bytes in its tables, its log and its backups is its own affair."""
         self.check_usable()
         return True
+
+    def maintain(self, stopped: Callable[[], bool]) -> None:
+        """Shows others that this host is alive and which version it has, and continues migrations."""
+        self.write_now(lambda unit: None, at=_NOWHERE)
+        continue_migrations(self.server, stopped)
 
     def backup(self, target: Path, progress: Progress, stopped: Callable[[], bool]) -> NoReturn:
         raise StoreError(
@@ -368,7 +375,15 @@ class ServerWriter:
         with self.lock:
             self._stopped.set()
             if self._connection is not None:
+                self._leave(self._connection)
                 self._connection.close()
+
+    def _leave(self, connection: PgConnection) -> None:
+        """Removes this process from those that are alive. If that fails, its row is outdated after some hours."""
+        if self._has_committed and not connection.closed:
+            drop = psycopg.ClientCursor(connection).mogrify(_DROP_MARK, (self._writer_id,))
+            with suppress(psycopg.Error):
+                connection.execute(b"; ".join([self._server.begin_write(()), drop.encode(), b"COMMIT"]))
 
     def _attempt(self, writes: Sequence[Write]) -> list[WriteOutcome]:
         """Runs the writes in one transaction. Raises _Rerun, or the psycopg.Error that is final for all of them."""
@@ -428,7 +443,7 @@ class ServerWriter:
         """Returns when the transaction is durable. Raises psycopg.Error if it is certain that it is not."""
         commit_id, now = uuid.uuid4().hex, self._server.clock.now()
         cursor = psycopg.ClientCursor(connection)
-        mark = cursor.mogrify(_MARK, (self._writer_id, commit_id, now))
+        mark = cursor.mogrify(_MARK, (self._writer_id, commit_id, now, len(self._server.migrations)))
         if not self._has_committed:
             mark = f"{cursor.mogrify(_DROP_OLD_MARKS, (now - _MARKS_KEPT,))}; {mark}"
         try:

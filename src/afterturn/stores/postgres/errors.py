@@ -16,10 +16,13 @@ from afterturn.errors import (
     StoreFull,
     StoreLocked,
     StoreReadOnly,
+    StoreTooNew,
     StoreUnavailable,
     TooLarge,
 )
 
+VERSION_CHECK = "last_commit_schema_version"
+"""The constraint by which the server refuses the commits of programs that are too old for the schema."""
 _VALUE_BYTES_MAX = 1_000_000_000
 # psycopg raises these for values that cannot be sent: half of a surrogate pair, a number that is too large.
 UNSTORABLE = (UnicodeEncodeError, OverflowError)
@@ -59,6 +62,11 @@ def translate(error: psycopg.Error | UnicodeEncodeError | OverflowError, name: s
         return InvalidInput(f"{_UNSTORABLE_REMEDY} PostgreSQL says: {describe_error(error)}.")
     if is_lost(error):
         return _unavailable(error, name)
+    if error.diag.constraint_name == VERSION_CHECK:
+        return StoreTooNew(
+            f"The store {name} has been migrated to a newer schema version than this afterturn can write. Upgrade "
+            "afterturn in this process. Nothing of this write was stored."
+        )
     for beginnings, build in _TRANSLATIONS:
         if error.sqlstate is not None and error.sqlstate.startswith(beginnings):
             return build(error, name)

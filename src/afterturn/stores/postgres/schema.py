@@ -1,123 +1,45 @@
-"""The tables as ordered migrations, and the function that brings a schema of a database to the current version."""
+"""The tables of the store on a server, as ordered migrations. `migration.py` runs them."""
 
 from __future__ import annotations
 
-import re
-import threading
-import uuid
-
-import psycopg
-from psycopg import sql
-from psycopg.pq import TransactionStatus
-
-from afterturn.errors import ForeignFile, StoreLocked, StoreTooNew, StoreUnavailable
-from afterturn.stores.postgres.connection import StoreServer
-from afterturn.stores.postgres.errors import describe_error, translate
-from afterturn.stores.postgres.session import PgConnection
-
-# A migration that waits for a table keeps everybody behind it waiting too, so it gives up soon and tries again.
-_LOCK_TIMEOUT = "300ms"
-_TRIES_MAX = 100
-_PAUSE = 0.3
+from typing import NamedTuple
 
 
-def migrate(connection: PgConnection, server: StoreServer) -> int:
-    """Brings the schema to the current version and returns the number of steps. Others may do the same meanwhile.
+class NewIndex(NamedTuple):
+    """An index that is built while hosts read and write. `on` is the rest of CREATE INDEX, such as `entry (id)`."""
 
-    Creates the schema if it is missing and the role may do that. Raises a StoreError.
+    name: str
+    on: str
+    unique: bool = False
+
+
+class Backfill(NamedTuple):
+    """A statement that fills in what a migration has added, for rows with `key` above `first` and up to `last`.
+
+    It runs for one range of keys at a time, and possibly twice for the same rows: while hosts of the version before
+    still write, and again when they are gone. `key` is a column of numbers with an index.
     """
-    taken = 0
-    try:
-        version = _find_version(connection, server)
-        while version < len(MIGRATIONS):
-            taken += _migrate_once(connection, server, version)
-            version = _find_version(connection, server)
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise StoreUnavailable(
-            f"The role may not create or change the tables of the store {server.name}: {describe_error(error)}. Let an "
-            f'administrator run CREATE SCHEMA "{server.schema}" AUTHORIZATION <role>, or open it once as the owner.'
-        ) from error
-    except psycopg.errors.DuplicateTable as error:
-        raise ForeignFile(
-            f"The schema {server.schema!r} has tables of another program: {describe_error(error)}. Name another schema "
-            "with ?schema= in the URL."
-        ) from error
-    except psycopg.Error as error:
-        raise translate(error, server.name) from error
-    check_version(version, server)
-    return taken
+
+    table: str
+    key: str
+    statement: str
 
 
-def check_version(version: int, server: StoreServer) -> None:
-    if version > len(MIGRATIONS):
-        raise StoreTooNew(
-            f"The store {server.name} has schema version {version}; this afterturn knows up to {len(MIGRATIONS)}. "
-            "Upgrade afterturn, or open another store."
-        )
+class Migration(NamedTuple):
+    """Leads from one version of the schema to the next, while hosts of the version before read and write.
 
+    - `expand` and `indexes` run before the first host of the new version works. They only add: tables, and columns that
+      are nullable or have a constant default. They do not depend on an earlier migration's `contract`.
+    - `backfills` run in the background.
+    - `contract` runs when no host of an older version is left and all rows are filled in. It drops or tightens.
 
-def find_version(connection: PgConnection, server: StoreServer) -> int:
-    """0 if there is no store. Raises a StoreError."""
-    try:
-        return _find_version(connection, server)
-    except psycopg.Error as error:
-        raise translate(error, server.name) from error
+    So the program of a version works with the schema before and after its own backfills and contract.
+    """
 
-
-def _find_version(connection: PgConnection, server: StoreServer) -> int:
-    table = sql.Identifier(server.schema, "meta")
-    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table.as_string(connection),)).fetchone()
-    if found is None or not found[0]:
-        return 0
-    query = sql.SQL("SELECT value FROM {} WHERE key = 'schema'").format(table)
-    row = connection.execute(query).fetchone()
-    return 0 if row is None else int(row[0])
-
-
-def _migrate_once(connection: PgConnection, server: StoreServer, step: int) -> int:
-    """Takes one step in one transaction. 0 if another process has taken it. Waits for locks in short tries."""
-    schema = sql.Identifier(server.schema)
-    pause = threading.Event()
-    for _ in range(_TRIES_MAX):
-        try:
-            connection.execute(server.begin_write())
-            if _find_version(connection, server) != step:
-                return 0
-            connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
-            if not step and not _has_schema(connection, server):
-                connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
-            for statement in MIGRATIONS[step]:
-                connection.execute(_collated(statement).encode())
-            if not step:
-                connection.execute(
-                    "INSERT INTO meta (key, value) VALUES ('generation', %s), ('forgets', '0'), ('schema', '0')",
-                    (uuid.uuid4().hex,),
-                )
-            connection.execute("UPDATE meta SET value = %s WHERE key = 'schema'", (str(step + 1),))
-            connection.execute("COMMIT")
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
-            connection.execute("ROLLBACK")
-            pause.wait(_PAUSE)
-        else:
-            return 1
-        finally:
-            if not connection.closed and connection.info.transaction_status is not TransactionStatus.IDLE:
-                connection.execute("ROLLBACK")
-    raise StoreLocked(
-        f"The tables of the store {server.name} are in use by other sessions, so they could not be migrated to version "
-        f"{step + 1}. End long transactions, then open it again."
-    )
-
-
-def _has_schema(connection: PgConnection, server: StoreServer) -> bool:
-    """Asked first: CREATE SCHEMA IF NOT EXISTS needs the right to create one, even if it is there."""
-    row = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (server.schema,)).fetchone()
-    return row is not None
-
-
-def _collated(statement: str) -> str:
-    """Texts are compared byte by byte, as in every store, whatever the database's own order is."""
-    return re.sub(r"\bTEXT\b", 'TEXT COLLATE "C"', statement)
+    expand: tuple[str, ...] = ()
+    indexes: tuple[NewIndex, ...] = ()
+    backfills: tuple[Backfill, ...] = ()
+    contract: tuple[str, ...] = ()
 
 
 _TABLES = (
@@ -431,13 +353,22 @@ _TABLES = (
     "CREATE INDEX entry_statement ON entry (space_key, id) WHERE kind = 'statement' AND status = 'active'",
     "CREATE INDEX turn_incognito ON turn (conversation_key) WHERE incognito = 1",
     # The last commit of each process that writes. After a connection was lost during COMMIT, it says whether that took
-    # place.
+    # place. Its time and version say which hosts are alive.
     """CREATE TABLE last_commit (
         writer TEXT PRIMARY KEY,
         commit_id TEXT NOT NULL,
-        at DOUBLE PRECISION NOT NULL
+        at DOUBLE PRECISION NOT NULL,
+        schema_version BIGINT NOT NULL
+    )""",
+    # The migrations that have begun. `backfill` counts the statements that are done; the
+    # next one is done for keys up to `position`.
+    """CREATE TABLE migration (
+        version BIGINT PRIMARY KEY,
+        phase TEXT NOT NULL,
+        backfill BIGINT NOT NULL DEFAULT 0,
+        position BIGINT
     )""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_TABLES,)
-"""`MIGRATIONS[n]` leads from version n to n + 1, in one transaction that excludes every writer."""
+MIGRATIONS: tuple[Migration, ...] = (Migration(expand=_TABLES),)
+"""`MIGRATIONS[n]` leads from version n to n + 1."""

@@ -14,7 +14,7 @@ from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.postgres.connection import StoreServer
 from afterturn.stores.postgres.engine import PostgresEngine, open_engine
 from afterturn.stores.postgres.errors import translate
-from afterturn.stores.postgres.schema import MIGRATIONS, find_version
+from afterturn.stores.postgres.migration import find_state
 from afterturn.stores.postgres.session import PgConnection
 from afterturn.stores.threaded_store import ThreadedStore, Workers
 from afterturn.types import Finding
@@ -55,8 +55,9 @@ def find_faults(server: StoreServer) -> list[Finding]:
 
 
 def _find_faults(connection: PgConnection, server: StoreServer) -> Iterator[Finding]:
-    version, newest = find_version(connection, server), len(MIGRATIONS)
-    if version == newest:
+    state, newest = find_state(connection, server), len(server.migrations)
+    version = state.version
+    if state.oldest <= newest <= version:
         yield Finding("ok", "schema", f"The schema {server.schema!r} has version {version}.")
     else:
         yield Finding(

@@ -192,6 +192,9 @@ class Engine:
         with self.writer.lock:
             return self.writer.empty_log() and _scrub_file(self.writer.connection) and self.writer.empty_log()
 
+    def maintain(self, stopped: Callable[[], bool]) -> None:
+        """Nothing: one process migrates a file when it opens it."""
+
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
         self.check_usable()
         write_backup(self.place, target, progress, stopped)
