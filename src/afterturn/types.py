@@ -726,9 +726,9 @@ class TurnRow:
 class BlockRow:
     """A block that was injected, by the hash of its bytes.
 
-    `anchor` identifies the messages before it; it is empty if the block is never put back. `text` is empty once
-    something in it was forgotten. `in_sight`: as far as is known, it was not removed by a compaction, a reset or an
-    exhausted exclusion.
+    `anchor` identifies the messages before it, in one or two ways, separated by a blank; it is empty if the block is
+    never put back. `text` is empty once something in it was forgotten. `in_sight`: as far as is known, it was not
+    removed by a compaction, a reset or an exhausted exclusion.
     """
 
     hash: str

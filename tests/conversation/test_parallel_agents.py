@@ -51,3 +51,26 @@ async def test_each_gets_the_blocks_of_earlier_turns_back(stage: Stage) -> None:
             await _inject_at_once(stage, turn, one, other)
             turn.abort()
     assert one == other == [rebuilt[0], block, *rebuilt[1:]]
+
+
+async def test_agents_that_answer_differently_get_all_blocks_back(stage: Stage) -> None:
+    """H3, H6: their lists have only the user's messages in common, and a place is known by these too."""
+    async with stage.open(recall_entries_max=1) as memory:
+        await learn(memory, stage.clock, [ANISE, "Basil goes onto the pizza"])
+        conversation = memory.conversation("c", user="ada")
+        said: list[list[dict[str, object]]] = [[], []]
+        sent: list[list[list[dict[str, object]]]] = []
+        for text in (ASKED, "What goes onto the pizza?", "Thank you."):
+            stage.store.reading.shut()
+            lists = [[*own, user(text)] for own in said]
+            said = [[*own, user(text), assistant(f"{name} on {text}")] for own, name in zip(said, "XY", strict=True)]
+            async with conversation.turn(lists[0]) as turn:
+                await _inject_at_once(stage, turn, *lists)
+                turn.complete([*lists[0], said[0][-1], said[1][-1]])
+            assert await turn.wait_recorded()
+            sent.append(lists)
+    for first, second, third in zip(*sent, strict=True):
+        assert [ANISE in str(first), "Basil" in str(second)] == [True, True]
+        assert second[: len(first)] == first
+        assert third[: len(second)] == second
+    assert stage.count("compacted") == 0

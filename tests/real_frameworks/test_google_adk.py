@@ -322,6 +322,22 @@ async def test_agents_of_one_turn_each_get_the_same_bytes_again(world: World, ki
     assert world.count("recall_started") == 1
 
 
+@pytest.mark.parametrize("kind", [SequentialAgent, ParallelAgent])
+async def test_agents_that_answer_differently_get_the_blocks_of_every_turn_again(world: World, kind: Any):
+    """H3, H6: from the second turn on, only the user's messages are the same in both lists."""
+    world.knows()
+    world.knows("Ada's dog Rex is allergic to wheat.")
+    world.server.script = lambda request: Say(f"Noted by {system(request)[:16]}")
+    both = [agent(world, tools=(), name=name, instruction=f"You are {name}.") for name in ("first", "second")]
+    helper = runner(world, kind(name="both", sub_agents=both))
+    for text in (QUESTION, "What food is my dog Rex allergic to?", "Thank you."):
+        await run(helper, text)
+    for name in ("first", "second"):
+        requests = [request for request in world.requests if f"You are {name}." in system(request)]
+        assert [len(blocks(request)) for request in requests] == [1, 2, 2]
+        assert_append_only(requests)
+
+
 @pytest.mark.shows(SUBAGENT)
 @pytest.mark.parametrize("mode", ["single_turn", "task"])
 async def test_an_agent_that_gets_a_task_in_the_same_session_is_left_alone(world: World, mode: str):

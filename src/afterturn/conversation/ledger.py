@@ -23,6 +23,8 @@ _STORED = hashes(scanning=True)
 _CHAIN_LENGTH = 3
 # How many messages from the end are searched for blocks: this runs on the host's thread.
 _SEARCHED_MAX = 2_000
+# The beginning of the part of an anchor that hashes what the user has said; the other part is hexadecimal.
+_SAID = "user:"
 _SPOKEN = frozenset(["user", "assistant", "tool"])
 
 
@@ -95,7 +97,7 @@ class BlockPosition:
 
 @dataclass(frozen=True, slots=True)
 class BlockScan:
-    """The indexes of our blocks in a host's list, by hash, and of places, by anchor.
+    """The indexes of our blocks in a host's list, by hash, and of places, by each part of their anchors.
 
     `places` are the anchors of the blocks that were found, `chain` is the state at the list's end. `is_complete`: the
     whole list was searched.
@@ -106,6 +108,10 @@ class BlockScan:
     anchors: Mapping[str, int]
     chain: MessageChain
     is_complete: bool = True
+
+    def find_place(self, row: BlockRow) -> int | None:
+        """The index of the element after which the block belongs."""
+        return next((self.anchors[one] for one in row.anchor.split() if one in self.anchors), None)
 
     def anchored(self, rows: Mapping[str, BlockRow]) -> dict[str, BlockRow]:
         """Of these rows, those whose blocks are at another anchor now: a compaction removed messages before them."""
@@ -132,9 +138,8 @@ def scan_blocks(
         chain.step(messages[at], element, known)
         for hash in _hashes_of_ours(element, known) if element is not None else ():
             blocks[hash], places[hash] = at, chain.anchor
-        if chain.anchor:
-            # Our blocks count to the place before them, so a block is put back after those that are there.
-            anchors[chain.anchor] = at
+        # Our blocks count to the place before them, so a block is put back after those that are there.
+        anchors.update(dict.fromkeys(chain.anchor.split(), at))
     return BlockScan(blocks, places, anchors, chain, is_complete=first == 0)
 
 
@@ -154,7 +159,11 @@ def end_anchor(
 
 
 class MessageChain:
-    """Computes the anchor after each message: a hash of the last few, and how often this sequence occurred before."""
+    """Computes the anchor after each message: a hash of the last few, and how often this sequence occurred before.
+
+    After a user's message it has another part: a hash of everything that the user has said. Agents that answer in one
+    turn have different lists, with the same messages of the user.
+    """
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -162,6 +171,7 @@ class MessageChain:
         self._last: object = None
         self._names: tuple[str, ...] = ()
         self._counts: Counter[str] = Counter()
+        self._said = ""
 
     def step(self, message: object, element: Element | None, known: Collection[str]) -> None:
         self.length += 1
@@ -174,6 +184,10 @@ class MessageChain:
         count = self._counts[sequence]
         self._counts[sequence] += 1
         self.anchor = f"{sequence}#{count}" if count else sequence
+        if element is not None and element.role == "user":
+            self._said = _digest(f"{self._said}\n{name}")
+            # First, because it occurs once in a list.
+            self.anchor = f"{_SAID}{self._said} {self.anchor}"
 
     def leads_into(self, messages: Sequence[object]) -> bool:
         """Whether the list has only grown since, judged by one message."""
@@ -181,7 +195,7 @@ class MessageChain:
 
     def copy(self) -> MessageChain:
         other = MessageChain(self.length)
-        other.anchor, other._last, other._names = self.anchor, self._last, self._names
+        other.anchor, other._last, other._names, other._said = self.anchor, self._last, self._names, self._said
         other._counts = self._counts.copy()
         return other
 
@@ -208,11 +222,12 @@ def _has_place(row: BlockRow, found: BlockScan, present: Sequence[tuple[int, Blo
     Blocks are in the order in which they were injected. If a younger one of another place comes first, this is not the
     place.
     """
-    index = found.anchors.get(row.anchor)
+    index = found.find_place(row)
     if index is None:
         return False
     return not any(
-        at <= index and other.injected_at > row.injected_at and other.anchor != row.anchor for at, other in present
+        at <= index and other.injected_at > row.injected_at and found.find_place(other) != index
+        for at, other in present
     )
 
 

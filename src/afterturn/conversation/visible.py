@@ -132,9 +132,10 @@ def positions_of(indexes: Mapping[str, int], messages: Sequence[object]) -> dict
 
 def _by_anchor(found: BlockScan, dropped: Sequence[BlockRow]) -> Iterator[tuple[int, list[BlockRow]]]:
     """Which blocks go after which elements, in order. Blocks that were one element are put back as one."""
-    rows = sorted(dropped, key=lambda row: (found.anchors[row.anchor], row.injected_at))
-    for (index, _), together in groupby(rows, key=lambda row: (found.anchors[row.anchor], row.injected_at)):
-        yield index, list(together)
+    placed = [(index, row) for row in dropped if (index := found.find_place(row)) is not None]
+    placed.sort(key=lambda one: (one[0], one[1].injected_at))
+    for (index, _), together in groupby(placed, key=lambda one: (one[0], one[1].injected_at)):
+        yield index, [row for _, row in together]
 
 
 @dataclass(slots=True)
