@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from afterturn.log import rate_limit
 from interrupts import restore_interrupts
+from unit_scopes import checked_scopes, take_writes_outside
 
 # The same examples on every run; `pytest --hypothesis-profile=explore` looks for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -32,6 +33,18 @@ def _settings_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         patch.setenv("XDG_DATA_HOME", str(home / "data"))
         patch.setenv("XDG_STATE_HOME", str(home / "state"))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _scopes() -> Iterator[None]:
+    with checked_scopes():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _units_write_where_they_say() -> Iterator[None]:
+    yield
+    assert take_writes_outside() == []
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from afterturn.recall.block import find_blocks
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.model import ScriptedModel
 from afterturn.text import estimate_tokens
-from afterturn.types import Event, Scope
+from afterturn.types import Event, UnitScope
 from lab.bench.cost import cost_figures, cost_table, measure_cost
 from lab.bench.host import (
     AfterturnMode,
@@ -391,11 +391,11 @@ class UnreadableStore:
     def __init__(self, path: Path, config: Config, clock: Clock) -> None:
         self._inner: Store = open_store(path, config, clock)
 
-    async def read(self, work: Callable[[Unit], R]) -> R:
+    async def read(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
         await timer(None)
-        return await self._inner.read(work)
+        return await self._inner.read(work, at=at)
 
-    def write(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> Awaitable[R]:
+    def write(self, work: Callable[[Unit], R], *, at: UnitScope) -> Awaitable[R]:
         return self._inner.write(work, at=at)
 
     def __getattr__(self, name: str) -> Any:

@@ -18,7 +18,7 @@ from afterturn.ports import ChatModel, Clock, Embedder, Store, Unit, Worker
 from afterturn.runtime.exits import exit_closer
 from afterturn.services import Components
 from afterturn.testing.model import call_tools
-from afterturn.types import Event, Finding, Phase, Scope
+from afterturn.types import Event, Finding, Phase, UnitScope
 from lab.simulation.templates import OpenStore, SimStore
 from lab.simulation.world import SimLoop, SimWorker, VirtualLoop, World
 
@@ -88,11 +88,11 @@ class FaultyStore:
         self._inner = inner
         self._faults = faults
 
-    def write(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> Awaitable[R]:
+    def write(self, work: Callable[[Unit], R], *, at: UnitScope) -> Awaitable[R]:
         return self._inner.write(_busy if self._faults.refuses_write() else work, at=at)
 
-    def read(self, work: Callable[[Unit], R]) -> Awaitable[R]:
-        return self._inner.read(_unavailable if self._faults.refuses_read() else work)
+    def read(self, work: Callable[[Unit], R], *, at: UnitScope) -> Awaitable[R]:
+        return self._inner.read(_unavailable if self._faults.refuses_read() else work, at=at)
 
     def scrub(self) -> Awaitable[bool]:
         return self._inner.scrub()

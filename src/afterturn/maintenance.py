@@ -16,17 +16,7 @@ from afterturn.events import Events
 from afterturn.log import describe, logger
 from afterturn.ports import Store, Unit
 from afterturn.space.inbox import expire_proposals
-from afterturn.types import (
-    Event,
-    Finding,
-    JobKind,
-    JobState,
-    Scope,
-    Selector,
-    SpaceSummary,
-    UsageRow,
-    new_job,
-)
+from afterturn.types import Event, Finding, JobKind, JobState, Scope, Selector, SpaceSummary, Tenant, UsageRow, new_job
 
 if TYPE_CHECKING:
     from afterturn.services import Services
@@ -68,10 +58,20 @@ class TimelineWriter:
                 await self._write(events)
 
     async def _write(self, events: list[Event]) -> None:
-        try:
-            await self._store.write(lambda unit: unit.timeline.add(events, entries_max=self._entries_max))
-        except Exception as error:  # the boundary of one batch: the next may succeed
-            logger.warning("%d events are missing from the timeline", len(events), exc_info=error)
+        by_tenant: defaultdict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            by_tenant[event.tenant].append(event)
+        for tenant, batch in by_tenant.items():
+            scope = Scope(tenant, tuple({event.space: None for event in batch}))
+            work = functools.partial(_add_events, events=batch, entries_max=self._entries_max)
+            try:
+                await self._store.write(work, at=scope)
+            except Exception as error:  # the boundary of one batch: the next may succeed
+                logger.warning("%d events are missing from the timeline", len(batch), exc_info=error)
+
+
+def _add_events(unit: Unit, *, events: list[Event], entries_max: int) -> None:
+    unit.timeline.add(events, entries_max=entries_max)
 
 
 class Housekeeping:
@@ -110,7 +110,7 @@ class Housekeeping:
         before = now - self._config.turn_idle_timeout
         tenant = self._config.tenant
         count = await self._store.write(
-            lambda unit: unit.conversations.abandon_turns(tenant, idle_since=before, at=now)
+            lambda unit: unit.conversations.abandon_turns(tenant, idle_since=before, at=now), at=Tenant(tenant)
         )
         if count:
             self._events.emit("turns_abandoned", turns=count)
@@ -122,9 +122,11 @@ class Housekeeping:
         now = self._clock.now()
         before, erased, learned = now - days * DAY, 0, 0
         while ended := await self._store.read(
-            lambda unit: unit.records.older_than(tenant, before, limit=RETENTION_BATCH)
+            lambda unit: unit.records.older_than(tenant, before, limit=RETENTION_BATCH), at=Tenant(tenant)
         ):
-            learned += await self._store.write(functools.partial(_erase, tenant=tenant, entries=ended, at=now))
+            # A forget follows what was learned from a record into every space of the tenant.
+            work = functools.partial(_erase, tenant=tenant, entries=ended, at=now)
+            learned += await self._store.write(work, at=Tenant(tenant))
             erased += len(ended)
         if erased:
             await self._store.scrub()
@@ -137,14 +139,13 @@ class Housekeeping:
         before, total, count = now - days * DAY, 0, 1
         while count:
             ended = await self._store.read(
-                lambda unit: unit.memories.waiting_since(tenant, before, limit=RETENTION_BATCH)
+                lambda unit: unit.memories.waiting_since(tenant, before, limit=RETENTION_BATCH), at=Tenant(tenant)
             )
-            count = (
-                await self._store.write(
-                    functools.partial(expire_proposals, proposals=ended, tenant=tenant, at=now, ids=self._ids)
-                )
-                if ended
-                else 0
+            if not ended:
+                break
+            count = await self._store.write(
+                functools.partial(expire_proposals, proposals=ended, tenant=tenant, at=now, ids=self._ids),
+                at=Scope(tenant, tuple({space: None for space, _ in ended})),
             )
             total += count
         if total:
@@ -154,13 +155,17 @@ class Housekeeping:
         if not self._config.consolidation:
             return
         tenant, now, ids = self._config.tenant, self._clock.now(), self._ids
+        before = now - CONSOLIDATE_AGAIN_DAYS * DAY
+        spaces = await self._store.read(
+            lambda unit: unit.reviews.unconsolidated(tenant, before=before, limit=CONSOLIDATE_BATCH), at=Tenant(tenant)
+        )
 
         def work(unit: Unit) -> None:
-            before = now - CONSOLIDATE_AGAIN_DAYS * DAY
-            for space in unit.reviews.unconsolidated(tenant, before=before, limit=CONSOLIDATE_BATCH):
+            for space in spaces:
                 unit.jobs.add(new_job(JobKind.CONSOLIDATE, ids.new(), tenant, space, now), coalesce=True)
 
-        await self._store.write(work)
+        if spaces:
+            await self._store.write(work, at=Scope(tenant, tuple(spaces)))
 
 
 def _erase(unit: Unit, *, tenant: str, entries: list[tuple[str, str]], at: float) -> int:
@@ -241,7 +246,7 @@ class Maintenance:
 
     async def spaces(self) -> list[SpaceSummary]:
         """Lists the tenant's spaces by name, with the number of statements and records and the newest time."""
-        return await self._store.read(lambda unit: unit.memories.spaces(self._tenant))
+        return await self._store.read(lambda unit: unit.memories.spaces(self._tenant), at=Tenant(self._tenant))
 
     async def stats(self) -> dict[str, Any]:
         """Counts what the store holds for this tenant, in all spaces, and what is waiting to be done."""
@@ -255,7 +260,7 @@ class Maintenance:
                 entries[f"{kind}.{status}"] += number
             return unit.jobs.counts(self._tenant), len(spaces), entries
 
-        jobs, spaces, entries = await self._store.read(count)
+        jobs, spaces, entries = await self._store.read(count, at=Tenant(self._tenant))
         size = sum(path.stat().st_size for path in _store_files(self._services.target) if path.exists())
         return {
             "store": str(self._services.target),
@@ -272,12 +277,14 @@ class Maintenance:
 
     async def usage(self, *, limit: int = 1000) -> list[UsageRow]:
         """Lists model calls and tokens by day, space and purpose, newest day first."""
-        return await self._store.read(lambda unit: unit.usage.page(self._tenant, limit=limit))
+        return await self._store.read(lambda unit: unit.usage.page(self._tenant, limit=limit), at=Tenant(self._tenant))
 
     async def check(self) -> list[Finding]:
         """Checks the store, jobs, embedder, models and settings. `afterturn doctor` prints the findings."""
         findings = await self._store.check()
-        dead = await self._store.read(lambda unit: unit.jobs.page(self._tenant, state=JobState.DEAD))
+        dead = await self._store.read(
+            lambda unit: unit.jobs.page(self._tenant, state=JobState.DEAD), at=Tenant(self._tenant)
+        )
         for job in dead:
             findings.append(
                 Finding(
@@ -301,12 +308,14 @@ class Maintenance:
     async def retry_dead(self) -> int:
         """Queues the jobs again that failed too often. Returns how many."""
         now = self._services.clock.now()
-        count = await self._store.write(lambda unit: unit.jobs.retry(self._tenant, now=now))
+        count = await self._store.write(lambda unit: unit.jobs.retry(self._tenant, now=now), at=Tenant(self._tenant))
         self._services.wake_jobs()
         return count
 
     async def _reviews_finding(self) -> Finding:
-        waiting = await self._store.read(lambda unit: unit.jobs.counts(self._tenant, [JobKind.REVIEW]))
+        waiting = await self._store.read(
+            lambda unit: unit.jobs.counts(self._tenant, [JobKind.REVIEW]), at=Tenant(self._tenant)
+        )
         count = waiting.get(JobState.READY, 0)
         if not count:
             return Finding("ok", "reviews", "No review waits for a model.")

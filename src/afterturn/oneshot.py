@@ -54,7 +54,7 @@ def recall_once(
         now=SystemClock().now(),
         correlation=TimeOrderedIds().new(),
     )
-    return _read(store, settings, lambda unit: search(unit, request))
+    return _read(store, settings, lambda unit: search(unit, request), request.scope)
 
 
 def recall_block_once(
@@ -79,24 +79,24 @@ def recall_block_once(
     if question is None:
         return ""
     asked = question.asked(now=now, correlation=ids.new())
-    _, block = _read(store, settings, lambda unit: answer_question(unit, asked, None, config=settings))
+    _, block = _read(store, settings, lambda unit: answer_question(unit, asked, None, config=settings), scope.readable)
     return block.text if block else ""
 
 
-def _read(store: str | os.PathLike[str] | None, config: Config, work: Callable[[Unit], R]) -> R:
+def _read(store: str | os.PathLike[str] | None, config: Config, work: Callable[[Unit], R], at: Scope) -> R:
     target = find_store(config.store or default_store() if store is None else store)
     if isinstance(target, StoreUrl):
-        return _read_server(target, config, work)
+        return _read_server(target, config, work, at)
     return read_once(target, config, SystemClock(), work)
 
 
-def _read_server(url: StoreUrl, config: Config, work: Callable[[Unit], R]) -> R:
+def _read_server(url: StoreUrl, config: Config, work: Callable[[Unit], R], at: Scope) -> R:
     # Loaded when it is needed: the client library is an extra, and it imports asyncio.
     try:
         from afterturn.stores.postgres import engine
     except ImportError as error:
         raise postgres_missing(error) from error
-    return engine.read_once(url, config, SystemClock(), work)
+    return engine.read_once(url, config, SystemClock(), work, at=at)
 
 
 def _settings(config: Config | Settings | Mapping[str, Any] | None) -> Config:

@@ -48,6 +48,7 @@ from afterturn.types import (
     Target,
     TurnRow,
     TurnStatus,
+    UnitScope,
     UsageRow,
 )
 
@@ -439,8 +440,12 @@ class Index(Protocol):
     def vectors(self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int]) -> dict[int, bytes]:
         """Returns, by key, the vectors of those of `keys` that are active, as little-endian float16."""
 
-    def put_vectors(self, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]) -> int:
-        """Stores the vectors of entries that still exist and returns how many. Raises ValueError for a wrong size."""
+    def put_vectors(
+        self, tenant: str, space: str, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]
+    ) -> int:
+        """Stores the vectors of those entries that the space still has, and returns how many. Raises ValueError for a
+        wrong size.
+        """
 
     def adopt(self, embedder: EmbedderIdentity) -> list[tuple[str, str]]:
         """Makes this the embedder of the store.
@@ -748,18 +753,27 @@ class Store(Protocol):
 
     It may be run again after a serialisation failure, and may share its commit with others, but succeeds or fails
     alone. No transaction is held across an await.
+
+    `at` says where a unit works. A store may run units at the same time unless their places overlap:
+
+    - `Scope`: it writes rows of these spaces only. What it reads of other spaces of the tenant may change meanwhile,
+      except by a unit that works in the whole tenant, such as a forget.
+    - `Tenant`: it writes, or relies on, rows of any space of the tenant.
+    - `JobQueue`: it claims or releases jobs of any tenant, and writes nothing else.
+    - None: it writes rows that belong to no tenant, or of several tenants. Nothing else is written meanwhile.
     """
 
-    def write(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> Awaitable[R]:
+    def write(self, work: Callable[[Unit], R], *, at: UnitScope) -> Awaitable[R]:
         """Runs the function in a transaction and returns when that is durable.
 
-        Cancelling the await does not undo a write that has begun: it commits or rolls back as a whole. `at` names the
-        spaces in which it writes; a store may run it at the same time as units of other spaces. Without `at` it runs
-        alone.
+        Cancelling the await does not undo a write that has begun: it commits or rolls back as a whole.
         """
 
-    def read(self, work: Callable[[Unit], R]) -> Awaitable[R]:
-        """Runs the function on one consistent snapshot. Cancelling the await interrupts it."""
+    def read(self, work: Callable[[Unit], R], *, at: UnitScope) -> Awaitable[R]:
+        """Runs the function on one consistent snapshot. Cancelling the await interrupts it.
+
+        It reads rows of the tenant of `at` only; for `JobQueue` and None, rows of any tenant.
+        """
 
     def scrub(self) -> Awaitable[bool]:
         """Removes the bytes of forgotten entries. Returns False if a reader still holds them: try again later."""

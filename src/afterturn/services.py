@@ -320,7 +320,7 @@ class Services:
             result, scope = work(unit), Scope(operation.tenant, (operation.space,))
             return result, unit.operations.steps(scope, operation_id=operation.id) if self.events.has_handler else ()
 
-        result, steps = await self.store.write(run)
+        result, steps = await self.store.write(run, at=Scope(operation.tenant, (operation.space,)))
         self.wake_jobs()
         self.events.report_changes(steps)
         return result
@@ -402,10 +402,10 @@ class Services:
     async def _scrub(self, job: Job) -> Commit:
         """Finishes a `forget` that could not erase all bytes, because a reader still held them."""
         if await self.store.scrub():
-            return lambda unit: None
+            return Commit()
         at = self.clock.now() + RETRY_AFTER
         later = new_job(JobKind.SCRUB, self.ids.new(), job.tenant, job.space, at)
-        return lambda unit: unit.jobs.add(later)
+        return Commit(lambda unit: unit.jobs.add(later))
 
 
 # Which components an open memory gets.

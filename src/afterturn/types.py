@@ -115,6 +115,22 @@ class Scope:
             raise InvalidName('No space was named. Name at least one, such as "user:ada".')
 
 
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """All spaces of a tenant, also those that are made later."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobQueue:
+    """The jobs of all tenants."""
+
+
+UnitScope: TypeAlias = Scope | Tenant | JobQueue | None
+"""Where a unit of work works (`Store.write`). None: anywhere."""
+
+
 class _HasFeatures:
     """A slot that is not a field: what recall computes from an entry is neither compared, copied nor exported."""
 
@@ -691,6 +707,10 @@ class ConversationKey:
     tenant: str
     space: str
     id: str
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.tenant, (self.space,))
 
 
 @dataclass(frozen=True, slots=True)

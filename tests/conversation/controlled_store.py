@@ -18,7 +18,7 @@ from afterturn.ports import ChatModel, Clock, Store, Unit
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.clock import ManualClock
-from afterturn.types import Scope
+from afterturn.types import UnitScope
 
 R = TypeVar("R")
 HELD_MAX = 60.0
@@ -62,7 +62,7 @@ class StagedStore:
         self.fails_writes = False
         self.searches = 0
 
-    async def read(self, work: Callable[[Unit], R]) -> R:
+    async def read(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
         is_search = SEARCH in getattr(getattr(work, "func", work), "__qualname__", "")
         self.searches += is_search
         if is_search:
@@ -70,9 +70,9 @@ class StagedStore:
         await self.reading.passed()
         if self.fails_reads or (is_search and self.fails_searches):
             raise StoreUnavailable("The store is away today. Ask again tomorrow.")
-        return await self._inner.read(work)
+        return await self._inner.read(work, at=at)
 
-    async def write(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> R:
+    async def write(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
         if self.fails_writes:
             raise StoreLocked("The store is busy today. Ask again tomorrow.")
         return await self._inner.write(work, at=at)

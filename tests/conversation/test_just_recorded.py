@@ -34,9 +34,9 @@ class SlowStore:
             await self.release.wait(within=WITHIN)
         return await self._inner.write(work, **where)
 
-    async def read(self, work: Callable[..., Any]) -> Any:
+    async def read(self, work: Callable[..., Any], **where: Any) -> Any:
         self.searches += "answer_question" in getattr(getattr(work, "func", work), "__qualname__", "")
-        return await self._inner.read(work)
+        return await self._inner.read(work, **where)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

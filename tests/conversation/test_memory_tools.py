@@ -55,7 +55,7 @@ class BrokenStore:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    async def read(self, work: object) -> None:
+    async def read(self, work: object, *, at: object) -> None:
         raise self.error
 
     write = read
@@ -64,7 +64,7 @@ class BrokenStore:
 class HangingStore:
     """Never answers."""
 
-    async def read(self, work: object) -> None:
+    async def read(self, work: object, *, at: object) -> None:
         await asyncio.Event().wait()
 
 

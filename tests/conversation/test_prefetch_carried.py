@@ -252,7 +252,7 @@ async def test_a_compaction_that_the_store_has_not_heard_of_is_known_to_who_come
 
     async with stage.open(busy_timeout=20.0) as memory:
         await caught_up(memory)
-        held = asyncio.ensure_future(stage.store.write(hold))
+        held = asyncio.ensure_future(stage.store.write(hold, at=None))
         assert await asyncio.to_thread(busy.wait, 20.0)
         memory.conversation("c", user="ada").compacted()
         await caught_up(memory)

@@ -23,7 +23,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Toolbox]:
 class LockedStore:
     """Another process holds the write lock, for longer than anybody waits."""
 
-    async def write(self, work: object) -> None:
+    async def write(self, work: object, *, at: object) -> None:
         raise StoreLocked("locked")
 
 
@@ -129,7 +129,9 @@ async def test_what_was_forgotten_meanwhile_does_not_come_back_as_a_proposal(box
     """A3, M2: in-flight work can't bring it back."""
     since = await box.read(lambda unit: unit.conversations.forgets("default", "user:ada"))
     forgotten = Selector(conversation="c1")
-    await box.store.write(lambda unit: unit.operations.forget("default", "user:ada", forgotten, at=box.clock.now()))
+    await box.store.write(
+        lambda unit: unit.operations.forget("default", "user:ada", forgotten, at=box.clock.now()), at=None
+    )
     proposals = box.proposals()
     assert await proposals.returned(box.occasion(since=since), "", ["The port is 5433"]) == []
     assert await box.waiting() == []
@@ -142,7 +144,9 @@ async def test_what_its_owner_forgot_is_not_proposed_to_the_team(box: Toolbox) -
     """A3, M2: the conversation was forgotten in the space that owns it, not in the one that it writes."""
     occasion = box.occasion({"user": "ada", "writes": "team:ops"}, since=0)
     forgotten = Selector(conversation="c1")
-    await box.store.write(lambda unit: unit.operations.forget("default", "user:ada", forgotten, at=box.clock.now()))
+    await box.store.write(
+        lambda unit: unit.operations.forget("default", "user:ada", forgotten, at=box.clock.now()), at=None
+    )
     assert await box.proposals().returned(occasion, "", ["The port is 5433"]) == []
     assert await box.waiting("team:ops") == []
 
@@ -160,7 +164,9 @@ async def test_forgetting_the_conversation_takes_its_proposals_along(box: Toolbo
     """A3, M2: they were learned in it."""
     await box.proposals().returned(box.occasion(), "secret task", ["The port is 5433"])
     forgotten = Selector(conversation="c1")
-    await box.store.write(lambda unit: unit.operations.forget("default", "user:ada", forgotten, at=box.clock.now()))
+    await box.store.write(
+        lambda unit: unit.operations.forget("default", "user:ada", forgotten, at=box.clock.now()), at=None
+    )
     every = Filter(statuses=tuple(Status))
     assert await box.read(lambda unit: unit.memories.page(Scope("default", ("user:ada",)), every, limit=9)) == []
 

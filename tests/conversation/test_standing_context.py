@@ -124,12 +124,12 @@ class BrokenStore:
         self._store = store
         self._reads = reads
 
-    async def read(self, work: Any) -> Any:
+    async def read(self, work: Any, *, at: Any) -> Any:
         if self._reads:
-            return await self._store.read(work)
+            return await self._store.read(work, at=at)
         raise StoreUnavailable("The disk is gone.")
 
-    async def write(self, work: Any, *, at: Any = None) -> Any:
+    async def write(self, work: Any, *, at: Any) -> Any:
         raise StoreFull("No space is left.")
 
 
@@ -533,7 +533,7 @@ def test_a_compaction_that_could_not_be_stored_still_counts_here(
 class HangingStore(BrokenStore):
     """As a database behind a network that is gone."""
 
-    async def read(self, work: Any) -> Any:
+    async def read(self, work: Any, *, at: Any) -> Any:
         await asyncio.get_running_loop().create_future()
 
 

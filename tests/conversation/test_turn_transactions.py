@@ -74,7 +74,8 @@ async def test_a_recorded_turn_has_its_vectors_and_leaves_no_job(warm: afterturn
                 unit.index.waiting("default", identity),
                 unit.jobs.page("default", limit=10),
                 unit.records.of_conversation(Scope("default", ("user:ada",)), "second", limit=10),
-            )
+            ),
+            at=None,
         )
     )
     assert (waiting, jobs, len(found)) == (0, [], 2)

@@ -12,7 +12,7 @@ import afterturn
 from afterturn.errors import StoreUnavailable
 from afterturn.ports import Unit
 from afterturn.stores.sqlite.store import open_store
-from afterturn.types import Filter, Kind, Scope
+from afterturn.types import Filter, Kind, UnitScope
 
 
 class MoodyStore:
@@ -29,10 +29,10 @@ class MoodyStore:
         yield
         self._mood = ""
 
-    def read(self, work: Callable[[Unit], Any]) -> Awaitable[Any]:
-        return self._inner.read(self._refuse if self._mood == "read" else work)
+    def read(self, work: Callable[[Unit], Any], *, at: UnitScope) -> Awaitable[Any]:
+        return self._inner.read(self._refuse if self._mood == "read" else work, at=at)
 
-    def write(self, work: Callable[[Unit], Any], *, at: Scope | None = None) -> Awaitable[Any]:
+    def write(self, work: Callable[[Unit], Any], *, at: UnitScope) -> Awaitable[Any]:
         return self._inner.write(self._refuse if self._mood == "write" else work, at=at)
 
     def __getattr__(self, name: str) -> Any:

@@ -42,15 +42,15 @@ class Toolbox:
         def work(unit: Unit) -> Entry:
             return unit.memories.add(unit.operations.start(operation), admitted).entry
 
-        return await self.store.write(work)
+        return await self.store.write(work, at=None)
 
     async def read(self, work: Callable[[Unit], object]) -> object:
-        return await self.store.read(work)
+        return await self.store.read(work, at=None)
 
     async def waiting(self, space: str = "user:ada") -> list[Entry]:
         """What was proposed, oldest first."""
         scope, proposed = Scope("default", (space,)), Filter(statuses=(Status.PROPOSED,))
-        found = await self.store.read(lambda unit: unit.memories.page(scope, proposed, limit=100))
+        found = await self.store.read(lambda unit: unit.memories.page(scope, proposed, limit=100), at=None)
         return found[::-1]
 
     def occasion(

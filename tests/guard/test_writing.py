@@ -30,7 +30,7 @@ class Door:
         self.writing = StatementWriter(self.config)
 
     async def write(self, work: Callable[[Unit], R]) -> R:
-        return await self.store.write(work)
+        return await self.store.write(work, at=None)
 
     def operation(self, actor: Origin = Origin.USER, verb: Verb = Verb.ADD) -> Operation:
         return Operation(self.ids.new(), "default", "user:ada", verb, actor, self.clock.now())
@@ -48,7 +48,7 @@ class Door:
         )
 
     async def active(self) -> list[str]:
-        found = await self.store.read(lambda unit: unit.memories.page(SCOPE, Filter(), limit=100))
+        found = await self.store.read(lambda unit: unit.memories.page(SCOPE, Filter(), limit=100), at=None)
         return [entry.text for entry in found]
 
 
@@ -144,9 +144,9 @@ async def test_a_statement_is_embedded_behind_the_write_and_a_refused_one_is_not
     """G1, C8: the job is written with the statement."""
     with pytest.raises(OverBudget):
         await guarded.add("too long by far")
-    assert await guarded.store.read(lambda unit: unit.jobs.counts("default")) == {}
+    assert await guarded.store.read(lambda unit: unit.jobs.counts("default"), at=None) == {}
     await guarded.add("Tea")
-    assert sum((await guarded.store.read(lambda unit: unit.jobs.counts("default"))).values()) == 1
+    assert sum((await guarded.store.read(lambda unit: unit.jobs.counts("default"), at=None)).values()) == 1
 
 
 async def test_a_draft_with_lineage_keeps_its_trust_through_the_door(door: Door) -> None:

@@ -361,7 +361,7 @@ def spend(cli: CommandLine, *spent: UsageRow) -> None:
 
 async def _spend(memory: blocking.Memory, spent: tuple[UsageRow, ...]) -> None:
     for one in spent:
-        await memory._services.store.write(lambda unit, one=one: unit.usage.add("default", one))
+        await memory._services.store.write(lambda unit, one=one: unit.usage.add("default", one), at=None)
 
 
 def day(offset: int = 0) -> str:

@@ -151,10 +151,10 @@ async def test_a_store_that_fails_for_a_moment_does_not_cost_the_review(tmp_path
         store = memory._services.store
         whole, faults = store.read, [StoreLocked("busy")]
 
-        async def read(work: Any) -> Any:
+        async def read(work: Any, **where: Any) -> Any:
             if model.calls and faults:
                 raise faults.pop()
-            return await whole(work)
+            return await whole(work, **where)
 
         store.read = read  # type: ignore[method-assign]
         await memory._services.reviews.runner.run_due()
@@ -189,7 +189,7 @@ async def test_a_trigger_adds_no_second_job_to_a_review_that_runs(tmp_path: Path
         await say(conversation, "the first thing")
         assert hanging.asked.wait(10)
         await say(conversation, "the second thing")
-        counts = await memory._services.store.read(lambda unit: unit.jobs.counts("default", ["review"]))
+        counts = await memory._services.store.read(lambda unit: unit.jobs.counts("default", ["review"]), at=None)
         hanging.release()
         assert await memory.drain(within=20)
 

@@ -19,7 +19,7 @@ from afterturn.ports import Clock, Store, Unit
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing import EventLog
 from afterturn.testing.clock import ManualClock
-from afterturn.types import Filter, Kind, Scope, TurnStatus
+from afterturn.types import Filter, Kind, TurnStatus, UnitScope
 
 R = TypeVar("R")
 RECORDS = Filter(kind=Kind.RECORD)
@@ -56,7 +56,7 @@ class Forgetful:
         self._inner = inner
         self.fails = False
 
-    async def write(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> R:
+    async def write(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
         if self.fails:
             raise StoreLocked("The store is busy today. Ask again tomorrow.")
         return await self._inner.write(work, at=at)
@@ -156,7 +156,7 @@ async def test_a_turn_that_is_declined_is_not_recorded_and_says_so(
         conversation = memory.conversation("c", user="ada")
         turn = await leave(memory, "I like tea")
         assert not await turn.wait_recorded()
-        (row,) = await host.stores[-1].read(lambda unit: unit.conversations.turns(conversation._scope.key))
+        (row,) = await host.stores[-1].read(lambda unit: unit.conversations.turns(conversation._scope.key), at=None)
         assert await records(memory) == []
     assert [event.data["reason"] for event in host.told.named("not_recorded")] == ["declined"]
     assert (row.status, row.recorded_at) == (TurnStatus.COMPLETED, None)

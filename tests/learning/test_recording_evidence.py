@@ -34,7 +34,7 @@ async def snapshots(memory: afterturn.Memory) -> dict[ReviewKind, list[ReviewMes
     store = memory._services.store
     assert store is not None
     return {
-        row.kind: await store.read(lambda unit, id=row.id: unit.reviews.messages("default", id))
+        row.kind: await store.read(lambda unit, id=row.id: unit.reviews.messages("default", id), at=None)
         for row in reversed(rows)
     }
 
@@ -68,7 +68,8 @@ async def test_a_tools_output_is_given_only_when_it_is_asked_for(memory: aftertu
         await store.read(
             lambda unit, evidence=evidence: unit.index.matches(
                 LaneQuery(ADA, 2e9, evidence=evidence), ["gaug"], limit=9
-            )
+            ),
+            at=None,
         )
         for evidence in (False, True)
     ]
@@ -113,7 +114,7 @@ async def test_a_sub_agents_conversation_teaches_nothing(memory: afterturn.Memor
     store = memory._services.store
     assert store is not None
     assert await memory.space("user:ada").reviews() == []
-    assert await store.read(lambda unit: unit.reviews.unreviewed(helper._scope.key)) == (0, 0)
+    assert await store.read(lambda unit: unit.reviews.unreviewed(helper._scope.key), at=None) == (0, 0)
 
 
 async def test_what_a_sub_agent_said_is_quoted_when_it_is_recalled(memory: afterturn.Memory) -> None:

@@ -78,6 +78,6 @@ async def test_without_extracting_no_model_is_asked_about_a_turn(tmp_path: Path)
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         store = memory._services.store
         assert store is not None
-        jobs = await store.read(lambda unit: unit.jobs.page("default"))
+        jobs = await store.read(lambda unit: unit.jobs.page("default"), at=None)
     assert {job.kind for job in jobs} == {JobKind.EMBED}
     assert model.calls == []

@@ -57,7 +57,9 @@ async def test_without_an_interval_nothing_of_a_review_exists(tmp_path: Path) ->
         for number in range(5):
             await say(conversation, f"I prefer oolong tea {number}")
         await memory.drain(within=20)
-        counted = await memory._services.store.read(lambda unit: unit.reviews.unreviewed(conversation._scope.key))
+        counted = await memory._services.store.read(
+            lambda unit: unit.reviews.unreviewed(conversation._scope.key), at=None
+        )
 
         assert counted == (0, 0)
         assert await memory.space("user:ada").reviews() == []
@@ -90,9 +92,9 @@ async def test_a_review_whose_job_was_given_up_is_taken_up_by_the_next_trigger(t
         await say(memory.conversation("c", user="ada"), "the first thing")
         services = memory._services
         (job,) = await services.store.write(
-            lambda unit: unit.jobs.claim(["review"], owner="x", now=services.clock.now(), lease=60.0, limit=1)
+            lambda unit: unit.jobs.claim(["review"], owner="x", now=services.clock.now(), lease=60.0, limit=1), at=None
         )
-        await services.store.write(lambda unit: unit.jobs.fail(job.id, owner="x", error="gone", retry_at=None))
+        await services.store.write(lambda unit: unit.jobs.fail(job.id, owner="x", error="gone", retry_at=None), at=None)
     model = ScriptedModel(NOTHING)
     async with open_memory(tmp_path, model, review_interval=1) as memory:
         await say(memory.conversation("c", user="ada"), "the second thing")

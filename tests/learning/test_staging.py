@@ -74,28 +74,33 @@ class StagingScenario:
     async def add(self, text: str, space: str = ADA, **fields: object) -> Entry:
         admitted = self.gate.admit(Draft(text, **fields))  # type: ignore[arg-type]
         operation = self._operation(space, Verb.ADD)
-        return (await self.store.write(lambda unit: StatementWriter(self.config).add(unit, operation, admitted))).entry
+        return (
+            await self.store.write(lambda unit: StatementWriter(self.config).add(unit, operation, admitted), at=None)
+        ).entry
 
     async def rewrite(self, entry: Entry, text: str) -> Entry:
         """As a person does it, meanwhile."""
         admitted, operation = self.gate.admit(Draft(text, id=entry.id)), self._operation(entry.space, Verb.UPDATE)
         return await self.store.write(
-            lambda unit: StatementWriter(self.config).update(unit, operation, entry.id, admitted, expected_version=None)
+            lambda unit: StatementWriter(self.config).update(
+                unit, operation, entry.id, admitted, expected_version=None
+            ),
+            at=None,
         )
 
     async def commit(self, staging: Staging) -> StagingOutcome:
-        return await self.store.write(staging.commit)
+        return await self.store.write(staging.commit, at=None)
 
     async def get(self, entry: Entry) -> Entry:
-        return await self.store.read(lambda unit: unit.memories.get(_scope(entry.space), entry.id))
+        return await self.store.read(lambda unit: unit.memories.get(_scope(entry.space), entry.id), at=None)
 
     async def active(self, space: str = ADA) -> list[Entry]:
-        found = await self.store.read(lambda unit: unit.memories.page(_scope(space), Filter(), limit=100))
+        found = await self.store.read(lambda unit: unit.memories.page(_scope(space), Filter(), limit=100), at=None)
         return [entry for entry in found if entry.status is Status.ACTIVE]
 
     async def waiting(self, space: str = ADA) -> list[Entry]:
         wanted = Filter(statuses=(Status.PROPOSED, Status.WITHDRAWAL))
-        return list(await self.store.read(lambda unit: unit.memories.page(_scope(space), wanted, limit=100)))
+        return list(await self.store.read(lambda unit: unit.memories.page(_scope(space), wanted, limit=100), at=None))
 
     def _operation(self, space: str, verb: Verb) -> Operation:
         return Operation(self.ids.new(), "default", space, verb, Origin.USER, self.clock.now())
@@ -157,7 +162,7 @@ async def test_what_is_pinned_or_was_deleted_is_refused(scenario: StagingScenari
     pinned = await scenario.add("The user prefers black tea", pinned=True)
     gone = await scenario.add("The user drives a car")
     operation = Operation(scenario.ids.new(), "default", ADA, Verb.DELETE, Origin.USER, 0.0)
-    await scenario.store.write(lambda unit: unit.memories.delete(unit.operations.start(operation), gone.id))
+    await scenario.store.write(lambda unit: unit.memories.delete(unit.operations.start(operation), gone.id), at=None)
     message = said("it is oolong tea, and no car")
 
     assert await refused(scenario.staging(message), updated(pinned, "The user prefers oolong tea")) == "pinned"

@@ -32,7 +32,7 @@ async def followed(memory: afterturn.Memory) -> tuple[int, list[ReviewKind], int
     space = memory.space("user:ada")
     records = await space.list(filter=Filter(kind=Kind.RECORD))
     assert memory._services.store is not None
-    counted, _ = await memory._services.store.read(lambda unit: unit.reviews.unreviewed(KEY))
+    counted, _ = await memory._services.store.read(lambda unit: unit.reviews.unreviewed(KEY), at=None)
     return len(records), [row.kind for row in await space.reviews()], counted
 
 

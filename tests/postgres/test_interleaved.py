@@ -190,7 +190,7 @@ def test_a_new_embedder_of_two_spaces_is_stored_once(hosts: Hosts) -> None:
     def put(space: str) -> Callable[[Unit], Any]:
         def work(unit: Unit) -> int:
             [key] = unit.index.newest(TENANT, space, limit=1)
-            return unit.index.put_vectors(embedder, [(key, b"\0" * 4)])
+            return unit.index.put_vectors(TENANT, space, embedder, [(key, b"\0" * 4)])
 
         return work
 
@@ -217,7 +217,7 @@ def test_an_entry_of_a_slow_writer_gets_its_vector(hosts: Hosts) -> None:
     def add_and_embed(unit: Unit) -> None:
         add("the quick one")(unit)
         found = unit.index.unembedded(TENANT, ADA, embedder, limit=10)
-        unit.index.put_vectors(embedder, [(key, b"\0" * 4) for key, _ in found])
+        unit.index.put_vectors(TENANT, ADA, embedder, [(key, b"\0" * 4) for key, _ in found])
 
     quick = hosts.start(1, add_and_embed, ADA)
     hosts.wait_until_one_waits()

@@ -197,7 +197,7 @@ def test_an_error_that_a_unit_hides_does_not_hide_its_loss(open_one: Callable[..
 
     with pytest.raises(AfterturnError, match="division by zero"):
         engine.write_now(swallow)
-    alone, other = engine.commit([Write(swallow), Write(add("Ada likes tea"))])
+    alone, other = engine.commit([Write(swallow, at=ADA), Write(add("Ada likes tea"), at=ADA)])
     assert (type(alone.error).__name__, other.error) == ("InvalidInput", None)
     assert texts(engine) == ["Ada likes tea"]
 
@@ -322,13 +322,13 @@ async def test_a_cancelled_read_ends_on_the_server_too(url: str, run_sql: RunSql
             stopped.set()
             raise
 
-    reading = asyncio.ensure_future(store.read(sleep))
+    reading = asyncio.ensure_future(store.read(sleep, at=None))
     assert await asyncio.to_thread(begun.wait, WAIT)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
     assert await asyncio.to_thread(stopped.wait, WAIT)
-    assert await store.read(lambda unit: unit.memories.counts(ADA)) == {}
+    assert await store.read(lambda unit: unit.memories.counts(ADA), at=None) == {}
     await store.close(within=5.0)
     assert run_sql("SELECT query FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'") == []
 
@@ -346,7 +346,7 @@ async def test_closing_does_not_wait_for_a_lock(
 
     holding = pool.submit(here.write_now, slow)
     assert begun.wait(WAIT)
-    writing = asyncio.ensure_future(store.write(add("Ada keeps bees")))
+    writing = asyncio.ensure_future(store.write(add("Ada keeps bees"), at=None))
     await asyncio.to_thread(wait_for_lock, run_sql)
     await store.close(within=0.0)
     with pytest.raises((DeadlineExceeded, MemoryClosed)):

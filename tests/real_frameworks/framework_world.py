@@ -17,6 +17,7 @@ from afterturn.config import Config
 from afterturn.ports import Clock, Store, Unit
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.stores.sqlite.store import open_store
+from afterturn.types import UnitScope
 from lab.clients.model_server import Call, ModelRequest, ModelServer, Rule, Say, follow
 
 R = TypeVar("R")
@@ -61,10 +62,10 @@ class HeldStore:
     def release(self) -> None:
         self._free.settle(True)
 
-    async def read(self, work: Callable[[Unit], R]) -> R:
+    async def read(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
         if "answer_question" in getattr(getattr(work, "func", work), "__qualname__", ""):
             await self._free.wait(within=WITHIN)
-        return await self._inner.read(work)
+        return await self._inner.read(work, at=at)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -11,7 +11,7 @@ from afterturn.ports import Embedder, Unit
 from afterturn.recall.index.cache import IndexCache
 from afterturn.recall.query import SPEAKERS_MAX, RecallRequest, named_in, without_names
 from afterturn.recall.search import search
-from afterturn.types import LaneQuery, Scope, SearchResults
+from afterturn.types import LaneQuery, Scope, SearchResults, UnitScope
 
 R = TypeVar("R")
 
@@ -66,7 +66,7 @@ class Behind:
     def __init__(self, library: Any) -> None:
         self._library = library
 
-    async def read(self, work: Callable[[Unit], R]) -> R:
+    async def read(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
         return self._library.read(work)
 
 

@@ -46,7 +46,10 @@ class Library:
             waiting = unit.index.unembedded("default", space, embedder.identity, limit=1000)
             rows = embedder.embed([text for _, text in waiting]).astype("<f2")
             unit.index.put_vectors(
-                embedder.identity, [(key, row.tobytes()) for (key, _), row in zip(waiting, rows, strict=True)]
+                "default",
+                space,
+                embedder.identity,
+                [(key, row.tobytes()) for (key, _), row in zip(waiting, rows, strict=True)],
             )
 
         self._engine.write_now(work)

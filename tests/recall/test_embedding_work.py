@@ -18,7 +18,7 @@ from afterturn.embedders import backlog, service
 from afterturn.errors import EmbedderUnavailable
 from afterturn.ports import Store, Unit
 from afterturn.testing.hashing import HashingEmbedder
-from afterturn.types import Draft, EmbedderIdentity, JobKind, new_job
+from afterturn.types import Draft, EmbedderIdentity, JobKind, UnitScope, new_job
 
 SPACE = "user:ada"
 WITHIN = 20.0
@@ -349,10 +349,10 @@ class _Busy:
         self._store = store
         self._writes = iter([None, *(space.add(f"number {number}") for number in range(3))])
 
-    async def read(self, work: Callable[[Unit], Any]) -> Any:
+    async def read(self, work: Callable[[Unit], Any], *, at: UnitScope) -> Any:
         if (write := next(self._writes, None)) is not None:
             await write
-        return await self._store.read(work)
+        return await self._store.read(work, at=at)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

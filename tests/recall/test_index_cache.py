@@ -32,7 +32,7 @@ class Reading:
     def __init__(self, library) -> None:
         self._library = library
 
-    async def read(self, work):
+    async def read(self, work, *, at):
         return self._library.read(work)
 
 
@@ -231,9 +231,9 @@ def test_room_is_made_before_a_shelf_is_built(library, monkeypatch):
     sizes = []
 
     class Watched(Reading):
-        async def read(self, work):
+        async def read(self, work, *, at):
             sizes.append(bound.size_bytes)
-            return await super().read(work)
+            return await super().read(work, at=at)
 
     asyncio.run(bound.build_next(Watched(library)))
     assert (sizes[0] > 0, sizes[-1]) == (True, 0)
@@ -252,11 +252,11 @@ def test_a_space_that_grows_while_it_is_read_is_read_again(library, cache, monke
     pages = []
 
     class Growing(Reading):
-        async def read(self, work):
+        async def read(self, work, *, at):
             if len(pages) == 1:
                 library.add_all([f"red apple {number}" for number in range(5, 30)])
             pages.append(work)
-            return await super().read(work)
+            return await super().read(work, at=at)
 
     growing = Growing(library)
     found = [build_from(growing, cache), find(library, cache)]
@@ -463,9 +463,9 @@ class Noticed(Reading):
         super().__init__(library)
         self.was_read = asyncio.Event()
 
-    async def read(self, work):
+    async def read(self, work, *, at):
         try:
-            return await super().read(work)
+            return await super().read(work, at=at)
         finally:
             self.was_read.set()
 

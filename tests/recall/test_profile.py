@@ -56,7 +56,7 @@ async def answer(memory: afterturn.Memory, question: str, **admitted: object) ->
     assert asked is not None
     query = LaneQuery(ADA, memory._services.clock.now())._replace(**admitted)
     request = RecallRequest(question, query, limit=20, score_min=0.5)
-    return await memory._services.store.read(lambda unit: profile_hits(unit, request, asked, limit=10))
+    return await memory._services.store.read(lambda unit: profile_hits(unit, request, asked, limit=10), at=None)
 
 
 def test_statements_are_grouped_by_the_names_and_things_that_they_share() -> None:

@@ -97,7 +97,7 @@ async def is_in_memory(memory: afterturn.Memory) -> bool:
     assert store is not None
     cache = embedding.index
     assert cache is not None
-    return await store.read(lambda unit: cache.find(unit, "default", "user:ada") is not None)
+    return await store.read(lambda unit: cache.find(unit, "default", "user:ada") is not None, at=None)
 
 
 async def test_a_large_space_is_found_by_words_until_it_is_in_memory(tmp_path: Path, built: Built) -> None:

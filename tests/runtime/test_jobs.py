@@ -15,7 +15,7 @@ from afterturn.runtime import jobs as running
 from afterturn.runtime.jobs import Commit, JobRunner
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.clock import ManualClock
-from afterturn.types import Event, Job, JobState
+from afterturn.types import Event, Job, JobState, UnitScope
 
 Handler = Callable[[Job], Awaitable[Commit]]
 
@@ -35,7 +35,7 @@ class JobsFixture:
 
     async def note(self, job: Job) -> Commit:
         self.done.append(job.id)
-        return lambda unit: None
+        return Commit()
 
     async def fail(self, job: Job) -> Commit:
         raise ValueError(f"attempt {job.attempts}")
@@ -44,10 +44,10 @@ class JobsFixture:
         at = self.clock.now() if run_at is None else run_at
         for job_id in ids:
             job = Job(job_id, "note", "default", "user:ada", f'"{job_id}"', at)
-            await self.store.write(lambda unit, job=job: unit.jobs.add(job))
+            await self.store.write(lambda unit, job=job: unit.jobs.add(job), at=None)
 
     async def page(self) -> list[Job]:
-        return await self.store.read(lambda unit: unit.jobs.page("default"))
+        return await self.store.read(lambda unit: unit.jobs.page("default"), at=None)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ async def test_a_job_is_given_up_after_the_limit_and_has_another_chance(jobs: Jo
     assert (dead.state, jobs.events[-1].name) == (JobState.DEAD, "job_dead")
     assert await failing.run_due() == 0
     now = jobs.clock.now()
-    assert await jobs.store.write(lambda unit: unit.jobs.retry("default", now=now)) == 1
+    assert await jobs.store.write(lambda unit: unit.jobs.retry("default", now=now), at=None) == 1
     assert await jobs.runner().run_due() == 1
     assert await jobs.page() == []
 
@@ -105,7 +105,7 @@ async def test_a_job_whose_lease_was_lost_commits_nothing(jobs: JobsFixture) -> 
     async def slow(job: Job) -> Commit:
         jobs.clock.advance(running.LEASE + 1)
         assert await jobs.runner("other").run_due() == 1
-        return lambda unit: unit.jobs.add(Job("written", "other", "default", "user:ada", "{}", 0.0))
+        return Commit(lambda unit: unit.jobs.add(Job("written", "other", "default", "user:ada", "{}", 0.0)))
 
     assert await jobs.runner("slow", slow).run_due() == 0
     assert jobs.done == ["job-1"]
@@ -121,7 +121,7 @@ async def test_a_handlers_writes_commit_with_the_end_of_its_job(jobs: JobsFixtur
             unit.jobs.add(Job("written", "other", "default", "user:ada", "{}", 0.0))
             raise ValueError("broken")
 
-        return commit
+        return Commit(commit)
 
     assert await jobs.runner(handler=broken).run_due() == 0
     assert [(job.id, job.state) for job in await jobs.page()] == [("job-1", JobState.READY)]
@@ -164,7 +164,7 @@ async def test_waking_runs_newer_jobs(jobs: JobsFixture) -> None:
 
     async def tell(job: Job) -> Commit:
         done.set()
-        return lambda unit: None
+        return Commit()
 
     runner = jobs.runner(handler=tell)
     task = asyncio.ensure_future(runner.run())
@@ -183,7 +183,7 @@ async def test_jobs_that_become_due_while_others_run_are_batched(jobs: JobsFixtu
     async def followed(job: Job) -> Commit:
         jobs.clock.advance(1.0)
         await jobs.add(f"{job.id}-again")
-        return lambda unit: None
+        return Commit()
 
     runner = jobs.runner(handler=followed)
     assert await runner.run_due(by=jobs.clock.now()) == 1
@@ -214,7 +214,7 @@ async def test_many_writes_are_not_gathered_for_long(jobs: JobsFixture, monkeypa
     async def tell(job: Job) -> Commit:
         ran.append(job.id)
         (looked if job.id == "job-1" else done).set()
-        return lambda unit: None
+        return Commit()
 
     runner = jobs.runner(handler=tell)
     await jobs.add("job-1")
@@ -248,9 +248,9 @@ class _Refusing:
         self.is_told = False
         self.refused = asyncio.Event()
 
-    async def write(self, work: Callable[[Unit], Any]) -> Any:
+    async def write(self, work: Callable[[Unit], Any], *, at: UnitScope) -> Any:
         if not self.is_told:
-            return await self._inner.write(work)
+            return await self._inner.write(work, at=at)
         self.is_told = False
         self.refused.set()
         raise StoreLocked("The store is busy. Try again later.")

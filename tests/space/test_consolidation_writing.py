@@ -42,10 +42,12 @@ async def _said(space: afterturn.Space) -> dict[str, Entry]:
 async def _consolidate_around(memory: afterturn.Memory, change: Callable[[], Coroutine[Any, Any, object]]) -> Review:
     """`change` happens between the plan and the commit, as another process may have it."""
     services = memory._services
-    prepared = await services.store.read(lambda unit: Consolidation.prepared(unit, services, "default", "user:ada"))
+    prepared = await services.store.read(
+        lambda unit: Consolidation.prepared(unit, services, "default", "user:ada"), at=None
+    )
     assert prepared.steps
     await change()
-    row = await services.store.write(prepared.commit)
+    row = await services.store.write(prepared.commit, at=None)
     return await memory.space("user:ada").review(row.id)
 
 
@@ -233,9 +235,11 @@ async def test_a_pinned_memory_is_left_alone_whatever_the_plan_says(plain: after
     ada = plain.space("user:ada")
     pinned = (await ada.add(TEA, pinned=True)).entry
     services = plain._services
-    prepared = await services.store.read(lambda unit: Consolidation.prepared(unit, services, "default", "user:ada"))
+    prepared = await services.store.read(
+        lambda unit: Consolidation.prepared(unit, services, "default", "user:ada"), at=None
+    )
     planned = replace(prepared, steps=[ConsolidationStep(ConsolidationReason.UNUSED, pinned)])
-    row = await services.store.write(planned.commit)
+    row = await services.store.write(planned.commit, at=None)
 
     assert await _said(ada) == {TEA: pinned}
     assert row.refusals == ("not_allowed",)

@@ -271,7 +271,9 @@ def test_the_vector_of_a_forgotten_memory_leaves_no_byte(store: Engine, tmp_path
     store.write_now(lambda unit: unit.memories.add(operation(), memory))
     keys = store.read_now(lambda unit: unit.index.changes("default", SPACE, since=0)).keys or ()
     small = EmbedderIdentity("small", "1", 4)
-    stored = store.write_now(lambda unit: unit.index.put_vectors(small, [(key, b"vlorbnak") for key in keys]))
+    stored = store.write_now(
+        lambda unit: unit.index.put_vectors("default", SPACE, small, [(key, b"vlorbnak") for key in keys])
+    )
     assert stored == 1
     assert "vlorb" in traces(tmp_path)["memory.db-wal"]
     forget(store, Selector(memory=memory.id))
@@ -285,7 +287,9 @@ def test_an_interrupted_recording_can_not_bring_it_back(store: Engine, tmp_path:
     keys = store.read_now(lambda unit: unit.index.changes("default", SPACE, since=0)).keys or ()
     forget(store, Selector(conversation=CONVERSATION))
     small = EmbedderIdentity("small", "1", 4)
-    stored = store.write_now(lambda unit: unit.index.put_vectors(small, [(key, b"vlorbnak") for key in keys]))
+    stored = store.write_now(
+        lambda unit: unit.index.put_vectors("default", SPACE, small, [(key, b"vlorbnak") for key in keys])
+    )
     assert stored == 0
     assert store.scrub()
     assert traces(tmp_path) == {}

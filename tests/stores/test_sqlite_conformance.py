@@ -11,7 +11,7 @@ from afterturn.testing.clock import ManualClock
 
 pytest.register_assert_rewrite("afterturn.testing.conformance")
 from afterturn.testing.conformance import *  # noqa: E402, F403
-from afterturn.testing.conformance.actions import SPACE, TENANT, forget  # noqa: E402
+from afterturn.testing.conformance.actions import ADA, SPACE, TENANT, forget  # noqa: E402
 from afterturn.types import Selector  # noqa: E402
 
 
@@ -27,9 +27,10 @@ async def test_a_restore_does_not_take_the_count_of_forgets_back(store: SqliteSt
     await store.backup(tmp_path / "copy", progress=lambda done, total: None)
     for _ in range(3):
         await forget(store, Selector(conversation="talk"))
-    under_way = await store.read(lambda unit: unit.conversations.forgets(TENANT, SPACE))
+    under_way = await store.read(lambda unit: unit.conversations.forgets(TENANT, SPACE), at=ADA)
     await store.restore(tmp_path / "copy", progress=lambda done, total: None)
     await forget(store, Selector(conversation="talk"))
     assert await store.read(
-        lambda unit: unit.conversations.is_forgotten(TENANT, SPACE, conversation="talk", speakers=(), since=under_way)
+        lambda unit: unit.conversations.is_forgotten(TENANT, SPACE, conversation="talk", speakers=(), since=under_way),
+        at=ADA,
     )

@@ -59,7 +59,9 @@ async def review_compaction(
     )
     review_id = services.ids.new()
     try:
-        scheduled = await services.store.write(lambda unit: _schedule(unit, scope, to_review, review_id, at))
+        scheduled = await services.store.write(
+            lambda unit: _schedule(unit, scope, to_review, review_id, at), at=Scope(scope.tenant, (scope.owner,))
+        )
     except AfterturnError as error:
         logger.warning("conversation %r: the compacted messages are not reviewed: %r", scope.id, error)
         return

@@ -31,7 +31,6 @@ from afterturn.types import (
     Phase,
     RecallRow,
     Scalar,
-    Scope,
     Taint,
     TurnRow,
     TurnStatus,
@@ -93,7 +92,9 @@ class ConversationLog:
         timeout = self._services.config.recall_timeout
         try:
             async with asyncio.timeout(timeout):
-                return await self._services.store.read(lambda unit: unit.conversations.find_turn(self._key, turn_id))
+                return await self._services.store.read(
+                    lambda unit: unit.conversations.find_turn(self._key, turn_id), at=self._key.scope
+                )
         except TimeoutError as error:
             raise DeadlineExceeded(f"The store did not answer within {timeout:g} seconds. Try again later.") from error
 
@@ -261,7 +262,7 @@ class ConversationLog:
         return task
 
     async def _write(self, work: Callable[[Unit], R], what: str, *, retry: bool = True) -> R | None:
-        at = Scope(self._key.tenant, (self._key.space,))
+        at = self._key.scope
         try:
             for pause in _RETRY_AFTER if retry else ():
                 try:

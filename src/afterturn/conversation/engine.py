@@ -271,7 +271,7 @@ class ConversationEngine(StoredConversation):
         shown = {ref for row in turn.shared.blocks for ref in row.refs}
         async with asyncio.timeout(self.config.recall_timeout):
             found = await self._services.store.read(
-                lambda unit: find_stored_taint(unit, self.key, turn.scope.readable, shown)
+                lambda unit: find_stored_taint(unit, self.key, turn.scope.readable, shown), at=turn.scope.readable
             )
         # It may have been marked meanwhile.
         return found is None and turn.shared.taint is None
@@ -561,7 +561,7 @@ class ConversationEngine(StoredConversation):
         try:
             async with asyncio.timeout(config.recall_timeout + LATE_SECONDS * late):
                 return await self._services.store.read(
-                    functools.partial(read_turn, shown=shown, scope=scope, config=config)
+                    functools.partial(read_turn, shown=shown, scope=scope, config=config), at=scope.readable
                 )
         except TimeoutError as error:
             raise DeadlineExceeded(
@@ -965,7 +965,9 @@ class ConversationEngine(StoredConversation):
         """The blocks that any process has injected. A store that cannot be read must not cost the turn."""
         try:
             async with asyncio.timeout(self._reading_within):
-                rows = await self._services.store.read(lambda unit: unit.conversations.blocks(scope.key))
+                rows = await self._services.store.read(
+                    lambda unit: unit.conversations.blocks(scope.key), at=scope.key.scope
+                )
         except (AfterturnError, TimeoutError) as error:
             logger.warning("conversation %r: blocks of other processes are not known: %r", self.key.id, error)
             return

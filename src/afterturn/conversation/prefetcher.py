@@ -122,7 +122,7 @@ class RecallClient:
         if self.embedding is not None:
             vector = await self.embedding.query_vector(request.text, request.scope)
             request, cache = request._replace(query_vector=vector), self.embedding.index
-        return await self.store.read(functools.partial(work, request=request, cache=cache))
+        return await self.store.read(functools.partial(work, request=request, cache=cache), at=request.scope)
 
     async def recall(
         self,
@@ -763,7 +763,7 @@ class Speculation:
 
         try:
             async with asyncio.timeout(self.client.config.recall_timeout):
-                return await self.client.store.read(work)
+                return await self.client.store.read(work, at=question.scope)
         except (AfterturnError, TimeoutError):
             return False  # the recall that follows reports what is wrong with the store
 

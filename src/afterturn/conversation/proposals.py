@@ -27,6 +27,7 @@ from afterturn.types import (
     Operation,
     Origin,
     Scalar,
+    Scope,
     Status,
     Target,
     Verb,
@@ -136,8 +137,9 @@ class Proposals:
     async def _file(self, context: ProposalContext, admitted: Sequence[Admitted]) -> _Filed:
         group = self._ids.new()
         work = [(self._operation(context.scope, one.draft.target, group), one) for one in admitted]
+        scope = Scope(context.scope.tenant, tuple({operation.space: None for operation, _ in work}))
         async with asyncio.timeout(self._write_timeout):
-            filed = await self._store.write(lambda unit: self._add(unit, context, work))
+            filed = await self._store.write(lambda unit: self._add(unit, context, work), at=scope)
         for one in filed.added:
             if one.entry.status is Status.QUARANTINED:
                 self._refuse(context, Status.QUARANTINED)

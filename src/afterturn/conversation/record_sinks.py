@@ -72,7 +72,7 @@ class StoreSink:
         embed = None if embedding is None else embedding.embed_written
         written = await self._store.write(
             lambda unit: write_recording(unit, recording, self._gate, self._ids, self._plan, embed),
-            at=Scope(recording.tenant, tuple(dict.fromkeys((recording.space, recording.owner)))),
+            at=_scope(recording),
         )
         if embedding is not None and written.outcome is RecordingOutcome.STORED:
             embedding.note_written(recording.tenant, recording.space)
@@ -89,7 +89,7 @@ class NullSink:
 
     async def record(self, recording: Recording) -> RecordingResult:
         try:
-            return await self._store.write(lambda unit: note_end(unit, recording, recorded=False))
+            return await self._store.write(lambda unit: note_end(unit, recording, recorded=False), at=_scope(recording))
         except (StoreError, DeadlineExceeded, MemoryClosed) as error:
             logger.warning("the end of turn %r is not noted in the store: %r", recording.turn, error)
             return RecordingResult(RecordingOutcome.DECLINED)
@@ -108,13 +108,13 @@ class ProviderSink:
         self._answers: OrderedDict[Key, bool] = OrderedDict()
 
     async def record(self, recording: Recording) -> RecordingResult:
-        outcome = await self._store.read(lambda unit: find_outcome(unit, recording))
+        outcome = await self._store.read(lambda unit: find_outcome(unit, recording), at=_scope(recording))
         if outcome is not None:
             return RecordingResult(outcome)
         if recording.key not in self._answers and (failure := await self._ask_provider(recording)) is not None:
             return failure
         answer = self._answers[recording.key]
-        written = await self._store.write(lambda unit: note_end(unit, recording, recorded=answer))
+        written = await self._store.write(lambda unit: note_end(unit, recording, recorded=answer), at=_scope(recording))
         self._answers.pop(recording.key, None)
         return written
 
@@ -158,6 +158,11 @@ class _Failed(Exception):
 def _failed(recording: Recording, error: BaseException) -> _Failed:
     logger.warning("the recording provider did not accept turn %r", recording.turn, exc_info=error)
     return _Failed(type(error).__name__)
+
+
+def _scope(recording: Recording) -> Scope:
+    """The records and the conversation."""
+    return Scope(recording.tenant, tuple(dict.fromkeys((recording.space, recording.owner))))
 
 
 def _metadata(recording: Recording) -> Metadata:

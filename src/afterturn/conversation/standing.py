@@ -307,7 +307,7 @@ class StandingCore:
                 unit.conversations.put_standing(key, None)
                 return True
 
-            if await self._try_store(lambda store: store.write(work), "is not dropped in the store yet"):
+            if await self._try_store(lambda store: store.write(work, at=key.scope), "is not dropped in the store yet"):
                 self._is_stale = False
 
     async def appended(self, system_prompt: str) -> str:
@@ -335,7 +335,7 @@ class StandingCore:
                 in_sight=frozenset().union(*(shown_paths(block.text) for block in blocks if block.in_sight)),
             )
 
-        known = await self._try_store(lambda store: store.read(work), "cannot be read")
+        known = await self._try_store(lambda store: store.read(work, at=scope.readable), "cannot be read")
         # Stored while another space was granted, which this host may not read, or while fewer secrets were recognised.
         self._is_stale = self._is_stale or (known is not None and known.withdrawn)
         if known is not None and known.text is not None:
@@ -375,7 +375,7 @@ class StandingCore:
             return render_standing(replace(content, memories=find_standing_memories(unit, reader)), room)
 
         if self._services.has_store:
-            return await self._try_store(lambda store: store.read(work), "is made without memories")
+            return await self._try_store(lambda store: store.read(work, at=reader.scope), "is made without memories")
         if not content.files:
             return render_standing(content, room)
         return await self._services.file_reads.run(functools.partial(render_standing, content, room))
@@ -396,7 +396,7 @@ class StandingCore:
         if not self._services.has_store:
             self._unstored, self._is_stale = block.text, False
             return block.text
-        stored = await self._try_store(lambda store: store.write(work), "is not stored")
+        stored = await self._try_store(lambda store: store.write(work, at=key.scope), "is not stored")
         if stored is None:
             return block.text
         self._is_stale = False
@@ -512,7 +512,7 @@ class StandingCore:
         if not self._services.has_store:
             return nothing
         try:
-            return await self._services.store.read(work)
+            return await self._services.store.read(work, at=self.scope.readable)
         except AfterturnError as error:
             logger.warning("the context for %r has no memories: %s", self.scope.id, error)
             return nothing

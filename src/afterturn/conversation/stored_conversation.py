@@ -16,7 +16,7 @@ from afterturn.errors import InvalidInput, StoreUnavailable
 from afterturn.log import logger
 from afterturn.ports import Store
 from afterturn.text import estimate_tokens
-from afterturn.types import ConversationKey, Scalar
+from afterturn.types import ConversationKey, Scalar, Tenant
 from afterturn.validation import check_limit, check_space
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class StoredConversation:
         try:
             async with asyncio.timeout(config.recall_timeout):
                 return await services.store.read(
-                    lambda unit: find_tool_rules(unit, scope, config, name, arguments, now=now)
+                    lambda unit: find_tool_rules(unit, scope, config, name, arguments, now=now), at=scope.readable
                 )
         except Exception as error:  # the boundary: memory's fault must not stop the host's tools
             logger.warning("a tool call was not checked against rules: %s", type(error).__name__, exc_info=error)
@@ -93,7 +93,9 @@ class StoredConversation:
         config, now = services.config, services.clock.now()
         try:
             async with asyncio.timeout(config.recall_timeout):
-                found = await services.store.read(lambda unit: make_briefing(unit, scope, config, now=now))
+                found = await services.store.read(
+                    lambda unit: make_briefing(unit, scope, config, now=now), at=scope.readable
+                )
         except Exception as error:  # the boundary: a conversation starts without a briefing
             logger.warning("there is no briefing: %s", type(error).__name__, exc_info=error)
             return ""
@@ -105,27 +107,36 @@ class StoredConversation:
 
     async def set_incognito(self, *, on: bool) -> None:
         at = self._services.clock.now()
-        await self._stored().write(lambda unit: unit.conversations.set_incognito(self.key, on=on, at=at))
+        await self._stored().write(
+            lambda unit: unit.conversations.set_incognito(self.key, on=on, at=at), at=self.key.scope
+        )
         self._emit_of("", "incognito_changed", on=on)
 
     async def is_kept_incognito(self) -> bool:
-        return (await self._stored().read(lambda unit: unit.conversations.state(self.key))).incognito
+        state = await self._stored().read(lambda unit: unit.conversations.state(self.key), at=self.key.scope)
+        return state.incognito
 
     async def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
         wanted, count = check_turn(turn), check_limit(limit, TURNS_MAX)
-        return await self._stored().read(lambda unit: trace(unit, self.key, wanted, limit=count))
+        return await self._stored().read(
+            lambda unit: trace(unit, self.key, wanted, limit=count), at=Tenant(self.key.tenant)
+        )
 
     async def why(
         self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()
     ) -> Sequence[TraceAnswer]:
         ref, wanted, spaces = check_ref(memory), check_turn(turn), [check_space(space) for space in look_in]
-        return await self._stored().read(lambda unit: answers(unit, self.key, wanted, ref, spaces))
+        return await self._stored().read(
+            lambda unit: answers(unit, self.key, wanted, ref, spaces), at=Tenant(self.key.tenant)
+        )
 
     async def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
         wanted, others = check_turn(turn), check_changes(changes or {})
         if wanted is None:
             raise InvalidInput('No turn was given. Pass its id, its number (the first is 1), or "last".')
-        return await self._stored().read(lambda unit: replay(unit, self.key, wanted, others))
+        return await self._stored().read(
+            lambda unit: replay(unit, self.key, wanted, others), at=Tenant(self.key.tenant)
+        )
 
     def _stored(self) -> Store:
         if not self._services.has_store:

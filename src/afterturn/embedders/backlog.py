@@ -12,7 +12,7 @@ from afterturn.errors import EmbedderUnavailable
 from afterturn.log import logger
 from afterturn.ports import Aside, Embedder, Separable, Store, Unit
 from afterturn.runtime.once_future import is_set
-from afterturn.types import EmbedderIdentity, Job
+from afterturn.types import Job, Scope
 
 # Starting the child process costs a third of a second of CPU: as much as embedding a few thousand entries.
 LONG = 4096
@@ -63,7 +63,8 @@ class ImportEmbedder:
                 # They are in the order of the entries, and `unembedded` returns the oldest first.
                 identity = self._embedder.identity
                 rows = unit.index.unembedded(*self.place, identity, limit=len(ready))
-                unit.index.put_vectors(identity, [(key, ready[text]) for key, text in rows if text in ready])
+                vectors = [(key, ready[text]) for key, text in rows if text in ready]
+                unit.index.put_vectors(*self.place, identity, vectors)
 
         return put
 
@@ -144,6 +145,7 @@ class Backlog:
     def __init__(self, job: Job, embedder: Embedder, store: Store, in_process: InProcess, report: Progress) -> None:
         """`in_process` embeds in this process; `report` gets how many entries have vectors now, and how many wait."""
         self._place = (job.tenant, job.space)
+        self._scope = Scope(job.tenant, (job.space,))
         self._embedder = embedder
         self._store = store
         self._in_process = in_process
@@ -187,7 +189,7 @@ class Backlog:
         return functools.partial(self._finish, vectors=embedded, is_done=not rows)
 
     def _finish(self, unit: Unit, *, vectors: Vectors, is_done: bool) -> bool:
-        _put(unit, self._identity, vectors)
+        self._store_vectors(unit, vectors)
         # Once a space has all its new vectors, the old ones are deleted; the next job deletes the rest.
         return not is_done or self._drop_some(unit) == DROPPED
 
@@ -196,9 +198,9 @@ class Backlog:
         loop = asyncio.get_running_loop()
         while loop.time() <= deadline:
             # A read first: a job with nothing to do should not write.
-            if not await self._store.read(self._has_abandoned):
+            if not await self._store.read(self._has_abandoned, at=self._scope):
                 return True
-            await self._store.write(self._drop_some)
+            await self._store.write(self._drop_some, at=self._scope)
         return False
 
     def _has_abandoned(self, unit: Unit) -> bool:
@@ -212,7 +214,9 @@ class Backlog:
             return []
         tenant, space, identity = *self._place, self._identity
         limit = self._size + len(under_way)
-        rows = await self._store.read(lambda unit: unit.index.unembedded(tenant, space, identity, limit=limit))
+        rows = await self._store.read(
+            lambda unit: unit.index.unembedded(tenant, space, identity, limit=limit), at=self._scope
+        )
         self._has_read_all = len(rows) < limit
         taken = {key for key, _ in under_way}
         return [row for row in rows if row[0] not in taken]
@@ -221,7 +225,7 @@ class Backlog:
         if self._has_read_all:
             return len(rows)
         (tenant, space), identity = self._place, self._identity
-        return await self._store.read(lambda unit: unit.index.waiting(tenant, identity, space=space))
+        return await self._store.read(lambda unit: unit.index.waiting(tenant, identity, space=space), at=self._scope)
 
     async def _embed(self, texts: list[str]) -> list[bytes]:
         if self._count < LONG <= self._count + len(texts):
@@ -242,17 +246,16 @@ class Backlog:
 
     async def _put(self, vectors: Vectors) -> None:
         if vectors:
-            await self._store.write(functools.partial(_put, identity=self._identity, vectors=vectors))
+            await self._store.write(functools.partial(self._store_vectors, vectors=vectors), at=self._scope)
+
+    def _store_vectors(self, unit: Unit, vectors: Vectors) -> None:
+        if vectors:
+            unit.index.put_vectors(*self._place, self._identity, vectors)
 
     async def _end_aside(self) -> None:
         aside, self._aside = self._aside, None
         if aside is not None:
             await aside.close()
-
-
-def _put(unit: Unit, identity: EmbedderIdentity, vectors: Vectors) -> None:
-    if vectors:
-        unit.index.put_vectors(identity, vectors)
 
 
 async def _together(

@@ -26,7 +26,7 @@ from afterturn.recall.word_table import WordTable
 from afterturn.runtime.jobs import Commit
 from afterturn.runtime.loop_thread import run_on
 from afterturn.runtime.once_future import is_set
-from afterturn.types import EmbedderIdentity, Finding, Job, JobKind, Scope, new_job
+from afterturn.types import EmbedderIdentity, Finding, Job, JobKind, Scope, Tenant, new_job
 
 if TYPE_CHECKING:
     import numpy as np
@@ -324,13 +324,13 @@ class EmbeddingService:
         if self._is_adopted:
             return
         if await self._adopted() != self.identity:
-            await self._store.write(self._adopt)
+            await self._store.write(self._adopt, at=None)
         self._is_adopted = True
 
     async def join(self) -> None:
         """Makes it the store's embedder if there is none."""
         if await self._adopted() is None:
-            await self._store.write(self._adopt_first)
+            await self._store.write(self._adopt_first, at=None)
         other = await self.find_other()
         if other is not None:
             logger.warning("recall uses words alone: %s", _disagreement(other, self._embedder.identity.name))
@@ -347,7 +347,7 @@ class EmbeddingService:
         return None if adopted == self.identity else adopted
 
     async def _adopted(self) -> EmbedderIdentity | None:
-        return await self._store.read(lambda unit: unit.index.adopted())
+        return await self._store.read(lambda unit: unit.index.adopted(), at=None)
 
     def _adopt_first(self, unit: Unit) -> None:
         if unit.index.adopted() is None:
@@ -371,7 +371,7 @@ class EmbeddingService:
             return self._immediate
         try:
             async with asyncio.timeout(QUERY_WITHIN):
-                speakers = await self._store.read(lambda unit: unit.index.speakers(scope, limit=SPEAKERS_MAX))
+                speakers = await self._store.read(lambda unit: unit.index.speakers(scope, limit=SPEAKERS_MAX), at=scope)
                 asked = without_names(text, named_in(text, speakers))
                 return await self._questions.get(asked)
         except EmbedderUnavailable as error:
@@ -427,7 +427,7 @@ class EmbeddingService:
         identity = self.identity
         if identity is None:
             return None
-        return await self._store.read(lambda unit: unit.index.waiting(tenant, identity))
+        return await self._store.read(lambda unit: unit.index.waiting(tenant, identity), at=Tenant(tenant))
 
     def follow(self, tenant: str, space: str) -> ImportEmbedder:
         """Embeds an import while it runs. The caller has to `end` it."""
@@ -451,7 +451,8 @@ class EmbeddingService:
             vectors = self._packed([text for _, text in rows]) if rows else []
         except EmbedderUnavailable:
             return False  # the job reports it
-        unit.index.put_vectors(identity, [(key, vector) for (key, _), vector in zip(rows, vectors, strict=True)])
+        put = [(key, vector) for (key, _), vector in zip(rows, vectors, strict=True)]
+        unit.index.put_vectors(tenant, space, identity, put)
         return True
 
     def note_written(self, tenant: str, space: str) -> None:
@@ -469,7 +470,7 @@ class EmbeddingService:
         except EmbedderUnavailable as error:
             self._note_failure(error)
             later = new_job(JobKind.EMBED, self._ids.new(), job.tenant, job.space, self._clock.now() + self.pause())
-            return lambda unit: unit.jobs.add(later, coalesce=True)
+            return Commit(lambda unit: unit.jobs.add(later, coalesce=True))
         self._note_success()
         rest = new_job(JobKind.EMBED, self._ids.new(), job.tenant, job.space, job.run_at)
 
@@ -478,7 +479,7 @@ class EmbeddingService:
                 unit.jobs.add(rest, coalesce=True)
             return functools.partial(self.note_written, job.tenant, job.space)
 
-        return commit
+        return Commit(commit)
 
     async def _work_off(self, job: Job) -> Finish:
         for importing in list(self._imports):

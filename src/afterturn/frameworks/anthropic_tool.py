@@ -365,7 +365,7 @@ class FileCommands:
         """All files, by path."""
         now = self.services.clock.now()
         entries = await self.services.store.read(
-            lambda unit: unit.memories.newest(self._scope, _FILES, limit=FILES_MAX * 2)
+            lambda unit: unit.memories.newest(self._scope, _FILES, limit=FILES_MAX * 2), at=self._scope
         )
         found = [file for entry in entries if (file := MemoryFile.read(entry, now)) is not None]
         # Metadata can be anybody's; the id is only a file's.
@@ -377,7 +377,7 @@ class FileCommands:
 
     async def _find(self, parts: Parts) -> MemoryFile | None:
         now = self.services.clock.now()
-        entry = await self.services.store.read(lambda unit: self._entry(unit, parts))
+        entry = await self.services.store.read(lambda unit: self._entry(unit, parts), at=self._scope)
         return None if entry is None else MemoryFile.read(entry, now)
 
     def _entry(self, unit: Unit, parts: Parts) -> Entry | None:
@@ -461,7 +461,7 @@ class FileCommands:
                 steps += unit.operations.steps(self._scope, operation_id=operation.id)
             return steps, any(entry.status in (Status.PROPOSED, Status.WITHDRAWAL) for _, entry in made)
 
-        steps, waits = await services.store.write(work)
+        steps, waits = await services.store.write(work, at=self._scope)
         services.wake_jobs()
         services.events.report_changes(steps)
         return "\nIt waits for the approval of a person, and has no effect until then." if waits else ""

@@ -45,6 +45,7 @@ from afterturn.types import (
     Scope,
     Status,
     Step,
+    Tenant,
     Verb,
 )
 from afterturn.validation import METADATA_BYTES_MAX, NAME_CHARS_MAX, is_storable
@@ -395,7 +396,8 @@ class ItemStore:
         if puts:
             async with self._in_order:
                 written = await self._prepare(list(puts.values()))
-            await self._write(lambda unit: [self._apply(unit, put) for put in written])
+            spaces = (put.operation.space for put in written)
+            await self._write(lambda unit: [self._apply(unit, put) for put in written], spaces)
         return results
 
     async def _read_all(self, ops: Sequence[Op]) -> list[Result]:
@@ -418,7 +420,9 @@ class ItemStore:
 
     async def _get(self, op: GetOp) -> Item | None:
         space, now = space_of(self._root, op.namespace), self.services.clock.now()
-        entry = await self.services.store.read(lambda unit: self._find(unit, space, _id_of(space, op.key)))
+        entry = await self.services.store.read(
+            lambda unit: self._find(unit, space, _id_of(space, op.key)), at=self._scope(space)
+        )
         item = None if entry is None else _StoredItem.read(entry, now)
         if item is None:
             return None
@@ -429,7 +433,9 @@ class ItemStore:
     async def _search(self, op: SearchOp) -> list[SearchItem]:
         now, query, offset = self.services.clock.now(), (op.query or "").strip(), max(0, op.offset)
         until = offset + op.limit
-        spaces = await self.services.store.read(lambda unit: self._spaces_below(unit, tuple(op.namespace_prefix)))
+        spaces = await self.services.store.read(
+            lambda unit: self._spaces_below(unit, tuple(op.namespace_prefix)), at=Tenant(self.services.tenant)
+        )
         if not spaces or op.limit <= 0:
             return []
         scope = Scope(self.services.tenant, tuple(spaces))
@@ -440,7 +446,7 @@ class ItemStore:
             ranked = {item.entry.id for item, _ in found}
             rest = Filter(kind=Kind.STATEMENT, metadata={_INDEXED: True} if query else {})
             others = await self.services.store.read(
-                lambda unit: self._newest(unit, scope, rest, op, until - len(found), ranked)
+                lambda unit: self._newest(unit, scope, rest, op, until - len(found), ranked), at=scope
             )
             # A query orders all that is indexed, as the cosine of vectors does; these have nothing in common with it.
             found += [(item, 0.0 if query else None) for item in others]
@@ -496,7 +502,7 @@ class ItemStore:
                         found.add(shown)
             return sorted(found)
 
-        namespaces = await self.services.store.read(work)
+        namespaces = await self.services.store.read(work, at=Tenant(self.services.tenant))
         return namespaces[op.offset : op.offset + op.limit]
 
     def _spaces_below(self, unit: Unit, prefix: Namespace) -> list[str]:
@@ -521,8 +527,8 @@ class ItemStore:
         except NotFound:
             return None
 
-    def _scope(self, space: str) -> Scope:
-        return Scope(self.services.tenant, (space,))
+    def _scope(self, *spaces: str) -> Scope:
+        return Scope(self.services.tenant, tuple(dict.fromkeys(spaces)))
 
     def _read(self, entries: Iterable[Entry], now: float) -> list[_StoredItem]:
         found = (_StoredItem.read(entry, now) for entry in entries)
@@ -586,8 +592,9 @@ class ItemStore:
                 limit_bytes=limit,
             )
 
-    async def _write(self, apply: Callable[[Unit], list[Operation]]) -> int:
-        """Runs the work in one transaction, and reports what its operations changed. Returns their number."""
+    async def _write(self, apply: Callable[[Unit], list[Operation]], spaces: Iterable[str]) -> int:
+        """Runs the work in these spaces as one transaction, and reports what its operations changed. Returns their
+        number."""
         services = self.services
 
         def work(unit: Unit) -> tuple[int, list[Step]]:
@@ -596,7 +603,7 @@ class ItemStore:
                 steps += unit.operations.steps(self._scope(one.space), operation_id=one.id)
             return len(made), steps
 
-        count, steps = await services.store.write(work)
+        count, steps = await services.store.write(work, at=self._scope(*spaces))
         services.wake_jobs()
         services.events.report_changes(steps)
         return count
@@ -628,7 +635,7 @@ class ItemStore:
                 if newest is not None and newest.version == entry.version and newest.status is Status.ACTIVE:
                     unit.memories.postpone(self._operation(Verb.UPDATE, entry.space), entry.id, expires_at=expires_at)
 
-        await self.services.store.write(work)
+        await self.services.store.write(work, at=self._scope(*(entry.space for entry, _ in late)))
 
     async def sweep(self) -> int:
         now = self.services.clock.now()
@@ -646,8 +653,8 @@ class ItemStore:
                 self._writer.delete(unit, operation, entry.id, trust=Origin.USER.trust)
             return made
 
-        expired = await self.services.store.read(find)
-        return await self._write(delete) if expired else 0
+        expired = await self.services.store.read(find, at=Tenant(self.services.tenant))
+        return await self._write(delete, (entry.space for entry in expired)) if expired else 0
 
     async def sweep_for_ever(self, interval: float) -> None:
         while True:

@@ -70,12 +70,16 @@ class AfterturnSession(SessionABC):
     def _services(self) -> Services:
         return self._memory.services
 
+    @property
+    def _scope(self) -> Scope:
+        return Scope(self._services.tenant, (self._space,))
+
     async def _run(self, work: Coroutine[Any, Any, R]) -> R:
         """Runs it on memory's loop."""
         return await self._services.loop.run(work)
 
     async def _get(self, limit: int) -> list[Any]:
-        entries = await self._services.store.read(lambda unit: self._newest(unit, limit))
+        entries = await self._services.store.read(lambda unit: self._newest(unit, limit), at=self._scope)
         return [json.loads(entry.text) for entry in entries]
 
     async def _add(self, items: Sequence[object]) -> None:
@@ -89,7 +93,7 @@ class AfterturnSession(SessionABC):
             unit.records.add(unit.operations.start(self._operation(Verb.RECORD)), placed)
 
         if items:
-            await services.store.write(work)
+            await services.store.write(work, at=self._scope)
 
     async def _pop(self) -> Any:
         def work(unit: Unit) -> str | None:
@@ -98,12 +102,11 @@ class AfterturnSession(SessionABC):
                 return entry.text
             return None
 
-        text = await self._services.store.write(work)
+        text = await self._services.store.write(work, at=self._scope)
         return None if text is None else json.loads(text)
 
     def _newest(self, unit: Unit, limit: int) -> list[Entry]:
-        scope = Scope(self._services.tenant, (self._space,))
-        return unit.records.of_conversation(scope, self._conversation, limit=limit)
+        return unit.records.of_conversation(self._scope, self._conversation, limit=limit)
 
     def _placed(self, admitted: Admitted, position: int) -> Admitted:
         draft = replace(admitted.draft, conversation=self._conversation, position=position)

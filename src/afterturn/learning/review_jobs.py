@@ -49,6 +49,7 @@ from afterturn.types import (
     ReviewState,
     Scope,
     Step,
+    Tenant,
 )
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class ReviewJobs:
         """Reviews by a model. Raises ModelError or StoreError if the job should be tried again."""
         review_input = await self._read_input(job)
         if review_input is None:
-            return _write_nothing
+            return Commit()
         if not any(message.fresh for message in review_input.messages):
             # All messages were forgotten or have expired.
             return self._make_commit(
@@ -112,7 +113,7 @@ class ReviewJobs:
         """Reviews by rules, without a model."""
         review_input = await self._read_input(job)
         if review_input is None:
-            return _write_nothing
+            return Commit()
         staging = self._staging(review_input)
         found: set[str] = set()
         for view in staging.views:
@@ -137,7 +138,7 @@ class ReviewJobs:
             now, scanning = self._services.clock.now(), self._services.config.scan_policy
             return _ReviewInput(review, messages, find_related(unit, review, messages, now=now, scanning=scanning))
 
-        return await self._services.store.read(work)
+        return await self._services.store.read(work, at=Tenant(job.tenant))
 
     def _staging(self, review_input: _ReviewInput) -> Staging:
         return Staging(self._services, review_input.review, review_input.messages, review_input.related)
@@ -171,7 +172,7 @@ class ReviewJobs:
             reason=reason,
         )
         follow_up = self._services.ids.new()
-        return lambda unit: self._end(unit, ended, review_input, staging, follow_up)
+        return Commit(lambda unit: self._end(unit, ended, review_input, staging, follow_up), staging.spaces)
 
     def _end(
         self, unit: Unit, ended: ReviewRow, review_input: _ReviewInput, staging: Staging, follow_up: str
@@ -247,10 +248,6 @@ def report_review_ended(services: Services, review: ReviewRow, steps: Sequence[S
         refused=len(review.refusals),
         reason=review.reason,
     )
-
-
-def _write_nothing(unit: Unit) -> None:
-    """The commit of a job that has nothing to write."""
 
 
 def _reopen(unit: Unit, review: ReviewRow, messages: Sequence[ReviewMessage]) -> None:

@@ -35,6 +35,7 @@ from afterturn.types import (
     Scope,
     Status,
     Target,
+    Tenant,
     Verb,
     Verdict,
 )
@@ -168,10 +169,17 @@ class Staging:
     def is_hopeless(self) -> bool:
         return len(self.refusals) >= REFUSALS_MAX or self.refusals.count("budget") >= BUDGET_REFUSALS_MAX
 
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """Where `commit` writes."""
+        return tuple(dict.fromkeys(staged.target_space.space for staged in self.staged))
+
     async def stage(self, change: Change) -> str:
         """Checks and stages one change. Returns the answer for the model, with the reason if it is refused."""
         try:
-            staged = await self.services.store.read(lambda unit: self._check(unit, change))
+            staged = await self.services.store.read(
+                lambda unit: self._check(unit, change), at=Tenant(self.review.tenant)
+            )
         except Refused as refused:
             self.refusals.append(refused.reason)
             return f"Refused. {refused}"

@@ -15,7 +15,7 @@ from afterturn.events import Events
 from afterturn.log import logger
 from afterturn.ports import ChatModel, Clock, Store
 from afterturn.text import estimate_tokens
-from afterturn.types import Purpose, UsageRow
+from afterturn.types import Purpose, Scope, UsageRow
 
 # The longest time that a store that hangs delays a model call, which takes seconds anyway.
 STORE_WITHIN = 2.0
@@ -52,7 +52,7 @@ class Meter:
     async def add(self, tenant: str, spent: UsageRow) -> None:
         try:
             async with asyncio.timeout(STORE_WITHIN):
-                await self.store.write(lambda unit: unit.usage.add(tenant, spent))
+                await self.store.write(lambda unit: unit.usage.add(tenant, spent), at=Scope(tenant, (spent.space,)))
         except (AfterturnError, TimeoutError) as error:
             logger.warning("%d tokens of a model call were not counted: %r", spent.tokens, error)
 
@@ -60,7 +60,9 @@ class Meter:
         day = self.day()
         try:
             async with asyncio.timeout(STORE_WITHIN):
-                return await self.store.read(lambda unit: unit.usage.tokens(tenant, day, space=space))
+                return await self.store.read(
+                    lambda unit: unit.usage.tokens(tenant, day, space=space), at=Scope(tenant, (space,))
+                )
         except (AfterturnError, TimeoutError) as error:
             logger.warning("the tokens that models used today cannot be read: %r", error)
             return 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from afterturn.errors import AfterturnError, ModelPaused
 from afterturn.events import Events
 from afterturn.log import logger
 from afterturn.ports import Clock, Store, Unit
 from afterturn.runtime.once_future import is_set
-from afterturn.types import Job, JobState
+from afterturn.types import Job, JobQueue, JobState, Scope, Tenant
 
 LEASE = 60.0
 POLL = 2.0
@@ -30,7 +30,18 @@ SOON = 120.0
 JOBS_READ_MAX = 10_000
 
 # The writes of a job. The function that it returns is called after they were committed, to emit events.
-Commit: TypeAlias = Callable[[Unit], "Callable[[], None] | None"]
+
+
+class Commit(NamedTuple):
+    """What a job writes at its end, together with its own removal. It returns what to do after that, if anything.
+
+    `spaces` are those of the job's tenant in which it writes, beside the job's own.
+    """
+
+    work: Callable[[Unit], Callable[[], None] | None] = lambda unit: None
+    spaces: tuple[str, ...] = ()
+
+
 Handler: TypeAlias = Callable[[Job], Awaitable[Commit]]
 
 
@@ -128,16 +139,16 @@ class JobRunner:
     async def release(self) -> None:
         """Gives back jobs that were claimed and not finished, so that nobody waits until their lease ends."""
         if self._is_holding:
-            await self._store.write(lambda unit: unit.jobs.release(owner=self._owner))
+            await self._store.write(lambda unit: unit.jobs.release(owner=self._owner), at=JobQueue())
             self._is_holding = False
 
     async def idle(self, tenant: str) -> bool:
         """Whether this tenant has no job left that this process could run soon. Dead jobs do not count."""
         kinds, soon = list(self._handlers), self._clock.now() + SOON
-        counts = await self._store.read(lambda unit: unit.jobs.counts(tenant, kinds))
+        counts = await self._store.read(lambda unit: unit.jobs.counts(tenant, kinds), at=Tenant(tenant))
         if counts.get(JobState.READY, 0) + counts.get(JobState.LEASED, 0) == 0:
             return True
-        jobs = await self._store.read(lambda unit: unit.jobs.page(tenant, limit=JOBS_READ_MAX))
+        jobs = await self._store.read(lambda unit: unit.jobs.page(tenant, limit=JOBS_READ_MAX), at=Tenant(tenant))
         return not any(
             job.kind in kinds and (job.state is JobState.LEASED or (job.state is JobState.READY and job.run_at <= soon))
             for job in jobs
@@ -147,12 +158,13 @@ class JobRunner:
         now, owner = self._clock.now(), self._owner
         due = now if by is None else min(by, now)
         # Read first, so that an idle process does not write: that would cost a lock and a sync each time.
-        if not await self._store.read(lambda unit: unit.jobs.waiting(kinds, now=due)):
+        if not await self._store.read(lambda unit: unit.jobs.waiting(kinds, now=due), at=JobQueue()):
             return []
         # Set before the write: a call that is cancelled now may have claimed jobs without learning of it.
         self._is_holding = True
         claimed = await self._store.write(
-            lambda unit: unit.jobs.claim(kinds, owner=owner, now=due, lease=self._lease + (now - due), limit=CLAIM_MAX)
+            lambda unit: unit.jobs.claim(kinds, owner=owner, now=due, lease=self._lease + (now - due), limit=CLAIM_MAX),
+            at=JobQueue(),
         )
         self._is_holding = bool(claimed)
         return claimed
@@ -162,7 +174,8 @@ class JobRunner:
             if job.attempts > CLAIMS_MAX:
                 raise TooManyClaims(f"It was started {job.attempts} times and never finished.")
             commit = await self._handlers[job.kind](job)
-            after_commit = await self._store.write(lambda unit: self._finish(unit, job, commit))
+            scope = Scope(job.tenant, tuple(dict.fromkeys((job.space, *commit.spaces))))
+            after_commit = await self._store.write(lambda unit: self._finish(unit, job, commit), at=scope)
         except LeaseLost:
             return False
         except Exception as error:  # noqa: BLE001  the boundary: one bad job must not stop the others
@@ -175,7 +188,7 @@ class JobRunner:
     def _finish(self, unit: Unit, job: Job, commit: Commit) -> Callable[[], None] | None:
         if not unit.jobs.complete(job.id, owner=self._owner):
             raise LeaseLost(f"Job {job.id} was taken over by another process.")
-        return commit(unit)
+        return commit.work(unit)
 
     async def _fail(self, job: Job, error: Exception) -> None:
         paused = error.resumes_at if isinstance(error, ModelPaused) else None
@@ -193,7 +206,10 @@ class JobRunner:
             reason,
             exc_info=None if expected else error,
         )
-        await self._store.write(lambda unit: unit.jobs.fail(job.id, owner=self._owner, error=reason, retry_at=retry_at))
+        await self._store.write(
+            lambda unit: unit.jobs.fail(job.id, owner=self._owner, error=reason, retry_at=retry_at),
+            at=Scope(job.tenant, (job.space,)),
+        )
         name = "job_dead" if dead else "job_failed"
         self._events.of(job.tenant).emit(
             name, space=job.space, kind=job.kind, job=job.id, attempts=job.attempts, error=reason

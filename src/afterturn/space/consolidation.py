@@ -306,7 +306,7 @@ async def consolidate(services: Services, space: str, *, dry_run: bool) -> Revie
     prepared = await _prepare(services, services.tenant, space)
     if dry_run:
         return prepared.preview
-    row, steps = await services.store.write(lambda unit: _commit(unit, prepared))
+    row, steps = await services.store.write(lambda unit: _commit(unit, prepared), at=Scope(services.tenant, (space,)))
     services.wake_jobs()
     services.events.report_changes(steps)
     return await get_review(services, space, row.id)
@@ -315,9 +315,9 @@ async def consolidate(services: Services, space: str, *, dry_run: bool) -> Revie
 async def consolidate_job(services: Services, job: Job) -> Commit:
     """Consolidates in idle time. Does nothing while a turn is open; housekeeping schedules it again."""
     if services.has_open_turn:
-        return lambda unit: None
+        return Commit()
     prepared = await _prepare(services, job.tenant, job.space)
-    return lambda unit: functools.partial(report_review_ended, services, *_commit(unit, prepared))
+    return Commit(lambda unit: functools.partial(report_review_ended, services, *_commit(unit, prepared)))
 
 
 def _commit(unit: Unit, prepared: Consolidation) -> tuple[ReviewRow, list[Step]]:
@@ -326,7 +326,9 @@ def _commit(unit: Unit, prepared: Consolidation) -> tuple[ReviewRow, list[Step]]
 
 
 async def _prepare(services: Services, tenant: str, space: str) -> Consolidation:
-    return await services.store.read(lambda unit: Consolidation.prepared(unit, services, tenant, space))
+    return await services.store.read(
+        lambda unit: Consolidation.prepared(unit, services, tenant, space), at=Scope(tenant, (space,))
+    )
 
 
 def _entries(unit: Unit, scope: Scope, now: float) -> Iterator[Entry]:

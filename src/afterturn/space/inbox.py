@@ -51,7 +51,7 @@ async def list_proposals(
     count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before)
     wanted = replace(_PROPOSED, conversation=check_conversation(conversation))
     scope = Scope(services.tenant, (space,))
-    return await services.store.read(lambda unit: unit.memories.page(scope, wanted, limit=count, before=last))
+    return await services.store.read(lambda unit: unit.memories.page(scope, wanted, limit=count, before=last), at=scope)
 
 
 async def decide_all(services: Services, space: str, ids: Iterable[str], verb: Verb) -> Decided:
@@ -77,7 +77,7 @@ async def decide_all(services: Services, space: str, ids: Iterable[str], verb: V
         steps = unit.operations.steps(scope, group=group) if changed else []
         return Decided(group if changed else None, tuple(changed), skipped), steps
 
-    decided, steps = await services.store.write(decide)
+    decided, steps = await services.store.write(decide, at=scope)
     services.wake_jobs()
     services.events.report_changes(steps)
     return decided
@@ -100,7 +100,7 @@ async def get_proposal(services: Services, space: str, entry_id: str) -> Proposa
     """Raises Conflict if nothing of that id waits, NotFound if the space has no such id."""
     check_id(entry_id)
     scope = Scope(services.tenant, (space,))
-    return await services.store.read(lambda unit: _find_proposal(unit, scope, entry_id))
+    return await services.store.read(lambda unit: _find_proposal(unit, scope, entry_id), at=scope)
 
 
 def _find_proposal(unit: Unit, scope: Scope, entry_id: str) -> Proposal:

@@ -538,7 +538,7 @@ async def as_markdown(services: Services, space: str, *, target: str | None, pro
     named = None if project is None else check_name(project, "project")
     narrowed = Filter(kind=Kind.STATEMENT, target=chosen, project=named)
     scope = Scope(services.tenant, (space,))
-    entries = await services.store.read(lambda unit: _statements(unit, scope, narrowed))
+    entries = await services.store.read(lambda unit: _statements(unit, scope, narrowed), at=scope)
     targets = tuple(Target) if chosen is None else (chosen,)
     sections: list[Section] = [(one, named) for one in targets]
     return render(space, entries, sections)
@@ -552,7 +552,7 @@ async def compare_markdown(services: Services, space: str, text: str) -> Edits:
     if parsed.is_blank:
         return Edits()
     scope = Scope(services.tenant, (space,))
-    return await services.store.read(lambda unit: _compare(unit, scope, parsed))
+    return await services.store.read(lambda unit: _compare(unit, scope, parsed), at=scope)
 
 
 async def apply_edits(services: Services, space: str, edits: Edits) -> Edited:
@@ -574,7 +574,7 @@ async def apply_edits(services: Services, space: str, edits: Edits) -> Edited:
         edited = _apply(unit, services.statement_writer, prepared, group)
         return edited, unit.operations.steps(scope, group=group)
 
-    edited, steps = await services.store.write(work)
+    edited, steps = await services.store.write(work, at=scope)
     services.wake_jobs()
     services.events.report_changes(steps)
     return replace(edited, skipped=(*skipped, *edited.skipped))

@@ -26,6 +26,7 @@ from afterturn.types import (
     Scope,
     Status,
     Step,
+    Tenant,
     Undone,
     Verb,
 )
@@ -75,7 +76,7 @@ async def list_reviews(
         rows = unit.reviews.page(services.tenant, space, conversation=named, limit=count, before=last)
         return [_with_job_error(unit, row) for row in rows]
 
-    return await services.store.read(work)
+    return await services.store.read(work, at=Tenant(services.tenant))
 
 
 async def get_review(services: Services, space: str, review_id: str) -> Review:
@@ -84,7 +85,7 @@ async def get_review(services: Services, space: str, review_id: str) -> Review:
     def work(unit: Unit) -> Review:
         return _review(unit, _with_job_error(unit, _row(unit, services.tenant, space, review_id)), space)
 
-    return await services.store.read(work)
+    return await services.store.read(work, at=Tenant(services.tenant))
 
 
 def _with_job_error(unit: Unit, row: ReviewRow) -> ReviewRow:
@@ -117,7 +118,8 @@ async def undo_review(services: Services, space: str, review_id: str) -> list[Un
             undone += [undo(unit, one, target) for target in (*decisions, review_id)]
         return undone
 
-    undone = await services.store.write(work)
+    # Which spaces it has written to is known only when its row is read.
+    undone = await services.store.write(work, at=Tenant(services.tenant))
     services.wake_jobs()
     for one in undone:
         changed_space = one.steps[0].operation.space if one.steps else space
@@ -145,7 +147,9 @@ async def run_review(
         conversation=conversation,
         reads=(space,),
     )
-    scheduled = await services.store.write(lambda unit: _schedule(unit, row, everything=everything or rules))
+    scheduled = await services.store.write(
+        lambda unit: _schedule(unit, row, everything=everything or rules), at=Scope(row.tenant, (row.space,))
+    )
     if scheduled is None:
         return None
     services.wake_jobs()
@@ -171,7 +175,9 @@ async def _wait_until_ended(services: Services, space: str, review_id: str) -> R
 
 async def _check_not_failed(services: Services, row: ReviewRow) -> None:
     """Raises ModelUnavailable if it failed and waits for its next attempt, which may be far away."""
-    job = await services.store.read(lambda unit: unit.jobs.find(row.tenant, review_job(row).id))
+    job = await services.store.read(
+        lambda unit: unit.jobs.find(row.tenant, review_job(row).id), at=Scope(row.tenant, (row.space,))
+    )
     if job is not None and job.state is JobState.READY and job.error:
         raise ModelUnavailable(
             f"Review {row.id} failed and will be tried again ({job.error}). Any process that runs jobs does that, such "

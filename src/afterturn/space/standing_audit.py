@@ -52,9 +52,9 @@ async def audit_standing(
         space,
     )
     if named is None:
-        return await services.store.read(lambda unit: list(_current(unit, reader)))
+        return await services.store.read(lambda unit: list(_current(unit, reader)), at=scope)
     key = ConversationKey(services.tenant, space, named)
-    return await services.store.read(lambda unit: list(_given(unit, scope, key)))
+    return await services.store.read(lambda unit: list(_given(unit, scope, key)), at=scope)
 
 
 def _current(unit: Unit, reader: StandingReader) -> Iterator[StandingLine]:

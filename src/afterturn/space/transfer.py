@@ -173,6 +173,10 @@ class _Import:
     following: ImportEmbedder | None
     clean: bool
 
+    @property
+    def _scope(self) -> Scope:
+        return Scope(self.services.tenant, (self.space,))
+
     async def run(self, source: Iterator[Draft], progress: Progress | None) -> Imported:
         """Checks a chunk, then writes it. Doing both at once takes longer, because both need the GIL."""
         created = total = 0
@@ -214,13 +218,13 @@ class _Import:
                 put_ready(unit)
             return created
 
-        written = await services.store.write(work)
+        written = await services.store.write(work, at=self._scope)
         services.wake_jobs()
         return written
 
     async def _write_rest(self) -> None:
         if self.following is not None and await self.following.wait():
-            await self.services.store.write(self.following.put_ready())
+            await self.services.store.write(self.following.put_ready(), at=self._scope)
 
 
 def _store(unit: Unit, operation: Operation, admitted: Admitted, writer: StatementWriter) -> bool:

@@ -58,6 +58,7 @@ from afterturn.types import (
     SearchResults,
     Selector,
     Status,
+    Tenant,
     Undone,
     UsageRow,
     Verb,
@@ -142,7 +143,9 @@ class SpaceCore:
         """
         check_id(entry_id)
         check_version(version)
-        return await self._services.store.read(lambda unit: unit.memories.get(self._scope, entry_id, version=version))
+        return await self._services.store.read(
+            lambda unit: unit.memories.get(self._scope, entry_id, version=version), at=self._scope
+        )
 
     async def list(self, *, limit: int = 50, before: str | None = None, filter: Filter = ANYTHING) -> Sequence[Entry]:
         """Returns active statements and records, newest `occurred_at` first, at most `limit` (up to 10,000).
@@ -153,7 +156,7 @@ class SpaceCore:
         count, narrowed = check_limit(limit, LIMIT_MAX), check_filter(filter)
         last = None if before is None else check_id(before)
         return await self._services.store.read(
-            lambda unit: unit.memories.newest(self._scope, narrowed, limit=count, before=last)
+            lambda unit: unit.memories.newest(self._scope, narrowed, limit=count, before=last), at=self._scope
         )
 
     @reported
@@ -189,7 +192,7 @@ class SpaceCore:
             conversation=conversation,
         )
         if at is not None:
-            return await self._services.store.read(lambda unit: search_as_of(unit, request, at))
+            return await self._services.store.read(lambda unit: search_as_of(unit, request, at), at=self._scope)
         return await self._services.recall_client.ask(request, search)
 
     async def profile(self, *, limit: int = 50, project: str | None = None) -> Profile:
@@ -201,7 +204,7 @@ class SpaceCore:
         count, named = check_limit(limit, LIMIT_MAX), None if project is None else check_name(project, "project")
         narrowed = ANYTHING if named is None else Filter(project=(named, None))
         query = LaneQuery(self._scope, self._services.clock.now(), filter=narrowed)
-        return await self._services.store.read(lambda unit: make_profile(unit, query, limit=count))
+        return await self._services.store.read(lambda unit: make_profile(unit, query, limit=count), at=self._scope)
 
     @reported
     async def add(self, text: str, **fields: Unpack[DraftFields]) -> Added:
@@ -349,12 +352,14 @@ class SpaceCore:
             versions = unit.memories.history(self._scope, entry_id)
             return History(tuple(versions), tuple(unit.operations.steps(self._scope, entry_id=entry_id)))
 
-        return await self._services.store.read(work)
+        return await self._services.store.read(work, at=self._scope)
 
     async def operations(self, *, limit: int = 50) -> Sequence[LoggedOperation]:
         """Returns the operations on this space, newest first, each with one memory that it changed."""
         count = check_limit(limit, LIMIT_MAX)
-        return await self._services.store.read(lambda unit: unit.operations.log(self._scope, limit=count))
+        return await self._services.store.read(
+            lambda unit: unit.operations.log(self._scope, limit=count), at=self._scope
+        )
 
     async def undo(self, target: str) -> Undone:
         """Takes back one operation, or all operations of a group such as an import or a review, given its id.
@@ -370,7 +375,7 @@ class SpaceCore:
             embed_later(unit, operation)
             return Undone(operation.id, tuple(steps))
 
-        undone = await self._services.store.write(work)
+        undone = await self._services.store.write(work, at=self._scope)
         self._services.wake_jobs()
         self._services.events.report_undone(self.name, target, undone)
         return undone
@@ -475,7 +480,7 @@ class SpaceCore:
         """Returns the model calls and tokens for this space by day and purpose, newest day first."""
         count = check_limit(limit, LIMIT_MAX)
         return await self._services.store.read(
-            lambda unit: unit.usage.page(self._services.tenant, space=self.name, limit=count)
+            lambda unit: unit.usage.page(self._services.tenant, space=self.name, limit=count), at=self._scope
         )
 
     async def consolidate(self, *, dry_run: bool = False) -> Review:
@@ -520,7 +525,7 @@ class SpaceCore:
         """Returns the newest `limit` events of this space, or of one conversation, oldest first."""
         count, named = check_limit(limit, LIMIT_MAX), check_conversation(conversation)
         return await self._services.store.read(
-            lambda unit: unit.timeline.page(self._scope, conversation=named, limit=count)
+            lambda unit: unit.timeline.page(self._scope, conversation=named, limit=count), at=self._scope
         )
 
     async def conversations(self, *, limit: int = 50, turn: str | None = None) -> Sequence[str]:
@@ -532,7 +537,7 @@ class SpaceCore:
                 return list(islice(self._conversations_with_turn(unit, named), count))
             return unit.conversations.page(self._services.tenant, self.name, limit=count)
 
-        return await self._services.store.read(work)
+        return await self._services.store.read(work, at=self._scope)
 
     async def export(self) -> Sequence[dict[str, Any]]:
         """Returns everything that is stored about this space: a header, then one JSON-serialisable dict per row.
@@ -541,7 +546,7 @@ class SpaceCore:
         with their turns and blocks, reviews, usage, events.
         """
         now = self._services.clock.now()
-        return await self._services.store.read(lambda unit: export_lines(unit, self._scope, now))
+        return await self._services.store.read(lambda unit: export_lines(unit, self._scope, now), at=self._scope)
 
     async def stats(self) -> dict[str, Any]:
         """Returns counts: entries by kind and status, searchable entries, and changes so far."""
@@ -556,7 +561,7 @@ class SpaceCore:
                 "changes": extent.seq if extent else 0,
             }
 
-        return await self._services.store.read(work)
+        return await self._services.store.read(work, at=self._scope)
 
     def _conversations_with_turn(self, unit: Unit, turn: str) -> Iterator[str]:
         for conversation in every_conversation(unit, self._services.tenant, self.name):
@@ -567,7 +572,10 @@ class SpaceCore:
     async def _forget(self, selector: Selector) -> Forgotten:
         services, at = self._services, self._services.clock.now()
         waiting = await services.forget_cached(self.name, selector)
-        erased, number = await services.store.write(lambda unit: self._erase(unit, selector, at))
+        # What was learned from it, and blocks that show it, may be in every space of the tenant.
+        erased, number = await services.store.write(
+            lambda unit: self._erase(unit, selector, at), at=Tenant(services.tenant)
+        )
         # Again: a turn that the store refused meanwhile may have been written to a file since.
         waiting += await services.forget_cached(self.name, selector)
         for space in {self.name, *erased.spaces}:
@@ -589,7 +597,8 @@ class SpaceCore:
         spaces = await self._services.store.read(
             lambda unit: unit.records.spaces_of(
                 tenant, name, conversation=selector.conversation, speaker=selector.speaker
-            )
+            ),
+            at=Tenant(tenant),
         )
         return [f"the space {space}, which has records of conversations of {name}" for space in spaces]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from afterturn.ports import Clock, Unit
-from afterturn.types import Scope
+from afterturn.types import UnitScope
 
 R = TypeVar("R")
 Progress: TypeAlias = Callable[[int, int], None]
@@ -23,11 +23,11 @@ def _always() -> bool:
 class Write(NamedTuple):
     """`wanted` is called when the write's turn comes; after that the write commits or rolls back as a whole.
 
-    `at` names the spaces in which it writes. None: it may write anywhere."""
+    `Store.write` explains `at`."""
 
     work: Callable[[Unit], Any]
     wanted: Callable[[], bool] = _always
-    at: Scope | None = None
+    at: UnitScope = None
 
 
 class WriteOutcome(NamedTuple):
@@ -62,7 +62,7 @@ class StoreEngine(Protocol):
     def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
         """The outcomes of the first of `writes`, in order, once they are durable. Others are left to the next call."""
 
-    def new_read(self, work: Callable[[Unit], R]) -> ReadCall[R]: ...
+    def new_read(self, work: Callable[[Unit], R], at: UnitScope) -> ReadCall[R]: ...
 
     def scrub(self) -> bool: ...
 

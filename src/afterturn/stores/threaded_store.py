@@ -17,7 +17,7 @@ from afterturn.log import logger
 from afterturn.ports import Unit, Worker
 from afterturn.runtime.loop_calls import call_on
 from afterturn.stores.engine import StoreEngine, Write, WriteOutcome
-from afterturn.types import Finding, Scope
+from afterturn.types import Finding, UnitScope
 
 R = TypeVar("R")
 Workers: TypeAlias = Callable[[str, int], Worker]
@@ -50,7 +50,7 @@ class ThreadedStore:
         self._closed = False
         self._drained = False
 
-    async def write(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> R:
+    async def write(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
         self._check_open()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
@@ -61,9 +61,9 @@ class ThreadedStore:
             self._post_commit()
         return await future
 
-    async def read(self, work: Callable[[Unit], R]) -> R:
+    async def read(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
         self._check_open()
-        read = self._engine.new_read(work)
+        read = self._engine.new_read(work, at)
         try:
             return await self._posted(self._reader, read.run)
         except asyncio.CancelledError:

@@ -20,7 +20,7 @@ from afterturn.stores.sqlite.store import SqliteStore
 async def test_closing_drains_the_writes_that_wait(tmp_path: Path) -> None:
     """C4: what was accepted before closing is committed."""
     store = plain_store(tmp_path / "memory.db")
-    writes = [asyncio.ensure_future(store.write(insert(value))) for value in range(300)]
+    writes = [asyncio.ensure_future(store.write(insert(value), at=None)) for value in range(300)]
     await asyncio.sleep(0)
     await store.close(within=WAIT)
     await asyncio.gather(*writes)
@@ -33,8 +33,8 @@ async def test_closing_leaves_no_thread_and_no_log(tmp_path: Path) -> None:
     """§2: closing leaves nothing behind but the store."""
     before = threading.active_count()
     store = plain_store(tmp_path / "memory.db")
-    await store.write(insert(1))
-    await asyncio.gather(*(store.read(values) for _ in range(4)))
+    await store.write(insert(1), at=None)
+    await asyncio.gather(*(store.read(values, at=None) for _ in range(4)))
     await store.check()
     await store.close(within=WAIT)
     assert threading.active_count() == before
@@ -53,8 +53,8 @@ async def test_closing_twice_is_harmless_also_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda store: store.write(insert(1)),
-        lambda store: store.read(values),
+        lambda store: store.write(insert(1), at=None),
+        lambda store: store.read(values, at=None),
         lambda store: store.scrub(),
         lambda store: store.check(),
         lambda store: store.backup(Path("/nowhere/copy"), progress=print),
@@ -81,7 +81,7 @@ async def test_a_write_without_end_is_rolled_back_when_the_bound_has_passed(tmp_
         begun.set()
         unit.session.rows(ENDLESS)
 
-    write = asyncio.ensure_future(store.write(endless))
+    write = asyncio.ensure_future(store.write(endless, at=None))
     await asyncio.to_thread(begun.wait, WAIT)
     await store.close(within=0.05)
     with pytest.raises(DeadlineExceeded):
@@ -100,7 +100,7 @@ async def test_reads_without_end_do_not_keep_a_store_open(tmp_path: Path) -> Non
         begun.release()
         unit.session.rows(ENDLESS)
 
-    reads = [asyncio.ensure_future(store.read(endless)) for _ in range(3)]
+    reads = [asyncio.ensure_future(store.read(endless, at=None)) for _ in range(3)]
     await asyncio.to_thread(lambda: [begun.acquire(timeout=WAIT) for _ in range(2)])
     await store.close(within=0.05)
     results = await asyncio.gather(*reads, return_exceptions=True)
@@ -113,7 +113,7 @@ async def test_a_lock_of_another_process_does_not_hold_closing_up(tmp_path: Path
     store = plain_store(tmp_path / "memory.db", busy_timeout=600.0)
     other = apsw.Connection(str(tmp_path / "memory.db"))
     other.execute("BEGIN IMMEDIATE")
-    write = asyncio.ensure_future(store.write(insert(1)))
+    write = asyncio.ensure_future(store.write(insert(1), at=None))
     await asyncio.sleep(0)
     await asyncio.wait_for(store.close(within=0.05), WAIT)
     with pytest.raises(AfterturnError):

@@ -31,7 +31,7 @@ def _ignore(done: int, total: int) -> None:
 
 async def test_a_backup_is_one_private_file_that_opens(store: SqliteStore, tmp_path: Path) -> None:
     """M4: a backup needs nothing beside it and is as private as the store."""
-    await store.write(insert(1))
+    await store.write(insert(1), at=None)
     await store.backup(tmp_path / "copy.db", progress=_ignore)
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
     assert sorted(item.name for item in tmp_path.iterdir() if "copy" in item.name) == ["copy.db"]
@@ -43,7 +43,7 @@ async def test_a_backup_is_one_private_file_that_opens(store: SqliteStore, tmp_p
 async def test_a_backup_is_one_state_while_others_write(store: SqliteStore, tmp_path: Path) -> None:
     """M4: every write of a unit is in a backup or none is, and writers do not make it start again."""
     for value in range(0, 1200, 2):
-        await store.write(insert(value, TEXT))
+        await store.write(insert(value, TEXT), at=None)
     steps: list[tuple[int, int]] = []
     written = [1]
 
@@ -78,7 +78,7 @@ async def test_a_backup_into_a_missing_folder_is_refused(store: SqliteStore, tmp
 async def test_a_cancelled_backup_leaves_nothing(store: SqliteStore, tmp_path: Path) -> None:
     """M4: a backup is whole or not there."""
     for value in range(600):
-        await store.write(insert(value, TEXT))
+        await store.write(insert(value, TEXT), at=None)
     stepped, go_on = threading.Event(), threading.Event()
 
     def pause(done: int, total: int) -> None:
@@ -100,7 +100,7 @@ async def test_a_backup_on_a_failing_disk_leaves_nothing(tmp_path: Path, after: 
     disk = Disk("failing")
     store = plain_store(tmp_path / "memory.db", vfs=disk.name)
     for value in range(300):
-        await store.write(insert(value, TEXT))
+        await store.write(insert(value, TEXT), at=None)
     disk.break_down("write", after=after, error=FULL)
     with pytest.raises(StoreError):
         await store.backup(tmp_path / "copy.db", progress=_ignore)
@@ -112,9 +112,9 @@ async def test_a_backup_on_a_failing_disk_leaves_nothing(tmp_path: Path, after: 
 
 async def test_a_restore_replaces_everything_and_starts_a_new_generation(store: SqliteStore, tmp_path: Path) -> None:
     """M4: rows are those of the backup, and derived structures anywhere can tell that they are stale."""
-    await store.write(insert(1))
+    await store.write(insert(1), at=None)
     await store.backup(tmp_path / "copy.db", progress=_ignore)
-    await store.write(insert(2))
+    await store.write(insert(2), at=None)
     other = open_plain(tmp_path / "memory.db")
     before = other.read_now(generation)
     steps: list[tuple[int, int]] = []
@@ -122,16 +122,16 @@ async def test_a_restore_replaces_everything_and_starts_a_new_generation(store: 
     assert other.read_now(values) == [1]
     assert other.read_now(generation) != before
     assert steps[-1][0] == steps[-1][1]
-    await store.write(insert(3))
+    await store.write(insert(3), at=None)
     assert other.read_now(values) == [1, 3]
     other.close()
 
 
 async def test_a_reader_keeps_its_state_while_a_restore_happens(store: SqliteStore, tmp_path: Path) -> None:
     """M4: a restore is one transaction: nobody sees half of it."""
-    await store.write(insert(1))
+    await store.write(insert(1), at=None)
     await store.backup(tmp_path / "copy.db", progress=_ignore)
-    await store.write(insert(2))
+    await store.write(insert(2), at=None)
     looked, go_on = threading.Event(), threading.Event()
 
     def look_twice(unit: Any) -> tuple[list[int], list[int]]:
@@ -140,12 +140,12 @@ async def test_a_reader_keeps_its_state_while_a_restore_happens(store: SqliteSto
         go_on.wait(WAIT)
         return before, values(unit)
 
-    read = asyncio.ensure_future(store.read(look_twice))
+    read = asyncio.ensure_future(store.read(look_twice, at=None))
     await asyncio.to_thread(looked.wait, WAIT)
     await store.restore(tmp_path / "copy.db", progress=_ignore)
     go_on.set()
     assert await read == ([1, 2], [1, 2])
-    assert await store.read(values) == [1]
+    assert await store.read(values, at=None) == [1]
 
 
 async def test_an_older_backup_is_migrated_before_it_is_restored(tmp_path: Path) -> None:
@@ -158,14 +158,14 @@ async def test_an_older_backup_is_migrated_before_it_is_restored(tmp_path: Path)
     second = ("ALTER TABLE item ADD COLUMN extra TEXT DEFAULT 'new'",)
     store = plain_store(tmp_path / "memory.db", migrations=(FIRST, second))
     await store.restore(tmp_path / "copy.db", progress=_ignore)
-    assert await store.read(lambda unit: unit.session.rows("SELECT value, extra FROM item")) == [(1, "new")]  # type: ignore[attr-defined]
+    assert await store.read(lambda unit: unit.session.rows("SELECT value, extra FROM item"), at=None) == [(1, "new")]  # type: ignore[attr-defined]
     assert (tmp_path / "copy.db").read_bytes() == bytes_before
     await store.close(within=WAIT)
 
 
 async def test_what_is_no_backup_is_refused_and_the_store_stays(store: SqliteStore, tmp_path: Path) -> None:
     """M4: a source is verified before anything is touched."""
-    await store.write(insert(1))
+    await store.write(insert(1), at=None)
     (tmp_path / "text").write_text("hello, this is no database")
     (tmp_path / "empty").touch()
     other = apsw.Connection(str(tmp_path / "other.db"))
@@ -174,21 +174,21 @@ async def test_what_is_no_backup_is_refused_and_the_store_stays(store: SqliteSto
     for source in ("text", "empty", "other.db", "missing", "."):
         with pytest.raises(InvalidFile):
             await store.restore(tmp_path / source, progress=_ignore)
-    assert await store.read(values) == [1]
+    assert await store.read(values, at=None) == [1]
     assert not [item for item in tmp_path.iterdir() if "partial" in item.name]
 
 
 async def test_a_damaged_backup_is_refused_and_the_store_stays(store: SqliteStore, tmp_path: Path) -> None:
     """M4: damage is found in the copy, not after it has replaced what was whole."""
     for value in range(100):
-        await store.write(insert(value, TEXT))
+        await store.write(insert(value, TEXT), at=None)
     await store.backup(tmp_path / "copy.db", progress=_ignore)
     with open(tmp_path / "copy.db", "r+b") as file:
         file.seek(5 * 4096)
         file.write(os.urandom(40 * 4096))
     with pytest.raises(InvalidFile, match="damaged"):
         await store.restore(tmp_path / "copy.db", progress=_ignore)
-    assert len(await store.read(values)) == 100
+    assert len(await store.read(values, at=None)) == 100
 
 
 async def test_a_backup_of_a_newer_schema_is_refused(store: SqliteStore, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_rescue_without_a_good_backup_leaves_the_damaged_store_where_it_is(tmp
 
 async def test_scrubbing_empties_the_log(store: SqliteStore, tmp_path: Path) -> None:
     """M2: after a scrub no old page is left beside the file."""
-    await store.write(insert(1, "sentinel"))
+    await store.write(insert(1, "sentinel"), at=None)
     assert b"sentinel" in (tmp_path / "memory.db-wal").read_bytes()
     assert await store.scrub()
     assert (tmp_path / "memory.db-wal").read_bytes() == b""
@@ -259,20 +259,20 @@ async def test_scrubbing_empties_the_log(store: SqliteStore, tmp_path: Path) -> 
 
 async def test_deleted_text_is_gone_from_every_file_after_a_scrub(store: SqliteStore, tmp_path: Path) -> None:
     """M2: secure_delete overwrites, the scrub removes the log: no byte of the text is left."""
-    await store.write(insert(1, "sentinel" * 2000))
+    await store.write(insert(1, "sentinel" * 2000), at=None)
     assert await store.scrub()
-    await store.write(lambda unit: unit.session.run("DELETE FROM item"))  # type: ignore[attr-defined]
+    await store.write(lambda unit: unit.session.run("DELETE FROM item"), at=None)  # type: ignore[attr-defined]
     assert await store.scrub()
     assert not [item.name for item in tmp_path.iterdir() if b"sentinel" in item.read_bytes()]
 
 
 async def test_a_scrub_answers_at_once_while_a_reader_holds_the_log(store: SqliteStore, tmp_path: Path) -> None:
     """M2: `pending` is said rather than waited for; when the reader has gone, it is done."""
-    await store.write(insert(1))
+    await store.write(insert(1), at=None)
     reader = apsw.Connection(str(tmp_path / "memory.db"))
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM item").fetchall()
-    await store.write(insert(2))
+    await store.write(insert(2), at=None)
     assert not await asyncio.wait_for(store.scrub(), WAIT)
     reader.execute("ROLLBACK")
     assert await store.scrub()
@@ -289,7 +289,7 @@ async def test_a_scrub_removes_what_a_rolled_back_write_left_in_the_log(store: S
         raise LookupError
 
     with pytest.raises(LookupError):
-        await store.write(spill_and_fail)
+        await store.write(spill_and_fail, at=None)
     assert b"sentinel" in (tmp_path / "memory.db-wal").read_bytes()
     assert await store.scrub()
     assert not [item.name for item in tmp_path.iterdir() if b"sentinel" in item.read_bytes()]

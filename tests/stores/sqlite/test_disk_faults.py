@@ -68,12 +68,12 @@ async def test_a_failed_commit_fails_every_write_of_its_group(disk: Disk, tmp_pa
     """C2: nobody is told that a write is durable when its commit was not."""
     store = plain_store(tmp_path / "memory.db", vfs=disk.name)
     disk.break_down("sync", after=0, error=BROKEN)
-    results = await asyncio.gather(*(store.write(insert(value)) for value in range(5)), return_exceptions=True)
+    results = await asyncio.gather(*(store.write(insert(value), at=None) for value in range(5)), return_exceptions=True)
     assert all(isinstance(result, StoreError) for result in results)
     disk.mend()
-    assert await store.read(values) == []
-    await store.write(insert(7))
-    assert await store.read(values) == [7]
+    assert await store.read(values, at=None) == []
+    await store.write(insert(7), at=None)
+    assert await store.read(values, at=None) == [7]
     await store.close(within=WAIT)
 
 
@@ -93,10 +93,13 @@ async def test_a_write_that_loses_the_transaction_does_not_take_its_neighbours_a
             unit.session.rows("PRAGMA max_page_count=1000000")
 
     results = await asyncio.gather(
-        store.write(insert(1)), store.write(fill_the_disk), store.write(insert(2)), return_exceptions=True
+        store.write(insert(1), at=None),
+        store.write(fill_the_disk, at=None),
+        store.write(insert(2), at=None),
+        return_exceptions=True,
     )
     assert [type(result) for result in results] == [int, StoreFull, int]
-    assert await store.read(values) == [1, 2]
+    assert await store.read(values, at=None) == [1, 2]
     await store.close(within=WAIT)
 
 

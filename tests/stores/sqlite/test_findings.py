@@ -10,7 +10,7 @@ from afterturn.types import Finding
 
 async def test_a_sound_store_has_only_good_findings(store: SqliteStore) -> None:
     """M4: schema, integrity, log, permissions, space and backups are each looked at."""
-    await store.write(insert(1))
+    await store.write(insert(1), at=None)
     found = await store.check()
     assert [item.subject for item in found] == ["schema", "integrity", "log", "permissions", "space", "backups"]
     assert {item.level for item in found} == {"ok"}
@@ -28,7 +28,7 @@ async def test_a_damaged_store_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     store = plain_store(path)
     for value in range(200):
-        await store.write(insert(value, "x" * 1000))
+        await store.write(insert(value, "x" * 1000), at=None)
     await store.close(within=WAIT)
     with open(path, "r+b") as file:
         file.seek(6 * 4096)

@@ -34,10 +34,10 @@ async def test_concurrent_writes_share_commits(commits: list[str], tmp_path: Pat
 
     async def add_ten(first: int) -> None:
         for value in range(first, first + 10):
-            await store.write(insert(value))
+            await store.write(insert(value), at=None)
 
     await asyncio.gather(*(add_ten(writer * 10) for writer in range(32)))
-    assert await store.read(values) == list(range(320))
+    assert await store.read(values, at=None) == list(range(320))
     assert len(commits) - before <= 40
     await store.close(within=WAIT)
 
@@ -50,23 +50,26 @@ async def test_a_failing_write_fails_alone(store: SqliteStore) -> None:
         raise LookupError("changed my mind")
 
     results = await asyncio.gather(
-        store.write(insert(1)), store.write(fail_halfway), store.write(insert(3)), return_exceptions=True
+        store.write(insert(1), at=None),
+        store.write(fail_halfway, at=None),
+        store.write(insert(3), at=None),
+        return_exceptions=True,
     )
     assert [type(result) for result in results] == [int, LookupError, int]
-    assert await store.read(values) == [1, 3]
+    assert await store.read(values, at=None) == [1, 3]
 
 
 async def test_a_broken_constraint_is_a_conflict(store: SqliteStore) -> None:
     """G6: a duplicate is found by constraint, and the error is of afterturn's tree."""
-    await store.write(insert(1))
+    await store.write(insert(1), at=None)
     with pytest.raises(Conflict):
-        await store.write(insert(1))
+        await store.write(insert(1), at=None)
 
 
 async def test_a_unit_is_flushed_before_it_commits(store: SqliteStore) -> None:
     """C2: what a unit keeps back is written in its own transaction."""
     units: list[Any] = []
-    await store.write(units.append)
+    await store.write(units.append, at=None)
     assert units[0].flushed
 
 
@@ -78,8 +81,8 @@ async def test_what_a_flush_refuses_is_not_committed(store: SqliteStore) -> None
         unit.flush = lambda: 1 // 0
 
     with pytest.raises(ZeroDivisionError):
-        await store.write(refuse_to_flush)
-    assert await store.read(values) == []
+        await store.write(refuse_to_flush, at=None)
+    assert await store.read(values, at=None) == []
 
 
 async def test_a_write_cancelled_before_its_turn_never_runs(store: SqliteStore) -> None:
@@ -91,14 +94,14 @@ async def test_a_write_cancelled_before_its_turn_never_runs(store: SqliteStore) 
         release.wait(WAIT)
         insert(1)(unit)
 
-    first = asyncio.ensure_future(store.write(hold))
-    second = asyncio.ensure_future(store.write(insert(2)))
+    first = asyncio.ensure_future(store.write(hold, at=None))
+    second = asyncio.ensure_future(store.write(insert(2), at=None))
     await asyncio.to_thread(begun.wait, WAIT)
     second.cancel()
     await asyncio.wait([second])
     release.set()
     await first
-    assert await store.read(values) == [1]
+    assert await store.read(values, at=None) == [1]
 
 
 async def test_a_write_cancelled_after_it_began_commits(store: SqliteStore) -> None:
@@ -110,21 +113,21 @@ async def test_a_write_cancelled_after_it_began_commits(store: SqliteStore) -> N
         release.wait(WAIT)
         insert(1)(unit)
 
-    write = asyncio.ensure_future(store.write(hold))
+    write = asyncio.ensure_future(store.write(hold, at=None))
     await asyncio.to_thread(begun.wait, WAIT)
     write.cancel()
     release.set()
     await asyncio.wait([write])
     assert write.cancelled()
-    await store.write(insert(2))
-    assert await store.read(values) == [1, 2]
+    await store.write(insert(2), at=None)
+    assert await store.read(values, at=None) == [1, 2]
 
 
 async def test_an_answer_comes_only_after_the_commit(store: SqliteStore, tmp_path: Path) -> None:
     """C2: whoever was told sees the row from any other connection."""
     other = open_plain(tmp_path / "memory.db")
     for value in range(20):
-        await store.write(insert(value))
+        await store.write(insert(value), at=None)
         assert value in other.read_now(values)
     other.close()
 
@@ -136,7 +139,7 @@ async def test_a_long_group_gives_the_lock_away_and_ends_all_the_same(
     monkeypatch.setattr(engine, "GROUP_SECONDS_MAX", 0.0)
     store = plain_store(tmp_path / "memory.db")
     before = len(commits)
-    await asyncio.gather(*(store.write(insert(value)) for value in range(10)))
+    await asyncio.gather(*(store.write(insert(value), at=None) for value in range(10)))
     assert len(commits) - before == 10
     await store.close(within=WAIT)
 
@@ -144,8 +147,8 @@ async def test_a_long_group_gives_the_lock_away_and_ends_all_the_same(
 async def test_more_writes_than_a_group_holds_all_arrive(store: SqliteStore) -> None:
     """§13: a group is bounded in number, and nobody is forgotten."""
     count = GROUP_WRITES_MAX * 2 + 1
-    await asyncio.gather(*(store.write(insert(value)) for value in range(count)))
-    assert len(await store.read(values)) == count
+    await asyncio.gather(*(store.write(insert(value), at=None) for value in range(count)))
+    assert len(await store.read(values, at=None)) == count
 
 
 def test_a_store_serves_one_loop_after_another(tmp_path: Path) -> None:
@@ -162,7 +165,7 @@ def test_loops_in_two_threads_write_at_once(tmp_path: Path) -> None:
     store = plain_store(tmp_path / "memory.db")
 
     async def add(first: int) -> None:
-        await asyncio.gather(*(store.write(insert(value)) for value in range(first, first + 50)))
+        await asyncio.gather(*(store.write(insert(value), at=None) for value in range(first, first + 50)))
 
     threads = [threading.Thread(target=asyncio.run, args=(add(first),)) for first in (0, 50)]
     for thread in threads:
@@ -175,11 +178,11 @@ def test_loops_in_two_threads_write_at_once(tmp_path: Path) -> None:
 
 async def test_writing_now_and_writing_later_do_not_disturb_each_other(store: SqliteStore) -> None:
     """§13: the blocking twin and the writing thread take turns on one connection."""
-    later = asyncio.gather(*(store.write(insert(value)) for value in range(0, 200, 2)))
+    later = asyncio.gather(*(store.write(insert(value), at=None) for value in range(0, 200, 2)))
     await asyncio.to_thread(lambda: [store.write_now(insert(value)) for value in range(1, 50, 2)])
     await later
-    assert len(await store.read(values)) == 125
+    assert len(await store.read(values, at=None)) == 125
 
 
 async def _write(store: SqliteStore, value: int) -> None:
-    await store.write(insert(value))
+    await store.write(insert(value), at=None)

@@ -82,14 +82,14 @@ async def test_conversations_of_the_third_version_go_on_where_they_were(tmp_path
     engine.close()
     store = open_store(path, Config(), SystemClock())
     block = BlockRow("hash", "turn-1", ("m1", "m2"), 40, 2.0)
-    assert await store.read(lambda unit: unit.conversations.state(key)) == ConversationState(turns=2)
-    assert await store.read(lambda unit: unit.conversations.blocks(key)) == [block]
-    assert await store.read(lambda unit: unit.conversations.find_carried(key)) is None
-    await store.write(lambda unit: unit.conversations.clear(key, at=9.0, compacted=True))
+    assert await store.read(lambda unit: unit.conversations.state(key), at=None) == ConversationState(turns=2)
+    assert await store.read(lambda unit: unit.conversations.blocks(key), at=None) == [block]
+    assert await store.read(lambda unit: unit.conversations.find_carried(key), at=None) is None
+    await store.write(lambda unit: unit.conversations.clear(key, at=9.0, compacted=True), at=None)
     [copy] = store.backups()
     assert _version(copy) == INDEXED
     await store.restore(copy, progress=lambda done, total: None)
-    assert await store.read(lambda unit: unit.conversations.state(key)) == ConversationState(turns=2)
+    assert await store.read(lambda unit: unit.conversations.state(key), at=None) == ConversationState(turns=2)
     await store.close(within=WAIT)
 
 

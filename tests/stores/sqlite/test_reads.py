@@ -18,7 +18,7 @@ from afterturn.stores.sqlite.store import SqliteStore
 
 async def test_a_read_sees_one_state_while_others_write(store: SqliteStore) -> None:
     """L6: a unit that reads twice gets the same answer, whatever was committed in between."""
-    await store.write(insert(1))
+    await store.write(insert(1), at=None)
     looked, go_on = threading.Event(), threading.Event()
 
     def look_twice(unit: Any) -> tuple[list[int], list[int]]:
@@ -27,12 +27,12 @@ async def test_a_read_sees_one_state_while_others_write(store: SqliteStore) -> N
         go_on.wait(WAIT)
         return before, values(unit)
 
-    read = asyncio.ensure_future(store.read(look_twice))
+    read = asyncio.ensure_future(store.read(look_twice, at=None))
     await asyncio.to_thread(looked.wait, WAIT)
-    await store.write(insert(2))
+    await store.write(insert(2), at=None)
     go_on.set()
     assert await read == ([1], [1])
-    assert await store.read(values) == [1, 2]
+    assert await store.read(values, at=None) == [1, 2]
 
 
 async def test_cancelling_interrupts_a_read_and_its_connection_stays_usable(store: SqliteStore) -> None:
@@ -44,14 +44,16 @@ async def test_cancelling_interrupts_a_read_and_its_connection_stays_usable(stor
             mark.set()
             unit.session.rows(ENDLESS)
 
-        reads = [asyncio.ensure_future(store.read(lambda unit, mark=mark: endless(unit, mark))) for mark in begun]
+        reads = [
+            asyncio.ensure_future(store.read(lambda unit, mark=mark: endless(unit, mark), at=None)) for mark in begun
+        ]
         for mark in begun:
             await asyncio.to_thread(mark.wait, WAIT)
         for read in reads:
             read.cancel()
         await asyncio.wait(reads)
         # Both reading threads were busy without end: this read is only possible because they were freed.
-        assert await asyncio.wait_for(store.read(values), WAIT) == []
+        assert await asyncio.wait_for(store.read(values, at=None), WAIT) == []
 
 
 async def test_a_read_of_many_short_statements_is_cancelled_too(store: SqliteStore) -> None:
@@ -66,7 +68,7 @@ async def test_a_read_of_many_short_statements_is_cancelled_too(store: SqliteSto
         finally:
             ended.set()
 
-    read = asyncio.ensure_future(store.read(many))
+    read = asyncio.ensure_future(store.read(many, at=None))
     await asyncio.to_thread(begun.wait, WAIT)
     read.cancel()
     assert await asyncio.to_thread(ended.wait, WAIT)
@@ -74,24 +76,27 @@ async def test_a_read_of_many_short_statements_is_cancelled_too(store: SqliteSto
 
 async def test_cancelled_reads_never_hit_the_reads_that_follow(store: SqliteStore) -> None:
     """R4: 200 reads, every other one cancelled at once; the rest are all answered."""
-    await store.write(insert(1))
+    await store.write(insert(1), at=None)
     for _ in range(100):
-        doomed = asyncio.ensure_future(store.read(lambda unit: unit.session.rows(ENDLESS)))  # type: ignore[attr-defined]
+        doomed = asyncio.ensure_future(store.read(lambda unit: unit.session.rows(ENDLESS), at=None))  # type: ignore[attr-defined]
         await asyncio.sleep(0)
         doomed.cancel()
-        assert await store.read(values) == [1]
+        assert await store.read(values, at=None) == [1]
 
 
 async def test_a_read_can_not_write(store: SqliteStore) -> None:
     """§13: recall never writes, and its connections could not."""
     with pytest.raises(StoreReadOnly):
-        await store.read(insert(1))
+        await store.read(insert(1), at=None)
 
 
 async def test_an_error_in_a_read_reaches_its_caller_only(store: SqliteStore) -> None:
     """L1: one broken read leaves the others whole."""
     results = await asyncio.gather(
-        store.read(lambda unit: 1 // 0), store.read(values), store.read(values), return_exceptions=True
+        store.read(lambda unit: 1 // 0, at=None),
+        store.read(values, at=None),
+        store.read(values, at=None),
+        return_exceptions=True,
     )
     assert [type(result) for result in results] == [ZeroDivisionError, list, list]
 

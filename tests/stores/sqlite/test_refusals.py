@@ -288,7 +288,7 @@ def _as_nobody(path: Path) -> str:
 async def test_a_value_that_has_no_room_is_bad_input(store: SqliteStore, value: int, text: str) -> None:
     """§13: what a model makes up is refused like any other input, whether it is written or asked for."""
     with pytest.raises(InvalidInput, match="cannot be stored or searched for"):
-        await store.write(insert(value, text))
+        await store.write(insert(value, text), at=None)
     with pytest.raises(InvalidInput, match="cannot be stored or searched for"):
-        await store.read(find(value, text))
-    assert await store.read(values) == []
+        await store.read(find(value, text), at=None)
+    assert await store.read(values, at=None) == []

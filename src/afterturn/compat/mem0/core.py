@@ -237,7 +237,10 @@ class Mem0Core:
             turn=services.ids.new(),
             owner=space.name,
             started_at=now,
-            forgets=await services.store.read(lambda unit: unit.conversations.forgets(services.tenant, space.name)),
+            forgets=await services.store.read(
+                lambda unit: unit.conversations.forgets(services.tenant, space.name),
+                at=Scope(services.tenant, (space.name,)),
+            ),
             user_hash=asked[-1].hash if asked else "",
             messages=tuple(message for message, _ in redacted),
             agent=entities.agent_id,

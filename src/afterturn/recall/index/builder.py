@@ -41,10 +41,14 @@ class SpaceKey(NamedTuple):
     tenant: str
     space: str
 
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.tenant, (self.space,))
+
 
 def find_stats(unit: Unit, space_key: SpaceKey) -> SpaceStats | None:
     """None for a space without entries."""
-    return unit.index.stats(Scope(space_key.tenant, (space_key.space,))).get(space_key.space)
+    return unit.index.stats(space_key.scope).get(space_key.space)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,7 @@ class IndexCache:
                 try:
                     await self.build_next(store)
                     if self.size_bytes > size_bytes + _LARGE_BYTES:
-                        await store.read(lambda _: _release_free_memory())
+                        await store.read(lambda _: _release_free_memory(), at=None)
                 except StoreError as error:
                     logger.warning("a space is not in memory yet, because the store cannot be read: %s", error)
                 except Exception:  # the boundary: what cannot be built is still found in the store
@@ -165,7 +165,7 @@ class IndexCache:
                 space_index = self._spaces.get(space_key)
             if space_index is not None:
                 try:
-                    await store.read(partial(_update, space_index=space_index))
+                    await store.read(partial(_update, space_index=space_index), at=space_key.scope)
                 except Exception:  # the boundary: the next question tries it again, and builds the space anew
                     logger.warning("a space in memory could not be updated yet", exc_info=True)
                 # It may have been dropped meanwhile.
@@ -182,7 +182,7 @@ class IndexCache:
             space_index = self._spaces.get(space_key)
         if space_index is not None and not space_index.needs_rebuild and await _catch_up(store, space_index):
             return space_key
-        plan, changes = await store.read(partial(self._plan, space_key))
+        plan, changes = await store.read(partial(self._plan, space_key), at=space_key.scope)
         if plan is not None:
             self._make_room(self._expected_bytes(plan.stats, whole=plan.whole))
             space_index = await build(store, space_key, plan, changes)
@@ -284,13 +284,14 @@ class IndexCache:
 
 async def _catch_up(store: Store, space_index: SpaceIndex) -> bool:
     """Applies more changes than a recall may wait for. False when the index has to be built again."""
-    changes = await store.read(space_index.changes)
+    scope = space_index.space_key.scope
+    changes = await store.read(space_index.changes, at=scope)
     if changes.generation != space_index.generation or changes.keys is None:
         return False
     if len(changes.keys) > max(CHANGES_MAX, space_index.snapshot.count):
         return False
     for start in range(0, len(changes.keys), PAGE_ROWS):
-        await store.read(partial(space_index.apply, keys=changes.keys[start : start + PAGE_ROWS]))
+        await store.read(partial(space_index.apply, keys=changes.keys[start : start + PAGE_ROWS]), at=scope)
     space_index.advance(changes)
     return True
 
@@ -311,15 +312,16 @@ def build_at_once(unit: Unit, space_key: SpaceKey, plan: BuildPlan) -> SpaceInde
 
 async def build(store: Store, space_key: SpaceKey, plan: BuildPlan, changes: Changes) -> SpaceIndex | None:
     """None when the store was restored meanwhile, or changed more than it can list or than was planned for."""
-    builder = IndexBuilder(space_key, plan)
+    builder, scope = IndexBuilder(space_key, plan), space_key.scope
     while not builder.is_read:
         if builder.is_outgrown:
             return None
-        for page in await store.read(builder.read):
+        for page in await store.read(builder.read, at=scope):
             builder.add(page)
     # Tens of milliseconds of numpy: not on the loop.
-    space_index = await store.read(lambda _: SpaceIndex(builder, changes))
-    return space_index if await store.read(lambda unit: space_index.update(unit.index, changed_max=None)) else None
+    space_index = await store.read(lambda _: SpaceIndex(builder, changes), at=scope)
+    is_current = await store.read(lambda unit: space_index.update(unit.index, changed_max=None), at=scope)
+    return space_index if is_current else None
 
 
 def _trim(known: OrderedDict[SpaceKey, Any], count: int) -> None:

@@ -16,7 +16,7 @@ from afterturn.ports import Clock
 from afterturn.stores.postgres.errors import translate
 from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from afterturn.stores.postgres.session import PgConnection
-from afterturn.types import Scope
+from afterturn.types import Scope, Tenant, UnitScope
 
 SERVER_VERSION_MIN = 150_000
 # What a URL may set otherwise. The last four notice a server that has vanished without a word within half a minute.
@@ -64,24 +64,26 @@ class StoreServer:
         self.lock_store = f"SELECT pg_advisory_xact_lock({self._store_lock})".encode()
         self.begin_read = _joined(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), *local)
 
-    def begin_write(self, scopes: Sequence[Scope | None] = (None,)) -> bytes:
+    def begin_write(self, scopes: Sequence[UnitScope] = (None,)) -> bytes:
         """Begins a transaction and takes its locks before the first read, so that what a unit reads stays true.
 
-        A unit without a scope locks the store. Others share that lock, and lock their spaces, in the same order
-        everywhere, so that no two of them wait for each other.
+        A unit without a scope locks the store. Others share that lock, and either lock their tenant, or share that lock
+        too and lock their spaces. The store first, then tenants, then spaces, each in the order of their keys, so that
+        no two units wait for each other.
         """
-        spaces = {
-            _lock_key(self.schema, scope.tenant, space)
-            for scope in scopes
-            if scope is not None
-            for space in scope.spaces
-        }
         if None in scopes:
-            locks = [f"SELECT pg_advisory_xact_lock({self._store_lock})"]
-        else:
-            locks = [f"SELECT pg_advisory_xact_lock_shared({self._store_lock})"]
-            locks += [f"SELECT pg_advisory_xact_lock({key})" for key in sorted(spaces)]
-        return b"; ".join([self._begin, *(lock.encode() for lock in locks)])
+            return b"; ".join([self._begin, _lock(self._store_lock)])
+        whole = {scope.name for scope in scopes if isinstance(scope, Tenant)}
+        parts = [scope for scope in scopes if isinstance(scope, Scope) and scope.tenant not in whole]
+        tenants = {_lock_key(self.schema, name): _lock for name in whole}
+        tenants |= {_lock_key(self.schema, scope.tenant): _share for scope in parts}
+        spaces = {_lock_key(self.schema, scope.tenant, space) for scope in parts for space in scope.spaces}
+        locks = [
+            _share(self._store_lock),
+            *(take(key) for key, take in sorted(tenants.items())),
+            *(_lock(key) for key in sorted(spaces)),
+        ]
+        return b"; ".join([self._begin, *locks])
 
     def begin_migration(self) -> bytes:
         """Begins a transaction that changes the schema, one at a time, while units of work go on. It waits for no lock
@@ -124,6 +126,14 @@ def _unfit(connection: PgConnection) -> str:
     if encoding != "UTF8":
         return f"the database has the encoding {encoding}. Create one with ENCODING 'UTF8' TEMPLATE template0."
     return ""
+
+
+def _lock(key: int) -> bytes:
+    return b"SELECT pg_advisory_xact_lock(%d)" % key
+
+
+def _share(key: int) -> bytes:
+    return b"SELECT pg_advisory_xact_lock_shared(%d)" % key
 
 
 def _lock_key(schema: str, *names: str) -> int:

@@ -31,7 +31,7 @@ from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession
 from afterturn.stores.sql.moved import FIND_MOVED, refusal
 from afterturn.stores.sql.unit import SqlUnit
-from afterturn.types import Scope
+from afterturn.types import JobQueue, UnitScope
 
 R = TypeVar("R")
 READERS = 4
@@ -40,8 +40,6 @@ GROUP_SECONDS_MAX = 0.1
 # How often a write waits `busy_timeout` for the lock while other processes write: a minute with the default settings.
 _LOCK_TRIES_MAX = 12
 _RERUNS_MAX = 20
-# Shares the lock of the store, and is no space of anybody.
-_NOWHERE = Scope("", ("",))
 _CONNECT_PAUSE = 0.25
 _CANCEL_WAIT = 5.0
 # The server ignores a signal that arrives before its statement, so it is sent again until the work has ended. No other
@@ -87,7 +85,7 @@ def open_to_copy(
     return engine
 
 
-def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit], R]) -> R:
+def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit], R], *, at: UnitScope) -> R:
     """Runs one read in the caller's thread. Creates, migrates and writes nothing."""
     server = StoreServer(url, config, clock)
     with server.open() as connection:
@@ -97,7 +95,7 @@ def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit]
             _check_in_use(unit, server.name)
             return work(unit)
 
-        read = ServerRead(checked)
+        read = ServerRead(checked, at)
         try:
             connection.execute(server.begin_read)
             return read.run_on(connection, server)
@@ -131,11 +129,11 @@ class PostgresEngine:
         self._process = os.getpid()
         self._closed = False
 
-    def new_read(self, work: Callable[[Unit], R]) -> ReadCall[R]:
-        read = ServerRead(work)
+    def new_read(self, work: Callable[[Unit], R], at: UnitScope = None) -> ReadCall[R]:
+        read = ServerRead(work, at)
         return ReadCall(partial(self.readers.run, read), partial(self._halt_soon, read))
 
-    def write_now(self, work: Callable[[Unit], R], *, at: Scope | None = None) -> R:
+    def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
         self.check_usable()
         outcome = self.commit([Write(work, at=at)])[0]
         if outcome.error is not None:
@@ -143,9 +141,9 @@ class PostgresEngine:
         value: R = outcome.value
         return value
 
-    def read_now(self, work: Callable[[Unit], R]) -> R:
+    def read_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
         self.check_usable()
-        return self.readers.run(ServerRead(work))
+        return self.readers.run(ServerRead(work, at))
 
     def scrub(self) -> bool:
         """True: there is nothing for a client to try again. Deleted rows are gone for every query; when the server
@@ -155,7 +153,7 @@ class PostgresEngine:
 
     def maintain(self, stopped: Callable[[], bool]) -> None:
         """Shows others that this host is alive and which version it has, and continues migrations."""
-        self.write_now(lambda unit: None, at=_NOWHERE)
+        self.write_now(lambda unit: None, at=JobQueue())
         continue_migrations(self.server, stopped)
 
     def backup(self, target: Path, progress: Progress, stopped: Callable[[], bool]) -> NoReturn:
@@ -209,8 +207,9 @@ class ServerRead(Generic[R]):
     """One read. `cancel` stops the running statement; the connection is not used again then, because a late signal
     could stop the next statement on it."""
 
-    def __init__(self, work: Callable[[Unit], R]) -> None:
+    def __init__(self, work: Callable[[Unit], R], at: UnitScope = None) -> None:
         self.work = work
+        self.at = at
         self.halted = False
         self.connection: PgConnection | None = None
         self.lock = threading.Lock()
@@ -345,6 +344,7 @@ class ServerWriter:
         self._stopped = threading.Event()
 
     def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
+        writes = _first_group(writes)
         with self.lock:
             lock_tries, reruns = 0, 0
             while True:
@@ -508,6 +508,11 @@ class ServerWriter:
         failure = translate(error, self._server.name)
         failure.__cause__ = error
         return WriteOutcome(error=failure)
+
+
+def _first_group(writes: Sequence[Write]) -> Sequence[Write]:
+    """The first writes that may share a commit: one that needs the whole store does not keep that lock for others."""
+    return writes[: max(1, next((number for number, write in enumerate(writes) if write.at is None), len(writes)))]
 
 
 def _roll_back(connection: PgConnection) -> bool:

@@ -232,28 +232,31 @@ class SqlIndex:
         )
         return dict(rows)
 
-    def put_vectors(self, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]) -> int:
+    def put_vectors(
+        self, tenant: str, space: str, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]
+    ) -> int:
         size = embedder.dimensions * _BYTES_PER_DIMENSION
         for key, data in vectors:
             if len(data) != size:
                 raise ValueError(
                     f"The vector of entry {key} has {len(data)} bytes; {embedder.name} has {size}. Embed it again."
                 )
+        space_key = self._entries.spaces.find(tenant, space)
+        if space_key is None:
+            return 0
         condition, value = self._session.among("key", [key for key, _ in vectors])
-        spaces: dict[int, int] = dict(
-            self._session.rows(f"SELECT key, space_key FROM entry WHERE {condition}", (value,))
-        )
+        rows = self._session.rows(f"SELECT key FROM entry WHERE space_key = ? AND {condition}", (space_key, value))
+        keys = {key for (key,) in rows}
         embedder_key = self._embedder_key(embedder)
         self._session.run_many(
             "INSERT INTO embedding (embedder_key, space_key, entry_key, data) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (embedder_key, space_key, entry_key) DO UPDATE SET data = excluded.data",
-            [(embedder_key, spaces[key], key, data) for key, data in vectors if key in spaces],
+            [(embedder_key, space_key, key, data) for key, data in vectors if key in keys],
         )
-        for key, space_key in spaces.items():
+        for key in sorted(keys):
             self._entries.stats.changed(key, space_key)
-        for space_key in set(spaces.values()):
-            self._advance(embedder_key, space_key)
-        return len(spaces)
+        self._advance(embedder_key, space_key)
+        return len(keys)
 
     def adopt(self, embedder: EmbedderIdentity) -> list[tuple[str, str]]:
         identity = identity_text(embedder)

@@ -90,8 +90,10 @@ class SqlJobs:
         )
 
     def _is_waiting(self, space_key: int, job: Job) -> bool:
+        # Locks the row until the commit: a job that is claimed before that may read the state before this unit.
         row = self._session.row(
-            "SELECT 1 FROM job WHERE space_key = ? AND kind = ? AND payload = ? AND state = 'ready' LIMIT 1",
+            "UPDATE job SET state = state WHERE id = (SELECT id FROM job WHERE space_key = ? AND kind = ? "
+            "AND payload = ? AND state = 'ready' LIMIT 1) AND state = 'ready' RETURNING id",
             (space_key, job.kind, job.payload),
         )
         return row is not None

@@ -55,6 +55,7 @@ from afterturn.stores.sqlite.connection import (
 from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS, check_version, migrate
 from afterturn.stores.sqlite.session import ApswSession, FtsText
+from afterturn.types import UnitScope
 
 R = TypeVar("R")
 READERS = 2
@@ -170,19 +171,19 @@ class Engine:
         self.readers_max = READERS
         self.commit = self.writer.commit
 
-    def new_read(self, work: Callable[[Unit], R]) -> ReadCall[R]:
+    def new_read(self, work: Callable[[Unit], R], at: UnitScope = None) -> ReadCall[R]:
         read = Read(work)
         return ReadCall(partial(self.readers.run, read), read.halt)
 
-    def write_now(self, work: Callable[[Unit], R]) -> R:
+    def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
         self.check_usable()
-        outcome = self.writer.commit([Write(work)])[0]
+        outcome = self.writer.commit([Write(work, at=at)])[0]
         if outcome.error is not None:
             raise outcome.error
         value: R = outcome.value
         return value
 
-    def read_now(self, work: Callable[[Unit], R]) -> R:
+    def read_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
         self.check_usable()
         return self.readers.run(Read(work))
 

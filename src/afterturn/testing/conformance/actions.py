@@ -15,6 +15,7 @@ from afterturn.types import (
     EmbedderIdentity,
     Entry,
     Erased,
+    JobQueue,
     Kind,
     Lane,
     LaneQuery,
@@ -22,6 +23,7 @@ from afterturn.types import (
     Scope,
     Selector,
     Step,
+    Tenant,
     Verb,
 )
 
@@ -31,19 +33,26 @@ BOB = "user:bob"
 TEAM = "team:bees"
 TALK = ConversationKey(TENANT, SPACE, "talk")
 ADA = Scope(TENANT, (SPACE,))
+ALL_SPACES = Tenant(TENANT)
+QUEUE = JobQueue()
 NOW = 1_000.0
 SMALL = EmbedderIdentity("small", "1", 4)
 
 
 async def add(store: Store, text: str, *, within: Operation | None = None, **draft: Any) -> Added:
     chosen = within or operation(at=draft.get("at", 100.0))
-    return await store.write(lambda unit: unit.memories.add(unit.operations.start(chosen), admit(text, **draft)))
+    return await store.write(
+        lambda unit: unit.memories.add(unit.operations.start(chosen), admit(text, **draft)), at=Tenant(chosen.tenant)
+    )
 
 
 async def record(store: Store, text: str, *, within: Operation | None = None, **draft: Any) -> Entry:
     chosen = within or operation(Verb.RECORD, at=draft.get("at", 100.0))
     admitted = admit(text, kind=Kind.RECORD, **draft)
-    return (await store.write(lambda unit: unit.records.add(unit.operations.start(chosen), [admitted])))[0]
+    entries = await store.write(
+        lambda unit: unit.records.add(unit.operations.start(chosen), [admitted]), at=Tenant(chosen.tenant)
+    )
+    return entries[0]
 
 
 async def update(
@@ -58,30 +67,37 @@ async def update(
     chosen = within or operation(Verb.UPDATE, at=draft.get("at", 100.0))
     admitted = admit(text, **draft)
     return await store.write(
-        lambda unit: unit.memories.update(unit.operations.start(chosen), entry_id, admitted, expected_version=expected)
+        lambda unit: unit.memories.update(unit.operations.start(chosen), entry_id, admitted, expected_version=expected),
+        at=Tenant(chosen.tenant),
     )
 
 
 async def delete(store: Store, entry_id: str, *, within: Operation | None = None) -> Entry:
     chosen = within or operation(Verb.DELETE)
-    return await store.write(lambda unit: unit.memories.delete(unit.operations.start(chosen), entry_id))
+    return await store.write(
+        lambda unit: unit.memories.delete(unit.operations.start(chosen), entry_id), at=Tenant(chosen.tenant)
+    )
 
 
 async def undo(store: Store, target: str, *, within: Operation | None = None) -> list[Step]:
     chosen = within or operation(Verb.UNDO)
-    return await store.write(lambda unit: unit.operations.undo(unit.operations.start(chosen), target=target))
+    return await store.write(
+        lambda unit: unit.operations.undo(unit.operations.start(chosen), target=target), at=Tenant(chosen.tenant)
+    )
 
 
 async def forget(store: Store, selector: Selector, *, at: float = NOW, space: str = SPACE) -> Erased:
-    return await store.write(lambda unit: unit.operations.forget(TENANT, space, selector, at=at))
+    return await store.write(lambda unit: unit.operations.forget(TENANT, space, selector, at=at), at=ALL_SPACES)
 
 
 async def forget_memory(store: Store, entry_id: str, *, space: str = SPACE, tenant: str = TENANT) -> Erased:
-    return await store.write(lambda unit: unit.operations.forget(tenant, space, Selector(memory=entry_id), at=NOW))
+    return await store.write(
+        lambda unit: unit.operations.forget(tenant, space, Selector(memory=entry_id), at=NOW), at=Tenant(tenant)
+    )
 
 
 async def get(store: Store, entry_id: str, *, version: int | None = None, scope: Scope = ADA) -> Entry:
-    return await store.read(lambda unit: unit.memories.get(scope, entry_id, version=version))
+    return await store.read(lambda unit: unit.memories.get(scope, entry_id, version=version), at=scope)
 
 
 class Found(NamedTuple):
@@ -93,8 +109,8 @@ class Found(NamedTuple):
 
 
 async def found(store: Store, text: str, query: LaneQuery | None = None, *, limit: int = 100) -> list[Found]:
-    wanted = list(dict.fromkeys(terms(text)))
-    return await store.read(lambda unit: matches(unit, query or LaneQuery(ADA, NOW), wanted, limit=limit))
+    wanted, asked = list(dict.fromkeys(terms(text))), query or LaneQuery(ADA, NOW)
+    return await store.read(lambda unit: matches(unit, asked, wanted, limit=limit), at=asked.scope)
 
 
 def matches(unit: Unit, query: LaneQuery, wanted: Sequence[str], *, limit: int) -> list[Found]:
@@ -117,7 +133,7 @@ async def texts(store: Store, text: str, query: LaneQuery | None = None, *, limi
 
 
 async def frequencies(store: Store, words: Sequence[str], scope: Scope = ADA) -> dict[str, dict[str, int]]:
-    return await store.read(lambda unit: unit.index.frequencies(scope, words))
+    return await store.read(lambda unit: unit.index.frequencies(scope, words), at=scope)
 
 
 async def key_of(store: Store, text: str) -> int:

@@ -12,6 +12,7 @@ import pytest
 from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.actions import (
     ADA,
+    ALL_SPACES,
     BOB,
     NOW,
     SPACE,
@@ -45,6 +46,7 @@ from afterturn.types import (
     Selector,
     StandingRow,
     Taint,
+    Tenant,
     TurnRow,
     TurnStatus,
     Verb,
@@ -101,21 +103,21 @@ class TestTurns:
         """G2b: the mark is stored with the turn. An abandoned turn counts as tainted."""
         await self._start(store)
         await self._end(store, at=20.0, recorded=True)
-        clean = await store.read(lambda unit: unit.conversations.is_tainted(TALK))
+        clean = await store.read(lambda unit: unit.conversations.is_tainted(TALK), at=ALL_SPACES)
         await self._start(store, TurnRow("turn-2", TurnStatus.OPEN, 50.0, "hash"))
         ending: dict[str, Any] = {"status": TurnStatus.COMPLETED, "at": 60.0, "recorded": True, "taint": Taint.TOOL}
-        await store.write(lambda unit: unit.conversations.end_turn(TALK, "turn-2", **ending))
-        found = await store.read(lambda unit: unit.conversations.find_turn(TALK, "turn-2"))
+        await store.write(lambda unit: unit.conversations.end_turn(TALK, "turn-2", **ending), at=ALL_SPACES)
+        found = await store.read(lambda unit: unit.conversations.find_turn(TALK, "turn-2"), at=ALL_SPACES)
         keys = (TALK, replace(TALK, id="another"))
-        tainted = await store.read(lambda unit: [unit.conversations.is_tainted(key) for key in keys])
+        tainted = await store.read(lambda unit: [unit.conversations.is_tainted(key) for key in keys], at=ALL_SPACES)
         assert found is not None
         assert (clean, found.taint, tainted) == (False, Taint.TOOL, [True, False])
 
     async def test_a_turn_is_tainted_while_it_is_open(self, store: Store) -> None:
         """G2b: the first mark stays, also when the turn is recorded without one."""
         await self._start(store)
-        await store.write(lambda unit: unit.conversations.taint_turn(TALK, "turn-1", Taint.SUBAGENT))
-        await store.write(lambda unit: unit.conversations.taint_turn(TALK, "turn-1", Taint.TOOL))
+        await store.write(lambda unit: unit.conversations.taint_turn(TALK, "turn-1", Taint.SUBAGENT), at=ALL_SPACES)
+        await store.write(lambda unit: unit.conversations.taint_turn(TALK, "turn-1", Taint.TOOL), at=ALL_SPACES)
         await self._end(store, at=20.0, recorded=True)
         found = await self._find(store)
         assert found is not None
@@ -125,21 +127,23 @@ class TestTurns:
         """G2b, C3: nothing reaches the assistant after its answer."""
         await self._start(store)
         await self._end(store, at=20.0, recorded=True)
-        await store.write(lambda unit: unit.conversations.taint_turn(TALK, "turn-1", Taint.TOOL))
+        await store.write(lambda unit: unit.conversations.taint_turn(TALK, "turn-1", Taint.TOOL), at=ALL_SPACES)
         found = await self._find(store)
         assert found is not None
         assert found.taint is None
 
     async def test_incognito_is_a_switch_of_the_conversation_and_a_mark_of_a_turn(self, store: Store) -> None:
         """P2: the switch can be set before the first turn; the mark removes the hash of what the user said."""
-        await store.write(lambda unit: unit.conversations.set_incognito(TALK, on=True, at=5.0))
-        switched = await store.read(lambda unit: unit.conversations.state(TALK))
+        await store.write(lambda unit: unit.conversations.set_incognito(TALK, on=True, at=5.0), at=ALL_SPACES)
+        switched = await store.read(lambda unit: unit.conversations.state(TALK), at=ALL_SPACES)
         await self._start(store)
-        await store.write(lambda unit: unit.conversations.mark_incognito(TALK, "turn-1"))
-        await store.write(lambda unit: unit.conversations.mark_incognito(replace(TALK, space="user:bob"), "turn-1"))
-        await store.write(lambda unit: unit.conversations.set_incognito(TALK, on=False, at=20.0))
+        await store.write(lambda unit: unit.conversations.mark_incognito(TALK, "turn-1"), at=ALL_SPACES)
+        await store.write(
+            lambda unit: unit.conversations.mark_incognito(replace(TALK, space="user:bob"), "turn-1"), at=ALL_SPACES
+        )
+        await store.write(lambda unit: unit.conversations.set_incognito(TALK, on=False, at=20.0), at=ALL_SPACES)
         found, keys = await self._find(store), (TALK, replace(TALK, id="another"))
-        states = await store.read(lambda unit: [unit.conversations.state(key) for key in keys])
+        states = await store.read(lambda unit: [unit.conversations.state(key) for key in keys], at=ALL_SPACES)
         assert found is not None
         assert (found.incognito, found.user_hash) == (True, "")
         assert (switched.incognito, switched.had_incognito) == (True, False)
@@ -156,7 +160,7 @@ class TestTurns:
     async def test_a_turn_that_somebody_came_back_to_is_not_abandoned(self, store: Store) -> None:
         """C1: a long turn is alive as long as its host comes back."""
         await self._start(store)
-        await store.write(lambda unit: unit.conversations.touch_turn(TALK, "turn-1", at=55.0))
+        await store.write(lambda unit: unit.conversations.touch_turn(TALK, "turn-1", at=55.0), at=ALL_SPACES)
         assert await self._abandon(store, TENANT) == 0
         assert await self._find(store) == _TURN
 
@@ -170,7 +174,7 @@ class TestTurns:
         for at, name in ((1.0, "talk"), (2.0, "second"), (3.0, "third")):
             await self._open(store, name, at=at)
         await self._start(store)
-        listed = await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=2))
+        listed = await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=2), at=ALL_SPACES)
         assert listed == ["talk", "third"]
 
     async def test_conversations_go_on_after_the_last_of_a_page(self, store: Store) -> None:
@@ -192,28 +196,33 @@ class TestTurns:
             await self._start(store, turn)
         await self._end(store, at=20.0, recorded=False, status=TurnStatus.ABORTED)
         aborted = TurnRow("turn-1", TurnStatus.ABORTED, 10.0, "hash of hello", 20.0)
-        assert await store.read(lambda unit: unit.conversations.turns(TALK)) == [aborted, later]
+        assert await store.read(lambda unit: unit.conversations.turns(TALK), at=ALL_SPACES) == [aborted, later]
 
     async def _page(self, store: Store, before: str | None) -> list[str]:
-        return await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=2, before=before))
+        return await store.read(
+            lambda unit: unit.conversations.page(TENANT, SPACE, limit=2, before=before), at=ALL_SPACES
+        )
 
     async def _open(self, store: Store, conversation: str, *, at: float) -> bool:
         return await store.write(
-            lambda unit: unit.conversations.open(ConversationKey(TENANT, SPACE, conversation), at=at)
+            lambda unit: unit.conversations.open(ConversationKey(TENANT, SPACE, conversation), at=at), at=ALL_SPACES
         )
 
     async def _start(self, store: Store, turn: TurnRow = _TURN) -> bool:
-        return await store.write(lambda unit: unit.conversations.start_turn(TALK, turn))
+        return await store.write(lambda unit: unit.conversations.start_turn(TALK, turn), at=ALL_SPACES)
 
     async def _find(self, store: Store) -> TurnRow | None:
-        return await store.read(lambda unit: unit.conversations.find_turn(TALK, "turn-1"))
+        return await store.read(lambda unit: unit.conversations.find_turn(TALK, "turn-1"), at=ALL_SPACES)
 
     async def _abandon(self, store: Store, tenant: str) -> int:
-        return await store.write(lambda unit: unit.conversations.abandon_turns(tenant, idle_since=50.0, at=60.0))
+        return await store.write(
+            lambda unit: unit.conversations.abandon_turns(tenant, idle_since=50.0, at=60.0), at=Tenant(tenant)
+        )
 
     async def _end(self, store: Store, *, at: float, recorded: bool, status: TurnStatus = TurnStatus.COMPLETED) -> bool:
         return await store.write(
-            lambda unit: unit.conversations.end_turn(TALK, "turn-1", status=status, at=at, recorded=recorded)
+            lambda unit: unit.conversations.end_turn(TALK, "turn-1", status=status, at=at, recorded=recorded),
+            at=ALL_SPACES,
         )
 
 
@@ -235,11 +244,14 @@ class TestBlocks:
 
     async def _add(self, store: Store, conversation: str, block: BlockRow) -> None:
         await store.write(
-            lambda unit: unit.conversations.add_block(ConversationKey(TENANT, SPACE, conversation), block)
+            lambda unit: unit.conversations.add_block(ConversationKey(TENANT, SPACE, conversation), block),
+            at=ALL_SPACES,
         )
 
     async def _blocks(self, store: Store, conversation: str) -> list[BlockRow]:
-        return await store.read(lambda unit: unit.conversations.blocks(ConversationKey(TENANT, SPACE, conversation)))
+        return await store.read(
+            lambda unit: unit.conversations.blocks(ConversationKey(TENANT, SPACE, conversation)), at=ALL_SPACES
+        )
 
 
 class TestTimeline:
@@ -278,15 +290,17 @@ class TestTimeline:
         """L2: every query carries the tenant."""
         await self._add(store, [_event(1.0, "talk")])
         other = Scope("acme", (SPACE,))
-        assert await store.read(lambda unit: unit.timeline.page(other, limit=10)) == []
+        assert await store.read(lambda unit: unit.timeline.page(other, limit=10), at=ALL_SPACES) == []
 
     async def _add(self, store: Store, events: Sequence[Event], *, entries_max: int = 100) -> None:
-        await store.write(lambda unit: unit.timeline.add(events, entries_max=entries_max))
+        await store.write(lambda unit: unit.timeline.add(events, entries_max=entries_max), at=ALL_SPACES)
 
     async def _page(
         self, store: Store, *, conversation: str | None = None, limit: int = 100, skip: int = 0
     ) -> list[Event]:
-        return await store.read(lambda unit: unit.timeline.page(ADA, conversation=conversation, limit=limit, skip=skip))
+        return await store.read(
+            lambda unit: unit.timeline.page(ADA, conversation=conversation, limit=limit, skip=skip), at=ALL_SPACES
+        )
 
 
 def _event(at: float, conversation: str) -> Event:
@@ -311,7 +325,7 @@ class TestConversationState:
     async def test_a_conversation_that_is_not_there_is_as_if_it_were_new(self, store: Store) -> None:
         """R8: and looking does not make it."""
         assert await _state(store) == ConversationState()
-        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=9)) == []
+        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=9), at=ALL_SPACES) == []
 
     async def test_recorded_turns_are_counted_once_each(self, store: Store) -> None:
         """C3: neither what was only started, nor what is recorded again."""
@@ -446,35 +460,37 @@ class TestVisibleBlocks:
 
 
 async def _state(store: Store, key: ConversationKey = TALK) -> ConversationState:
-    return await store.read(lambda unit: unit.conversations.state(key))
+    return await store.read(lambda unit: unit.conversations.state(key), at=key.scope)
 
 
 async def _start(store: Store, turn: str) -> bool:
     row = TurnRow(turn, TurnStatus.OPEN, 10.0, "hash")
-    return await store.write(lambda unit: unit.conversations.start_turn(TALK, row))
+    return await store.write(lambda unit: unit.conversations.start_turn(TALK, row), at=ALL_SPACES)
 
 
 async def _end(store: Store, turn: str, *, recorded: bool) -> bool:
     status = TurnStatus.COMPLETED if recorded else TurnStatus.ABORTED
     return await store.write(
-        lambda unit: unit.conversations.end_turn(TALK, turn, status=status, at=15.0, recorded=recorded)
+        lambda unit: unit.conversations.end_turn(TALK, turn, status=status, at=15.0, recorded=recorded), at=ALL_SPACES
     )
 
 
 async def _clear(store: Store, *, at: float, compacted: bool = True, still: tuple[str, ...] = ()) -> None:
-    await store.write(lambda unit: unit.conversations.clear(TALK, at=at, compacted=compacted, still=still))
+    await store.write(
+        lambda unit: unit.conversations.clear(TALK, at=at, compacted=compacted, still=still), at=ALL_SPACES
+    )
 
 
 async def _put(store: Store, block: BlockRow, key: ConversationKey = TALK) -> None:
-    await store.write(lambda unit: unit.conversations.add_block(key, block))
+    await store.write(lambda unit: unit.conversations.add_block(key, block), at=key.scope)
 
 
 async def _blocks(store: Store, key: ConversationKey = TALK) -> list[BlockRow]:
-    return await store.read(lambda unit: unit.conversations.blocks(key))
+    return await store.read(lambda unit: unit.conversations.blocks(key), at=key.scope)
 
 
 async def _known(store: Store, key: ConversationKey = TALK) -> list[BlockRow]:
-    return await store.read(lambda unit: unit.conversations.known_blocks(key))
+    return await store.read(lambda unit: unit.conversations.known_blocks(key), at=key.scope)
 
 
 # The carried recall and the standing block
@@ -500,7 +516,7 @@ class TestCarriedRecalls:
     async def test_nothing_is_carried_before_the_first(self, store: Store) -> None:
         """R8: neither in a new conversation nor in none."""
         assert await _find(store) is None
-        await store.write(lambda unit: unit.conversations.open(TALK, at=1.0))
+        await store.write(lambda unit: unit.conversations.open(TALK, at=1.0), at=ALL_SPACES)
         assert await _find(store) is None
         assert not await _drop(store, "c1")
 
@@ -523,16 +539,16 @@ class TestCarriedRecalls:
     async def test_clearing_carries_nothing(self, store: Store, *, compacted: bool) -> None:
         """R8, H7: compaction and reset carry nothing."""
         await _carry(store, await _carried(store))
-        await store.write(lambda unit: unit.conversations.clear(TALK, at=20.0, compacted=compacted))
+        await store.write(lambda unit: unit.conversations.clear(TALK, at=20.0, compacted=compacted), at=ALL_SPACES)
         assert await _find(store) is None
 
     @_ELSEWHERE
     async def test_another_conversation_carries_its_own(self, store: Store, elsewhere: ConversationKey) -> None:
         """L2: by tenant, owner and id."""
         await _carry(store, await _carried(store))
-        assert await store.read(lambda unit: unit.conversations.find_carried(elsewhere)) is None
-        assert not await store.write(lambda unit: unit.conversations.drop_carried(elsewhere, "c1"))
-        await store.write(lambda unit: unit.conversations.clear(elsewhere, at=20.0, compacted=True))
+        assert await store.read(lambda unit: unit.conversations.find_carried(elsewhere), at=elsewhere.scope) is None
+        assert not await store.write(lambda unit: unit.conversations.drop_carried(elsewhere, "c1"), at=elsewhere.scope)
+        await store.write(lambda unit: unit.conversations.clear(elsewhere, at=20.0, compacted=True), at=elsewhere.scope)
         assert await _find(store) is not None
 
     async def test_what_was_forgotten_is_not_among_it(self, store: Store) -> None:
@@ -593,8 +609,8 @@ class TestStandingBlocks:
     async def test_there_is_none_before_the_first(self, store: Store) -> None:
         """S3: made at a conversation's start."""
         assert await _frozen(store) is None
-        await store.write(lambda unit: unit.conversations.put_standing(TALK, None))
-        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=9)) == []
+        await store.write(lambda unit: unit.conversations.put_standing(TALK, None), at=ALL_SPACES)
+        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=9), at=ALL_SPACES) == []
 
     async def test_a_newer_one_takes_its_place(self, store: Store) -> None:
         """S3: refreshed on request."""
@@ -620,8 +636,8 @@ class TestStandingBlocks:
         """L2: by tenant, owner and id."""
         standing = await _standing(store)
         await _freeze(store, standing)
-        assert await store.read(lambda unit: unit.conversations.find_standing(elsewhere)) is None
-        await store.write(lambda unit: unit.conversations.put_standing(elsewhere, None))
+        assert await store.read(lambda unit: unit.conversations.find_standing(elsewhere), at=elsewhere.scope) is None
+        await store.write(lambda unit: unit.conversations.put_standing(elsewhere, None), at=elsewhere.scope)
         assert await _frozen(store) == standing
 
     @pytest.mark.parametrize("space", [SPACE, TEAM])
@@ -676,26 +692,26 @@ async def _standing(store: Store) -> StandingRow:
 
 
 async def _carry(store: Store, carried: CarriedRow) -> None:
-    await store.write(lambda unit: unit.conversations.carry(TALK, carried))
+    await store.write(lambda unit: unit.conversations.carry(TALK, carried), at=ALL_SPACES)
 
 
 async def _find(store: Store) -> CarriedRow | None:
-    return await store.read(lambda unit: unit.conversations.find_carried(TALK))
+    return await store.read(lambda unit: unit.conversations.find_carried(TALK), at=ALL_SPACES)
 
 
 async def _drop(store: Store, correlation: str) -> bool:
-    return await store.write(lambda unit: unit.conversations.drop_carried(TALK, correlation))
+    return await store.write(lambda unit: unit.conversations.drop_carried(TALK, correlation), at=ALL_SPACES)
 
 
 async def _freeze(store: Store, standing: StandingRow | None) -> None:
     def work(unit: Unit) -> None:
         unit.conversations.put_standing(TALK, standing)
 
-    await store.write(work)
+    await store.write(work, at=ALL_SPACES)
 
 
 async def _frozen(store: Store) -> StandingRow | None:
-    return await store.read(lambda unit: unit.conversations.find_standing(TALK))
+    return await store.read(lambda unit: unit.conversations.find_standing(TALK), at=ALL_SPACES)
 
 
 # Conversations with the same id but different owners
@@ -718,7 +734,7 @@ class TestOwners:
             await record(store, "bees", within=within, conversation=conversation, owner=owner, speaker="ada")
 
         def find(**chosen: str) -> Awaitable[list[str]]:
-            return store.read(lambda unit: unit.records.spaces_of(TENANT, SPACE, **chosen))
+            return store.read(lambda unit: unit.records.spaces_of(TENANT, SPACE, **chosen), at=ALL_SPACES)
 
         assert await find() == ["project:p", TEAM]
         assert await find(conversation="talk") == [TEAM]
@@ -727,13 +743,13 @@ class TestOwners:
     async def test_a_record_keeps_the_owner_of_its_conversation(self, store: Store) -> None:
         """L2: the space that holds a record need not be the one whose conversation it is."""
         entry = await _said(store, "ada's bees", SPACE)
-        read = await store.read(lambda unit: unit.memories.get(_TEAM, entry.id))
+        read = await store.read(lambda unit: unit.memories.get(_TEAM, entry.id), at=ALL_SPACES)
         assert (entry.owner, read.owner) == (SPACE, SPACE)
 
     async def test_the_space_itself_is_the_owner_of_what_names_none(self, store: Store) -> None:
         """L2: naming the space that holds it says the same as naming none."""
         entry = await _said(store, "the team's bees", TEAM)
-        read = await store.read(lambda unit: unit.memories.get(_TEAM, entry.id))
+        read = await store.read(lambda unit: unit.memories.get(_TEAM, entry.id), at=ALL_SPACES)
         assert (entry.owner, read.owner) == (None, None)
         assert [item.id for item in await _conversation(store, TEAM)] == [entry.id]
 
@@ -766,9 +782,9 @@ class TestOwners:
     async def test_a_handle_is_resolved_in_its_owner_s_lane_alone(self, store: Store, lane: Lane) -> None:
         """L1: by key as by word."""
         await _said(store, "bob's bees", BOB)
-        keys = (await store.read(lambda unit: unit.index.changes(TENANT, TEAM, since=0))).keys or ()
+        keys = (await store.read(lambda unit: unit.index.changes(TENANT, TEAM, since=0), at=ALL_SPACES)).keys or ()
         query = LaneQuery(_TEAM, NOW, lane=lane, conversation="talk", owner=SPACE)
-        resolved = await store.read(lambda unit: unit.index.resolve(query, keys))
+        resolved = await store.read(lambda unit: unit.index.resolve(query, keys), at=ALL_SPACES)
         assert [entry.text for entry in resolved.values()] == (["bob's bees"] if lane is Lane.EPISODIC else [])
 
     async def test_a_shared_space_forgets_a_conversation_of_every_owner(self, store: Store) -> None:
@@ -793,7 +809,7 @@ class TestOwners:
             Event("started", 4.0, TENANT, BOB, "talk"),
             Event("started", 5.0, "acme", SPACE, "talk"),
         ]
-        await store.write(lambda unit: unit.timeline.add(events, entries_max=10))
+        await store.write(lambda unit: unit.timeline.add(events, entries_max=10), at=None)
         await forget(store, Selector(conversation="talk"), space=TEAM)
         assert await _timeline(store, Scope(TENANT, (SPACE, TEAM, BOB))) == [3.0, 4.0]
         assert await _timeline(store, Scope("acme", (SPACE,))) == [5.0]
@@ -806,15 +822,17 @@ async def _said(store: Store, text: str, owner: str, *, position: int | None = N
 
 
 async def _conversation(store: Store, owner: str | None) -> list[Entry]:
-    return await store.read(lambda unit: unit.records.of_conversation(_TEAM, "talk", limit=10, owner=owner))
+    return await store.read(
+        lambda unit: unit.records.of_conversation(_TEAM, "talk", limit=10, owner=owner), at=ALL_SPACES
+    )
 
 
 async def _next(store: Store, owner: str | None) -> int:
-    return await store.read(lambda unit: unit.records.next_position(TENANT, TEAM, "talk", owner=owner))
+    return await store.read(lambda unit: unit.records.next_position(TENANT, TEAM, "talk", owner=owner), at=ALL_SPACES)
 
 
 async def _timeline(store: Store, scope: Scope) -> list[float]:
-    return [event.at for event in await store.read(lambda unit: unit.timeline.page(scope, limit=10))]
+    return [event.at for event in await store.read(lambda unit: unit.timeline.page(scope, limit=10), at=scope)]
 
 
 async def _in_lane(store: Store, lane: Lane, owner: str) -> list[str]:

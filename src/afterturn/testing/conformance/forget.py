@@ -11,8 +11,10 @@ from afterturn.errors import InvalidInput, NotFound
 from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.actions import (
     ADA,
+    ALL_SPACES,
     BOB,
     NOW,
+    QUEUE,
     SMALL,
     SPACE,
     TALK,
@@ -42,6 +44,7 @@ from afterturn.types import (
     Selector,
     StandingRow,
     Status,
+    Tenant,
     TurnRow,
     TurnStatus,
     Verb,
@@ -71,15 +74,17 @@ class TestForgetting:
         added = await add(store, "Ada keeps bees")
         await forget(store, Selector(memory=added.entry.id))
         assert await frequencies(store, ["ada", "keep", "bee"]) == {}
-        assert await store.read(lambda unit: unit.index.stats(ADA)) == {}
+        assert await store.read(lambda unit: unit.index.stats(ADA), at=ALL_SPACES) == {}
 
     async def test_vectors_go_with_their_text(self, store: Store) -> None:
         """M2: nothing derived stays."""
         added = await add(store, "Ada keeps bees")
         key = await key_of(store, "Ada keeps bees")
-        await store.write(lambda unit: unit.index.put_vectors(SMALL, [(key, bytes(8))]))
+        await store.write(lambda unit: unit.index.put_vectors(TENANT, SPACE, SMALL, [(key, bytes(8))]), at=ALL_SPACES)
         await forget(store, Selector(memory=added.entry.id))
-        assert await store.read(lambda unit: unit.index.vectors(TENANT, SPACE, SMALL, range(1, 100))) == {}
+        assert (
+            await store.read(lambda unit: unit.index.vectors(TENANT, SPACE, SMALL, range(1, 100)), at=ALL_SPACES) == {}
+        )
 
     async def test_operations_left_empty_go_and_others_stay(self, store: Store) -> None:
         """M2: history forgets what it was about."""
@@ -88,24 +93,24 @@ class TestForgetting:
         def work(unit: Unit) -> list[str]:
             return [unit.memories.add(both, admit(text)).entry.id for text in ("Ada keeps bees", "Ada sells honey")]
 
-        bees, honey = await store.write(work)
+        bees, honey = await store.write(work, at=ALL_SPACES)
         alone = await add(store, "Ada sleeps")
         await forget(store, Selector(memory=bees))
         await forget(store, Selector(memory=alone.entry.id))
-        steps = await store.read(lambda unit: unit.operations.steps(ADA))
+        steps = await store.read(lambda unit: unit.operations.steps(ADA), at=ALL_SPACES)
         assert [(step.operation.id, step.entry_id) for step in steps] == [(both.id, honey)]
-        assert len(await store.read(lambda unit: unit.operations.page(ADA, limit=10))) == 1
+        assert len(await store.read(lambda unit: unit.operations.page(ADA, limit=10), at=ALL_SPACES)) == 1
 
     async def test_a_conversation_goes_whole(self, store: Store) -> None:
         """M2: records and turns of it."""
         await record(store, "hello bees", conversation="talk")
         await record(store, "other bees", conversation="other")
         turn = TurnRow("turn-1", TurnStatus.OPEN, 1.0, "hash")
-        await store.write(lambda unit: unit.conversations.start_turn(TALK, turn))
+        await store.write(lambda unit: unit.conversations.start_turn(TALK, turn), at=ALL_SPACES)
         await forget(store, Selector(conversation="talk"))
         assert await texts(store, "bees") == ["other bees"]
-        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=10)) == []
-        assert await store.read(lambda unit: unit.conversations.find_turn(TALK, "turn-1")) is None
+        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=10), at=ALL_SPACES) == []
+        assert await store.read(lambda unit: unit.conversations.find_turn(TALK, "turn-1"), at=ALL_SPACES) is None
 
     async def test_a_speaker_s_records_go_and_others_stay(self, store: Store) -> None:
         """M2: by speaker."""
@@ -127,15 +132,17 @@ class TestForgetting:
         await add(store, "Ada keeps bees")
         await record(store, "hello bees", conversation="talk")
         await _add_job(store, Job("j1", "embed", TENANT, SPACE, "{}", 1.0))
-        await store.write(lambda unit: unit.conversations.open(TALK, at=1.0))
-        await store.write(lambda unit: unit.timeline.add([Event("x", 1.0, TENANT, SPACE)], entries_max=10))
+        await store.write(lambda unit: unit.conversations.open(TALK, at=1.0), at=ALL_SPACES)
+        await store.write(
+            lambda unit: unit.timeline.add([Event("x", 1.0, TENANT, SPACE)], entries_max=10), at=ALL_SPACES
+        )
         bob = operation(space="user:bob")
         kept = await add(store, "Bob keeps bees", within=bob)
         assert (await forget(store, Selector(everything=True))).versions == 2
-        assert await store.read(lambda unit: unit.memories.counts(ADA)) == {}
-        assert await store.read(lambda unit: unit.jobs.page(TENANT)) == []
-        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=10)) == []
-        assert await store.read(lambda unit: unit.timeline.page(ADA, limit=10)) == []
+        assert await store.read(lambda unit: unit.memories.counts(ADA), at=ALL_SPACES) == {}
+        assert await store.read(lambda unit: unit.jobs.page(TENANT), at=ALL_SPACES) == []
+        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=10), at=ALL_SPACES) == []
+        assert await store.read(lambda unit: unit.timeline.page(ADA, limit=10), at=ALL_SPACES) == []
         assert kept.operation == bob.id
 
     async def test_statements_that_rest_only_on_it_go_too(self, store: Store) -> None:
@@ -170,7 +177,7 @@ class TestForgetting:
         added = await add(store, "Ada keeps bees", sources=(source.id,))
         await update(store, added.entry.id, "Ada keeps many bees")
         await forget(store, Selector(conversation="talk"))
-        versions = await store.read(lambda unit: unit.memories.history(ADA, added.entry.id))
+        versions = await store.read(lambda unit: unit.memories.history(ADA, added.entry.id), at=ALL_SPACES)
         assert [(entry.version, entry.status) for entry in versions] == [(2, Status.ACTIVE)]
 
     async def test_a_version_does_not_come_back_beside_a_later_one(self, store: Store) -> None:
@@ -180,7 +187,7 @@ class TestForgetting:
         await update(store, added.entry.id, "Ada keeps wasps", sources=(source.id,))
         await update(store, added.entry.id, "Ada keeps hornets")
         await forget(store, Selector(conversation="talk"))
-        versions = await store.read(lambda unit: unit.memories.history(ADA, added.entry.id))
+        versions = await store.read(lambda unit: unit.memories.history(ADA, added.entry.id), at=ALL_SPACES)
         assert [(entry.version, entry.status) for entry in versions] == [(1, Status.SUPERSEDED), (3, Status.ACTIVE)]
         assert await texts(store, "bees wasps hornets") == ["Ada keeps hornets"]
 
@@ -222,10 +229,10 @@ class TestForgetting:
         }
         for job_id, payload in payloads.items():
             await _add_job(store, Job(job_id, "embed", TENANT, SPACE, json.dumps(payload), 1.0))
-        await store.write(lambda unit: unit.jobs.claim(["embed"], owner="one", now=5.0, lease=60.0, limit=1))
+        await store.write(lambda unit: unit.jobs.claim(["embed"], owner="one", now=5.0, lease=60.0, limit=1), at=QUEUE)
         await forget(store, Selector(conversation="talk"))
-        assert [job.id for job in await store.read(lambda unit: unit.jobs.page(TENANT))] == ["j3"]
-        assert not await store.write(lambda unit: unit.jobs.complete("j1", owner="one"))
+        assert [job.id for job in await store.read(lambda unit: unit.jobs.page(TENANT), at=ALL_SPACES)] == ["j3"]
+        assert not await store.write(lambda unit: unit.jobs.complete("j1", owner="one"), at=ALL_SPACES)
 
     @pytest.mark.parametrize(
         "selector",
@@ -242,7 +249,7 @@ class TestForgetting:
             payload = json.dumps({"review": "r1", "conversation": name})
             await _add_job(store, Job(f"job of {name}", "review", TENANT, SPACE, payload, 1.0))
         await forget(store, selector)
-        left = await store.read(lambda unit: unit.jobs.page(TENANT))
+        left = await store.read(lambda unit: unit.jobs.page(TENANT), at=ALL_SPACES)
         assert {job.id for job in left} == {f"job of {name}" for name in names}
 
     async def test_the_timeline_forgets_whatever_names_it(self, store: Store) -> None:
@@ -253,18 +260,20 @@ class TestForgetting:
             Event("delivered", 2.0, TENANT, SPACE, "other", data={"refs": f"m1,{entry.id}"}),
             Event("delivered", 3.0, TENANT, SPACE, "other", data={"refs": "m1,m2"}),
         ]
-        await store.write(lambda unit: unit.timeline.add(events, entries_max=10))
+        await store.write(lambda unit: unit.timeline.add(events, entries_max=10), at=ALL_SPACES)
         await forget(store, Selector(conversation="talk"))
-        assert [event.at for event in await store.read(lambda unit: unit.timeline.page(ADA, limit=10))] == [3.0]
+        assert [
+            event.at for event in await store.read(lambda unit: unit.timeline.page(ADA, limit=10), at=ALL_SPACES)
+        ] == [3.0]
 
     async def test_blocks_lose_the_reference(self, store: Store) -> None:
         """M2: the block is still known by its hash, so it is still stripped from what is recorded."""
         added = await add(store, "Ada keeps bees")
         newer = await update(store, added.entry.id, "Ada keeps many bees")
         block = BlockRow("block-hash", "turn-1", ("m1", newer.ref, added.entry.ref), 10, 1.0)
-        await store.write(lambda unit: unit.conversations.add_block(TALK, block))
+        await store.write(lambda unit: unit.conversations.add_block(TALK, block), at=ALL_SPACES)
         await forget(store, Selector(memory=added.entry.id))
-        blocks = await store.read(lambda unit: unit.conversations.blocks(TALK))
+        blocks = await store.read(lambda unit: unit.conversations.blocks(TALK), at=ALL_SPACES)
         assert [(item.hash, item.refs) for item in blocks] == [("block-hash", ("m1",))]
 
     async def test_a_forgotten_statement_can_be_said_again(self, store: Store) -> None:
@@ -276,7 +285,7 @@ class TestForgetting:
     async def test_forgetting_what_is_not_there_erases_nothing(self, store: Store) -> None:
         await add(store, "Ada keeps bees")
         assert (await forget(store, Selector(memory="nowhere"))).versions == 0
-        assert len(await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=10))) == 1
+        assert len(await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=10), at=ALL_SPACES)) == 1
 
     async def test_several_memories_go_together(self, store: Store) -> None:
         """M2: an entry with two of them as sources is erased with both, though it would stay without one."""
@@ -285,9 +294,10 @@ class TestForgetting:
         kept = await add(store, "Ada likes tea")
         erased = await forget(store, Selector(memories=(first.entry.id, second.entry.id)))
         assert set(erased.ids) == {first.entry.id, second.entry.id, both.entry.id}
-        assert [entry.id for entry in await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=9))] == [
-            kept.entry.id
-        ]
+        assert [
+            entry.id
+            for entry in await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=9), at=ALL_SPACES)
+        ] == [kept.entry.id]
 
     @pytest.mark.parametrize(
         "selector",
@@ -306,13 +316,13 @@ class TestForgetting:
             for number in range(1_300):
                 unit.memories.add(operation(), admit(f"bees number{number}", conversation="talk"))
 
-        await store.write(work)
+        await store.write(work, at=ALL_SPACES)
         assert (await forget(store, Selector(conversation="talk"))).versions == 1_300
         assert await frequencies(store, ["bee"]) == {}
 
 
 async def _add_job(store: Store, job: Job) -> None:
-    await store.write(lambda unit: unit.jobs.add(job))
+    await store.write(lambda unit: unit.jobs.add(job), at=ALL_SPACES)
 
 
 # Limits: other tenants and spaces are not affected, and blocks are still recognised
@@ -348,7 +358,7 @@ class TestForgetReach:
     async def test_another_s_blocks_keep_their_references(self, store: Store, elsewhere: Scope) -> None:
         """L2: what is visible in one owner's conversation is not decided in another's space."""
         key = ConversationKey(elsewhere.tenant, elsewhere.spaces[0], "talk")
-        await store.write(lambda unit: unit.conversations.add_block(key, _BLOCK))
+        await store.write(lambda unit: unit.conversations.add_block(key, _BLOCK), at=key.scope)
         await add(store, "Ada keeps bees", id="m1")
         await forget(store, Selector(memory="m1"))
         assert await _blocks(store, key) == [_BLOCK]
@@ -356,13 +366,13 @@ class TestForgetReach:
     @pytest.mark.parametrize("selector", [Selector(conversation="talk"), Selector(everything=True)])
     async def test_blocks_of_a_forgotten_conversation_are_still_known(self, store: Store, selector: Selector) -> None:
         """C5: by hash and size, so that they are still stripped from what the host shows; nothing else is kept."""
-        await store.write(lambda unit: unit.conversations.add_block(TALK, _BLOCK))
+        await store.write(lambda unit: unit.conversations.add_block(TALK, _BLOCK), at=ALL_SPACES)
         await forget(store, selector)
         assert await _blocks(store, TALK) == [BlockRow("block-hash", "", (), 400, 0.0, in_sight=False)]
 
     async def test_any_conversation_of_the_space_knows_them(self, store: Store) -> None:
         """C5: a host may carry the messages of a forgotten conversation over into a new one."""
-        await store.write(lambda unit: unit.conversations.add_block(TALK, _BLOCK))
+        await store.write(lambda unit: unit.conversations.add_block(TALK, _BLOCK), at=ALL_SPACES)
         await forget(store, Selector(conversation="talk"))
         await forget(store, Selector(conversation="talk"))
         assert [block.hash for block in await _blocks(store, ConversationKey(TENANT, SPACE, "new"))] == ["block-hash"]
@@ -370,31 +380,32 @@ class TestForgetReach:
 
     async def test_a_block_that_is_injected_again_is_given_once(self, store: Store) -> None:
         """H6: a block counts by the hash of its bytes; what shows something now has its references."""
-        await store.write(lambda unit: unit.conversations.add_block(TALK, _BLOCK))
+        await store.write(lambda unit: unit.conversations.add_block(TALK, _BLOCK), at=ALL_SPACES)
         await forget(store, Selector(conversation="talk"))
-        await store.write(lambda unit: unit.conversations.add_block(TALK, _BLOCK))
+        await store.write(lambda unit: unit.conversations.add_block(TALK, _BLOCK), at=ALL_SPACES)
         assert await _blocks(store, TALK) == [_BLOCK]
 
     async def test_jobs_that_stay_lose_their_errors(self, store: Store) -> None:
         """M2: an error may quote what it failed on."""
         job = Job("j1", "embed", TENANT, SPACE, "{}", 1.0, error="can't embed 'bees'")
         theirs = Job("j2", "embed", TENANT, "user:bob", "{}", 2.0, error="no model")
-        await store.write(lambda unit: unit.jobs.add(job))
-        await store.write(lambda unit: unit.jobs.add(theirs))
+        await store.write(lambda unit: unit.jobs.add(job), at=ALL_SPACES)
+        await store.write(lambda unit: unit.jobs.add(theirs), at=ALL_SPACES)
         await forget(store, Selector(memory="m1"))
-        jobs = await store.read(lambda unit: unit.jobs.page(TENANT))
+        jobs = await store.read(lambda unit: unit.jobs.page(TENANT), at=ALL_SPACES)
         assert [(item.id, item.error) for item in jobs] == [("j1", ""), ("j2", "no model")]
 
 
 async def _forget_first(store: Store, scope: Scope) -> int:
     selector = Selector(memory="m1")
-    return (
-        await store.write(lambda unit: unit.operations.forget(scope.tenant, scope.spaces[0], selector, at=1.0))
-    ).versions
+    erased = await store.write(
+        lambda unit: unit.operations.forget(scope.tenant, scope.spaces[0], selector, at=1.0), at=Tenant(scope.tenant)
+    )
+    return erased.versions
 
 
 async def _blocks(store: Store, key: ConversationKey) -> list[BlockRow]:
-    return await store.read(lambda unit: unit.conversations.blocks(key))
+    return await store.read(lambda unit: unit.conversations.blocks(key), at=key.scope)
 
 
 # Statements in other spaces whose sources are forgotten
@@ -454,21 +465,23 @@ class TestAcrossSpaces:
         said = await _said(store, "I keep bees")
         learned = await add(store, "Ada keeps bees", sources=(said.id,))
         key = await key_of(store, "Ada keeps bees")
-        await store.write(lambda unit: unit.index.put_vectors(SMALL, [(key, bytes(8))]))
+        await store.write(lambda unit: unit.index.put_vectors(TENANT, SPACE, SMALL, [(key, bytes(8))]), at=ALL_SPACES)
         job = Job("j1", "embed", TENANT, SPACE, f'{{"ids": ["{learned.entry.id}"]}}', 1.0)
-        await store.write(lambda unit: unit.jobs.add(job))
+        await store.write(lambda unit: unit.jobs.add(job), at=ALL_SPACES)
         events = [
             Event("delivered", at, TENANT, SPACE, data={"refs": ref})
             for at, ref in enumerate(("m1", learned.entry.ref))
         ]
-        await store.write(lambda unit: unit.timeline.add(events, entries_max=9))
-        seen = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))
+        await store.write(lambda unit: unit.timeline.add(events, entries_max=9), at=ALL_SPACES)
+        seen = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0), at=ALL_SPACES)
         await forget(store, Selector(conversation="talk"), space=TEAM)
         assert await frequencies(store, ["ada", "keep", "bee"]) == {}
-        assert await store.read(lambda unit: unit.index.vectors(TENANT, SPACE, SMALL, range(1, 100))) == {}
-        assert await store.read(lambda unit: unit.jobs.page(TENANT)) == []
-        assert await store.read(lambda unit: unit.timeline.page(ADA, limit=9)) == events[:1]
-        changes = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=seen.seq))
+        assert (
+            await store.read(lambda unit: unit.index.vectors(TENANT, SPACE, SMALL, range(1, 100)), at=ALL_SPACES) == {}
+        )
+        assert await store.read(lambda unit: unit.jobs.page(TENANT), at=ALL_SPACES) == []
+        assert await store.read(lambda unit: unit.timeline.page(ADA, limit=9), at=ALL_SPACES) == events[:1]
+        changes = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=seen.seq), at=ALL_SPACES)
         assert tuple(changes.keys or ()) == (key,)
 
     async def test_conversations_that_show_it_lose_it(self, store: Store) -> None:
@@ -476,13 +489,13 @@ class TestAcrossSpaces:
         said = await _said(store, "I keep bees")
         learned = (await add(store, "Ada keeps bees", sources=(said.id,))).entry
         block = BlockRow("hash", "turn-1", (learned.ref,), 9, 1.0, text="Ada keeps bees")
-        await store.write(lambda unit: unit.conversations.add_block(TALK, block))
+        await store.write(lambda unit: unit.conversations.add_block(TALK, block), at=ALL_SPACES)
         standing = StandingRow("Ada keeps bees", (learned.ref,), 1.0)
-        await store.write(lambda unit: unit.conversations.put_standing(TALK, standing))
+        await store.write(lambda unit: unit.conversations.put_standing(TALK, standing), at=ALL_SPACES)
         await forget(store, Selector(conversation="talk"), space=TEAM)
-        (left,) = await store.read(lambda unit: unit.conversations.blocks(TALK))
+        (left,) = await store.read(lambda unit: unit.conversations.blocks(TALK), at=ALL_SPACES)
         assert (left.text, left.refs) == ("", ())
-        assert await store.read(lambda unit: unit.conversations.find_standing(TALK)) is None
+        assert await store.read(lambda unit: unit.conversations.find_standing(TALK), at=ALL_SPACES) is None
 
     async def test_a_record_that_another_space_holds_too_is_that_one_s(self, store: Store) -> None:
         """L2: forgetting a copy of a source does not erase another person's statement."""
@@ -542,12 +555,12 @@ async def _said(store: Store, text: str, *, owner: str = TEAM, speaker: str = "a
 
 
 async def _read(store: Store, key: ConversationKey, *, position: int) -> None:
-    await store.write(lambda unit: unit.conversations.open(key, at=1.0))
-    await store.write(lambda unit: unit.reviews.scheduled(key, position=position))
+    await store.write(lambda unit: unit.conversations.open(key, at=1.0), at=key.scope)
+    await store.write(lambda unit: unit.reviews.scheduled(key, position=position), at=key.scope)
 
 
 async def _unread(store: Store, key: ConversationKey) -> int:
-    return (await store.read(lambda unit: unit.reviews.unreviewed(key)))[1]
+    return (await store.read(lambda unit: unit.reviews.unreviewed(key), at=key.scope))[1]
 
 
 # Tombstones: a turn that began before a forget writes nothing back, whatever the clocks say
@@ -612,7 +625,7 @@ class TestTombstones:
 
 
 async def _forgets(store: Store, *, space: str = SPACE) -> int:
-    return await store.read(lambda unit: unit.conversations.forgets(TENANT, space))
+    return await store.read(lambda unit: unit.conversations.forgets(TENANT, space), at=ALL_SPACES)
 
 
 async def _forgotten(
@@ -621,5 +634,6 @@ async def _forgotten(
     return await store.read(
         lambda unit: unit.conversations.is_forgotten(
             TENANT, space, conversation=conversation, speakers=speakers, since=since
-        )
+        ),
+        at=ALL_SPACES,
     )

@@ -10,7 +10,20 @@ import pytest
 
 from afterturn.errors import NotFound
 from afterturn.ports import Store, Unit
-from afterturn.testing.conformance.actions import BOB, SPACE, TALK, TEAM, TENANT, add, candidate, forget, record, update
+from afterturn.testing.conformance.actions import (
+    ALL_SPACES,
+    BOB,
+    QUEUE,
+    SPACE,
+    TALK,
+    TEAM,
+    TENANT,
+    add,
+    candidate,
+    forget,
+    record,
+    update,
+)
 from afterturn.testing.conformance.reviews import end, messages_of, review, said, schedule
 from afterturn.testing.entries import operation
 from afterturn.types import (
@@ -30,6 +43,7 @@ from afterturn.types import (
     Scope,
     Selector,
     StandingRow,
+    Tenant,
     TurnRow,
     TurnStatus,
     Verb,
@@ -70,9 +84,9 @@ class TestForgottenTraces:
         """M2: it is still known by hash and size, and what else it shows counts as shown."""
         gone, stays = (await add(store, "Ada keeps bees")).entry, (await add(store, "Ada likes tea")).entry
         block = BlockRow("h", "turn-1", (stays.ref, gone.ref), 9, 1.0, "user_message", "anchor", "both")
-        await store.write(lambda unit: unit.conversations.add_block(TALK, block))
+        await store.write(lambda unit: unit.conversations.add_block(TALK, block), at=ALL_SPACES)
         await forget(store, Selector(memory=gone.id))
-        blocks = await store.read(lambda unit: unit.conversations.blocks(TALK))
+        blocks = await store.read(lambda unit: unit.conversations.blocks(TALK), at=ALL_SPACES)
         assert blocks == [replace(block, refs=(stays.ref,), text="")]
 
     async def test_an_erased_version_takes_along_what_shows_it(self, store: Store) -> None:
@@ -106,7 +120,7 @@ class TestForgottenTraces:
         await add(store, "Bob keeps wasps", id=entry.id, within=operation(tenant="acme"))
         await _keep(store, entry)
         selector = Selector(memory=entry.id)
-        await store.write(lambda unit: unit.operations.forget("acme", SPACE, selector, at=1.0))
+        await store.write(lambda unit: unit.operations.forget("acme", SPACE, selector, at=1.0), at=Tenant("acme"))
         assert await _kept(store) == _ALL
 
     @pytest.mark.parametrize("selector", [Selector(conversation="talk"), Selector(everything=True)])
@@ -114,11 +128,11 @@ class TestForgottenTraces:
         """M2: counters too; when it begins again, it is new."""
         entry = (await add(store, "Ada keeps bees")).entry
         await _keep(store, entry)
-        await store.write(lambda unit: unit.conversations.clear(TALK, at=20.0, compacted=True))
+        await store.write(lambda unit: unit.conversations.clear(TALK, at=20.0, compacted=True), at=ALL_SPACES)
         await forget(store, selector)
-        await store.write(lambda unit: unit.conversations.open(TALK, at=30.0))
+        await store.write(lambda unit: unit.conversations.open(TALK, at=30.0), at=ALL_SPACES)
         assert await _kept(store) == _Kept()
-        assert await store.read(lambda unit: unit.conversations.state(TALK)) == ConversationState()
+        assert await store.read(lambda unit: unit.conversations.state(TALK), at=ALL_SPACES) == ConversationState()
 
     async def test_another_conversation_keeps_its_own(self, store: Store) -> None:
         """M2: a memory that was not said in the forgotten one stays where it is shown."""
@@ -172,14 +186,14 @@ async def _keep(store: Store, entry: Entry, key: ConversationKey = TALK) -> None
         unit.conversations.carry(key, carried)
         unit.conversations.put_standing(key, StandingRow("a standing block", (entry.ref,), 1.0))
 
-    await store.write(work)
+    await store.write(work, at=ALL_SPACES)
     for turn in ("turn-1", "turn-2"):
         await _ask(store, turn, key)
 
 
 async def _ask(store: Store, turn: str, key: ConversationKey = TALK) -> None:
     row = RecallRow(f"c-{turn}", turn, 1, RecallCause.MESSAGE, Phase.FAST, "bees?", 5.0, 6.0, Outcome.EMPTY, "")
-    await store.write(lambda unit: unit.recalls.add(key, row, entries_max=10))
+    await store.write(lambda unit: unit.recalls.add(key, row, entries_max=10), at=key.scope)
 
 
 async def _record_turn(store: Store, turn: str) -> None:
@@ -187,7 +201,7 @@ async def _record_turn(store: Store, turn: str) -> None:
         unit.conversations.start_turn(TALK, TurnRow(turn, TurnStatus.OPEN, 1.0, "hash"))
         unit.conversations.end_turn(TALK, turn, status=TurnStatus.COMPLETED, at=2.0, recorded=True)
 
-    await store.write(work)
+    await store.write(work, at=ALL_SPACES)
 
 
 async def _kept(store: Store, key: ConversationKey = TALK) -> _Kept:
@@ -200,7 +214,7 @@ async def _kept(store: Store, key: ConversationKey = TALK) -> _Kept:
             standing=standing.text if standing else "",
         )
 
-    return await store.read(work)
+    return await store.read(work, at=ALL_SPACES)
 
 
 # Reviews, their messages and their jobs
@@ -220,7 +234,7 @@ class TestForgottenReviews:
         assert [await messages_of(store, name) for name in ("r1", "r3")] == [[], ["Hello"]]
         assert await _jobs(store) == ["job of r3"]
         with pytest.raises(NotFound):
-            await store.read(lambda unit: unit.reviews.get(TENANT, "r2"))
+            await store.read(lambda unit: unit.reviews.get(TENANT, "r2"), at=ALL_SPACES)
 
     async def test_a_space_takes_its_reviews_along_and_no_other_s(self, store: Store) -> None:
         """M2: consolidations too, which have no conversation."""
@@ -237,9 +251,9 @@ class TestForgottenReviews:
         """M2, V4: in-flight work can't bring it back."""
         await schedule(store, review(), said())
         await _add_job(store, "r1")
-        await store.write(lambda unit: unit.jobs.claim(["review"], owner="one", now=5.0, lease=60.0, limit=1))
+        await store.write(lambda unit: unit.jobs.claim(["review"], owner="one", now=5.0, lease=60.0, limit=1), at=QUEUE)
         await forget(store, Selector(conversation="talk"))
-        assert not await store.write(lambda unit: unit.jobs.complete("job of r1", owner="one"))
+        assert not await store.write(lambda unit: unit.jobs.complete("job of r1", owner="one"), at=ALL_SPACES)
         assert not await end(store, review(state=ReviewState.SAVED))
 
     @pytest.mark.parametrize(
@@ -320,18 +334,22 @@ class TestForgottenReviews:
         await schedule(store, review("r1", space=BOB, writes=BOB), said(source=theirs.id), said("not recorded"))
         await _add_job(store, "r1", space=BOB)
         event = Event("turn_started", 1.0, TENANT, BOB, conversation="talk", turn="turn-1")
-        await store.write(lambda unit: unit.timeline.add([event], entries_max=9))
+        await store.write(lambda unit: unit.timeline.add([event], entries_max=9), at=ALL_SPACES)
         key = ConversationKey(TENANT, BOB, "talk")
         row = RecallRow("q1", "turn-1", 1, RecallCause.MESSAGE, Phase.FAST, "bees?", 5.0, 6.0, Outcome.EMPTY, "")
-        await store.write(lambda unit: unit.recalls.add(key, row, entries_max=10))
+        await store.write(lambda unit: unit.recalls.add(key, row, entries_max=10), at=key.scope)
         imported = operation(Verb.IMPORT)
         await record(store, "I keep bees", within=imported, id=theirs.id, conversation="talk", turn="turn-1", owner=BOB)
         await forget(store, Selector(conversation="talk"))
         assert await messages_of(store, "r1") == ["I keep bees", "not recorded"]
         assert (await _reviews(store, BOB), await _jobs(store)) == (["r1"], ["job of r1"])
         bob = Scope(TENANT, (BOB,))
-        assert [one.name for one in await store.read(lambda unit: unit.timeline.page(bob, limit=9))] == ["turn_started"]
-        assert [row.correlation for row in await store.read(lambda unit: unit.recalls.page(key, limit=9))] == ["q1"]
+        assert [one.name for one in await store.read(lambda unit: unit.timeline.page(bob, limit=9), at=ALL_SPACES)] == [
+            "turn_started"
+        ]
+        assert [
+            row.correlation for row in await store.read(lambda unit: unit.recalls.page(key, limit=9), at=key.scope)
+        ] == ["q1"]
 
     async def test_another_tenant_s_reviews_are_out_of_reach(self, store: Store) -> None:
         """L2: the same ids, names and speakers under another tenant are others."""
@@ -346,7 +364,7 @@ class TestForgottenReviews:
             Selector(everything=True),
         ):
             await forget(store, selector)
-        left = await store.read(lambda unit: unit.reviews.messages("acme", "r1"))
+        left = await store.read(lambda unit: unit.reviews.messages("acme", "r1"), at=Tenant("acme"))
         assert [message.text for message in left] == ["I keep bees", "not recorded"]
 
 
@@ -357,12 +375,12 @@ async def _said(store: Store, text: str, *, space: str = SPACE, owner: str | Non
 
 async def _add_job(store: Store, review_id: str, *, space: str = SPACE) -> None:
     job = Job(f"job of {review_id}", "review", TENANT, space, json.dumps({"review": review_id}), 1.0)
-    await store.write(lambda unit: unit.jobs.add(job))
+    await store.write(lambda unit: unit.jobs.add(job), at=ALL_SPACES)
 
 
 async def _jobs(store: Store) -> list[str]:
-    return [job.id for job in await store.read(lambda unit: unit.jobs.page(TENANT))]
+    return [job.id for job in await store.read(lambda unit: unit.jobs.page(TENANT), at=ALL_SPACES)]
 
 
 async def _reviews(store: Store, space: str = SPACE) -> list[str]:
-    return [row.id for row in await store.read(lambda unit: unit.reviews.page(TENANT, space, limit=9))]
+    return [row.id for row in await store.read(lambda unit: unit.reviews.page(TENANT, space, limit=9), at=ALL_SPACES)]

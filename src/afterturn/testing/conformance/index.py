@@ -17,6 +17,7 @@ from afterturn.errors import Conflict, InvalidInput, NotFound
 from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.actions import (
     ADA,
+    ALL_SPACES,
     NOW,
     SMALL,
     SPACE,
@@ -49,6 +50,7 @@ from afterturn.types import (
     Selector,
     SpaceStats,
     Status,
+    Tenant,
     Verb,
     Verdict,
 )
@@ -84,7 +86,9 @@ class TestSearch:
         for text in ("bees", "bees " * 40, "bees and honey", "bees " * 20):
             await add(store, text)
         query = LaneQuery(ADA, NOW)
-        hits = await store.read(lambda unit: unit.index.matches(query, ["bee"], limit=9, terms_max=terms_max))
+        hits = await store.read(
+            lambda unit: unit.index.matches(query, ["bee"], limit=9, terms_max=terms_max), at=ALL_SPACES
+        )
         assert [len(match.terms) for match in hits] == sizes
 
     @pytest.mark.parametrize(
@@ -94,26 +98,28 @@ class TestSearch:
         """L5: all scripts work."""
         await add(store, text)
         analysed, query = terms(text), LaneQuery(ADA, NOW)
-        hits = await store.read(lambda unit: [matches(unit, query, [term], limit=5) for term in analysed])
+        hits = await store.read(
+            lambda unit: [matches(unit, query, [term], limit=5) for term in analysed], at=ALL_SPACES
+        )
         assert [[match.entry.text for match in found] for found in hits] == [[text]] * len(analysed)
 
     @pytest.mark.parametrize("term", ['"', "bee OR x", "NEAR(bee)", "bee*", "_1", "-bee", "Bee", "be e", "\ud800"])
     async def test_a_term_is_never_read_as_a_query(self, store: Store, term: str) -> None:
         """L5: whatever is asked for matches itself and nothing else."""
         await add(store, "Ada keeps bees")
-        hits = await store.read(lambda unit: unit.index.matches(LaneQuery(ADA, NOW), [term], limit=5))
+        hits = await store.read(lambda unit: unit.index.matches(LaneQuery(ADA, NOW), [term], limit=5), at=ALL_SPACES)
         assert hits == []
 
     async def test_a_text_without_terms_counts_and_resolves(self, store: Store) -> None:
         """L6: a space's extent counts every active entry."""
         await add(store, "to be or not to be")
-        extents = await store.read(lambda unit: unit.index.stats(ADA))
+        extents = await store.read(lambda unit: unit.index.stats(ADA), at=ALL_SPACES)
         assert extents[SPACE].documents == 1
-        changes = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))
+        changes = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0), at=ALL_SPACES)
         keys = changes.keys or ()
-        resolved = await store.read(lambda unit: unit.index.resolve(LaneQuery(ADA, NOW), keys))
+        resolved = await store.read(lambda unit: unit.index.resolve(LaneQuery(ADA, NOW), keys), at=ALL_SPACES)
         assert [entry.text for entry in resolved.values()] == ["to be or not to be"]
-        indexed = await store.read(lambda unit: unit.index.entries(TENANT, SPACE, limit=9))
+        indexed = await store.read(lambda unit: unit.index.entries(TENANT, SPACE, limit=9), at=ALL_SPACES)
         assert [entry.terms for entry in indexed] == [()]
 
     async def test_frequencies_count_entries_not_occurrences(self, store: Store) -> None:
@@ -126,7 +132,7 @@ class TestSearch:
         """L6: an average length needs both."""
         await add(store, "bees, bees and bees")
         await add(store, "bees and honey")
-        extents = await store.read(lambda unit: unit.index.stats(ADA))
+        extents = await store.read(lambda unit: unit.index.stats(ADA), at=ALL_SPACES)
         assert extents == {SPACE: SpaceStats(documents=2, terms_total=5, seq=2)}
 
     async def test_a_unit_sees_its_own_writes(self, store: Store) -> None:
@@ -138,7 +144,7 @@ class TestSearch:
                 unit.index.stats(ADA)[SPACE].documents,
             )
 
-        assert await store.write(work) == (["Ada keeps bees"], {SPACE: {"bee": 1}}, 1)
+        assert await store.write(work, at=ALL_SPACES) == (["Ada keeps bees"], {SPACE: {"bee": 1}}, 1)
 
 
 class TestChanges:
@@ -205,7 +211,7 @@ class TestChanges:
         assert before.generation == after.generation
 
     async def _changes(self, store: Store, since: int) -> Changes:
-        return await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=since))
+        return await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=since), at=ALL_SPACES)
 
 
 class TestVectors:
@@ -221,7 +227,9 @@ class TestVectors:
         await add(store, "Ada keeps bees")
         key = await key_of(store, "Ada keeps bees")
         with pytest.raises(ValueError, match="bytes"):
-            await store.write(lambda unit: unit.index.put_vectors(SMALL, [(key, b"short")]))
+            await store.write(
+                lambda unit: unit.index.put_vectors(TENANT, SPACE, SMALL, [(key, b"short")]), at=ALL_SPACES
+            )
 
     async def test_vectors_of_hidden_entries_are_not_given(self, store: Store) -> None:
         """L7: a deleted memory is not near anything."""
@@ -250,14 +258,19 @@ class TestVectors:
         key = await key_of(store, "Ada keeps bees")
         await forget(store, Selector(memory=added.entry.id))
         await add(store, "Ada sells honey")
-        assert await store.write(lambda unit: unit.index.put_vectors(SMALL, [(key, _VECTOR)])) == 0
+        assert (
+            await store.write(
+                lambda unit: unit.index.put_vectors(TENANT, SPACE, SMALL, [(key, _VECTOR)]), at=ALL_SPACES
+            )
+            == 0
+        )
         assert await self._vectors(store, SMALL) == {}
 
     async def test_a_vector_that_arrives_is_a_change(self, store: Store) -> None:
         await add(store, "Ada keeps bees")
-        before = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))
+        before = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0), at=ALL_SPACES)
         key = await self._embedded(store, "Ada keeps bees", exists=True)
-        after = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=before.seq))
+        after = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=before.seq), at=ALL_SPACES)
         assert after.keys == (key,)
 
     async def test_entries_without_a_vector_are_named_oldest_first(self, store: Store) -> None:
@@ -298,12 +311,12 @@ class TestVectors:
         await add(store, "Bob keeps wasps", within=operation(space="user:bob"))
         other = EmbedderIdentity("other", "1", 4)
         spaces = [(TENANT, SPACE), (TENANT, "user:bob")]
-        none = await store.read(lambda unit: unit.index.adopted())
-        first = await store.write(lambda unit: unit.index.adopt(SMALL))
-        again = await store.write(lambda unit: unit.index.adopt(SMALL))
-        changed = await store.write(lambda unit: unit.index.adopt(other))
+        none = await store.read(lambda unit: unit.index.adopted(), at=None)
+        first = await store.write(lambda unit: unit.index.adopt(SMALL), at=None)
+        again = await store.write(lambda unit: unit.index.adopt(SMALL), at=None)
+        changed = await store.write(lambda unit: unit.index.adopt(other), at=None)
         assert [sorted(adopted) for adopted in (first, again, changed)] == [spaces, [], spaces]
-        assert (none, await store.read(lambda unit: unit.index.adopted())) == (None, other)
+        assert (none, await store.read(lambda unit: unit.index.adopted(), at=None)) == (None, other)
 
     async def test_entries_that_wait_for_a_vector_are_counted(self, store: Store) -> None:
         """M3: in one space or in all of the tenant's; other tenants' are their own affair."""
@@ -316,19 +329,21 @@ class TestVectors:
         asked = [(SMALL, None), (SMALL, SPACE), (SMALL, "user:bob"), (SMALL, "user:nobody"), (other, None)]
         counts = [await self._waiting(store, embedder, space) for embedder, space in asked]
         assert counts == [2, 1, 1, 0, 3]
-        assert await store.read(lambda unit: unit.index.waiting("another", SMALL)) == 0
+        assert await store.read(lambda unit: unit.index.waiting("another", SMALL), at=Tenant("another")) == 0
 
     async def test_vectors_of_an_abandoned_embedder_leave_when_the_stores_own_asks(self, store: Store) -> None:
         """M3: a few at a time, and only what others have made in that space."""
         other = EmbedderIdentity("other", "1", 4)
         keys = [await self._embedded(store, text) for text in ("first bees", "second bees", "third bees")]
-        await store.write(lambda unit: unit.index.put_vectors(other, [(keys[0], _VECTOR)]))
-        await store.write(lambda unit: unit.index.adopt(SMALL))
+        await store.write(
+            lambda unit: unit.index.put_vectors(TENANT, SPACE, other, [(keys[0], _VECTOR)]), at=ALL_SPACES
+        )
+        await store.write(lambda unit: unit.index.adopt(SMALL), at=None)
         assert await self._dropped(store, other) == 0
-        await store.write(lambda unit: unit.index.adopt(other))
-        assert await store.read(lambda unit: unit.index.has_abandoned(TENANT, SPACE, other))
+        await store.write(lambda unit: unit.index.adopt(other), at=None)
+        assert await store.read(lambda unit: unit.index.has_abandoned(TENANT, SPACE, other), at=ALL_SPACES)
         assert [await self._dropped(store, other) for _ in range(3)] == [2, 1, 0]
-        assert not await store.read(lambda unit: unit.index.has_abandoned(TENANT, SPACE, other))
+        assert not await store.read(lambda unit: unit.index.has_abandoned(TENANT, SPACE, other), at=ALL_SPACES)
         assert await self._vectors(store, SMALL) == {}
         assert await self._vectors(store, other) == {keys[0]: _VECTOR}
 
@@ -336,34 +351,43 @@ class TestVectors:
         """M3: going back to an embedder finds nothing claimed that is not there."""
         other = EmbedderIdentity("other", "1", 4)
         keys = [await self._embedded(store, text) for text in ("first bees", "second bees", "third bees")]
-        await store.write(lambda unit: unit.index.adopt(other))
-        await store.write(lambda unit: unit.index.put_vectors(other, [(key, _VECTOR) for key in keys]))
+        await store.write(lambda unit: unit.index.adopt(other), at=None)
+        await store.write(
+            lambda unit: unit.index.put_vectors(TENANT, SPACE, other, [(key, _VECTOR) for key in keys]), at=ALL_SPACES
+        )
         await self._dropped(store, other)
         left = set(await self._vectors(store, SMALL))
         assert len(left) == 1
         assert len(await self._unembedded(store, SMALL)) == 2
-        assert await store.read(lambda unit: unit.index.waiting(TENANT, SMALL)) == 2
+        assert await store.read(lambda unit: unit.index.waiting(TENANT, SMALL), at=ALL_SPACES) == 2
 
     async def _waiting(self, store: Store, embedder: EmbedderIdentity, space: str | None) -> int:
-        return await store.read(lambda unit: unit.index.waiting(TENANT, embedder, space=space))
+        return await store.read(lambda unit: unit.index.waiting(TENANT, embedder, space=space), at=ALL_SPACES)
 
     async def _dropped(self, store: Store, embedder: EmbedderIdentity) -> int:
-        return await store.write(lambda unit: unit.index.drop_abandoned(TENANT, SPACE, embedder, limit=2))
+        return await store.write(
+            lambda unit: unit.index.drop_abandoned(TENANT, SPACE, embedder, limit=2), at=ALL_SPACES
+        )
 
     async def _embedded(self, store: Store, text: str, *, exists: bool = False) -> int:
         if not exists:
             await add(store, text)
         key = await key_of(store, text)
-        assert await store.write(lambda unit: unit.index.put_vectors(SMALL, [(key, _VECTOR)])) == 1
+        assert (
+            await store.write(
+                lambda unit: unit.index.put_vectors(TENANT, SPACE, SMALL, [(key, _VECTOR)]), at=ALL_SPACES
+            )
+            == 1
+        )
         return key
 
     async def _vectors(
         self, store: Store, embedder: EmbedderIdentity, keys: Sequence[int] = range(1, 100)
     ) -> dict[int, bytes]:
-        return await store.read(lambda unit: unit.index.vectors(TENANT, SPACE, embedder, keys))
+        return await store.read(lambda unit: unit.index.vectors(TENANT, SPACE, embedder, keys), at=ALL_SPACES)
 
     async def _unembedded(self, store: Store, embedder: EmbedderIdentity) -> list[str]:
-        rows = await store.read(lambda unit: unit.index.unembedded(TENANT, SPACE, embedder, limit=10))
+        rows = await store.read(lambda unit: unit.index.unembedded(TENANT, SPACE, embedder, limit=10), at=ALL_SPACES)
         return [text for _, text in rows]
 
 
@@ -424,22 +448,24 @@ class TestIndexedEntries:
         """L2: neither by pages nor by key."""
         await add(store, "Ada keeps bees")
         await add(store, "Bob keeps wasps", within=operation(space="user:bob"))
-        bobs = await store.read(lambda unit: unit.index.entries(TENANT, "user:bob", limit=9))
+        bobs = await store.read(lambda unit: unit.index.entries(TENANT, "user:bob", limit=9), at=ALL_SPACES)
         assert [entry.terms for entry in await self._shelved(store)] == [terms("Ada keeps bees")]
         assert await self._shelved(store, keys=[entry.key for entry in bobs]) == []
-        assert await store.read(lambda unit: unit.index.entries(TENANT, "user:nobody", limit=9)) == []
+        assert await store.read(lambda unit: unit.index.entries(TENANT, "user:nobody", limit=9), at=ALL_SPACES) == []
 
     async def test_a_unit_sees_its_own_writes(self, store: Store) -> None:
         def work(unit: Unit) -> list[IndexedEntry]:
             unit.memories.add(unit.operations.start(operation()), admit("Ada keeps bees"))
             return unit.index.entries(TENANT, SPACE, limit=9)
 
-        assert [entry.terms for entry in await store.write(work)] == [terms("Ada keeps bees")]
+        assert [entry.terms for entry in await store.write(work, at=ALL_SPACES)] == [terms("Ada keeps bees")]
 
     async def _shelved(
         self, store: Store, *, keys: Sequence[int] | None = None, after: int = 0, limit: int = 9
     ) -> list[IndexedEntry]:
-        return await store.read(lambda unit: unit.index.entries(TENANT, SPACE, keys=keys, after=after, limit=limit))
+        return await store.read(
+            lambda unit: unit.index.entries(TENANT, SPACE, keys=keys, after=after, limit=limit), at=ALL_SPACES
+        )
 
 
 # Neighbouring records, speakers, and the newest entries
@@ -459,7 +485,7 @@ class TestAround:
         """L6: of two that stand close to each other, what is around both."""
         await self._talk(store, "bees", "honey, honey", "wasps", "hives")
         keys = [await key_of(store, "bees"), await key_of(store, "wasps")]
-        found = await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), keys, reach=1))
+        found = await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), keys, reach=1), at=ALL_SPACES)
         said = enumerate(("bees", "honey, honey", "wasps", "hives"))
         told = sorted((entry.position or 0, entry.conversation, entry.terms) for entry, _ in found)
         assert told == [(position, "talk", terms(text)) for position, text in said]
@@ -467,8 +493,11 @@ class TestAround:
 
     async def test_around_nothing_there_is_nothing(self, store: Store) -> None:
         await self._talk(store, "bees")
-        assert await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), [], reach=3)) == []
-        assert await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), [987_654], reach=3)) == []
+        assert await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), [], reach=3), at=ALL_SPACES) == []
+        assert (
+            await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), [987_654], reach=3), at=ALL_SPACES)
+            == []
+        )
 
     async def test_conversations_do_not_mix(self, store: Store) -> None:
         """L2: neither those of another id, nor those of another owner."""
@@ -496,16 +525,23 @@ class TestAround:
         """L3, L6: a question that the model has seen still tells what its answer is about."""
         said = frozenset(await self._talk(store, "bees", "honey", "wasps"))
         query = LaneQuery(ADA, NOW, lane, conversation, excluded_refs=said, seen_since=seen_since)
-        assert await store.read(lambda unit: unit.index.matches(query, ["bee", "honey", "wasp"], limit=9)) == []
+        assert (
+            await store.read(lambda unit: unit.index.matches(query, ["bee", "honey", "wasp"], limit=9), at=ALL_SPACES)
+            == []
+        )
         key = await key_of(store, "honey")
-        assert await store.read(lambda unit: around(unit, query, [key], reach=1)) == ["bees", "honey", "wasps"]
+        assert await store.read(lambda unit: around(unit, query, [key], reach=1), at=ALL_SPACES) == [
+            "bees",
+            "honey",
+            "wasps",
+        ]
 
     async def test_it_is_told_what_of_the_context_the_query_admits(self, store: Store) -> None:
         """L3, L9: what may be given as an answer, and what only makes one."""
         shown, _, _ = await self._talk(store, "bees", "honey", "wasps")
         query = LaneQuery(ADA, NOW, Lane.EPISODIC, excluded_refs=frozenset([shown]))
         key = await key_of(store, "honey")
-        found = await store.read(lambda unit: unit.index.around(query, [key], reach=1))
+        found = await store.read(lambda unit: unit.index.around(query, [key], reach=1), at=ALL_SPACES)
         assert sorted((entry.position or 0, is_admitted) for entry, is_admitted in found) == [
             (0, False),
             (1, True),
@@ -518,7 +554,9 @@ class TestAround:
         await record(store, "it stings", conversation="talk", position=1)
         assert await self._around(store, "it stings", reach=1) == ["it stings"]
         [output] = await found(store, "wasp", LaneQuery(ADA, NOW, evidence=True))
-        assert await store.read(lambda unit: around(unit, LaneQuery(ADA, NOW), [output.key], reach=1)) == ["it stings"]
+        assert await store.read(
+            lambda unit: around(unit, LaneQuery(ADA, NOW), [output.key], reach=1), at=ALL_SPACES
+        ) == ["it stings"]
 
     async def test_what_is_gone_is_no_context(self, store: Store) -> None:
         """L7, M2: deleted or forgotten, until it comes back."""
@@ -536,8 +574,11 @@ class TestAround:
         await self._talk(store, "foreign bees", "foreign honey", space="team:bees")
         theirs = (await found(store, "foreign", LaneQuery(BOTH, NOW)))[0].key
         assert await self._around(store, "bees", reach=2) == ["bees", "honey"]
-        assert await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), [theirs], reach=2)) == []
-        both = await store.read(lambda unit: around(unit, LaneQuery(BOTH, NOW), [theirs], reach=2))
+        assert (
+            await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), [theirs], reach=2), at=ALL_SPACES)
+            == []
+        )
+        both = await store.read(lambda unit: around(unit, LaneQuery(BOTH, NOW), [theirs], reach=2), at=ALL_SPACES)
         assert both == ["foreign bees", "foreign honey"]
 
     async def _talk(self, store: Store, *texts: str, space: str = SPACE, **draft: Any) -> list[str]:
@@ -551,7 +592,7 @@ class TestAround:
 
     async def _around(self, store: Store, text: str, *, reach: int) -> list[str]:
         key = await key_of(store, text)
-        return await store.read(lambda unit: around(unit, LaneQuery(ADA, NOW), [key], reach=reach))
+        return await store.read(lambda unit: around(unit, LaneQuery(ADA, NOW), [key], reach=reach), at=ALL_SPACES)
 
 
 class TestSpeakers:
@@ -588,7 +629,7 @@ class TestSpeakers:
         assert await self._speakers(store, Scope(TENANT, ("user:nobody",))) == []
 
     async def _speakers(self, store: Store, scope: Scope = ADA, *, limit: int = 10) -> list[str]:
-        return await store.read(lambda unit: unit.index.speakers(scope, limit=limit))
+        return await store.read(lambda unit: unit.index.speakers(scope, limit=limit), at=scope)
 
 
 class TestNewest:
@@ -627,10 +668,10 @@ class TestNewest:
             texts = around(unit, LaneQuery(ADA, NOW), keys[:1], reach=1)
             return len(keys), unit.index.speakers(ADA, limit=5), texts
 
-        assert await store.write(work) == (2, ["Ada"], ["bees", "honey"])
+        assert await store.write(work, at=ALL_SPACES) == (2, ["Ada"], ["bees", "honey"])
 
     async def _newest(self, store: Store, *, limit: int = 10) -> list[int]:
-        return await store.read(lambda unit: unit.index.newest(TENANT, SPACE, limit=limit))
+        return await store.read(lambda unit: unit.index.newest(TENANT, SPACE, limit=limit), at=ALL_SPACES)
 
 
 # The statistics for scoring stay exact, whatever happens to entries
@@ -689,11 +730,11 @@ class TestStats:
         """L6: document frequencies are exact after any sequence of operations."""
         history = _History(f"user:{next(_spaces)}")
         if together:
-            await store.write(partial(_play, history=history, actions=actions))
+            await store.write(partial(_play, history=history, actions=actions), at=ALL_SPACES)
         else:
             for action in actions:
-                await store.write(partial(_play, history=history, actions=[action]))
-        await store.read(lambda unit: _compare(unit, Scope(TENANT, (history.space,))))
+                await store.write(partial(_play, history=history, actions=[action]), at=ALL_SPACES)
+        await store.read(lambda unit: _compare(unit, Scope(TENANT, (history.space,))), at=ALL_SPACES)
 
 
 def _play(unit: Unit, history: _History, actions: Sequence[Action]) -> None:

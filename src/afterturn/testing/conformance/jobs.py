@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from afterturn.ports import Store
-from afterturn.testing.conformance.actions import SPACE, TENANT
-from afterturn.types import Job, JobState
+from afterturn.testing.conformance.actions import ALL_SPACES, QUEUE, SPACE, TENANT
+from afterturn.types import Job, JobState, Tenant
 
 _KINDS = ("embed", "review")
 
@@ -72,7 +72,7 @@ class TestJobs:
         await self._claim(store, "one")
         await self._fail(store, "one", retry_at=None)
         assert await self._claim(store, "one", now=1e9) == []
-        dead = await store.read(lambda unit: unit.jobs.page(TENANT, state="dead"))
+        dead = await store.read(lambda unit: unit.jobs.page(TENANT, state="dead"), at=ALL_SPACES)
         assert [(job.id, job.state, job.error) for job in dead] == [("j1", JobState.DEAD, "no luck")]
 
     async def test_a_failure_after_the_lease_was_lost_changes_nothing(self, store: Store) -> None:
@@ -81,13 +81,13 @@ class TestJobs:
         await self._claim(store, "one", now=10.0, lease=5.0)
         await self._claim(store, "two", now=20.0, lease=5.0)
         await self._fail(store, "one", retry_at=None)
-        assert await store.read(lambda unit: unit.jobs.counts(TENANT)) == {"leased": 1}
+        assert await store.read(lambda unit: unit.jobs.counts(TENANT), at=ALL_SPACES) == {"leased": 1}
 
     async def test_dead_jobs_can_be_tried_again(self, store: Store) -> None:
         await self._add(store, "j1")
         await self._claim(store, "one")
         await self._fail(store, "one", retry_at=None)
-        assert await store.write(lambda unit: unit.jobs.retry(TENANT, now=40.0)) == 1
+        assert await store.write(lambda unit: unit.jobs.retry(TENANT, now=40.0), at=ALL_SPACES) == 1
         assert [job.attempts for job in await self._claim(store, "one", now=40.0)] == [1]
 
     async def test_a_released_job_is_as_if_it_had_not_been_claimed(self, store: Store) -> None:
@@ -110,7 +110,7 @@ class TestJobs:
         await self._add(store, "j1")
         await self._add(store, "j2", coalesce=True)
         await self._add(store, "j3", coalesce=True, payload='{"other": 1}')
-        waiting = await store.read(lambda unit: unit.jobs.page(TENANT))
+        waiting = await store.read(lambda unit: unit.jobs.page(TENANT), at=ALL_SPACES)
         assert [job.id for job in waiting] == ["j1", "j3"]
 
     async def test_a_job_like_one_that_runs_is_wanted(self, store: Store) -> None:
@@ -118,7 +118,7 @@ class TestJobs:
         await self._add(store, "j1")
         await self._claim(store, "one")
         await self._add(store, "j2", coalesce=True)
-        assert await store.read(lambda unit: unit.jobs.counts(TENANT)) == {"leased": 1, "ready": 1}
+        assert await store.read(lambda unit: unit.jobs.counts(TENANT), at=ALL_SPACES) == {"leased": 1, "ready": 1}
 
     async def test_a_claimed_job_is_what_was_added(self, store: Store) -> None:
         await self._add(store, "j1", payload='{"ids": ["a"]}')
@@ -142,31 +142,35 @@ class TestJobs:
     async def test_another_tenant_s_jobs_are_not_listed(self, store: Store) -> None:
         """L2: figures stay with their tenant."""
         await self._add(store, "j1")
-        assert await store.read(lambda unit: unit.jobs.page("acme")) == []
-        assert await store.read(lambda unit: unit.jobs.find("acme", "j1")) is None
-        assert await store.read(lambda unit: unit.jobs.counts("acme")) == {}
-        assert await store.write(lambda unit: unit.jobs.retry("acme", now=1.0)) == 0
+        assert await store.read(lambda unit: unit.jobs.page("acme"), at=Tenant("acme")) == []
+        assert await store.read(lambda unit: unit.jobs.find("acme", "j1"), at=Tenant("acme")) is None
+        assert await store.read(lambda unit: unit.jobs.counts("acme"), at=Tenant("acme")) == {}
+        assert await store.write(lambda unit: unit.jobs.retry("acme", now=1.0), at=Tenant("acme")) == 0
 
     async def _add(self, store: Store, job_id: str, *, coalesce: bool = False, **fields: Any) -> None:
         job = replace(Job(job_id, "embed", TENANT, SPACE, "{}", 1.0), **fields)
-        await store.write(lambda unit: unit.jobs.add(job, coalesce=coalesce))
+        await store.write(lambda unit: unit.jobs.add(job, coalesce=coalesce), at=ALL_SPACES)
 
     async def _claim(
         self, store: Store, owner: str, *, now: float = 10.0, lease: float = 60.0, limit: int = 100
     ) -> list[Job]:
-        return await store.write(lambda unit: unit.jobs.claim(_KINDS, owner=owner, now=now, lease=lease, limit=limit))
+        return await store.write(
+            lambda unit: unit.jobs.claim(_KINDS, owner=owner, now=now, lease=lease, limit=limit), at=QUEUE
+        )
 
     async def _find(self, store: Store, job_id: str) -> Job | None:
-        return await store.read(lambda unit: unit.jobs.find(TENANT, job_id))
+        return await store.read(lambda unit: unit.jobs.find(TENANT, job_id), at=ALL_SPACES)
 
     async def _waiting(self, store: Store, *, now: float) -> int:
-        return await store.read(lambda unit: unit.jobs.waiting(_KINDS, now=now))
+        return await store.read(lambda unit: unit.jobs.waiting(_KINDS, now=now), at=QUEUE)
 
     async def _release(self, store: Store, owner: str) -> int:
-        return await store.write(lambda unit: unit.jobs.release(owner=owner))
+        return await store.write(lambda unit: unit.jobs.release(owner=owner), at=QUEUE)
 
     async def _complete(self, store: Store, owner: str) -> bool:
-        return await store.write(lambda unit: unit.jobs.complete("j1", owner=owner))
+        return await store.write(lambda unit: unit.jobs.complete("j1", owner=owner), at=ALL_SPACES)
 
     async def _fail(self, store: Store, owner: str, *, retry_at: float | None) -> None:
-        await store.write(lambda unit: unit.jobs.fail("j1", owner=owner, error="no luck", retry_at=retry_at))
+        await store.write(
+            lambda unit: unit.jobs.fail("j1", owner=owner, error="no luck", retry_at=retry_at), at=ALL_SPACES
+        )

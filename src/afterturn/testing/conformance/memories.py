@@ -10,6 +10,7 @@ from afterturn.errors import Conflict, InvalidInput, NotFound
 from afterturn.ports import Store
 from afterturn.testing.conformance.actions import (
     ADA,
+    ALL_SPACES,
     NOW,
     SPACE,
     TENANT,
@@ -38,6 +39,7 @@ from afterturn.types import (
     SpaceSummary,
     Status,
     Target,
+    Tenant,
     Verb,
     Verdict,
 )
@@ -94,7 +96,7 @@ class TestMemories:
         """G6: nothing was done, so there is nothing to undo."""
         first = await add(store, "Ada keeps bees")
         await add(store, "Ada keeps bees")
-        operations = await store.read(lambda unit: unit.operations.page(ADA, limit=10))
+        operations = await store.read(lambda unit: unit.operations.page(ADA, limit=10), at=ALL_SPACES)
         assert [item.id for item in operations] == [first.operation]
 
     @pytest.mark.parametrize("other", [{"agent": "b"}, {"project": "b"}, {"target": Target.ENVIRONMENT}])
@@ -170,7 +172,7 @@ class TestMemories:
         """G6: history tells a promotion from an addition."""
         await add(store, "Ada keeps bees", origin=Origin.WEB)
         again = await add(store, "Ada keeps bees", origin=Origin.USER)
-        newest = (await store.read(lambda unit: unit.operations.page(ADA, limit=1)))[0]
+        newest = (await store.read(lambda unit: unit.operations.page(ADA, limit=1), at=ALL_SPACES))[0]
         assert (newest.id, newest.verb) == (again.operation, Verb.PROMOTE)
 
     async def test_a_less_trusted_origin_changes_nothing(self, store: Store) -> None:
@@ -206,7 +208,7 @@ class TestMemories:
         """M1: nothing is overwritten."""
         added = await add(store, "Ada keeps bees")
         await update(store, added.entry.id, "Ada kept bees")
-        versions = await store.read(lambda unit: unit.memories.history(ADA, added.entry.id))
+        versions = await store.read(lambda unit: unit.memories.history(ADA, added.entry.id), at=ALL_SPACES)
         assert [(item.version, item.text, item.status) for item in versions] == [
             (1, "Ada keeps bees", Status.SUPERSEDED),
             (2, "Ada kept bees", Status.ACTIVE),
@@ -283,11 +285,12 @@ class TestMemories:
         """L7: and others notice it, since the index in their memory follows the changes."""
         added = await add(store, "Ada keeps bees", expires_at=NOW - 1.0)
         assert await texts(store, "bees") == []
-        before = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))
+        before = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0), at=ALL_SPACES)
         await store.write(
-            lambda unit: unit.memories.postpone(operation(Verb.UPDATE), added.entry.id, expires_at=NOW + 60.0)
+            lambda unit: unit.memories.postpone(operation(Verb.UPDATE), added.entry.id, expires_at=NOW + 60.0),
+            at=ALL_SPACES,
         )
-        after = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=before.seq))
+        after = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=before.seq), at=ALL_SPACES)
         assert await texts(store, "bees") == ["Ada keeps bees"]
         assert (await get(store, added.entry.id)).version == 1
         assert after.keys is not None
@@ -313,8 +316,10 @@ class TestMemories:
 
     async def test_pages_follow_one_another_newest_first(self, store: Store) -> None:
         ids = [(await add(store, f"fact number {number}")).entry.id for number in range(5)]
-        first = await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=3))
-        rest = await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=3, before=first[-1].id))
+        first = await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=3), at=ALL_SPACES)
+        rest = await store.read(
+            lambda unit: unit.memories.page(ADA, Filter(), limit=3, before=first[-1].id), at=ALL_SPACES
+        )
         assert [entry.id for entry in [*first, *rest]] == ids[::-1]
 
     async def test_the_newest_are_listed_by_the_time_they_hold(self, store: Store) -> None:
@@ -330,14 +335,16 @@ class TestMemories:
                 before = page[-1].id
             assert [entry.id for entry in listed] == [entry.id for entry in expected]
         with pytest.raises(NotFound):
-            await store.read(lambda unit: unit.memories.newest(ADA, Filter(), limit=3, before="nowhere"))
+            await store.read(lambda unit: unit.memories.newest(ADA, Filter(), limit=3, before="nowhere"), at=ALL_SPACES)
 
     async def test_a_page_continues_after_a_memory_that_was_deleted_meanwhile(self, store: Store) -> None:
         """M1: the id still marks the place."""
         added = [await add(store, f"fact {at}", occurred_at=float(at)) for at in (3, 1, 2)]
-        first = await store.read(lambda unit: unit.memories.newest(ADA, Filter(), limit=2))
+        first = await store.read(lambda unit: unit.memories.newest(ADA, Filter(), limit=2), at=ALL_SPACES)
         await delete(store, first[-1].id)
-        rest = await store.read(lambda unit: unit.memories.newest(ADA, Filter(), limit=2, before=first[-1].id))
+        rest = await store.read(
+            lambda unit: unit.memories.newest(ADA, Filter(), limit=2, before=first[-1].id), at=ALL_SPACES
+        )
         assert [entry.id for entry in rest] == [added[1].entry.id]
 
     async def test_spaces_are_counted_by_tenant(self, store: Store) -> None:
@@ -347,15 +354,15 @@ class TestMemories:
         hidden = operation(Verb.ADD, space="user:bob")
         gone = await add(store, "Bob keeps ants", within=hidden)
         await delete(store, gone.entry.id, within=operation(Verb.DELETE, space="user:bob"))
-        listed = await store.read(lambda unit: unit.memories.spaces(ADA.tenant))
+        listed = await store.read(lambda unit: unit.memories.spaces(ADA.tenant), at=ALL_SPACES)
         assert listed == [SpaceSummary("user:ada", 1, 1, 9.0), SpaceSummary("user:bob", 0, 0, None)]
-        assert await store.read(lambda unit: unit.memories.spaces("another")) == []
+        assert await store.read(lambda unit: unit.memories.spaces("another"), at=Tenant("another")) == []
 
     async def test_a_page_of_every_status_shows_an_id_once(self, store: Store) -> None:
         added = await add(store, "Ada keeps bees")
         await update(store, added.entry.id, "Ada kept bees")
         every = Filter(statuses=tuple(Status))
-        shown = await store.read(lambda unit: unit.memories.page(ADA, every, limit=10))
+        shown = await store.read(lambda unit: unit.memories.page(ADA, every, limit=10), at=ALL_SPACES)
         assert [(entry.id, entry.version) for entry in shown] == [(added.entry.id, 2)]
 
     async def test_a_memory_is_what_it_says_now(self, store: Store) -> None:
@@ -365,7 +372,7 @@ class TestMemories:
         await undo(store, change.id)
         await update(store, added.entry.id, "Ada keeps ants", verdict=Verdict.QUARANTINE)
         every = Filter(statuses=tuple(Status))
-        shown = await store.read(lambda unit: unit.memories.page(ADA, every, limit=10))
+        shown = await store.read(lambda unit: unit.memories.page(ADA, every, limit=10), at=ALL_SPACES)
         assert [await get(store, added.entry.id), *shown] == [added.entry, added.entry]
 
     async def test_what_is_active_is_weighed_by_target_in_bytes(self, store: Store) -> None:
@@ -382,26 +389,28 @@ class TestMemories:
         assert await self._weigh(store, Target.USER) == (1, 13)
         assert await self._weigh(store, Target.ENVIRONMENT) == (1, 19)
         both = Scope(TENANT, (SPACE, "user:bob"))
-        assert await store.read(lambda unit: unit.memories.size(both, Target.USER)) == (2, 27)
+        assert await store.read(lambda unit: unit.memories.size(both, Target.USER), at=ALL_SPACES) == (2, 27)
 
     async def _weigh(self, store: Store, target: Target) -> tuple[int, int]:
-        return await store.read(lambda unit: unit.memories.size(ADA, target))
+        return await store.read(lambda unit: unit.memories.size(ADA, target), at=ALL_SPACES)
 
     async def test_counts_are_by_space_kind_and_status(self, store: Store) -> None:
         added = await add(store, "Ada keeps bees")
         await update(store, added.entry.id, "Ada kept bees")
         await record(store, "hello bees", conversation="talk")
-        assert await store.read(lambda unit: unit.memories.counts(ADA)) == {
+        assert await store.read(lambda unit: unit.memories.counts(ADA), at=ALL_SPACES) == {
             (SPACE, Kind.STATEMENT, Status.SUPERSEDED): 1,
             (SPACE, Kind.STATEMENT, Status.ACTIVE): 1,
             (SPACE, Kind.RECORD, Status.ACTIVE): 1,
         }
 
     async def _add_again(self, store: Store, admitted: Admitted, within: Operation) -> Entry:
-        return await store.write(lambda unit: unit.memories.add_again(unit.operations.start(within), admitted))
+        return await store.write(
+            lambda unit: unit.memories.add_again(unit.operations.start(within), admitted), at=ALL_SPACES
+        )
 
     async def _space_names(self, store: Store, prefix: str) -> list[str]:
-        return await store.read(lambda unit: unit.memories.space_names(TENANT, prefix))
+        return await store.read(lambda unit: unit.memories.space_names(TENANT, prefix), at=ALL_SPACES)
 
 
 class TestRecords:
@@ -452,7 +461,7 @@ class TestRecords:
         older = await record(store, "first", conversation="talk", at=10.0)
         await record(store, "third", conversation="talk", at=30.0)
         await add(store, "Ada keeps bees", at=5.0)
-        named = await store.read(lambda unit: unit.records.older_than(TENANT, 30.0, limit=10))
+        named = await store.read(lambda unit: unit.records.older_than(TENANT, 30.0, limit=10), at=ALL_SPACES)
         assert named == [(SPACE, older.id), (SPACE, newer.id)]
 
     async def test_the_most_telling_records_are_read_first(self, store: Store) -> None:
@@ -472,20 +481,20 @@ class TestRecords:
     async def test_records_of_one_turn_share_an_operation(self, store: Store) -> None:
         chosen = operation(Verb.RECORD)
         admitted = [admit(text, kind=Kind.RECORD, conversation="talk") for text in ("question", "answer")]
-        await store.write(lambda unit: unit.records.add(unit.operations.start(chosen), admitted))
-        steps = await store.read(lambda unit: unit.operations.steps(ADA, operation_id=chosen.id))
+        await store.write(lambda unit: unit.records.add(unit.operations.start(chosen), admitted), at=ALL_SPACES)
+        steps = await store.read(lambda unit: unit.operations.steps(ADA, operation_id=chosen.id), at=ALL_SPACES)
         assert [step.entry_id for step in steps] == [item.id for item in admitted]
 
     async def _telling(self, store: Store, *, limit: int, filter: Filter = ANYTHING) -> list[str]:
-        found = await store.read(lambda unit: unit.records.most_telling(ADA, filter, limit=limit))
+        found = await store.read(lambda unit: unit.records.most_telling(ADA, filter, limit=limit), at=ALL_SPACES)
         return [entry.text for entry in found]
 
     async def _conversation(self, store: Store, *, limit: int) -> list[Entry]:
-        return await store.read(lambda unit: unit.records.of_conversation(ADA, "talk", limit=limit))
+        return await store.read(lambda unit: unit.records.of_conversation(ADA, "talk", limit=limit), at=ALL_SPACES)
 
     async def _next_position(self, store: Store) -> int:
-        return await store.read(lambda unit: unit.records.next_position(TENANT, SPACE, "talk"))
+        return await store.read(lambda unit: unit.records.next_position(TENANT, SPACE, "talk"), at=ALL_SPACES)
 
 
 async def _newest(store: Store, limit: int, before: str | None) -> list[Entry]:
-    return await store.read(lambda unit: unit.memories.newest(ADA, Filter(), limit=limit, before=before))
+    return await store.read(lambda unit: unit.memories.newest(ADA, Filter(), limit=limit, before=before), at=ALL_SPACES)

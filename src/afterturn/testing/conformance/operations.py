@@ -7,7 +7,19 @@ import pytest
 
 from afterturn.errors import Conflict, NotFound
 from afterturn.ports import Store, Unit
-from afterturn.testing.conformance.actions import ADA, NOW, add, delete, frequencies, get, record, texts, undo, update
+from afterturn.testing.conformance.actions import (
+    ADA,
+    ALL_SPACES,
+    NOW,
+    add,
+    delete,
+    frequencies,
+    get,
+    record,
+    texts,
+    undo,
+    update,
+)
 from afterturn.testing.entries import operation
 from afterturn.types import Filter, Lane, LaneQuery, Origin, Status, Verb
 
@@ -40,7 +52,7 @@ class TestUndo:
         await add(store, "Ada keeps bees", origin=Origin.WEB)
         promoted = await add(store, "Ada keeps bees", origin=Origin.USER)
         await undo(store, str(promoted.operation))
-        page = await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=10))
+        page = await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=10), at=ALL_SPACES)
         assert [(entry.version, entry.trust) for entry in page] == [(1, Origin.WEB.trust)]
 
     async def test_undoing_an_undo_does_it_again(self, store: Store) -> None:
@@ -134,7 +146,9 @@ class TestUndo:
         added, change = await add(store, "Ada keeps bees"), operation(Verb.UPDATE)
         await update(store, added.entry.id, "Ada keeps wasps", within=change)
         await add(store, "Ada sells honey")
-        listed = await store.read(lambda unit: unit.operations.page(ADA, limit=10, entry_id=added.entry.id))
+        listed = await store.read(
+            lambda unit: unit.operations.page(ADA, limit=10, entry_id=added.entry.id), at=ALL_SPACES
+        )
         assert [item.id for item in listed] == [change.id, added.operation]
 
     async def test_operations_go_on_after_the_last_of_a_page(self, store: Store) -> None:
@@ -144,7 +158,7 @@ class TestUndo:
         def page(before: str | None) -> Callable[[Unit], list[str]]:
             return lambda unit: [item.id for item in unit.operations.page(ADA, limit=2, before=before)]
 
-        pages = [await store.read(page(before)) for before in (None, done[1], done[0])]
+        pages = [await store.read(page(before), at=ALL_SPACES) for before in (None, done[1], done[0])]
         assert pages == [[done[2], done[1]], [done[0]], []]
 
     async def test_an_operation_id_is_used_once(self, store: Store) -> None:
@@ -157,10 +171,10 @@ class TestUndo:
         """L6: document frequencies stay exact."""
         added, change = await add(store, "Ada keeps bees and bees"), operation(Verb.UPDATE)
         words = ["ada", "keep", "bee", "wasp"]
-        before = await frequencies(store, words), await store.read(lambda unit: unit.index.stats(ADA))
+        before = await frequencies(store, words), await store.read(lambda unit: unit.index.stats(ADA), at=ALL_SPACES)
         await update(store, added.entry.id, "Ada keeps wasps", within=change)
         await undo(store, change.id)
-        extents = await store.read(lambda unit: unit.index.stats(ADA))
+        extents = await store.read(lambda unit: unit.index.stats(ADA), at=ALL_SPACES)
         assert (await frequencies(store, words), extents["user:ada"].terms_total) == (
             before[0],
             before[1]["user:ada"].terms_total,
@@ -212,5 +226,5 @@ class TestKnownAt:
         assert await self._known(store, NOW, **asked) == ["pinned bees"]
 
     async def _known(self, store: Store, at: float, **query: Any) -> list[str]:
-        entries = await store.read(lambda unit: unit.memories.known_at(LaneQuery(ADA, NOW, **query), at))
+        entries = await store.read(lambda unit: unit.memories.known_at(LaneQuery(ADA, NOW, **query), at), at=ALL_SPACES)
         return [entry.text for entry in entries]

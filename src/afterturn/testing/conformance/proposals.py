@@ -11,6 +11,7 @@ from afterturn.errors import Conflict, InvalidInput, NotFound
 from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.actions import (
     ADA,
+    ALL_SPACES,
     NOW,
     SMALL,
     SPACE,
@@ -27,7 +28,7 @@ from afterturn.testing.conformance.actions import (
     update,
 )
 from afterturn.testing.entries import admit, operation
-from afterturn.types import Added, Entry, Filter, Kind, LaneQuery, Operation, Selector, Status, Verb
+from afterturn.types import Added, Entry, Filter, Kind, LaneQuery, Operation, Selector, Status, Tenant, Verb
 
 WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
 
@@ -43,17 +44,18 @@ async def withdraw(
 ) -> Entry:
     chosen = within or operation(Verb.DELETE)
     return await store.write(
-        lambda unit: unit.memories.propose_delete(unit.operations.start(chosen), entry_id, expected_version=expected)
+        lambda unit: unit.memories.propose_delete(unit.operations.start(chosen), entry_id, expected_version=expected),
+        at=ALL_SPACES,
     )
 
 
 async def approve(store: Store, entry_id: str, *, within: Operation | None = None) -> Entry:
     chosen = within or operation(Verb.APPROVE)
-    return await store.write(lambda unit: unit.memories.approve(unit.operations.start(chosen), entry_id))
+    return await store.write(lambda unit: unit.memories.approve(unit.operations.start(chosen), entry_id), at=ALL_SPACES)
 
 
 async def list_with_status(store: Store, *statuses: Status) -> list[Entry]:
-    return await store.read(lambda unit: unit.memories.page(ADA, Filter(statuses=statuses), limit=10))
+    return await store.read(lambda unit: unit.memories.page(ADA, Filter(statuses=statuses), limit=10), at=ALL_SPACES)
 
 
 # Proposed statements
@@ -63,12 +65,12 @@ class TestProposals:
     async def test_a_proposal_waits_and_is_not_recalled(self, store: Store) -> None:
         """L7: only what is active is found, by word, by key and by time."""
         added = await _propose(store)
-        keys = (await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))).keys or ()
+        keys = (await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0), at=ALL_SPACES)).keys or ()
         query = LaneQuery(ADA, NOW)
         assert (added.created, added.entry.status) == (True, Status.PROPOSED)
         assert await texts(store, "bees") == []
-        assert await store.read(lambda unit: unit.index.resolve(query, keys)) == {}
-        assert await store.read(lambda unit: unit.memories.known_at(query, NOW)) == []
+        assert await store.read(lambda unit: unit.index.resolve(query, keys), at=ALL_SPACES) == {}
+        assert await store.read(lambda unit: unit.memories.known_at(query, NOW), at=ALL_SPACES) == []
         assert await frequencies(store, ["bee"]) == {}
 
     async def test_a_proposal_is_listed_by_its_status(self, store: Store) -> None:
@@ -76,7 +78,7 @@ class TestProposals:
         added = await _propose(store)
         assert await list_with_status(store, Status.PROPOSED) == [added.entry]
         assert await list_with_status(store, Status.ACTIVE) == []
-        counts = await store.read(lambda unit: unit.memories.counts(ADA))
+        counts = await store.read(lambda unit: unit.memories.counts(ADA), at=ALL_SPACES)
         assert counts == {(SPACE, Kind.STATEMENT, Status.PROPOSED): 1}
 
     async def test_old_proposals_are_found_in_all_spaces_of_a_tenant(self, store: Store) -> None:
@@ -85,7 +87,9 @@ class TestProposals:
         at = added.entry.recorded_at
 
         async def find(tenant: str, before: float) -> list[tuple[str, str]]:
-            return await store.read(lambda unit: unit.memories.waiting_since(tenant, before, limit=10))
+            return await store.read(
+                lambda unit: unit.memories.waiting_since(tenant, before, limit=10), at=Tenant(tenant)
+            )
 
         found = [await find(*asked) for asked in ((TENANT, at + 1), (TENANT, at), ("another", at + 1))]
         await approve(store, added.entry.id)
@@ -133,14 +137,14 @@ class TestProposals:
         assert (entry.id, entry.version, entry.status) == (added.entry.id, 1, Status.ACTIVE)
         assert await texts(store, "bees") == ["Ada keeps bees"]
         assert await frequencies(store, ["bee"]) == {SPACE: {"bee": 1}}
-        assert await store.read(lambda unit: unit.memories.known_at(LaneQuery(ADA, NOW), NOW)) == [entry]
+        assert await store.read(lambda unit: unit.memories.known_at(LaneQuery(ADA, NOW), NOW), at=ALL_SPACES) == [entry]
 
     async def test_a_proposal_gets_its_vector_when_it_is_approved(self, store: Store) -> None:
         """M3: nobody embeds what may never be recalled; what is approved late is not passed over."""
         added = await _propose(store)
         await add(store, "Ada likes tea")
         newer = await key_of(store, "Ada likes tea")
-        await store.write(lambda unit: unit.index.put_vectors(SMALL, [(newer, bytes(8))]))
+        await store.write(lambda unit: unit.index.put_vectors(TENANT, SPACE, SMALL, [(newer, bytes(8))]), at=ALL_SPACES)
         assert await _unembedded(store) == []
         await approve(store, added.entry.id)
         assert await _unembedded(store) == ["Ada keeps bees"]
@@ -244,12 +248,12 @@ async def _propose(store: Store, *, within: Operation | None = None, **draft: ob
 
 
 async def _unembedded(store: Store) -> list[str]:
-    found = await store.read(lambda unit: unit.index.unembedded(TENANT, SPACE, SMALL, limit=9))
+    found = await store.read(lambda unit: unit.index.unembedded(TENANT, SPACE, SMALL, limit=9), at=ALL_SPACES)
     return [text for _, text in found]
 
 
 async def _known(store: Store, at: float) -> list[str]:
-    entries = await store.read(lambda unit: unit.memories.known_at(LaneQuery(ADA, NOW), at))
+    entries = await store.read(lambda unit: unit.memories.known_at(LaneQuery(ADA, NOW), at), at=ALL_SPACES)
     return [entry.id for entry in entries]
 
 
@@ -264,7 +268,7 @@ class TestProposedChanges:
         assert (change.id, change.version, change.status) == (base.id, 2, Status.PROPOSED)
         assert await texts(store, "bees wasps") == ["Ada keeps bees"]
         assert await frequencies(store, ["bee", "wasp"]) == {SPACE: {"bee": 1}}
-        assert await store.read(lambda unit: unit.memories.known_at(LaneQuery(ADA, NOW), NOW)) == [base]
+        assert await store.read(lambda unit: unit.memories.known_at(LaneQuery(ADA, NOW), NOW), at=ALL_SPACES) == [base]
 
     async def test_what_a_memory_says_now_comes_before_what_waits(self, store: Store) -> None:
         """V8: a change that waits is given when its version is asked for."""
@@ -272,7 +276,7 @@ class TestProposedChanges:
         change = await propose_change(store, base.id)
         assert await get(store, base.id) == base
         assert await get(store, base.id, version=2) == change
-        assert await store.read(lambda unit: unit.memories.history(ADA, base.id)) == [base, change]
+        assert await store.read(lambda unit: unit.memories.history(ADA, base.id), at=ALL_SPACES) == [base, change]
 
     async def test_the_inbox_lists_changes_of_all_three_kinds(self, store: Store) -> None:
         """V8: and a list of active entries shows it unchanged."""
@@ -385,7 +389,7 @@ class TestProposedChanges:
             with pytest.raises(Conflict):
                 unit.memories.update(operation(Verb.UPDATE), base.id, late, expected_version=1)
 
-        await store.write(work)
+        await store.write(work, at=ALL_SPACES)
         assert await list_with_status(store, *WAITING) == [waiting, stale]
 
     async def test_what_waits_as_a_change_need_not_be_proposed(self, store: Store) -> None:
@@ -461,7 +465,7 @@ class TestProposedChanges:
         await withdraw(store, second.id)
         erased = await forget(store, Selector(memories=(first.id, second.id)))
         assert erased.versions == 4
-        assert await store.read(lambda unit: unit.memories.counts(ADA)) == {}
+        assert await store.read(lambda unit: unit.memories.counts(ADA), at=ALL_SPACES) == {}
 
 
 class TestWithdrawals:
@@ -530,13 +534,13 @@ class TestWithdrawals:
     async def test_counts_tell_what_waits(self, store: Store) -> None:
         base = (await add(store, "Ada keeps bees")).entry
         await withdraw(store, base.id)
-        assert await store.read(lambda unit: unit.memories.counts(ADA)) == {
+        assert await store.read(lambda unit: unit.memories.counts(ADA), at=ALL_SPACES) == {
             (SPACE, Kind.STATEMENT, Status.ACTIVE): 1,
             (SPACE, Kind.STATEMENT, Status.WITHDRAWAL): 1,
         }
 
     async def _known(self, store: Store, at: float) -> list[Entry]:
-        return await store.read(lambda unit: unit.memories.known_at(LaneQuery(ADA, NOW), at))
+        return await store.read(lambda unit: unit.memories.known_at(LaneQuery(ADA, NOW), at), at=ALL_SPACES)
 
 
 # Undo of proposals, approvals and rejections
@@ -610,7 +614,7 @@ class TestUndoneChanges:
         def work(unit: Unit) -> list[int]:
             return [unit.memories.delete(step, base.id).version for _ in range(2)]
 
-        assert await store.write(work) == [2, 1]
+        assert await store.write(work, at=ALL_SPACES) == [2, 1]
         assert await list_with_status(store, Status.ACTIVE, *WAITING) == []
         await undo(store, step.id)
         assert await get(store, base.id) == base
@@ -692,10 +696,12 @@ class TestUndoneChanges:
         await propose_change(store, base.id, within=done[0])
         added = await add(store, "Ada sells honey", within=done[1])
         await add(store, "Ada likes tea", within=operation(group="review-2"))
-        steps = await store.read(lambda unit: unit.operations.steps(ADA, group="review-1"))
+        steps = await store.read(lambda unit: unit.operations.steps(ADA, group="review-1"), at=ALL_SPACES)
         assert [(step.operation, step.entry_id, step.version, step.before, step.after) for step in steps] == [
             (done[0], base.id, 2, None, Status.PROPOSED),
             (done[1], added.entry.id, 1, None, Status.ACTIVE),
         ]
-        elsewhere = await store.read(lambda unit: unit.operations.steps(ADA, group="review-1", entry_id="nowhere"))
+        elsewhere = await store.read(
+            lambda unit: unit.operations.steps(ADA, group="review-1", entry_id="nowhere"), at=ALL_SPACES
+        )
         assert elsewhere == []

@@ -10,6 +10,7 @@ from afterturn.errors import NotFound
 from afterturn.ports import Store
 from afterturn.testing.conformance.actions import (
     ADA,
+    ALL_SPACES,
     NOW,
     SPACE,
     TALK,
@@ -66,24 +67,24 @@ class TestScopes:
         """L6: one user's rows never reorder another's results."""
         await add(store, "Ada keeps bees")
         assert await frequencies(store, ["bee"], scope) == {}
-        assert await store.read(lambda unit: unit.index.stats(scope)) == {}
+        assert await store.read(lambda unit: unit.index.stats(scope), at=scope) == {}
 
     @pytest.mark.parametrize("scope", [BOB, OTHER_TENANT], ids=["space", "tenant"])
     async def test_lists_and_history_of_another_scope_are_empty(self, store: Store, scope: Scope) -> None:
         """L2: there is no read across spaces that were not named."""
         await add(store, "Ada keeps bees")
-        assert await store.read(lambda unit: unit.memories.page(scope, Filter(), limit=10)) == []
-        assert await store.read(lambda unit: unit.memories.counts(scope)) == {}
-        assert await store.read(lambda unit: unit.operations.page(scope, limit=10)) == []
-        assert await store.read(lambda unit: unit.memories.known_at(LaneQuery(scope, NOW), NOW)) == []
+        assert await store.read(lambda unit: unit.memories.page(scope, Filter(), limit=10), at=scope) == []
+        assert await store.read(lambda unit: unit.memories.counts(scope), at=scope) == {}
+        assert await store.read(lambda unit: unit.operations.page(scope, limit=10), at=scope) == []
+        assert await store.read(lambda unit: unit.memories.known_at(LaneQuery(scope, NOW), NOW), at=scope) == []
 
     async def test_keys_from_another_space_are_not_resolved(self, store: Store) -> None:
         """L2: a handle opens nothing outside the scope."""
         await add(store, "Ada keeps bees")
-        changes = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))
+        changes = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0), at=ALL_SPACES)
         assert changes.keys
         keys = changes.keys
-        assert await store.read(lambda unit: unit.index.resolve(LaneQuery(BOB, NOW), keys)) == {}
+        assert await store.read(lambda unit: unit.index.resolve(LaneQuery(BOB, NOW), keys), at=ALL_SPACES) == {}
 
     async def test_several_spaces_are_searched_together(self, store: Store) -> None:
         """L2: a conversation may read more than one space."""
@@ -102,12 +103,12 @@ class TestScopes:
     async def test_a_conversation_id_under_another_owner_is_another_conversation(self, store: Store) -> None:
         """L2: a conversation's key is tenant, owner and id."""
         turn = TurnRow("turn-1", TurnStatus.OPEN, 1.0, "hash")
-        assert await store.write(lambda unit: unit.conversations.start_turn(TALK, turn))
+        assert await store.write(lambda unit: unit.conversations.start_turn(TALK, turn), at=ALL_SPACES)
         assert await store.write(
-            lambda unit: unit.conversations.start_turn(ConversationKey(TENANT, "user:bob", "talk"), turn)
+            lambda unit: unit.conversations.start_turn(ConversationKey(TENANT, "user:bob", "talk"), turn), at=ALL_SPACES
         )
         await record(store, "hello bees", conversation="talk")
-        assert await store.read(lambda unit: unit.records.of_conversation(BOB, "talk", limit=10)) == []
+        assert await store.read(lambda unit: unit.records.of_conversation(BOB, "talk", limit=10), at=ALL_SPACES) == []
 
     async def test_an_operation_of_another_space_is_not_undone(self, store: Store) -> None:
         """L2: undo stays in its space too."""
@@ -122,7 +123,7 @@ class TestFilters:
         for name in ("garden", "shed", None):
             await add(store, f"bees of {name}", project=name)
         wanted = Filter(project=("garden", None))
-        listed = await store.read(lambda unit: unit.memories.page(ADA, wanted, limit=10))
+        listed = await store.read(lambda unit: unit.memories.page(ADA, wanted, limit=10), at=ALL_SPACES)
         assert {entry.project for entry in listed} == {"garden", None}
         assert await texts(store, "bees", LaneQuery(ADA, NOW, filter=wanted)) == ["bees of None", "bees of garden"]
 
@@ -149,7 +150,7 @@ class TestFilters:
         """L2: fields and flat metadata narrow inside a space."""
         await add(store, "plain bees", metadata={"hive": 1, "wild": 1})
         await add(store, "chosen bees", **draft)
-        listed = await store.read(lambda unit: unit.memories.page(ADA, wanted, limit=10))
+        listed = await store.read(lambda unit: unit.memories.page(ADA, wanted, limit=10), at=ALL_SPACES)
         assert [entry.text for entry in listed] == ["chosen bees"]
         assert await texts(store, "bees", LaneQuery(ADA, NOW, filter=wanted)) == ["chosen bees"]
 
@@ -168,7 +169,7 @@ class TestFilters:
         """L2: `since` is inclusive, `until` is not; what is outside takes no place among the best."""
         for at in (10, 20, 30):
             await add(store, f"bees at {at}", occurred_at=float(at))
-        listed = await store.read(lambda unit: unit.memories.page(ADA, wanted, limit=10))
+        listed = await store.read(lambda unit: unit.memories.page(ADA, wanted, limit=10), at=ALL_SPACES)
         assert sorted(entry.text for entry in listed) == expected
         assert sorted(await texts(store, "bees", LaneQuery(ADA, NOW, filter=wanted))) == expected
         [first] = await found(store, "bees", LaneQuery(ADA, NOW, filter=wanted), limit=1)
@@ -178,8 +179,12 @@ class TestFilters:
         """L2: reads see records where the filter admits them."""
         await add(store, "stated bees")
         await record(store, "recorded bees", conversation="talk")
-        stated = await store.read(lambda unit: unit.memories.page(ADA, Filter(kind=Kind.STATEMENT), limit=10))
-        recorded = await store.read(lambda unit: unit.memories.page(ADA, Filter(kind=Kind.RECORD), limit=10))
+        stated = await store.read(
+            lambda unit: unit.memories.page(ADA, Filter(kind=Kind.STATEMENT), limit=10), at=ALL_SPACES
+        )
+        recorded = await store.read(
+            lambda unit: unit.memories.page(ADA, Filter(kind=Kind.RECORD), limit=10), at=ALL_SPACES
+        )
         assert [[entry.text for entry in listed] for listed in (stated, recorded)] == [
             ["stated bees"],
             ["recorded bees"],
@@ -383,10 +388,12 @@ class TestLearnedStatements:
 
 async def _given(store: Store, query: LaneQuery) -> set[str]:
     """All that the query admits, by key and by time alike."""
-    keys = (await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))).keys or ()
-    entries = await store.read(lambda unit: unit.index.resolve(query, keys))
+    keys = (await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0), at=ALL_SPACES)).keys or ()
+    entries = await store.read(lambda unit: unit.index.resolve(query, keys), at=ALL_SPACES)
     resolved = {entry.text for entry in entries.values()}
-    assert resolved == {entry.text for entry in await store.read(lambda unit: unit.memories.known_at(query, NOW))}
+    assert resolved == {
+        entry.text for entry in await store.read(lambda unit: unit.memories.known_at(query, NOW), at=ALL_SPACES)
+    }
     return resolved
 
 
@@ -428,5 +435,5 @@ class TestStatuses:
         gone, stays = await add(store, "gone bees"), await add(store, "staying bees")
         keys = [await key_of(store, "gone bees"), await key_of(store, "staying bees")]
         await delete(store, gone.entry.id)
-        resolved = await store.read(lambda unit: unit.index.resolve(LaneQuery(ADA, NOW), keys))
+        resolved = await store.read(lambda unit: unit.index.resolve(LaneQuery(ADA, NOW), keys), at=ALL_SPACES)
         assert resolved == {keys[1]: stays.entry}

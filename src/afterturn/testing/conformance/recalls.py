@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from afterturn.ports import Store
-from afterturn.testing.conformance.actions import SPACE, TALK, TENANT, add, candidate, forget_memory, update
+from afterturn.testing.conformance.actions import ALL_SPACES, SPACE, TALK, TENANT, add, candidate, forget_memory, update
 from afterturn.testing.entries import operation
 from afterturn.types import Candidate, ConversationKey, Decision, HandoverPoint, Outcome, Phase, RecallCause, RecallRow
 
@@ -131,7 +131,7 @@ class TestRecalls:
     async def test_a_conversation_that_is_not_there_has_none(self, store: Store) -> None:
         """R5: and looking does not make it."""
         assert await _page(store) == []
-        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=9)) == []
+        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=9), at=ALL_SPACES) == []
 
     async def test_what_was_forgotten_is_absent(self, store: Store) -> None:
         """M2: from candidates and from what was excluded; the question stays with its conversation."""
@@ -157,13 +157,13 @@ class TestRecalls:
 
 
 async def _add(store: Store, row: RecallRow, key: ConversationKey = TALK, *, entries_max: int = 100) -> None:
-    await store.write(lambda unit: unit.recalls.add(key, row, entries_max=entries_max))
+    await store.write(lambda unit: unit.recalls.add(key, row, entries_max=entries_max), at=key.scope)
 
 
 async def _page(
     store: Store, key: ConversationKey = TALK, *, turn: str | None = None, limit: int = 100
 ) -> list[RecallRow]:
-    return await store.read(lambda unit: unit.recalls.page(key, turn=turn, limit=limit))
+    return await store.read(lambda unit: unit.recalls.page(key, turn=turn, limit=limit), at=key.scope)
 
 
 async def _candidates(store: Store) -> tuple[Candidate, ...]:

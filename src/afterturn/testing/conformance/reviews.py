@@ -11,6 +11,7 @@ import pytest
 from afterturn.errors import Conflict, NotFound
 from afterturn.ports import REVIEWS_MAX, Store, Unit
 from afterturn.testing.conformance.actions import (
+    ALL_SPACES,
     BOB,
     SPACE,
     TALK,
@@ -31,8 +32,10 @@ from afterturn.types import (
     ReviewMessage,
     ReviewRow,
     ReviewState,
+    Scope,
     Selector,
     StandingRow,
+    Tenant,
     TurnRow,
     TurnStatus,
     UsageRow,
@@ -53,20 +56,20 @@ def said(text: str = "I keep bees", **fields: Any) -> ReviewMessage:
 
 
 async def schedule(store: Store, row: ReviewRow, *messages: ReviewMessage) -> None:
-    await store.write(lambda unit: unit.reviews.add(row, messages))
+    await store.write(lambda unit: unit.reviews.add(row, messages), at=Tenant(row.tenant))
 
 
 async def messages_of(store: Store, review_id: str = "r1") -> list[str]:
-    found = await store.read(lambda unit: unit.reviews.messages(TENANT, review_id))
+    found = await store.read(lambda unit: unit.reviews.messages(TENANT, review_id), at=ALL_SPACES)
     return [message.text for message in found]
 
 
 async def end(store: Store, row: ReviewRow) -> bool:
-    return await store.write(lambda unit: unit.reviews.end(row))
+    return await store.write(lambda unit: unit.reviews.end(row), at=Scope(row.tenant, (row.space,)))
 
 
 async def _waiting(store: Store, key: ConversationKey = TALK) -> ReviewRow | None:
-    return await store.read(lambda unit: unit.reviews.find_waiting(key))
+    return await store.read(lambda unit: unit.reviews.find_waiting(key), at=key.scope)
 
 
 class TestReviews:
@@ -93,7 +96,7 @@ class TestReviews:
             said("I keep bees", occurred_at=6.5),
         ]
         await schedule(store, review(), *told)
-        assert await store.read(lambda unit: unit.reviews.messages(TENANT, "r1")) == told
+        assert await store.read(lambda unit: unit.reviews.messages(TENANT, "r1"), at=ALL_SPACES) == told
 
     async def test_whatever_a_host_has_said_can_be_kept(self, store: Store) -> None:
         """V2: half a surrogate pair or a NUL does not lose the review."""
@@ -224,7 +227,7 @@ class TestReviews:
             raise Conflict("somebody changed it meanwhile")
 
         with pytest.raises(Conflict):
-            await store.write(work)
+            await store.write(work, at=ALL_SPACES)
         assert (await self._get(store, "r1")).state is ReviewState.WAITING
         assert await messages_of(store) == ["I keep bees"]
 
@@ -237,7 +240,7 @@ class TestReviews:
         assert pages == [["r4", "r3"], ["r2", "r1"], []]
         assert await self._page(store, limit=9, conversation="talk") == ["r4", "r2", "r1"]
         assert await self._page(store, limit=9, conversation="talk", before="r4") == ["r2", "r1"]
-        assert await store.read(lambda unit: unit.reviews.page("acme", SPACE, limit=9)) == []
+        assert await store.read(lambda unit: unit.reviews.page("acme", SPACE, limit=9), at=Tenant("acme")) == []
 
     async def test_a_message_whose_record_was_forgotten_meanwhile_is_not_kept(self, store: Store) -> None:
         """M2: an earlier read cannot bring it back."""
@@ -250,16 +253,17 @@ class TestReviews:
         assert await messages_of(store) == ["Hello", "not recorded", "more"]
 
     async def _get(self, store: Store, review_id: str, *, tenant: str = TENANT) -> ReviewRow:
-        return await store.read(lambda unit: unit.reviews.get(tenant, review_id))
+        return await store.read(lambda unit: unit.reviews.get(tenant, review_id), at=Tenant(tenant))
 
     async def _replace(self, store: Store, review_id: str, *messages: ReviewMessage) -> None:
-        await store.write(lambda unit: unit.reviews.replace_messages(TENANT, review_id, messages))
+        await store.write(lambda unit: unit.reviews.replace_messages(TENANT, review_id, messages), at=ALL_SPACES)
 
     async def _page(
         self, store: Store, *, limit: int, conversation: str | None = None, before: str | None = None
     ) -> list[str]:
         found = await store.read(
-            lambda unit: unit.reviews.page(TENANT, SPACE, conversation=conversation, limit=limit, before=before)
+            lambda unit: unit.reviews.page(TENANT, SPACE, conversation=conversation, limit=limit, before=before),
+            at=ALL_SPACES,
         )
         return [row.id for row in found]
 
@@ -269,7 +273,7 @@ class TestUnreviewed:
         """V1: the counter is stored with the conversation, and set back when a review is scheduled."""
         await self._open(store)
         assert [await self._count(store) for _ in range(3)] == [1, 2, 3]
-        await store.write(lambda unit: unit.reviews.scheduled(TALK, position=6))
+        await store.write(lambda unit: unit.reviews.scheduled(TALK, position=6), at=ALL_SPACES)
         assert await self._unreviewed(store) == (0, 6)
         assert await self._count(store) == 1
         assert await self._unreviewed(store) == (1, 6)
@@ -282,17 +286,17 @@ class TestUnreviewed:
     async def test_what_was_read_stays_read(self, store: Store) -> None:
         """V1: a review that was scheduled with less does not take it back."""
         await self._open(store)
-        await store.write(lambda unit: unit.reviews.scheduled(TALK, position=8))
-        await store.write(lambda unit: unit.reviews.scheduled(TALK, position=4))
+        await store.write(lambda unit: unit.reviews.scheduled(TALK, position=8), at=ALL_SPACES)
+        await store.write(lambda unit: unit.reviews.scheduled(TALK, position=4), at=ALL_SPACES)
         assert await self._unreviewed(store) == (0, 8)
 
     async def test_what_a_review_came_to_nothing_over_is_unread_again(self, store: Store) -> None:
         """V4: from there on; and reopening never marks anything as read."""
         await self._open(store)
-        await store.write(lambda unit: unit.reviews.scheduled(TALK, position=6))
-        await store.write(lambda unit: unit.reviews.reopen(TALK, position=9))
+        await store.write(lambda unit: unit.reviews.scheduled(TALK, position=6), at=ALL_SPACES)
+        await store.write(lambda unit: unit.reviews.reopen(TALK, position=9), at=ALL_SPACES)
         assert await self._unreviewed(store) == (0, 6)
-        await store.write(lambda unit: unit.reviews.reopen(TALK, position=2))
+        await store.write(lambda unit: unit.reviews.reopen(TALK, position=2), at=ALL_SPACES)
         assert await self._unreviewed(store) == (0, 2)
 
     async def test_a_conversation_that_is_not_there_counts_nothing(self, store: Store) -> None:
@@ -301,26 +305,26 @@ class TestUnreviewed:
         await self._count(store)
         await forget(store, Selector(conversation="talk"))
         assert await self._count(store) == 0
-        await store.write(lambda unit: unit.reviews.scheduled(TALK, position=4))
+        await store.write(lambda unit: unit.reviews.scheduled(TALK, position=4), at=ALL_SPACES)
         assert await self._unreviewed(store) == (0, 0)
-        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=9)) == []
+        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=9), at=ALL_SPACES) == []
 
     async def test_each_owner_s_conversation_has_a_count_of_its_own(self, store: Store) -> None:
         """L2: the same id under another owner is another conversation."""
         await self._open(store)
         bob = ConversationKey(TENANT, BOB, "talk")
-        await store.write(lambda unit: unit.conversations.open(bob, at=1.0))
+        await store.write(lambda unit: unit.conversations.open(bob, at=1.0), at=ALL_SPACES)
         await self._count(store)
-        assert await store.read(lambda unit: unit.reviews.unreviewed(bob)) == (0, 0)
+        assert await store.read(lambda unit: unit.reviews.unreviewed(bob), at=ALL_SPACES) == (0, 0)
 
     async def _open(self, store: Store) -> None:
-        await store.write(lambda unit: unit.conversations.open(TALK, at=1.0))
+        await store.write(lambda unit: unit.conversations.open(TALK, at=1.0), at=ALL_SPACES)
 
     async def _count(self, store: Store) -> int:
-        return await store.write(lambda unit: unit.reviews.count_turn(TALK))
+        return await store.write(lambda unit: unit.reviews.count_turn(TALK), at=ALL_SPACES)
 
     async def _unreviewed(self, store: Store) -> tuple[int, int]:
-        return await store.read(lambda unit: unit.reviews.unreviewed(TALK))
+        return await store.read(lambda unit: unit.reviews.unreviewed(TALK), at=ALL_SPACES)
 
 
 # Finished reviews: a limited number is kept, and their changes stay
@@ -349,7 +353,9 @@ class TestFinishedReviews:
         await schedule(store, review("old"), said())
         await _fill(store, 0, REVIEWS_MAX + 2)
         assert await messages_of(store, "old") == ["I keep bees"]
-        assert (await store.read(lambda unit: unit.reviews.get(TENANT, "old"))).state is ReviewState.WAITING
+        assert (
+            await store.read(lambda unit: unit.reviews.get(TENANT, "old"), at=ALL_SPACES)
+        ).state is ReviewState.WAITING
 
     async def test_the_last_consolidation_stays(self, store: Store) -> None:
         """V10: by which it is known that nothing has changed since."""
@@ -359,7 +365,9 @@ class TestFinishedReviews:
             await schedule(store, review(name, conversation="", **tidied))
         await _fill(store, 0, REVIEWS_MAX)
         assert [await self._is_kept(store, name) for name in ("a1", "a2")] == [False, True]
-        assert await store.read(lambda unit: unit.reviews.unconsolidated(TENANT, before=0.0, limit=9)) == []
+        assert (
+            await store.read(lambda unit: unit.reviews.unconsolidated(TENANT, before=0.0, limit=9), at=ALL_SPACES) == []
+        )
 
     async def test_what_it_did_can_still_be_undone(self, store: Store) -> None:
         """V8: by its id, as the group of its operations."""
@@ -372,7 +380,7 @@ class TestFinishedReviews:
 
     async def _is_kept(self, store: Store, review_id: str) -> bool:
         try:
-            await store.read(lambda unit: unit.reviews.get(TENANT, review_id))
+            await store.read(lambda unit: unit.reviews.get(TENANT, review_id), at=ALL_SPACES)
         except NotFound:
             return False
         return True
@@ -385,7 +393,7 @@ async def _fill(store: Store, first: int, count: int) -> None:
         for number in range(first, first + count):
             unit.reviews.add(review(f"r{number:05d}", space=SPACE, **_ENDED), ())
 
-    await store.write(work)
+    await store.write(work, at=ALL_SPACES)
 
 
 # Consolidation
@@ -452,7 +460,9 @@ class TestLastShown:
             (ConversationKey("acme", SPACE, "talk"), BlockRow("b4", "turn-1", (entry.ref,), 9, 90.0)),
         ):
             await _inject(store, key, block)
-        shown = await store.read(lambda unit: unit.conversations.last_shown(TENANT, [entry.ref, "other", "never"]))
+        shown = await store.read(
+            lambda unit: unit.conversations.last_shown(TENANT, [entry.ref, "other", "never"]), at=ALL_SPACES
+        )
         assert shown == {entry.ref: 30.0, "other": 10.0}
 
     async def test_what_stands_in_a_system_prompt_is_shown(self, store: Store) -> None:
@@ -462,19 +472,21 @@ class TestLastShown:
         for key, at in ((TALK, 20.0), (ConversationKey(TENANT, BOB, "talk"), 30.0)):
             await _stand(store, key, StandingRow("...", (standing.ref, both.ref), at))
         turn = TurnRow("turn-1", TurnStatus.OPEN, 40.0, "hash")
-        await store.write(lambda unit: unit.conversations.start_turn(TALK, turn))
+        await store.write(lambda unit: unit.conversations.start_turn(TALK, turn), at=ALL_SPACES)
         theirs = ConversationKey("acme", SPACE, "talk")
         await add(store, "Ada keeps bees", within=operation(tenant="acme"), id=standing.id)
         await _stand(store, theirs, StandingRow("...", (standing.ref,), 90.0))
-        shown = await store.read(lambda unit: unit.conversations.last_shown(TENANT, [standing.ref, both.ref]))
+        shown = await store.read(
+            lambda unit: unit.conversations.last_shown(TENANT, [standing.ref, both.ref]), at=ALL_SPACES
+        )
         assert shown == {standing.ref: 40.0, both.ref: 50.0}
 
     async def test_without_a_version_to_ask_for_there_is_nothing_to_tell(self, store: Store) -> None:
-        assert await store.read(lambda unit: unit.conversations.last_shown(TENANT, [])) == {}
+        assert await store.read(lambda unit: unit.conversations.last_shown(TENANT, []), at=ALL_SPACES) == {}
 
 
 async def _due(store: Store, *, before: float = 0.0, limit: int = 9) -> list[str]:
-    return await store.read(lambda unit: unit.reviews.unconsolidated(TENANT, before=before, limit=limit))
+    return await store.read(lambda unit: unit.reviews.unconsolidated(TENANT, before=before, limit=limit), at=ALL_SPACES)
 
 
 async def _consolidate(store: Store, review_id: str, *, at: float, space: str = SPACE) -> None:
@@ -491,15 +503,15 @@ async def _consolidate(store: Store, review_id: str, *, at: float, space: str = 
         notes=("2 said the same",),
     )
     await schedule(store, ended)
-    assert await store.read(lambda unit: unit.reviews.get(TENANT, review_id)) == ended
+    assert await store.read(lambda unit: unit.reviews.get(TENANT, review_id), at=ALL_SPACES) == ended
 
 
 async def _inject(store: Store, key: ConversationKey, block: BlockRow) -> None:
-    await store.write(lambda unit: unit.conversations.add_block(key, block))
+    await store.write(lambda unit: unit.conversations.add_block(key, block), at=key.scope)
 
 
 async def _stand(store: Store, key: ConversationKey, standing: StandingRow) -> None:
-    await store.write(lambda unit: unit.conversations.put_standing(key, standing))
+    await store.write(lambda unit: unit.conversations.put_standing(key, standing), at=key.scope)
 
 
 # Usage: summed by space, day and purpose
@@ -524,7 +536,7 @@ class TestUsage:
         await _spend(store, purpose=Purpose.RECALL, tokens_in=100)
         await _spend(store, space=BOB, tokens_in=1000)
         await _spend(store, day="2026-01-03", tokens_in=10_000)
-        await store.write(lambda unit: unit.usage.add("acme", replace(_CALL, tokens_in=100_000)))
+        await store.write(lambda unit: unit.usage.add("acme", replace(_CALL, tokens_in=100_000)), at=Tenant("acme"))
         assert [await _tokens(store, space=space) for space in (SPACE, BOB, None)] == [140, 1005, 1145]
         assert await _tokens(store, day="2026-01-03") == 10_005
         assert await _tokens(store, tenant="acme") == 100_005
@@ -553,7 +565,7 @@ class TestUsage:
         ]
         assert [spent.day for spent in await _page(store, space=BOB)] == ["2026-01-02"]
         assert len(await _page(store, limit=2)) == 2
-        assert await store.read(lambda unit: unit.usage.page("acme", limit=9)) == []
+        assert await store.read(lambda unit: unit.usage.page("acme", limit=9), at=Tenant("acme")) == []
 
     async def test_it_goes_with_the_whole_space_and_with_nothing_less(self, store: Store) -> None:
         """M2: figures hold no text, but everything is everything."""
@@ -567,12 +579,12 @@ class TestUsage:
 
 
 async def _spend(store: Store, **fields: Any) -> None:
-    await store.write(lambda unit: unit.usage.add(TENANT, replace(_CALL, **fields)))
+    await store.write(lambda unit: unit.usage.add(TENANT, replace(_CALL, **fields)), at=ALL_SPACES)
 
 
 async def _tokens(store: Store, *, day: str = "2026-01-02", space: str | None = None, tenant: str = TENANT) -> int:
-    return await store.read(lambda unit: unit.usage.tokens(tenant, day, space=space))
+    return await store.read(lambda unit: unit.usage.tokens(tenant, day, space=space), at=Tenant(tenant))
 
 
 async def _page(store: Store, *, space: str | None = None, limit: int = 9) -> list[UsageRow]:
-    return await store.read(lambda unit: unit.usage.page(TENANT, space=space, limit=limit))
+    return await store.read(lambda unit: unit.usage.page(TENANT, space=space, limit=limit), at=ALL_SPACES)

@@ -10,7 +10,18 @@ import pytest
 
 from afterturn.errors import DeadlineExceeded, MemoryClosed, NotFound
 from afterturn.ports import Store, Unit
-from afterturn.testing.conformance.actions import ADA, SPACE, TALK, TENANT, add, forget, frequencies, get, texts
+from afterturn.testing.conformance.actions import (
+    ADA,
+    ALL_SPACES,
+    SPACE,
+    TALK,
+    TENANT,
+    add,
+    forget,
+    frequencies,
+    get,
+    texts,
+)
 from afterturn.testing.entries import admit, operation
 from afterturn.types import Filter, Job, Selector
 
@@ -34,7 +45,7 @@ class TestStore:
             unit.operations.forget("default", "user:ada", Selector(memory=entry.id), at=1.0)
             return [left.id for left in unit.memories.page(ADA, Filter(), limit=9)]
 
-        assert await store.write(work) == []
+        assert await store.write(work, at=ALL_SPACES) == []
 
     async def test_scrubbing_ends_when_nobody_reads(self, store: Store) -> None:
         """M2: with no reader in the way it is done, and what was kept is still there."""
@@ -57,7 +68,11 @@ class TestStore:
 
     @pytest.mark.parametrize(
         "verb",
-        [lambda store: store.write(_nothing), lambda store: store.read(_nothing), lambda store: store.scrub()],
+        [
+            lambda store: store.write(_nothing, at=ALL_SPACES),
+            lambda store: store.read(_nothing, at=ALL_SPACES),
+            lambda store: store.scrub(),
+        ],
         ids=["write", "read", "scrub"],
     )
     async def test_a_closed_store_says_so(self, store: Store, verb: Callable[[Store], Awaitable[object]]) -> None:
@@ -85,19 +100,22 @@ class TestUnits:
     async def test_an_exception_leaves_nothing(self, store: Store) -> None:
         """C2: one transaction, whole or not at all."""
         with pytest.raises(_Broken):
-            await store.write(_add_then_break)
+            await store.write(_add_then_break, at=ALL_SPACES)
         assert await texts(store, "bees") == []
         assert await frequencies(store, ["bee"]) == {}
-        assert await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=10)) == []
-        assert await store.read(lambda unit: unit.operations.page(ADA, limit=10)) == []
-        assert await store.read(lambda unit: unit.jobs.page(TENANT)) == []
-        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=10)) == []
-        assert (await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))).seq == 0
+        assert await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=10), at=ALL_SPACES) == []
+        assert await store.read(lambda unit: unit.operations.page(ADA, limit=10), at=ALL_SPACES) == []
+        assert await store.read(lambda unit: unit.jobs.page(TENANT), at=ALL_SPACES) == []
+        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=10), at=ALL_SPACES) == []
+        assert (await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0), at=ALL_SPACES)).seq == 0
 
     async def test_a_failing_unit_does_not_take_others_with_it(self, store: Store) -> None:
         """C2: units that share a commit succeed or fail alone."""
         outcomes = await asyncio.gather(
-            add(store, "first bees"), store.write(_add_then_break), add(store, "last bees"), return_exceptions=True
+            add(store, "first bees"),
+            store.write(_add_then_break, at=ALL_SPACES),
+            add(store, "last bees"),
+            return_exceptions=True,
         )
         assert isinstance(outcomes[1], _Broken)
         assert sorted(await texts(store, "bees")) == ["first bees", "last bees"]
@@ -115,7 +133,7 @@ class TestUnits:
             return [len(unit.memories.page(ADA, Filter(), limit=1000)) for _ in range(20)]
 
         writes = asyncio.gather(*(add(store, f"bees number{number}") for number in range(20)))
-        counts = await store.read(work)
+        counts = await store.read(work, at=ALL_SPACES)
         await writes
         assert len(set(counts)) == 1
 
@@ -139,12 +157,12 @@ class TestUnits:
         async def read() -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(give_up())
-                await store.read(work)
+                await store.read(work, at=ALL_SPACES)
 
         with pytest.raises(ExceptionGroup):
             await read()
         assert await asyncio.to_thread(stopped.wait, 10)
 
     async def test_a_value_comes_back_from_both_kinds_of_work(self, store: Store) -> None:
-        assert await store.write(lambda unit: "written") == "written"
-        assert await store.read(lambda unit: "read") == "read"
+        assert await store.write(lambda unit: "written", at=ALL_SPACES) == "written"
+        assert await store.read(lambda unit: "read", at=ALL_SPACES) == "read"
