@@ -7,16 +7,21 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from lab.postgres.pooler import fetch_pooler
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".postgres"
 PYTHON = FOLDER / "bin" / "python"
 _LOCK = Path(__file__).with_name("lock.txt")
 _STAMP = FOLDER / "installed"
+_POOLED = tuple(f"tests/postgres/test_{name}.py" for name in ("conformance", "interleaved", "processes", "memory"))
+_NOTHING_COLLECTED = 5
 _UV = Path(sys.executable).parent / "uv"
 _WANTED = (
     f"afterturn[postgres] @ {ROOT.as_uri()}",
@@ -54,7 +59,19 @@ def test(arguments: Sequence[str]) -> int:
         "mypy", "--no-error-summary", "src/afterturn/stores/postgres", "lab/postgres", "lab/bench/postgres.py"
     )
     tested = _run_python("pytest", "-m", "postgres", "-n", "2", "tests/postgres", *arguments)
-    return typed or tested
+    return typed or tested or _test_pooler(arguments)
+
+
+def _test_pooler(arguments: Sequence[str]) -> int:
+    """The tests of the store through PgBouncer. Where there is none, says so; an error if REQUIRE_POOLER is set."""
+    missing = fetch_pooler()
+    if missing:
+        print(f"\n!!!! The tests through PgBouncer were NOT run: {missing}.", flush=True)
+        return 1 if os.environ.get("REQUIRE_POOLER") else 0
+    print("\nThrough PgBouncer in transaction mode:", flush=True)
+    code = _run_python("pytest", "-m", "postgres", "-n", "2", "--pooler", *_POOLED, *arguments)
+    # Narrowed by the arguments to tests that have nothing to do with a pooler.
+    return 0 if code == _NOTHING_COLLECTED and arguments else code
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -73,14 +90,20 @@ def lock(arguments: Sequence[str]) -> None:
 
 def _run_python(module: str, *arguments: str) -> int:
     command = [str(PYTHON), "-m", module, *arguments]
-    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            # The tests got it too, and stop their servers.
+            process.wait()
+            raise
 
 
 def _run_uv(*arguments: str) -> None:
     subprocess.run([_UV, *arguments], check=True, stdin=subprocess.DEVNULL, cwd=ROOT)
 
 
-if __name__ == "__main__":
+def main() -> None:
     match sys.argv[1:]:
         case ["test", *arguments]:
             sys.exit(test(arguments))
@@ -90,3 +113,10 @@ if __name__ == "__main__":
             lock(arguments)
         case _:
             sys.exit("Use: python -m lab.postgres test|run|lock, with the arguments of pytest, of a module, or of uv.")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

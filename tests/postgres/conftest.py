@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from lab.postgres.pooler import PgBouncer
     from lab.postgres.server import PostgresServer
 
 _not_collected: list[str] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--pooler", action="store_true", help="with -m postgres: through PgBouncer in transaction mode")
     parser.addoption("--postgres-binaries", type=Path, help="with -m postgres: the programs of another PostgreSQL")
 
 
@@ -61,12 +63,24 @@ def run_sql(server: "PostgresServer") -> Callable[..., list[tuple[Any, ...]]]:
     return run
 
 
+@pytest.fixture(scope="session")
+def place(server: "PostgresServer", pytestconfig: pytest.Config) -> Iterator["PostgresServer | PgBouncer"]:
+    """What clients connect to: the server, or with --pooler the pooler before it."""
+    if not pytestconfig.getoption("--pooler", default=False):
+        yield server
+        return
+    from lab.postgres.pooler import PgBouncer
+
+    with PgBouncer(server) as pooler:
+        yield pooler
+
+
 @pytest.fixture
-def url(server: "PostgresServer", run_sql: Callable[..., object], request: pytest.FixtureRequest) -> Iterator[str]:
+def url(place: "PostgresServer | PgBouncer", run_sql: Callable[..., object]) -> Iterator[str]:
     """The URL of a schema that is removed after the test."""
     _numbers.append(len(_numbers))
     schema = f"test_{_numbers[-1]}"
-    yield server.url(schema=schema)
+    yield place.url(schema=schema)
     run_sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 

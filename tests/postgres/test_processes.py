@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import afterturn
+from lab.postgres.pooler import PgBouncer
 from lab.postgres.server import PostgresServer
 from lab.postgres.stores import PostgresStores
 from lab.stress.__main__ import run_stress
@@ -19,17 +20,17 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def store(server: PostgresServer) -> Iterator[str]:
-    with PostgresStores(server.url()).fresh() as url:
+def store(place: PostgresServer | PgBouncer) -> Iterator[str]:
+    with PostgresStores(place.url()).fresh() as url:
         yield url
 
 
 @pytest.mark.timeout(300)
-def test_several_processes_at_one_server_break_no_promise(server: PostgresServer) -> None:
+def test_several_processes_at_one_server_break_no_promise(place: PostgresServer | PgBouncer) -> None:
     """V4, M2, M1: turns, reviews, edits, undo, forgetting and consolidation in three processes, one of them killed."""
     done: Counter[str] = Counter()
     for seed in (1, 2):
-        with PostgresStores(server.url()).fresh() as store:
+        with PostgresStores(place.url()).fresh() as store:
             outcome = run_stress(seed, processes=3, steps=20, store=store)
         assert outcome.broken == []
         done += outcome.done
