@@ -124,7 +124,7 @@ async def test_old_vectors_leave_in_bounded_steps_and_all_of_them(path: Path, mo
     await filled(path, Named("one"), 20)
     await filled(path, Named("two"), 0)
     assert vectors(path) == {"two": 20}
-    assert rows(path, "SELECT count(*) FROM embedded") == [(1,)]
+    assert rows(path, "SELECT count(*) FROM unembedded") == [(0,)]
 
 
 async def test_a_return_after_the_old_vectors_have_left_makes_them_anew(path: Path):

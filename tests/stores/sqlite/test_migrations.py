@@ -19,7 +19,7 @@ from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sql.index import _SPEAKERS
 from afterturn.stores.sqlite.connection import StoreLocation
 from afterturn.stores.sqlite.engine import open_engine, open_place
-from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
+from afterturn.stores.sqlite.schema import AFTER, BACKLOG, MIGRATIONS
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.entries import operation
 from afterturn.types import (
@@ -27,6 +27,7 @@ from afterturn.types import (
     BlockRow,
     ConversationKey,
     ConversationState,
+    EmbedderIdentity,
     Job,
     Scope,
     Selector,
@@ -44,6 +45,8 @@ UNTAINTED = 8
 RECORDED_ALL = 11
 # The last version without firm rules.
 WITHOUT_FIRM = 12
+# The last version with a position instead of a row for each entry without a vector.
+WITHOUT_BACKLOG = MIGRATIONS.index(BACKLOG)
 UNRATED = 9
 BROKEN = ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
 
@@ -217,6 +220,46 @@ def test_memories_of_the_twelfth_version_are_not_firm(tmp_path: Path) -> None:
     (entry,) = engine.read_now(lambda unit: unit.memories.page(Scope("default", ("user:ada",)), ANYTHING, limit=9))
     engine.close()
     assert not entry.firm
+
+
+def test_entries_that_had_no_vector_before_the_backlog_wait_for_one(tmp_path: Path) -> None:
+    """M4, M3: of the store's embedder; for another one, all of them do."""
+    path = tmp_path / "memory.db"
+    after = {version: fill for version, fill in AFTER.items() if version <= WITHOUT_BACKLOG}
+    engine = open_place(StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:WITHOUT_BACKLOG], after))
+    engine.write_now(_insert_half_embedded)
+    engine.close()
+    engine = open_engine(path, Config(), SystemClock())
+    small, other = EmbedderIdentity("small", "1", 4), EmbedderIdentity("other", "1", 4)
+    found = engine.read_now(lambda unit: unit.index.unembedded("default", "user:ada", small, limit=9))
+    waiting = [engine.read_now(lambda unit, by=by: unit.index.waiting("default", by)) for by in (small, other)]
+    rows = engine.read_now(lambda unit: unit._entries.session.rows("SELECT * FROM unembedded"))
+    engine.close()
+    assert (found, waiting, rows) == ([(2, "0002")], [1, 2], [("default", 1, 2)])
+
+
+def _insert_half_embedded(unit: object) -> None:
+    """Two statements, of which the first has a vector, one that is deleted, and a tool's output."""
+    session = unit._entries.session  # type: ignore[attr-defined]
+    session.run("INSERT INTO space (key, tenant, name, documents) VALUES (1, 'default', 'user:ada', 3)")
+    session.run_many(
+        "INSERT INTO entry (id, version, space_key, kind, status, text, target, origin, trust, content_hash, "
+        "occurred_at, recorded_at, pinned, metadata, reason, has_sources) "
+        "VALUES (?, 1, 1, ?, ?, ?, 'user', ?, 100, ?, 1, 1, 0, '{}', '', 0)",
+        [
+            (id, kind, status, id, origin, id)
+            for id, kind, status, origin in (
+                ("0001", "statement", "active", "user"),
+                ("0002", "statement", "active", "user"),
+                ("0003", "statement", "deleted", "user"),
+                ("0004", "record", "active", "tool"),
+            )
+        ],
+    )
+    session.run("INSERT INTO embedder VALUES (5, 'small', '1', 4, 1), (6, 'other', '1', 4, 1)")
+    session.run("INSERT INTO embedding VALUES (5, 1, 1, x'0000000000000000')")
+    session.run("INSERT INTO embedded VALUES (5, 1, 1)")
+    session.run("INSERT INTO meta VALUES ('embedder', ?)", (json.dumps(["small", "1", 4, True]),))
 
 
 def _insert_turn_of_eleven(unit: object) -> None:

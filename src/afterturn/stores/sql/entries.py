@@ -13,6 +13,7 @@ from typing import assert_never
 
 from afterturn.errors import Conflict
 from afterturn.stores.sql.session import Row, Session, TextIndex, Value
+from afterturn.stores.sql.vectors import VectorBacklog
 from afterturn.text import terms
 from afterturn.types import (
     PASTED,
@@ -205,6 +206,7 @@ class Entries:
         self.text = text
         self.spaces = Spaces(session)
         self.stats = StatsDelta(session)
+        self.backlog = VectorBacklog(session)
         self.journal = Journal(session, self.spaces)
 
     def insert(self, operation: Operation, admitted: Admitted, entry_id: str, *, version: int = 1) -> Entry | None:
@@ -215,7 +217,9 @@ class Entries:
         if key is None:
             return None
         if status is Status.ACTIVE:
-            self._index(key, self.spaces.key(operation.tenant, operation.space), admitted.terms)
+            space_key = self.spaces.key(operation.tenant, operation.space)
+            self._index(key, space_key, admitted.terms)
+            self.backlog.entered(key, space_key, entry)
         return entry
 
     def insert_waiting(self, operation: Operation, entry: Entry, *, base: int) -> None:
@@ -248,6 +252,7 @@ class Entries:
         """Removes versions from index and statistics, before they are erased."""
         found = self.text.take(keys)
         for key in keys:
+            self.backlog.left(key, space_key)
             if key in found:
                 self.stats.left(key, space_key, found[key])
             else:
@@ -275,6 +280,7 @@ class Entries:
         self.text.flush()
         self.journal.flush()
         self.stats.flush()
+        self.backlog.flush()
 
     def _put(self, operation: Operation, entry: Entry, telling: int = 0) -> int | None:
         space_key = self.spaces.key(operation.tenant, operation.space)
@@ -296,15 +302,13 @@ class Entries:
     def _unindex(self, key: int, space_key: int) -> None:
         found = self.text.take((key,))
         self.stats.left(key, space_key, found[key])
+        self.backlog.left(key, space_key)
 
     def _index_again(self, key: int, space_key: int) -> None:
         row = self.session.row("SELECT text FROM entry WHERE key = ?", (key,))
         assert row is not None
         self._index(key, space_key, terms(row[0]))
-        # It may have been hidden before it got a vector.
-        self.session.run(
-            "UPDATE embedded SET entry_key = ? WHERE space_key = ? AND entry_key >= ?", (key - 1, space_key, key)
-        )
+        self.backlog.came_back(key)
 
 
 def _first_status(admitted: Admitted) -> Status:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from afterturn.stores.sql.entries import (
     ENTRY_COLUMNS,
@@ -46,8 +47,6 @@ class OrphanedVectors:
     def drop(self, limit: int) -> int:
         dropped = 0
         for key in self._others():
-            # First: otherwise the position would outlive the vectors, if that embedder is used again.
-            self._session.run("DELETE FROM embedded WHERE embedder_key = ? AND space_key = ?", (key, self._space_key))
             dropped += self._session.run(
                 "DELETE FROM embedding WHERE embedder_key = ? AND space_key = ? AND entry_key IN ("
                 "SELECT entry_key FROM embedding WHERE embedder_key = ? AND space_key = ? LIMIT ?)",
@@ -61,14 +60,26 @@ class OrphanedVectors:
 
 
 _BYTES_PER_DIMENSION = 2
-# A batch of long records must fit into memory, and embedders use only the beginning of a text.
-_EMBEDDED_CHARS_MAX = 16_384
-# A recorded tool output is never recalled by its meaning.
-_NEEDS_VECTOR = "e.status = 'active' AND NOT (e.kind = 'record' AND e.origin = 'tool')"
-_UNEMBEDDED = (
-    f"FROM entry AS e WHERE e.space_key = ? AND {_NEEDS_VECTOR} AND e.key > ? "
-    "AND NOT EXISTS (SELECT 1 FROM embedding AS v "
-    "WHERE v.embedder_key = ? AND v.space_key = e.space_key AND v.entry_key = e.key)"
+
+
+class _VectorState(NamedTuple):
+    """The vectors of one space, as one embedder sees them. 0 for an embedder that the store does not know yet."""
+
+    space_key: int
+    own: int
+    """The embedder that the space's rows of waiting entries are about."""
+    asked: int
+    is_adopted: bool
+
+    @property
+    def is_own(self) -> bool:
+        return self.own == self.asked != 0
+
+
+_STATE = (
+    "SELECT s.key, s.embedder_key, (SELECT key FROM embedder WHERE name = ? AND version = ? AND dimensions = ? "
+    "AND normalised = ?), (SELECT value FROM meta WHERE key = 'embedder') FROM space AS s "
+    "WHERE s.tenant = ? AND s.name = ?"
 )
 
 _NEIGHBOURS = (
@@ -84,14 +95,6 @@ _SPEAKERS = (
     "UNION ALL SELECT (SELECT min(speaker) FROM entry "
     "WHERE space_key = ? AND status = 'active' AND speaker > spoke.speaker) "
     "FROM spoke WHERE spoke.speaker IS NOT NULL) SELECT speaker FROM spoke LIMIT ?"
-)
-
-
-_WAITING = (
-    f"SELECT coalesce(sum((SELECT count(*) FROM entry AS e WHERE e.space_key = s.key AND {_NEEDS_VECTOR} "
-    "AND e.key > coalesce(r.entry_key, 0) AND NOT EXISTS (SELECT 1 FROM embedding AS v "
-    "WHERE v.embedder_key = ? AND v.space_key = e.space_key AND v.entry_key = e.key))), 0) "
-    "FROM space AS s LEFT JOIN embedded AS r ON r.embedder_key = ? AND r.space_key = s.key WHERE s.tenant = ?"
 )
 
 
@@ -241,21 +244,26 @@ class SqlIndex:
                 raise ValueError(
                     f"The vector of entry {key} has {len(data)} bytes; {embedder.name} has {size}. Embed it again."
                 )
-        space_key = self._entries.spaces.find(tenant, space)
-        if space_key is None:
+        state = self._find_state(tenant, space, embedder)
+        if state is None:
             return 0
         condition, value = self._session.among("key", [key for key, _ in vectors])
-        rows = self._session.rows(f"SELECT key FROM entry WHERE space_key = ? AND {condition}", (space_key, value))
+        rows = self._session.rows(
+            f"SELECT key FROM entry WHERE space_key = ? AND {condition}", (state.space_key, value)
+        )
         keys = {key for (key,) in rows}
-        embedder_key = self._embedder_key(embedder)
+        embedder_key = state.asked or self._add_embedder(embedder)
         self._session.run_many(
             "INSERT INTO embedding (embedder_key, space_key, entry_key, data) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (embedder_key, space_key, entry_key) DO UPDATE SET data = excluded.data",
-            [(embedder_key, space_key, key, data) for key, data in vectors if key in keys],
+            [(embedder_key, state.space_key, key, data) for key, data in vectors if key in keys],
         )
         for key in sorted(keys):
-            self._entries.stats.changed(key, space_key)
-        self._advance(embedder_key, space_key)
+            self._entries.stats.changed(key, state.space_key)
+        if state.is_own:
+            self._entries.backlog.embedded(state.space_key, keys)
+        elif not state.own or state.is_adopted:
+            self._entries.backlog.begin(state.space_key, embedder_key)
         return len(keys)
 
     def adopt(self, embedder: EmbedderIdentity) -> list[tuple[str, str]]:
@@ -276,62 +284,41 @@ class SqlIndex:
         return None if text is None else read_identity(text)
 
     def unembedded(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> list[tuple[int, str]]:
-        space_key = self._entries.spaces.find(tenant, space)
-        if space_key is None:
+        state = self._find_state(tenant, space, embedder)
+        if state is None:
             return []
-        embedder_key = self._find_embedder(embedder) or 0
-        rows = self._session.rows(
-            f"SELECT e.key, substr(e.text, 1, ?) {_UNEMBEDDED} ORDER BY e.key LIMIT ?",
-            (_EMBEDDED_CHARS_MAX, space_key, self._embedded_up_to(embedder_key, space_key), embedder_key, limit),
-        )
-        return [(key, text) for key, text in rows]
+        if state.is_own:
+            return self._entries.backlog.find(state.space_key, limit=limit)
+        return self._entries.backlog.compare(state.space_key, state.asked, limit=limit)
 
     def waiting(self, tenant: str, embedder: EmbedderIdentity, *, space: str | None = None) -> int:
-        embedder_key = self._find_embedder(embedder) or 0
-        values: list[Value] = [embedder_key, embedder_key, tenant]
-        sql = _WAITING
-        if space is not None:
-            sql, values = f"{sql} AND s.name = ?", [*values, space]
-        row = self._session.row(sql, values)
-        assert row is not None
-        return int(row[0])
+        if space is None:
+            return self._entries.backlog.count_all(tenant, self._find_embedder(embedder))
+        state = self._find_state(tenant, space, embedder)
+        return 0 if state is None else self._entries.backlog.count(state.space_key, state.asked, is_own=state.is_own)
 
     def has_abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity) -> bool:
-        abandoned = self._abandoned(tenant, space, embedder)
-        return abandoned is not None and abandoned.is_there()
+        state = self._find_state(tenant, space, embedder)
+        if state is None or not state.asked or not state.is_adopted:
+            return False
+        return OrphanedVectors(self._session, state.asked, state.space_key).is_there()
 
     def drop_abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> int:
-        abandoned = self._abandoned(tenant, space, embedder)
-        return 0 if abandoned is None else abandoned.drop(limit)
+        state = self._find_state(tenant, space, embedder)
+        if state is None or not state.asked or not state.is_adopted:
+            return 0
+        if not state.is_own:
+            # Rows about an embedder would be wrong once its vectors are gone.
+            self._entries.backlog.begin(state.space_key, state.asked)
+        return OrphanedVectors(self._session, state.asked, state.space_key).drop(limit)
 
-    def _abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity) -> OrphanedVectors | None:
-        embedder_key, space_key = self._find_embedder(embedder), self._entries.spaces.find(tenant, space)
-        if embedder_key is None or space_key is None or self._meta("embedder") != identity_text(embedder):
+    def _find_state(self, tenant: str, space: str, embedder: EmbedderIdentity) -> _VectorState | None:
+        """None if there is no such space."""
+        row = self._session.row(_STATE, (*_identity_values(embedder), tenant, space))
+        if row is None:
             return None
-        return OrphanedVectors(self._session, embedder_key, space_key)
-
-    def _advance(self, embedder_key: int, space_key: int) -> None:
-        reached = self._embedded_up_to(embedder_key, space_key)
-        gap = self._session.row(f"SELECT min(e.key) {_UNEMBEDDED}", (space_key, reached, embedder_key))
-        if gap is not None and gap[0] is not None:
-            last = gap[0] - 1
-        else:
-            newest = self._session.row(
-                "SELECT max(key) FROM entry WHERE space_key = ? AND status = 'active'", (space_key,)
-            )
-            last = reached if newest is None or newest[0] is None else max(reached, newest[0])
-        if last != reached:
-            self._session.run(
-                "INSERT INTO embedded (embedder_key, space_key, entry_key) VALUES (?, ?, ?) "
-                "ON CONFLICT (embedder_key, space_key) DO UPDATE SET entry_key = excluded.entry_key",
-                (embedder_key, space_key, last),
-            )
-
-    def _embedded_up_to(self, embedder_key: int, space_key: int) -> int:
-        row = self._session.row(
-            "SELECT entry_key FROM embedded WHERE embedder_key = ? AND space_key = ?", (embedder_key, space_key)
-        )
-        return 0 if row is None else int(row[0])
+        space_key, own, asked, adopted = row
+        return _VectorState(space_key, own, asked or 0, is_adopted=adopted == identity_text(embedder))
 
     def _meta(self, key: str) -> str | None:
         row = self._session.row("SELECT value FROM meta WHERE key = ?", (key,))
@@ -340,22 +327,24 @@ class SqlIndex:
     def _find_embedder(self, embedder: EmbedderIdentity) -> int | None:
         row = self._session.row(
             "SELECT key FROM embedder WHERE name = ? AND version = ? AND dimensions = ? AND normalised = ?",
-            (embedder.name, embedder.version, embedder.dimensions, int(embedder.normalised)),
+            _identity_values(embedder),
         )
         return None if row is None else int(row[0])
 
-    def _embedder_key(self, embedder: EmbedderIdentity) -> int:
+    def _add_embedder(self, embedder: EmbedderIdentity) -> int:
+        # A unit of another space may do the same at this moment.
+        self._session.run(
+            "INSERT INTO embedder (name, version, dimensions, normalised) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (name, version, dimensions, normalised) DO NOTHING",
+            _identity_values(embedder),
+        )
         found = self._find_embedder(embedder)
-        if found is None:
-            # A unit of another space may do the same at this moment.
-            self._session.run(
-                "INSERT INTO embedder (name, version, dimensions, normalised) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (name, version, dimensions, normalised) DO NOTHING",
-                (embedder.name, embedder.version, embedder.dimensions, int(embedder.normalised)),
-            )
-            found = self._find_embedder(embedder)
-            assert found is not None
+        assert found is not None
         return found
+
+
+def _identity_values(embedder: EmbedderIdentity) -> tuple[Value, ...]:
+    return (embedder.name, embedder.version, embedder.dimensions, int(embedder.normalised))
 
 
 def _short_enough(rows: list[Row], terms_max: int) -> list[Row]:

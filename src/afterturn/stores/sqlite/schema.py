@@ -468,6 +468,31 @@ _FIRM = (
     "ALTER TABLE entry ADD COLUMN firm INTEGER NOT NULL DEFAULT 0",
 )
 
+BACKLOG = (
+    # The embedder that `unembedded` is about in this space. 0: none has given it a vector.
+    "ALTER TABLE space ADD COLUMN embedder_key INTEGER NOT NULL DEFAULT 0",
+    "CREATE INDEX space_embedder ON space (tenant, embedder_key)",
+    # Active entries that wait for a vector of the space's embedder.
+    """CREATE TABLE unembedded (
+        tenant TEXT NOT NULL,
+        space_key INTEGER NOT NULL,
+        entry_key INTEGER NOT NULL,
+        PRIMARY KEY (space_key, entry_key)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX unembedded_tenant ON unembedded (tenant)",
+    """UPDATE space SET embedder_key = coalesce((
+        SELECT e.key FROM meta AS m JOIN embedder AS e ON e.name = m.value ->> 0 AND e.version = m.value ->> 1
+            AND e.dimensions = m.value ->> 2 AND e.normalised = m.value ->> 3
+        WHERE m.key = 'embedder'
+    ), 0)""",
+    """INSERT INTO unembedded (tenant, space_key, entry_key) SELECT s.tenant, e.space_key, e.key
+        FROM entry AS e JOIN space AS s ON s.key = e.space_key
+        WHERE e.status = 'active' AND NOT (e.kind = 'record' AND e.origin = 'tool') AND s.embedder_key <> 0
+        AND NOT EXISTS (SELECT 1 FROM embedding AS v
+            WHERE v.embedder_key = s.embedder_key AND v.space_key = e.space_key AND v.entry_key = e.key)""",
+    "DROP TABLE embedded",
+)
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _ENTRIES,
     _CONVERSATIONS,
@@ -482,6 +507,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _ENVIRONMENTS,
     _INCOGNITO,
     _FIRM,
+    BACKLOG,
 )
 
 _BATCH = 1000

@@ -361,6 +361,61 @@ class TestVectors:
         assert len(await self._unembedded(store, SMALL)) == 2
         assert await store.read(lambda unit: unit.index.waiting(TENANT, SMALL), at=ALL_SPACES) == 2
 
+    async def test_going_back_to_an_embedder_finds_what_changed_meanwhile(self, store: Store) -> None:
+        """M3: entries that were added under the second embedder, and vectors of it that were dropped since."""
+        other = EmbedderIdentity("other", "1", 4)
+        await store.write(lambda unit: unit.index.adopt(SMALL), at=None)
+        first = await self._embedded(store, "first bees")
+        await store.write(lambda unit: unit.index.adopt(other), at=None)
+        await self._put(store, other, first)
+        await store.write(lambda unit: unit.index.adopt(SMALL), at=None)
+        assert await self._dropped(store, SMALL) == 1
+        await add(store, "second bees")
+        assert await self._unembedded(store, SMALL) == ["second bees"]
+        await store.write(lambda unit: unit.index.adopt(other), at=None)
+        assert await self._unembedded(store, other) == ["first bees", "second bees"]
+        assert await self._waiting(store, other, None) == 2
+
+    async def test_an_embedder_that_is_not_the_stores_does_not_change_what_waits(self, store: Store) -> None:
+        """M3: two processes that disagree do not disturb each other."""
+        other = EmbedderIdentity("other", "1", 4)
+        await store.write(lambda unit: unit.index.adopt(SMALL), at=None)
+        key = await self._embedded(store, "first bees")
+        await add(store, "second bees")
+        await self._put(store, other, key)
+        for embedder in (SMALL, other):
+            assert await self._unembedded(store, embedder) == ["second bees"]
+            assert await self._waiting(store, embedder, SPACE) == 1
+
+    async def test_a_hidden_or_forgotten_entry_does_not_wait(self, store: Store) -> None:
+        """M2, M3: neither by its text nor in a count."""
+        await self._embedded(store, "first bees")
+        hidden, gone = await add(store, "second bees"), await add(store, "third bees")
+        await add(store, "fourth bees")
+        await delete(store, hidden.entry.id)
+        await forget(store, Selector(memory=gone.entry.id))
+        assert await self._unembedded(store, SMALL) == ["fourth bees"]
+        assert [await self._waiting(store, SMALL, space) for space in (SPACE, None)] == [1, 1]
+
+    async def test_entries_of_a_unit_are_named_before_it_is_committed(self, store: Store) -> None:
+        """M3: behind those that wait already. Those that get their vectors in the unit do not wait afterwards."""
+        await self._embedded(store, "first bees")
+        await add(store, "second bees")
+
+        def work(unit: Unit) -> list[str]:
+            unit.memories.add(unit.operations.start(operation()), admit("third bees"))
+            unit.memories.add(unit.operations.start(operation()), admit("fourth bees"))
+            found = unit.index.unembedded(TENANT, SPACE, SMALL, limit=10)
+            vectors = [(key, _VECTOR) for key, text in found if text != "second bees"]
+            assert unit.index.put_vectors(TENANT, SPACE, SMALL, vectors) == 2
+            return [text for _, text in found]
+
+        assert await store.write(work, at=ALL_SPACES) == ["second bees", "third bees", "fourth bees"]
+        assert await self._unembedded(store, SMALL) == ["second bees"]
+
+    async def _put(self, store: Store, embedder: EmbedderIdentity, key: int) -> None:
+        await store.write(lambda unit: unit.index.put_vectors(TENANT, SPACE, embedder, [(key, _VECTOR)]), at=ALL_SPACES)
+
     async def _waiting(self, store: Store, embedder: EmbedderIdentity, space: str | None) -> int:
         return await store.read(lambda unit: unit.index.waiting(TENANT, embedder, space=space), at=ALL_SPACES)
 
