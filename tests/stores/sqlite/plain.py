@@ -15,6 +15,7 @@ WAIT = 20.0
 FIRST = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "INSERT INTO meta VALUES ('generation', 'first')",
+    "CREATE TABLE tenant (name TEXT PRIMARY KEY, forgets INTEGER NOT NULL)",
     "CREATE TABLE item (value INTEGER PRIMARY KEY, text TEXT)",
 )
 SECOND = ("ALTER TABLE item ADD COLUMN extra TEXT DEFAULT 'two'", "UPDATE item SET text = 'migrated'")

@@ -19,7 +19,7 @@ from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sql.index import _SPEAKERS
 from afterturn.stores.sqlite.connection import StoreLocation
 from afterturn.stores.sqlite.engine import open_engine, open_place
-from afterturn.stores.sqlite.schema import AFTER, BACKLOG, MIGRATIONS
+from afterturn.stores.sqlite.schema import AFTER, BACKLOG, MIGRATIONS, TENANTS
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.entries import operation
 from afterturn.types import (
@@ -236,6 +236,27 @@ def test_entries_that_had_no_vector_before_the_backlog_wait_for_one(tmp_path: Pa
     rows = engine.read_now(lambda unit: unit._entries.session.rows("SELECT * FROM unembedded"))
     engine.close()
     assert (found, waiting, rows) == ([(2, "0002")], [1, 2], [("default", 1, 2)])
+
+
+def test_forgets_go_on_counting_where_they_were(tmp_path: Path) -> None:
+    """M4, M2: a turn that noted a number before is still covered by the next forget, in every tenant."""
+    path, version = tmp_path / "memory.db", MIGRATIONS.index(TENANTS)
+    after = {step: fill for step, fill in AFTER.items() if step <= version}
+    engine = open_place(StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:version], after))
+    engine.write_now(_insert_forgets)
+    engine.close()
+    engine = open_engine(path, Config(), SystemClock())
+    before = [engine.read_now(lambda unit, by=by: unit.conversations.forgets(by, "user:ada")) for by in ("a", "b", "c")]
+    engine.write_now(lambda unit: unit.operations.forget("a", "user:ada", Selector(speaker="bob"), at=9.0))
+    after_one = [engine.read_now(lambda unit, by=by: unit.conversations.forgets(by, "user:ada")) for by in ("a", "b")]
+    engine.close()
+    assert (before, after_one) == ([7, 7, 0], [8, 7])
+
+
+def _insert_forgets(unit: object) -> None:
+    session = unit._entries.session  # type: ignore[attr-defined]
+    session.run("INSERT INTO space (tenant, name) VALUES ('a', 'user:ada'), ('a', 'user:bob'), ('b', 'user:ada')")
+    session.run("UPDATE meta SET value = '7' WHERE key = 'forgets'")
 
 
 def _insert_half_embedded(unit: object) -> None:

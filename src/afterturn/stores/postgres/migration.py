@@ -196,7 +196,7 @@ def _expand(connection: PgConnection, server: StoreServer, version: int) -> None
         connection.execute(_collated(statement).encode())
     if version == 1:
         connection.execute(
-            "INSERT INTO meta (key, value) VALUES ('generation', %s), ('forgets', '0')", (uuid.uuid4().hex,)
+            "INSERT INTO meta (key, value) VALUES ('generation', %s)", (uuid.uuid4().hex,)
         )
     phase = MigrationPhase.INDEXING if migration.indexes else MigrationPhase.EXPANDED
     connection.execute("INSERT INTO migration (version, phase) VALUES (%s, %s)", (version, phase.value))

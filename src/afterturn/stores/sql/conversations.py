@@ -112,7 +112,7 @@ def _ids(refs: Collection[str]) -> list[str]:
 
 
 class Tombstones:
-    """The forgets so far, counted: they keep a turn that began earlier from writing back what was forgotten.
+    """The forgets of each tenant, counted: they keep a turn that began earlier from writing back what was forgotten.
 
     Names are stored as hashes, so a tombstone does not reveal what was forgotten.
     """
@@ -120,20 +120,25 @@ class Tombstones:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def newest(self) -> int:
-        row = self._session.row("SELECT value FROM meta WHERE key = 'forgets'")
+    def newest(self, tenant: str) -> int:
+        row = self._session.row("SELECT forgets FROM tenant WHERE name = ?", (tenant,))
+        return 0 if row is None else int(row[0])
+
+    def count(self, tenant: str) -> int:
+        """Returns the number of a new forget."""
+        row = self._session.row(
+            "INSERT INTO tenant (name, forgets) VALUES (?, 1) "
+            "ON CONFLICT (name) DO UPDATE SET forgets = tenant.forgets + 1 RETURNING forgets",
+            (tenant,),
+        )
         assert row is not None
         return int(row[0])
 
-    def count(self) -> None:
-        """Comes before anything else: of two forgets at once, the second waits here for the first."""
-        self._session.run("UPDATE meta SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE key = 'forgets'")
-
-    def add(self, space_key: int, kind: str, name: str, *, at: float) -> None:
+    def add(self, space_key: int, kind: str, name: str, *, number: int, at: float) -> None:
         self._session.run(
             "INSERT INTO tombstone (space_key, kind, hash, seq, at) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (space_key, kind, hash) DO UPDATE SET seq = excluded.seq, at = excluded.at",
-            (space_key, kind, _hash(kind, name), self.newest(), at),
+            (space_key, kind, _hash(kind, name), number, at),
         )
 
     def cover(self, space_key: int, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
@@ -625,8 +630,7 @@ class SqlConversations:
             self._standing.clear(found)
 
     def forgets(self, tenant: str, space: str) -> int:
-        # One count for the whole file, so numbers of different spaces can be compared.
-        return self._tombstones.newest()
+        return self._tombstones.newest(tenant)
 
     def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
         space_key = self._spaces.find(tenant, space)

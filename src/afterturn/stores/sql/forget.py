@@ -322,9 +322,9 @@ class Eraser:
             self._erase_timeline(other, "", names.own[other])
         for owner in owners:
             self._erase_elsewhere(owner, chosen[0])
-        self._tombstones.count()
+        number = self._tombstones.count(tenant)
         if kind in ("conversation", "speaker", "everything"):
-            self._tombstones.add(space_key, kind, "".join(chosen), at=at)
+            self._tombstones.add(space_key, kind, "".join(chosen), number=number, at=at)
         spaces = sorted(self._entries.spaces.name(key) for key in _by_space(doomed))
         return Erased(tuple(sorted({version.id for version in doomed.values()})), len(doomed), tuple(spaces))
 

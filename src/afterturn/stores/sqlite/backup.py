@@ -204,13 +204,14 @@ def _copy_to_file(
 
 
 def _keep_count(live: apsw.Connection, prepared: apsw.Connection) -> None:
-    """Keeps the count of forgets, so that later forgets have higher numbers than the open turns have noted."""
-    counted = run(live, "SELECT value FROM meta WHERE key = 'forgets'")
-    for (value,) in counted:
+    """Keeps the counts of forgets, so that later forgets have higher numbers than the open turns have noted."""
+    counted = run(live, "SELECT name, forgets FROM tenant")
+    for name, forgets in counted:
         run(
             prepared,
-            "UPDATE meta SET value = ? WHERE key = 'forgets' AND CAST(value AS INTEGER) < CAST(? AS INTEGER)",
-            [str(value), str(value)],
+            "INSERT INTO tenant (name, forgets) VALUES (?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET forgets = max(forgets, excluded.forgets)",
+            [str(name), int(str(forgets))],
         )
 
 

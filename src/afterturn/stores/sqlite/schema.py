@@ -493,6 +493,14 @@ BACKLOG = (
     "DROP TABLE embedded",
 )
 
+TENANTS = (
+    # `forgets` numbers the forgets of a tenant. Apart from the tombstones, so that a restore can keep the count.
+    "CREATE TABLE tenant (name TEXT PRIMARY KEY, forgets INTEGER NOT NULL) WITHOUT ROWID",
+    """INSERT INTO tenant (name, forgets) SELECT DISTINCT s.tenant, CAST(m.value AS INTEGER)
+        FROM space AS s JOIN meta AS m ON m.key = 'forgets'""",
+    "DELETE FROM meta WHERE key = 'forgets'",
+)
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _ENTRIES,
     _CONVERSATIONS,
@@ -508,6 +516,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _INCOGNITO,
     _FIRM,
     BACKLOG,
+    TENANTS,
 )
 
 _BATCH = 1000

@@ -623,6 +623,15 @@ class TestTombstones:
         await forget(store, Selector(everything=True), space="team:bees")
         assert await _forgotten(store, space="team:bees", since=under_way)
 
+    async def test_another_tenant_has_a_count_of_its_own(self, store: Store) -> None:
+        """L2: what others forget does not show in the numbers of a tenant."""
+        await forget(store, Selector(everything=True))
+        theirs = await store.read(lambda unit: unit.conversations.forgets("acme", SPACE), at=Tenant("acme"))
+        await store.write(
+            lambda unit: unit.operations.forget("acme", SPACE, Selector(speaker="bob"), at=9.0), at=Tenant("acme")
+        )
+        assert (theirs, await _forgets(store)) == (0, 1)
+
 
 async def _forgets(store: Store, *, space: str = SPACE) -> int:
     return await store.read(lambda unit: unit.conversations.forgets(TENANT, space), at=ALL_SPACES)
