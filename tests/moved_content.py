@@ -78,7 +78,7 @@ def add_rare_rows(path: Path) -> None:
     """Rows that need a model, a compaction or a crash to come about, and a job that a worker holds."""
     with apsw.Connection(str(path)) as connection:
         for statement in (
-            "INSERT INTO usage VALUES (1, '2026-11-17', 'review', 2, 300, 40, 0)",
+            "INSERT INTO usage VALUES (1, '2026-11-17', 'review', 2, 300, 40, 0, 'default')",
             "INSERT INTO spent_block VALUES (1, 'f00d', 120)",
             "INSERT INTO carried SELECT 1, key, 'c-1', 't-1', '[\"e1\"]', '{\"lines\": [1]}' FROM conversation LIMIT 1",
             "INSERT INTO standing SELECT key, 1.5, 'Always answer in rhyme.' FROM conversation LIMIT 1",

@@ -216,7 +216,7 @@ class StoreCopy:
                 f"{waiting} changed rows of {self._source.engine.name} cannot be stored in {self._target.engine.name}: "
                 "a unique index there keeps them out. Nothing was moved; use a new target."
             )
-        settings = source.session.rows("SELECT key, value FROM meta WHERE key IN ('embedder', 'forgets')")
+        settings = source.session.rows("SELECT key, value FROM meta WHERE key = 'embedder'")
         self._target.engine.write_now(lambda unit: _copy_settings(_session(unit), settings))
         compared = self._compare(source)
         if not all(table.is_equal for table in compared):

@@ -233,7 +233,7 @@ def test_entries_that_had_no_vector_before_the_backlog_wait_for_one(tmp_path: Pa
     small, other = EmbedderIdentity("small", "1", 4), EmbedderIdentity("other", "1", 4)
     found = engine.read_now(lambda unit: unit.index.unembedded("default", "user:ada", small, limit=9))
     waiting = [engine.read_now(lambda unit, by=by: unit.index.waiting("default", by)) for by in (small, other)]
-    rows = engine.read_now(lambda unit: unit._entries.session.rows("SELECT * FROM unembedded"))
+    rows = engine.read_now(lambda unit: unit._entries.session.rows("SELECT * FROM unembedded"))  # type: ignore[attr-defined]
     engine.close()
     assert (found, waiting, rows) == ([(2, "0002")], [1, 2], [("default", 1, 2)])
 

@@ -195,9 +195,7 @@ def _expand(connection: PgConnection, server: StoreServer, version: int) -> None
     for statement in migration.expand:
         connection.execute(_collated(statement).encode())
     if version == 1:
-        connection.execute(
-            "INSERT INTO meta (key, value) VALUES ('generation', %s)", (uuid.uuid4().hex,)
-        )
+        connection.execute("INSERT INTO meta (key, value) VALUES ('generation', %s)", (uuid.uuid4().hex,))
     phase = MigrationPhase.INDEXING if migration.indexes else MigrationPhase.EXPANDED
     connection.execute("INSERT INTO migration (version, phase) VALUES (%s, %s)", (version, phase.value))
 

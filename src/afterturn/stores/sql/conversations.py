@@ -10,7 +10,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-from afterturn.stores.sql.entries import FROM_ENTRY, Entries
+from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.session import Row, Session, Value
 from afterturn.types import (
     BlockRow,
@@ -94,7 +94,7 @@ class LiveRefs:
             return set()
         condition, value = self._session.among("e.id", sorted(ids))
         rows = self._session.rows(
-            f"SELECT DISTINCT e.id FROM {FROM_ENTRY} WHERE s.tenant = ? AND {condition}", (tenant, value)
+            f"SELECT DISTINCT e.id FROM entry AS e WHERE e.tenant = ? AND {condition}", (tenant, value)
         )
         return {entry_id for (entry_id,) in rows}
 
@@ -102,7 +102,7 @@ class LiveRefs:
         """Whether the tenant's spaces have all of `refs`."""
         condition, value = self._session.among("e.id", _ids(refs))
         rows = self._session.rows(
-            f"SELECT e.id, e.version FROM {FROM_ENTRY} WHERE s.tenant = ? AND {condition}", (tenant, value)
+            f"SELECT e.id, e.version FROM entry AS e WHERE e.tenant = ? AND {condition}", (tenant, value)
         )
         return set(refs) <= {reference(*row) for row in rows}
 
@@ -483,10 +483,11 @@ class SqlConversations:
     def start_turn(self, key: ConversationKey, turn: TurnRow) -> bool:
         conversation = self._active(key, turn.started_at)
         row = self._session.row(
-            "INSERT INTO turn (conversation_key, id, status, started_at, touched_at, user_hash, ended_at, recorded_at, "
-            "taint, incognito) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "INSERT INTO turn (tenant, conversation_key, id, status, started_at, touched_at, user_hash, ended_at, "
+            "recorded_at, taint, incognito) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (conversation_key, id) DO NOTHING RETURNING id",
             (
+                key.tenant,
                 conversation,
                 turn.id,
                 turn.status.value,
@@ -559,10 +560,9 @@ class SqlConversations:
 
     def abandon_turns(self, tenant: str, *, idle_since: float, at: float) -> int:
         return self._session.run(
-            "UPDATE turn SET status = 'abandoned', ended_at = ? WHERE status = 'open' AND touched_at < ? AND EXISTS "
-            "(SELECT 1 FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
-            "WHERE c.key = turn.conversation_key AND s.tenant = ?)",
-            (at, idle_since, tenant),
+            "UPDATE turn SET status = 'abandoned', ended_at = ? "
+            "WHERE tenant = ? AND status = 'open' AND touched_at < ?",
+            (at, tenant, idle_since),
         )
 
     def add_block(self, key: ConversationKey, block: BlockRow) -> None:

@@ -159,6 +159,7 @@ class StatsDelta:
 
 
 _STEP = "INSERT INTO step (operation_seq, ordinal, entry_key, before, after) VALUES (?, ?, ?, ?, ?)"
+_CHANGED = "UPDATE space SET changed_at = ? WHERE key = ? AND changed_at < ?"
 _OPERATION = (
     "INSERT INTO operation (id, space_key, verb, actor, at, grp) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
 )
@@ -173,6 +174,7 @@ class Journal:
         self._seqs: dict[str, int] = {}
         self._ordinals: dict[int, int] = {}
         self._waiting: list[tuple[int, int, int, str | None, str]] = []
+        self._changed_at: dict[int, float] = {}
 
     def step(self, operation: Operation, entry_key: int, before: Status | None, after: Status) -> None:
         seq = self._seqs.get(operation.id)
@@ -185,6 +187,8 @@ class Journal:
                 raise Conflict(f"There is already an operation {operation.id!r}. Give each operation its own id.")
             self._seqs[operation.id] = seq
             self._ordinals[seq] = -1
+            if operation.verb not in (Verb.RECORD, Verb.UNDO):
+                self._changed_at[space_key] = max(operation.at, self._changed_at.get(space_key, 0.0))
         ordinal = self._ordinals[seq] = self._ordinals[seq] + 1
         self._waiting.append((seq, ordinal, entry_key, None if before is None else before.value, after.value))
 
@@ -196,6 +200,9 @@ class Journal:
         if self._waiting:
             rows, self._waiting = self._waiting, []
             self._session.run_many(_STEP, rows)
+        if self._changed_at:
+            changed, self._changed_at = self._changed_at, {}
+            self._session.run_many(_CHANGED, [(at, key, at) for key, at in sorted(changed.items())])
 
 
 class Entries:
@@ -284,7 +291,7 @@ class Entries:
 
     def _put(self, operation: Operation, entry: Entry, telling: int = 0) -> int | None:
         space_key = self.spaces.key(operation.tenant, operation.space)
-        key = self.session.insert(_INSERT, values_of(entry, space_key, telling))
+        key = self.session.insert(_INSERT, (operation.tenant, *values_of(entry, space_key, telling)))
         if key is None:
             return None
         if entry.sources:
@@ -335,8 +342,8 @@ INDEXED_COLUMNS = "e.key, e.space_key, e.kind, e.origin, e.speaker, e.conversati
 FROM_ENTRY = "entry AS e JOIN space AS s ON s.key = e.space_key"
 
 _INSERT = (
-    f"INSERT INTO entry (space_key, has_sources, telling, {', '.join(_COLUMNS)}) "
-    f"VALUES ({', '.join('?' * (len(_COLUMNS) + 3))}) ON CONFLICT DO NOTHING"
+    f"INSERT INTO entry (tenant, space_key, has_sources, telling, {', '.join(_COLUMNS)}) "
+    f"VALUES ({', '.join('?' * (len(_COLUMNS) + 4))}) ON CONFLICT DO NOTHING"
 )
 """Inserts nothing if a constraint forbids it: one active version, no duplicate, one row for each version."""
 
@@ -381,7 +388,7 @@ def new_entry(admitted: Admitted, entry_id: str, *, version: int, space: str, st
 
 
 def values_of(entry: Entry, space_key: int, telling: int) -> tuple[Value, ...]:
-    """The values for `_INSERT`."""
+    """The values for `_INSERT`, without the tenant."""
     return (
         space_key,
         int(bool(entry.sources)),

@@ -349,7 +349,7 @@ class SqlMemories:
 
     def waiting_since(self, tenant: str, recorded_before: float, *, limit: int) -> list[tuple[str, str]]:
         rows = self._session.rows(
-            f"SELECT s.name, e.id FROM {FROM_ENTRY} WHERE s.tenant = ? AND e.status IN ('proposed', 'withdrawal') "
+            f"SELECT s.name, e.id FROM {FROM_ENTRY} WHERE e.tenant = ? AND e.status IN ('proposed', 'withdrawal') "
             "AND e.recorded_at < ? ORDER BY e.recorded_at, e.key LIMIT ?",
             (tenant, recorded_before, limit),
         )

@@ -53,7 +53,7 @@ class SqlRecords:
 
     def older_than(self, tenant: str, recorded_before: float, *, limit: int) -> list[tuple[str, str]]:
         rows = self._session.rows(
-            f"SELECT s.name, e.id FROM {FROM_ENTRY} WHERE s.tenant = ? AND e.kind = 'record' AND e.recorded_at < ? "
+            f"SELECT s.name, e.id FROM {FROM_ENTRY} WHERE e.tenant = ? AND e.kind = 'record' AND e.recorded_at < ? "
             "ORDER BY e.recorded_at, e.key LIMIT ?",
             (tenant, recorded_before, limit),
         )

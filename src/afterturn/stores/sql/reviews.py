@@ -14,8 +14,9 @@ from afterturn.stores.sql.session import Row, Value
 from afterturn.types import ConversationKey, Purpose, ReviewKind, ReviewMessage, ReviewRow, ReviewState, UsageRow
 
 _ADD = (
-    "INSERT INTO usage (space_key, day, purpose, calls, tokens_in, tokens_out, estimated) VALUES (?, ?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT (space_key, day, purpose) DO UPDATE SET calls = usage.calls + excluded.calls, "
+    "INSERT INTO usage (tenant, space_key, day, purpose, calls, tokens_in, tokens_out, estimated) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (space_key, day, purpose) DO UPDATE SET "
+    "calls = usage.calls + excluded.calls, "
     "tokens_in = usage.tokens_in + excluded.tokens_in, tokens_out = usage.tokens_out + excluded.tokens_out, "
     "estimated = usage.estimated + excluded.estimated"
 )
@@ -30,7 +31,7 @@ class SqlUsage:
     def add(self, tenant: str, spent: UsageRow) -> None:
         space_key = self._spaces.key(tenant, spent.space)
         counted = (spent.calls, spent.tokens_in, spent.tokens_out, spent.estimated)
-        self._session.run(_ADD, (space_key, spent.day, spent.purpose.value, *counted))
+        self._session.run(_ADD, (tenant, space_key, spent.day, spent.purpose.value, *counted))
 
     def tokens(self, tenant: str, day: str, *, space: str | None = None) -> int:
         where, values = _within(tenant, space)
@@ -52,7 +53,7 @@ class SqlUsage:
 
 
 def _within(tenant: str, space: str | None) -> tuple[str, list[Value]]:
-    return ("s.tenant = ?", [tenant]) if space is None else ("s.tenant = ? AND s.name = ?", [tenant, space])
+    return ("u.tenant = ?", [tenant]) if space is None else ("s.tenant = ? AND s.name = ?", [tenant, space])
 
 
 def _usage_row(row: Row) -> UsageRow:
@@ -85,6 +86,14 @@ _WAITING = (
     f"{_SELECT} WHERE r.space_key = ? AND r.conversation = ? AND r.state = 'waiting' "
     "AND r.kind IN ('interval', 'compaction', 'asked') AND r.conversation <> ''"
 )
+_CONSOLIDATED = "UPDATE space SET consolidated_at = ? WHERE key = ? AND consolidated_at < ?"
+# Each half is in the order of its own index, so that it reads no more than `limit` spaces.
+_DUE = "SELECT name, consolidated_at FROM space WHERE tenant = ? AND {due} ORDER BY consolidated_at, name LIMIT ?"
+_UNCONSOLIDATED = (
+    f"SELECT name FROM (SELECT * FROM ({_DUE.format(due='changed_at > consolidated_at')}) AS a UNION "
+    f"SELECT * FROM ({_DUE.format(due='changed_at > 0 AND consolidated_at < ?')}) AS b) AS due "
+    "ORDER BY consolidated_at, name LIMIT ?"
+)
 # The last consolidation stays: it says when the space was last consolidated.
 _TRIM = (
     "DELETE FROM review WHERE space_key = ? AND state <> 'waiting' "
@@ -109,6 +118,8 @@ class SqlReviews:
             )
         space_key = self._spaces.key(review.tenant, review.space)
         self._session.run(_INSERT, [space_key, *_values(review, _COLUMNS)])
+        if review.kind is ReviewKind.CONSOLIDATION:
+            self._session.run(_CONSOLIDATED, (review.created_at, space_key, review.created_at))
         if review.state is ReviewState.WAITING:
             self._put_messages(review.tenant, space_key, review.id, messages)
         else:
@@ -192,14 +203,7 @@ class SqlReviews:
         )
 
     def unconsolidated(self, tenant: str, *, before: float, limit: int) -> list[str]:
-        rows = self._session.rows(
-            "SELECT name FROM (SELECT s.name AS name, coalesce((SELECT max(r.created_at) FROM review AS r "
-            "WHERE r.space_key = s.key AND r.kind = 'consolidation'), 0) AS tidied, (SELECT max(o.at) FROM operation "
-            "AS o WHERE o.space_key = s.key AND o.verb NOT IN ('record', 'undo')) AS changed FROM space AS s "
-            "WHERE s.tenant = ?) AS t WHERE changed > tidied OR (changed IS NOT NULL AND tidied < ?) "
-            "ORDER BY tidied, name LIMIT ?",
-            (tenant, before, limit),
-        )
+        rows = self._session.rows(_UNCONSOLIDATED, (tenant, limit, tenant, before, limit, limit))
         return [name for (name,) in rows]
 
     def _find(self, tenant: str, review_id: str) -> ReviewRow | None:

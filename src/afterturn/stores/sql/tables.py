@@ -36,6 +36,8 @@ class Table:
     @property
     def of_tenant(self) -> str:
         """A condition on the rows of one tenant, with one value to bind. True for a table that tenants share."""
+        if self.name == "tenant":
+            return "name = ?"
         return next((sql for column, sql in _BY_COLUMN.items() if column in self.columns), "? IS NOT NULL")
 
     @property
@@ -65,14 +67,15 @@ def _table(name: str, primary: str, others: str, *, contested: bool = False) -> 
 
 
 TABLES = (
-    _table("space", "key", "tenant name seq documents terms_total"),
+    _table("tenant", "name", "forgets"),
     _table("embedder", "key", "name version dimensions normalised"),
+    _table("space", "key", "tenant name seq documents terms_total embedder_key changed_at consolidated_at"),
     _table(
         "entry",
         "key",
-        "id version space_key kind status text target origin trust content_hash agent project conversation owner turn "
-        "position speaker occurred_at recorded_at valid_from valid_to expires_at pinned metadata reason has_sources "
-        "base spent telling firm",
+        "tenant id version space_key kind status text target origin trust content_hash agent project conversation "
+        "owner turn position speaker occurred_at recorded_at valid_from valid_to expires_at pinned metadata reason "
+        "has_sources base spent telling firm",
         contested=True,
     ),
     _table("source", "entry_key ordinal", "source"),
@@ -80,6 +83,7 @@ TABLES = (
     _table("step", "operation_seq ordinal", "entry_key before after"),
     _table("frequency", "space_key term", "documents"),
     _table("embedding", "embedder_key space_key entry_key", "data"),
+    _table("unembedded", "space_key entry_key", "tenant"),
     _table(
         "conversation",
         "key",
@@ -88,7 +92,9 @@ TABLES = (
         contested=True,
     ),
     _table(
-        "turn", "conversation_key id", "status started_at touched_at user_hash ended_at recorded_at taint incognito"
+        "turn",
+        "conversation_key id",
+        "tenant status started_at touched_at user_hash ended_at recorded_at taint incognito",
     ),
     _table("block", "conversation_key hash", "turn size_bytes injected_at point anchor text in_sight"),
     _table("block_ref", "conversation_key hash ordinal", "ref"),
@@ -113,11 +119,11 @@ TABLES = (
         contested=True,
     ),
     _table("review_message", "space_key review ordinal", "role speaker text source trust occurred_at fresh"),
-    _table("usage", "space_key day purpose", "calls tokens_in tokens_out estimated"),
+    _table("usage", "space_key day purpose", "tenant calls tokens_in tokens_out estimated"),
 )
 """In an order in which rows come after the rows that they refer to."""
 
-NOT_MOVED = frozenset(["meta", "change", "embedded", "entry_terms", "last_commit"])
-"""`entry_terms` is written by the store's own TextIndex, `embedded` is found again, and of `meta` some rows are copied.
+NOT_MOVED = frozenset(["meta", "change", "entry_terms", "last_commit"])
+"""`entry_terms` is written by the store's own TextIndex, and of `meta` some rows are copied.
 
 Without `change`, every index in memory is built again."""

@@ -501,6 +501,36 @@ TENANTS = (
     "DELETE FROM meta WHERE key = 'forgets'",
 )
 
+# What is due, by tenant: reading it does not depend on the number of spaces, nor on other tenants.
+DUE = (
+    "ALTER TABLE entry ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
+    "UPDATE entry SET tenant = coalesce((SELECT tenant FROM space WHERE key = entry.space_key), '')",
+    "DROP INDEX entry_recorded",
+    "CREATE INDEX entry_recorded ON entry (tenant, recorded_at) WHERE kind = 'record'",
+    "CREATE INDEX entry_waiting ON entry (tenant, recorded_at) WHERE status IN ('proposed', 'withdrawal')",
+    "DROP INDEX entry_id",
+    "CREATE INDEX entry_id ON entry (tenant, id)",
+    "ALTER TABLE turn ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
+    """UPDATE turn SET tenant = coalesce((SELECT s.tenant FROM conversation AS c JOIN space AS s ON s.key = c.space_key
+        WHERE c.key = turn.conversation_key), '')""",
+    "DROP INDEX turn_open",
+    "CREATE INDEX turn_open ON turn (tenant, touched_at) WHERE status = 'open'",
+    "ALTER TABLE usage ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
+    "UPDATE usage SET tenant = coalesce((SELECT tenant FROM space WHERE key = usage.space_key), '')",
+    "DROP INDEX usage_day",
+    "CREATE INDEX usage_day ON usage (tenant, day)",
+    # When the statements of a space last changed, and when they were last consolidated. 0: never.
+    "ALTER TABLE space ADD COLUMN changed_at REAL NOT NULL DEFAULT 0",
+    "ALTER TABLE space ADD COLUMN consolidated_at REAL NOT NULL DEFAULT 0",
+    """UPDATE space SET
+        changed_at = coalesce((SELECT max(at) FROM operation
+            WHERE space_key = space.key AND verb NOT IN ('record', 'undo')), 0),
+        consolidated_at = coalesce((SELECT max(created_at) FROM review
+            WHERE space_key = space.key AND kind = 'consolidation'), 0)""",
+    "CREATE INDEX space_changed ON space (tenant, consolidated_at, name) WHERE changed_at > consolidated_at",
+    "CREATE INDEX space_consolidated ON space (tenant, consolidated_at, name) WHERE changed_at > 0",
+)
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _ENTRIES,
     _CONVERSATIONS,
@@ -517,6 +547,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _FIRM,
     BACKLOG,
     TENANTS,
+    DUE,
 )
 
 _BATCH = 1000
