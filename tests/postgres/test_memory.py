@@ -227,3 +227,19 @@ def test_two_stores_of_one_database_share_nothing(url: str, run_sql: RunSql) -> 
         assert spill_folder(Config(), StoreUrl(url)) != spill_folder(Config(), StoreUrl(other))
     finally:
         run_sql(f"DROP SCHEMA {StoreUrl(other).schema} CASCADE")
+
+
+def test_a_turn_with_nul_characters_is_recorded(url: str) -> None:
+    """H2, C1: PostgreSQL stores no NUL, so records have a mark in its place."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "My cat\0 Miso is allergic to chicken."}]
+    with blocking.open(url, QUICK) as memory:
+        with memory.conversation("talk", user="ada").turn(messages) as turn:
+            turn.inject(messages)
+            call = {"id": "c\0", "type": "function", "function": {"name": "look\0", "arguments": '{"a": "\0"}'}}
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            messages.append({"role": "tool", "tool_call_id": "c\0", "content": "Chicken\0 is not good for Miso."})
+            messages.append({"role": "assistant", "content": "Noted\0."})
+        assert turn.wait_recorded(within=20.0)
+        assert "allergic" in say(memory, "other", QUESTION)
+        entries = memory.space("user:ada").list(limit=20)
+    assert "My cat\ufffd Miso is allergic to chicken." in [entry.text for entry in entries]

@@ -144,7 +144,7 @@ class SqlIndex:
             [value, *where.values, limit],
         )
         if terms_max is not None:
-            rows = _short_enough(rows, terms_max)
+            rows = _short_enough(rows, [text.length(row[-1]) for row in rows], terms_max)
         return [read_indexed_entry(row, spaces, text.terms(row[-1])) for row in rows]
 
     def resolve(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
@@ -347,9 +347,8 @@ def _identity_values(embedder: EmbedderIdentity) -> tuple[Value, ...]:
     return (embedder.name, embedder.version, embedder.dimensions, int(embedder.normalised))
 
 
-def _short_enough(rows: list[Row], terms_max: int) -> list[Row]:
-    """Drops the longest rows, measured by the spaces between their terms, because reading terms is slow."""
-    lengths = [row[-1].count(" ") for row in rows]
+def _short_enough(rows: list[Row], lengths: list[int], terms_max: int) -> list[Row]:
+    """Drops the longest rows, because reading their terms is slow."""
     if sum(lengths) <= terms_max:
         return rows
     kept: list[int] = []

@@ -73,4 +73,7 @@ class TextIndex(Protocol):
     def terms(self, stored: str) -> tuple[str, ...]:
         """The terms that `put` received, in order, repeats included."""
 
+    def length(self, stored: str) -> int:
+        """The number of terms, repeats included, without reading them, which is slow."""
+
     def flush(self) -> None: ...

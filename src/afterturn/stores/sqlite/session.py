@@ -140,6 +140,10 @@ class FtsText:
             return tuple(filter(None, found))
         return tuple(_decode(term) for term in found if term)
 
+    def length(self, stored: str) -> int:
+        # A blank before each term.
+        return stored.count(" ")
+
     def flush(self) -> None:
         if self._waiting:
             rows, self._waiting = self._waiting, []
