@@ -248,7 +248,7 @@ VALUES = {
     "Memories": "Entry Draft Filter Scope SpaceSummary",
     "Search results": "SearchResults Hit",
     "Profile": "Profile ProfileSubject",
-    "Changes": "Added Changed Imported Operation LoggedOperation Step Undone History Forgotten",
+    "Changes": "Added Changed Imported Operation LoggedOperation Step Undone History Forgotten RemainingBytes",
     "Proposals and edited texts": "Proposal Decided StandingLine Bullet Edit Edits SkippedEdit Edited",
     "Reviews and usage": "Review ReviewRow ReviewedChange UsageRow",
     "Rules before tool calls": "ToolAdvice ToolRule",

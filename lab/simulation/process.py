@@ -18,7 +18,7 @@ from afterturn.ports import ChatModel, Clock, Embedder, Store, Unit, Worker
 from afterturn.runtime.exits import exit_closer
 from afterturn.services import Components
 from afterturn.testing.model import call_tools
-from afterturn.types import Event, Finding, Phase, UnitScope
+from afterturn.types import Event, Finding, Phase, RemainingBytes, UnitScope
 from lab.simulation.templates import OpenStore, SimStore
 from lab.simulation.world import SimLoop, SimWorker, VirtualLoop, World
 
@@ -94,23 +94,14 @@ class FaultyStore:
     def read(self, work: Callable[[Unit], R], *, at: UnitScope) -> Awaitable[R]:
         return self._inner.read(_unavailable if self._faults.refuses_read() else work, at=at)
 
-    def scrub(self) -> Awaitable[bool]:
+    def scrub(self) -> Awaitable[tuple[RemainingBytes, ...]]:
         return self._inner.scrub()
 
     def maintain(self) -> Awaitable[None]:
         return self._inner.maintain()
 
-    def backup(self, target: Path, *, progress: Callable[[int, int], None]) -> Awaitable[None]:
-        return self._inner.backup(target, progress=progress)
-
-    def restore(self, source: Path, *, progress: Callable[[int, int], None]) -> Awaitable[None]:
-        return self._inner.restore(source, progress=progress)
-
     def check(self) -> Awaitable[list[Finding]]:
         return self._inner.check()
-
-    def backups(self) -> list[Path]:
-        return self._inner.backups()
 
     def close(self, *, within: float) -> Awaitable[None]:
         return self._inner.close(within=within)

@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from afterturn.types import Purpose as Purpose
     from afterturn.types import RecallCause as RecallCause
     from afterturn.types import RecallRow as RecallRow
+    from afterturn.types import RemainingBytes as RemainingBytes
     from afterturn.types import ReviewKind as ReviewKind
     from afterturn.types import ReviewRow as ReviewRow
     from afterturn.types import ReviewState as ReviewState
@@ -173,7 +174,7 @@ _NAMES = {
     "afterturn.types": (
         "Added Candidate Changed Decision Draft EmbedderIdentity Entry Event Filter Finding Forgotten History "
         "Hit Kind Lane LoggedOperation Message Metadata NoRecallReason Operation Origin Outcome Phase "
-        "Purpose RecallCause RecallRow ReviewKind ReviewRow ReviewState Scalar "
+        "Purpose RecallCause RecallRow RemainingBytes ReviewKind ReviewRow ReviewState Scalar "
         "Scope SearchResults SpaceSummary Status Step Taint Target TurnRow TurnStatus Undone UsageRow Verb"
     ),
 }

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from afterturn.config import StoreUrl, unknown_variables
+from afterturn.errors import StoreError
 from afterturn.events import Events
 from afterturn.log import describe, logger
-from afterturn.ports import Store, Unit
+from afterturn.ports import FileStore, Store, Unit
 from afterturn.space.inbox import expire_proposals
 from afterturn.types import Event, Finding, JobKind, JobState, Scope, Selector, SpaceSummary, Tenant, UsageRow, new_job
 
@@ -31,6 +32,11 @@ DRAIN_POLL = 0.02
 # Spaces at a time. A space in which nothing has changed is consolidated again after some days, because entries fade.
 CONSOLIDATE_BATCH = 100
 CONSOLIDATE_AGAIN_DAYS = 7
+_DUMP = "On a PostgreSQL server, run `pg_dump --schema={schema} --format=custom`, or archive the whole server."
+_UNDUMP = (
+    "On a PostgreSQL server, run `pg_restore` with a file of pg_dump, or `afterturn import` with a file of "
+    "`afterturn export`."
+)
 
 
 class TimelineWriter:
@@ -229,7 +235,8 @@ class Maintenance:
         self, target: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
     ) -> None:
         """Copies the store to a new file while it is in use. `progress` is called with (done, total) in pages."""
-        await self._store.backup(Path(target), progress=progress or no_progress)
+        store = self._file_store(_DUMP)
+        await store.backup(Path(target), progress=progress or no_progress)
 
     async def restore(
         self, source: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
@@ -238,11 +245,20 @@ class Maintenance:
 
         Other processes see it at their next recall. `progress` is called with (done, total) in pages.
         """
-        await self._store.restore(Path(source), progress=progress or no_progress)
+        store = self._file_store(_UNDUMP)
+        await store.restore(Path(source), progress=progress or no_progress)
         if self._embedding is not None:
             await self._embedding.join_again()
             self._services.wake_jobs()
         self._services.events.pass_on("store_restored")
+
+    def _file_store(self, advice: str) -> FileStore:
+        """Raises StoreError, with what to do instead, for a store that is not a file."""
+        if isinstance(self._store, FileStore):
+            return self._store
+        target = self._services.target
+        schema = target.schema if isinstance(target, StoreUrl) else ""
+        raise StoreError(f"The store {target} is no file that could be copied. {advice.format(schema=schema)}")
 
     async def spaces(self) -> list[SpaceSummary]:
         """Lists the tenant's spaces by name, with the number of statements and records and the newest time."""

@@ -1,7 +1,7 @@
 """The ports: protocols for stores, models, embedders, clocks and workers. `services.py` chooses the implementations.
 
 A docstring here is a contract. `afterturn.testing.conformance` tests every store against those of units of work, their
-repositories, `write`, `read`, `scrub` and `close`. Each store's own tests show its backup, restore and check.
+repositories, `write`, `read`, `scrub` and `close`. Each store's own tests show its check, and SQLite's its `FileStore`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from afterturn.types import (
     Metadata,
     Operation,
     RecallRow,
+    RemainingBytes,
     ReviewMessage,
     ReviewRow,
     Scope,
@@ -775,11 +776,24 @@ class Store(Protocol):
         It reads rows of the tenant of `at` only; for `JobQueue` and None, rows of any tenant.
         """
 
-    def scrub(self) -> Awaitable[bool]:
-        """Removes the bytes of forgotten entries. Returns False if a reader still holds them: try again later."""
+    def scrub(self) -> Awaitable[tuple[RemainingBytes, ...]]:
+        """Removes the bytes of forgotten entries, as far as it can, and returns where they still are."""
 
     def maintain(self) -> Awaitable[None]:
         """Does regular work of the store itself, such as the rest of a migration. Housekeeping calls it every hour."""
+
+    def check(self) -> Awaitable[list[Finding]]: ...
+
+    def close(self, *, within: float) -> Awaitable[None]:
+        """Finishes writes that have begun and interrupts the rest after `within` seconds.
+
+        May be called twice. Using it afterwards raises MemoryClosed.
+        """
+
+
+@runtime_checkable
+class FileStore(Protocol):
+    """What a store in a file can do too. A store on a server leaves it to the server's own tools."""
 
     def backup(self, target: Path, *, progress: Callable[[int, int], None]) -> Awaitable[None]:
         """Makes a consistent copy while others read and write. `progress(done, total)` counts pages."""
@@ -787,14 +801,6 @@ class Store(Protocol):
     def restore(self, source: Path, *, progress: Callable[[int, int], None]) -> Awaitable[None]:
         """Replaces the content with a backup, whole or not at all. Other processes notice before their next recall."""
 
-    def check(self) -> Awaitable[list[Finding]]: ...
-
     def backups(self) -> list[Path]:
         """Returns the copies of the store that are known, which may hold entries that were forgotten since: automatic
         backups, and those that `backup` wrote."""
-
-    def close(self, *, within: float) -> Awaitable[None]:
-        """Finishes writes that have begun and interrupts the rest after `within` seconds.
-
-        May be called twice. Using it afterwards raises MemoryClosed.
-        """

@@ -49,7 +49,7 @@ from afterturn.log import logger
 from afterturn.maintenance import Housekeeping, Maintenance, TimelineWriter, no_progress
 from afterturn.models.chat import OpenAICompatible
 from afterturn.models.meter import Meter
-from afterturn.ports import ChatModel, Clock, Embedder, Ids, RecordingProvider, Store, Unit, Worker
+from afterturn.ports import ChatModel, Clock, Embedder, FileStore, Ids, RecordingProvider, Store, Unit, Worker
 from afterturn.recall.word_table import WordTable
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.runtime.file_reads import FileReads
@@ -345,9 +345,8 @@ class Services:
 
     def unreachable_copies(self) -> list[str]:
         """Files and providers that may still hold forgotten text."""
-        found = [str(path) for path in [*self.store.backups(), *self.recorder.spill.unreadable()]]
-        if isinstance(self.target, StoreUrl):
-            found.append("unused pages, the write-ahead log, replicas and backups of the PostgreSQL server")
+        copies = self.store.backups() if isinstance(self.store, FileStore) else []
+        found = [str(path) for path in [*copies, *self.recorder.spill.unreadable()]]
         if (provider := self.components.provider) is not None:
             found.append(f"the records of {type(provider).__name__}")
         return found
@@ -401,7 +400,7 @@ class Services:
 
     async def _scrub(self, job: Job) -> Commit:
         """Finishes a `forget` that could not erase all bytes, because a reader still held them."""
-        if await self.store.scrub():
+        if not any(remaining.retry for remaining in await self.store.scrub()):
             return Commit()
         at = self.clock.now() + RETRY_AFTER
         later = new_job(JobKind.SCRUB, self.ids.new(), job.tenant, job.space, at)

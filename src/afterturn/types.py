@@ -498,17 +498,33 @@ class Erased:
 
 
 @dataclass(frozen=True, slots=True)
+class RemainingBytes:
+    """Where the bytes of forgotten entries still are, although no query finds them, and until when.
+
+    `retry`: scrubbing again may remove them. Otherwise that is not in the hands of this process.
+    """
+
+    where: str
+    until: str
+    retry: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.where}, until {self.until}"
+
+
+@dataclass(frozen=True, slots=True)
 class Forgotten:
     """The result of `forget`. `erased` counts entries.
 
     `state` is "erased", or "pending" while a reader still holds old pages of the file; no query finds the entries then,
     and a job removes the rest. `out_of_reach` names what may still hold the text: backups, and other spaces that
-    recorded conversations of this one.
+    recorded conversations of this one. `remaining` are bytes that the store itself still has.
     """
 
     state: str
     erased: int
     out_of_reach: tuple[str, ...] = ()
+    remaining: tuple[RemainingBytes, ...] = ()
 
 
 class JobKind(StrEnum):

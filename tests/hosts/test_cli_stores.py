@@ -85,7 +85,7 @@ def test_forget_says_when_a_reader_still_holds_the_old_bytes(cli: CommandLine) -
         reader.execute("BEGIN; SELECT * FROM sqlite_master").fetchall()
         answer = cli("forget", known, "--yes")
     assert answer.code == 0
-    assert "Pending: a reader still uses the old pages." in answer.out
+    assert f"old pages of {cli.store} and its log, until every process that reads it now has finished" in answer.out
 
 
 def test_forget_names_what_is_out_of_reach(capsys: pytest.CaptureFixture[str]) -> None:

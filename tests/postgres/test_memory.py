@@ -201,6 +201,17 @@ def test_copies_of_files_are_left_to_the_server(url: str, tmp_path: Path) -> Non
     assert not copy.exists()
 
 
+def test_forget_says_where_the_server_still_has_the_bytes(url: str) -> None:
+    """M2: no query finds the text, and nothing has to be tried again."""
+    with blocking.open(url, QUICK) as memory:
+        ada = memory.space("user:ada")
+        forgotten = ada.forget(memory=ada.add("Ada keeps bees").entry.id)
+        kept = ada.add("Ada likes tea").entry.id
+    assert (forgotten.state, [remaining.retry for remaining in forgotten.remaining]) == ("erased", [False] * 4)
+    shown = run_cli(url, "forget", kept, "--yes", "--space", "user:ada").stdout
+    assert "the server's write-ahead log and its archive, until they are recycled and deleted" in shown
+
+
 def test_a_password_is_never_shown(url: str, capfd: pytest.CaptureFixture[str], caplog: Any) -> None:
     """Not in a repr, a statistic, an error, a log or a finding."""
     locked_url = url.replace("postgres@", "postgres:hunter2horse@")

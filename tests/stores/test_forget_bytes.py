@@ -138,7 +138,7 @@ def test_a_forgotten_conversation_leaves_no_fragment(store: Engine, tmp_path: Pa
     store.write_now(write_sentinels)
     assert "Zyxqu" in traces(tmp_path)["memory.db-wal"]
     assert forget(store, selector) == 3
-    assert store.scrub()
+    assert store.scrub() == ()
     assert traces(tmp_path) == {}
 
 
@@ -146,7 +146,7 @@ def test_a_forgotten_speaker_leaves_no_word_of_the_text(store: Engine, tmp_path:
     """M2: by speaker, with the conversation still there."""
     store.write_now(write_sentinels)
     forget(store, Selector(speaker=SPEAKER))
-    assert store.scrub()
+    assert store.scrub() == ()
     left = {fragment for hits in traces(tmp_path).values() for fragment in hits}
     assert left <= _fragments(CONVERSATION) | _fragments(TURN)
 
@@ -161,7 +161,7 @@ def test_what_a_review_was_to_read_goes_with_the_record(store: Engine, tmp_path:
         store.write_now(lambda unit, at=at, source=source: keep_review(unit, f"r{at:02d}", source, "talk"))
     assert "Zyxqu" in traces(tmp_path)["memory.db-wal"]
     assert forget(store, Selector(memories=(said.id,))) == 1
-    assert store.scrub()
+    assert store.scrub() == ()
     left = {fragment for hits in traces(tmp_path).values() for fragment in hits}
     assert left <= _fragments(TURN)
     assert len(store.read_now(lambda unit: unit.reviews.page("default", SPACE, limit=99))) == 30
@@ -177,7 +177,7 @@ def test_what_an_ended_review_has_read_leaves_no_word(store: Engine, tmp_path: P
             assert store.write_now(lambda unit, ended=ended: unit.reviews.end(ended))
     assert "Zyxqu" in traces(tmp_path)["memory.db-wal"]
     forget(store, Selector(conversation=CONVERSATION))
-    assert store.scrub()
+    assert store.scrub() == ()
     assert traces(tmp_path) == {}
 
 
@@ -202,7 +202,7 @@ def test_a_change_that_waits_leaves_no_word(store: Engine, tmp_path: Path):
 
     store.write_now(work)
     assert forget(store, Selector(memories=tuple(base.id for base in bases))) == 40
-    assert store.scrub()
+    assert store.scrub() == ()
     assert traces(tmp_path) == {}
 
 
@@ -222,7 +222,7 @@ def test_a_forgotten_memory_leaves_no_word_where_it_was_shown(store: Engine, tmp
             store.write_now(lambda unit, key=key, standing=standing: unit.conversations.put_standing(key, standing))
     assert "Zyxqu" in traces(tmp_path)["memory.db-wal"]
     assert forget(store, Selector(memory=secret.id)) == 1
-    assert store.scrub()
+    assert store.scrub() == ()
     assert traces(tmp_path) == {}
 
 
@@ -233,7 +233,7 @@ def test_a_question_goes_with_the_message_that_it_was(store: Engine, tmp_path: P
     store.write_now(lambda unit: keep_traces(unit, ConversationKey("default", SPACE, "talk"), [said.id]))
     assert "Zyxqu" in traces(tmp_path)["memory.db-wal"]
     assert forget(store, Selector(memories=(said.id,))) == 1
-    assert store.scrub()
+    assert store.scrub() == ()
     left = {fragment for hits in traces(tmp_path).values() for fragment in hits}
     assert left <= _fragments(TURN)
 
@@ -247,7 +247,7 @@ def test_a_recall_that_was_replaced_or_pushed_out_leaves_no_word(store: Engine, 
         store.write_now(lambda unit, asked=asked: unit.recalls.add(key, asked, entries_max=20))
     assert "Zyxqu" in traces(tmp_path)["memory.db-wal"]
     forget(store, Selector(conversation=CONVERSATION))
-    assert store.scrub()
+    assert store.scrub() == ()
     assert traces(tmp_path) == {}
 
 
@@ -258,10 +258,10 @@ def test_a_reader_holds_the_bytes_until_it_ends(store: Engine, tmp_path: Path):
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM entry").fetchall()
     forget(store, Selector(conversation=CONVERSATION))
-    assert not store.scrub()
+    assert [remaining.retry for remaining in store.scrub()] == [True]
     reader.execute("COMMIT")
     reader.close()
-    assert store.scrub()
+    assert store.scrub() == ()
     assert traces(tmp_path) == {}
 
 
@@ -277,7 +277,7 @@ def test_the_vector_of_a_forgotten_memory_leaves_no_byte(store: Engine, tmp_path
     assert stored == 1
     assert "vlorb" in traces(tmp_path)["memory.db-wal"]
     forget(store, Selector(memory=memory.id))
-    assert store.scrub()
+    assert store.scrub() == ()
     assert traces(tmp_path) == {}
 
 
@@ -291,7 +291,7 @@ def test_an_interrupted_recording_can_not_bring_it_back(store: Engine, tmp_path:
         lambda unit: unit.index.put_vectors("default", SPACE, small, [(key, b"vlorbnak") for key in keys])
     )
     assert stored == 0
-    assert store.scrub()
+    assert store.scrub() == ()
     assert traces(tmp_path) == {}
 
 
@@ -323,7 +323,7 @@ def test_a_busy_store_s_page_splits_leave_no_copy(store: Engine, tmp_path: Path,
     for number in range(500):
         store.write_now(lambda unit, number=number: work(unit, number))
     assert forget(store, Selector(conversation=CONVERSATION)) == len(range(0, 500, one_in))
-    assert store.scrub()
+    assert store.scrub() == ()
     assert traces(tmp_path) == {}
     assert len(store.read_now(lambda unit: unit.index.matches(LaneQuery(SCOPE, 200.0), vocabulary[:9], limit=9))) == 9
 
@@ -333,7 +333,7 @@ def test_memories_forgotten_one_by_one_are_gone_one_by_one(store: Engine, tmp_pa
     drafts = [admit(text) for text in _numbered()]
     store.write_now(lambda unit: [unit.memories.add(operation(), draft) for draft in drafts])
     assert sum(forget(store, Selector(memory=draft.id)) for draft in drafts) == len(drafts)
-    assert store.scrub()
+    assert store.scrub() == ()
     assert traces(tmp_path) == {}
 
 

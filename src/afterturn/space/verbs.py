@@ -580,14 +580,14 @@ class SpaceCore:
         waiting += await services.forget_cached(self.name, selector)
         for space in {self.name, *erased.spaces}:
             services.note_forget(space, number)
-        scrubbed = await services.store.scrub()
+        remaining = await services.store.scrub()
         services.wake_jobs()
-        state = "erased" if scrubbed else "pending"
+        state = "pending" if any(place.retry for place in remaining) else "erased"
         for entry_id in erased.ids if services.events.has_handler else ():
             services.events.pass_on("memory_forgotten", space=self.name, memory=entry_id)
         services.events.emit("forgotten", space=self.name, erased=len(erased.ids) + waiting, state=state)
         out_of_reach = [*await self._find_elsewhere(selector), *services.unreachable_copies()]
-        return Forgotten(state, len(erased.ids) + waiting, tuple(out_of_reach))
+        return Forgotten(state, len(erased.ids) + waiting, tuple(out_of_reach), remaining)
 
     async def _find_elsewhere(self, selector: Selector) -> Sequence[str]:
         """Other spaces that recorded this space's conversations: what they have is theirs to forget."""

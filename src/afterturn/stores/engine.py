@@ -6,11 +6,10 @@ Imports no asyncio, so that `recall_once` can use an engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from afterturn.ports import Clock, Unit
-from afterturn.types import UnitScope
+from afterturn.types import RemainingBytes, UnitScope
 
 R = TypeVar("R")
 Progress: TypeAlias = Callable[[int, int], None]
@@ -64,16 +63,10 @@ class StoreEngine(Protocol):
 
     def new_read(self, work: Callable[[Unit], R], at: UnitScope) -> ReadCall[R]: ...
 
-    def scrub(self) -> bool: ...
+    def scrub(self) -> tuple[RemainingBytes, ...]: ...
 
     def maintain(self, stopped: Callable[[], bool]) -> None:
         """Regular work of the store itself. Returns early if `stopped()`."""
-
-    def backup(self, target: Path, progress: Progress, stopped: Callable[[], bool]) -> None: ...
-
-    def restore(self, source: Path, progress: Progress, stopped: Callable[[], bool]) -> None: ...
-
-    def backups(self) -> list[Path]: ...
 
     def halt(self) -> None:
         """Stops running work: reads fail, the open transaction is rolled back, and nothing new begins."""

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from afterturn.errors import MemoryClosed
@@ -17,7 +16,7 @@ from afterturn.log import logger
 from afterturn.ports import Unit, Worker
 from afterturn.runtime.loop_calls import call_on
 from afterturn.stores.engine import StoreEngine, Write, WriteOutcome
-from afterturn.types import Finding, UnitScope
+from afterturn.types import Finding, RemainingBytes, UnitScope
 
 R = TypeVar("R")
 Workers: TypeAlias = Callable[[str, int], Worker]
@@ -70,24 +69,15 @@ class ThreadedStore:
             read.halt()
             raise
 
-    async def scrub(self) -> bool:
+    async def scrub(self) -> tuple[RemainingBytes, ...]:
         self._check_open()
         return await self._posted(self._writer, self._engine.scrub)
 
     async def maintain(self) -> None:
-        await self._aside(self._engine.maintain)
-
-    async def backup(self, target: Path, *, progress: Callable[[int, int], None]) -> None:
-        await self._aside(lambda stopped: self._engine.backup(target, progress, stopped))
-
-    async def restore(self, source: Path, *, progress: Callable[[int, int], None]) -> None:
-        await self._aside(lambda stopped: self._engine.restore(source, progress, stopped))
+        await self._run_aside(self._engine.maintain)
 
     async def check(self) -> list[Finding]:
-        return await self._aside(lambda stopped: self._find_faults())
-
-    def backups(self) -> list[Path]:
-        return self._engine.backups()
+        return await self._run_aside(lambda stopped: self._find_faults())
 
     async def close(self, *, within: float) -> None:
         if self._engine.is_foreign():
@@ -176,7 +166,7 @@ class ThreadedStore:
         worker.post(partial(_run_for, loop, future, work))
         return await future
 
-    async def _aside(self, work: Callable[[Callable[[], bool]], R]) -> R:
+    async def _run_aside(self, work: Callable[[Callable[[], bool]], R]) -> R:
         """Runs long work on its own worker. Cancelling the await stops it at its next step."""
         self._check_open()
         return await self._apart(_ASIDE, lambda future: work(lambda: future.cancelled() or self._stopping.is_set()))

@@ -12,18 +12,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
 from afterturn.config import Config, StoreUrl
-from afterturn.errors import AfterturnError, DeadlineExceeded, ForkedProcess, MemoryClosed, StoreError, StoreUnavailable
+from afterturn.errors import AfterturnError, DeadlineExceeded, ForkedProcess, MemoryClosed, StoreUnavailable
 from afterturn.log import logger
 from afterturn.ports import Clock, Unit
 from afterturn.runtime.worker import ThreadWorker
-from afterturn.stores.engine import Progress, ReadCall, Write, WriteOutcome
+from afterturn.stores.engine import ReadCall, Write, WriteOutcome
 from afterturn.stores.postgres.connection import StoreServer
 from afterturn.stores.postgres.errors import is_lost, may_rerun, translate
 from afterturn.stores.postgres.migration import check_migrated, continue_migrations, find_state, migrate
@@ -31,7 +30,7 @@ from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession
 from afterturn.stores.sql.moved import FIND_MOVED, refusal
 from afterturn.stores.sql.unit import SqlUnit
-from afterturn.types import JobQueue, UnitScope
+from afterturn.types import JobQueue, RemainingBytes, UnitScope
 
 R = TypeVar("R")
 READERS = 4
@@ -53,6 +52,14 @@ _MARK = (
 )
 _DROP_MARK = "DELETE FROM last_commit WHERE writer = %s"
 _DROP_OLD_MARKS = "DELETE FROM last_commit WHERE at < %s"
+
+# Deleted rows are gone for every query. When their bytes are overwritten is the server's own affair.
+_LEFT_TO_THE_SERVER = (
+    RemainingBytes("unused parts of the server's pages", "it has vacuumed the tables and used the room again"),
+    RemainingBytes("the server's write-ahead log and its archive", "they are recycled and deleted"),
+    RemainingBytes("replicas", "they have replayed and vacuumed the same"),
+    RemainingBytes("backups of the server", "you delete them"),
+)
 
 
 def open_engine(
@@ -145,31 +152,14 @@ class PostgresEngine:
         self.check_usable()
         return self.readers.run(ServerRead(work, at))
 
-    def scrub(self) -> bool:
-        """True: there is nothing for a client to try again. Deleted rows are gone for every query; when the server
-        overwrites their bytes in its tables, its log and its backups is its own affair."""
+    def scrub(self) -> tuple[RemainingBytes, ...]:
         self.check_usable()
-        return True
+        return _LEFT_TO_THE_SERVER
 
     def maintain(self, stopped: Callable[[], bool]) -> None:
         """Shows others that this host is alive and which version it has, and continues migrations."""
         self.write_now(lambda unit: None, at=JobQueue())
         continue_migrations(self.server, stopped)
-
-    def backup(self, target: Path, progress: Progress, stopped: Callable[[], bool]) -> NoReturn:
-        raise StoreError(
-            f"The store {self.name} is on a server, which makes its own backups: run "
-            f"`pg_dump --schema={self.server.schema} --format=custom`, or archive the whole server."
-        )
-
-    def restore(self, source: Path, progress: Progress, stopped: Callable[[], bool]) -> NoReturn:
-        raise StoreError(
-            f"The store {self.name} is on a server, where a file of `afterturn backup` cannot be restored. Run "
-            "`pg_restore` with a file of pg_dump, or `afterturn import` with a file of `afterturn export`."
-        )
-
-    def backups(self) -> list[Path]:
-        return []
 
     def halt(self) -> None:
         self.writer.halt()

@@ -55,7 +55,7 @@ from afterturn.stores.sqlite.connection import (
 from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS, check_version, migrate
 from afterturn.stores.sqlite.session import ApswSession, FtsText
-from afterturn.types import UnitScope
+from afterturn.types import RemainingBytes, UnitScope
 
 R = TypeVar("R")
 READERS = 2
@@ -187,11 +187,14 @@ class Engine:
         self.check_usable()
         return self.readers.run(Read(work))
 
-    def scrub(self) -> bool:
-        """Overwrites the bytes of deleted rows in file and log. False if somebody reads or writes: try again later."""
+    def scrub(self) -> tuple[RemainingBytes, ...]:
+        """Overwrites the bytes of deleted rows in file and log, unless somebody reads or writes."""
         self.check_usable()
         with self.writer.lock:
-            return self.writer.empty_log() and _scrub_file(self.writer.connection) and self.writer.empty_log()
+            if self.writer.empty_log() and _scrub_file(self.writer.connection) and self.writer.empty_log():
+                return ()
+        until = "every process that reads it now has finished; a job tries again"
+        return (RemainingBytes(f"old pages of {self.place.path} and its log", until, retry=True),)
 
     def maintain(self, stopped: Callable[[], bool]) -> None:
         """Nothing: one process migrates a file when it opens it."""

@@ -15,6 +15,7 @@ import apsw
 from afterturn.config import Config
 from afterturn.ports import Clock
 from afterturn.runtime.worker import ThreadWorker
+from afterturn.stores.engine import Progress
 from afterturn.stores.sqlite.backup import automatic_copies, leftovers
 from afterturn.stores.sqlite.connection import StoreLocation, connect_reader, identify, log_bytes, scalar_text
 from afterturn.stores.sqlite.engine import Engine, open_engine
@@ -104,3 +105,10 @@ class SqliteStore(ThreadedStore):
         self.engine = engine
         self.write_now = engine.write_now
         self.read_now = engine.read_now
+        self.backups = engine.backups
+
+    async def backup(self, target: Path, *, progress: Progress) -> None:
+        await self._run_aside(lambda stopped: self.engine.backup(target, progress, stopped))
+
+    async def restore(self, source: Path, *, progress: Progress) -> None:
+        await self._run_aside(lambda stopped: self.engine.restore(source, progress, stopped))

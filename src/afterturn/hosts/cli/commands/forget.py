@@ -106,8 +106,10 @@ def _print_count(invocation: Invocation, found: int) -> None:
 
 def print_forgotten(forgotten: Forgotten) -> None:
     click.echo(f"{_entries(forgotten.erased)} erased.")
-    if forgotten.state == "pending":
-        click.echo("Pending: a reader still uses the old pages. A job removes them when it has finished.")
+    if forgotten.remaining:
+        click.echo("No query finds the text any more. Its bytes are still in:")
+        for remaining in forgotten.remaining:
+            click.echo(f"  {one_line(str(remaining))}")
     if forgotten.out_of_reach:
         click.echo("The text may still be in these places. Delete these files, and forget it in these spaces:")
         for place in forgotten.out_of_reach:
