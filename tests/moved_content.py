@@ -83,7 +83,8 @@ def add_rare_rows(path: Path) -> None:
             "INSERT INTO carried SELECT 1, key, 'c-1', 't-1', '[\"e1\"]', '{\"lines\": [1]}' FROM conversation LIMIT 1",
             "INSERT INTO standing SELECT key, 1.5, 'Always answer in rhyme.' FROM conversation LIMIT 1",
             "INSERT INTO standing_ref SELECT key, 0, 'e1' FROM conversation LIMIT 1",
-            "INSERT INTO job VALUES ('held', 1, 'embed', '{}', 1.0, 2, 'leased', '', 'worker', 9e9)",
+            "INSERT INTO job (id, space_key, tenant, kind, payload, run_at, attempts, state, error, owner, "
+            "leased_until) VALUES ('held', 1, 'default', 'embed', '{}', 1.0, 2, 'leased', '', 'worker', 9e9)",
         ):
             connection.execute(statement)
 

@@ -481,17 +481,22 @@ class Index(Protocol):
 class Jobs(Protocol):
     """Background jobs, which are committed with the write that needs them."""
 
-    def add(self, job: Job, *, coalesce: bool = False) -> None:
-        """Adds a job. With `coalesce`, not if a ready job of the same kind, space and payload exists."""
+    def add(self, job: Job, *, coalesce: bool = False, later: bool = False) -> None:
+        """Adds a job. With `coalesce`, not if a ready job of the same kind, space and payload exists.
 
-    def claim(self, kinds: Sequence[str], *, owner: str, now: float, lease: float, limit: int) -> list[Job]:
-        """Leases ready jobs that are due, and jobs whose lease has run out, oldest first, to one owner.
-
-        `attempts` includes this claim.
+        `later` is for a job whose time is still to come: it takes no place among those that wait for a worker.
         """
 
-    def waiting(self, kinds: Sequence[str], *, now: float) -> int:
-        """Returns how many jobs could be claimed at `now`. Writes nothing."""
+    def claim(self, kinds: Sequence[str], *, owner: str, now: float, lease: float, limit: int) -> list[Job]:
+        """Leases at most `limit` jobs to one owner and returns them, oldest first; `attempts` includes this claim.
+
+        First jobs whose lease has run out, then ready jobs that are due: half of them by their place among the waiting
+        jobs of their tenant, the other half by their age. So no tenant waits for all jobs of another, and no job waits
+        for ever. The cost does not grow with the number of waiting jobs.
+        """
+
+    def due_kinds(self, kinds: Sequence[str], *, now: float) -> list[str]:
+        """Returns those kinds of which a job could be claimed at `now`. Writes nothing."""
 
     def complete(self, job_id: str, *, owner: str) -> bool:
         """Removes the job. Returns False if another owner has the lease: then its writes must not be committed."""
@@ -507,11 +512,14 @@ class Jobs(Protocol):
 
     def page(self, tenant: str, *, state: str | None = None, limit: int = 100) -> list[Job]: ...
 
-    def counts(self, tenant: str, kinds: Sequence[str] | None = None) -> dict[str, int]:
-        """Returns the number of jobs by state, of some kinds or of all."""
+    def counts(self, tenant: str | None, kinds: Sequence[str] | None = None) -> dict[str, int]:
+        """Returns the number of jobs by state, of one tenant or of all, of some kinds or of all."""
 
-    def retry(self, tenant: str, *, now: float) -> int:
-        """Makes dead jobs ready again and returns how many."""
+    def has_unfinished(self, tenant: str | None, kinds: Sequence[str], *, by: float) -> bool:
+        """Returns whether a job of one tenant, or of any, is leased or will be due `by` then."""
+
+    def retry(self, tenant: str | None, *, now: float) -> int:
+        """Makes dead jobs of one tenant, or of all, ready again and returns how many."""
 
 
 class Conversations(Protocol):

@@ -13,7 +13,7 @@ from afterturn.runtime.clock import SystemClock
 from afterturn.stores.engine import Write
 from afterturn.stores.postgres.engine import open_engine
 from afterturn.testing.entries import admit, operation
-from afterturn.types import BlockRow, ConversationKey, EmbedderIdentity, Job, Kind, Scope, Selector
+from afterturn.types import BlockRow, ConversationKey, EmbedderIdentity, Job, JobQueue, Kind, Scope, Selector
 
 pytestmark = pytest.mark.postgres
 
@@ -53,6 +53,9 @@ class Hosts:
 
     def start(self, host: int, work: Callable[[Unit], R], *spaces: str) -> "Future[R]":
         return self._pool.submit(self.engines[host].write_now, work, at=Scope(TENANT, spaces) if spaces else None)
+
+    def claim(self, host: int, work: Callable[[Unit], R]) -> "Future[R]":
+        return self._pool.submit(self.engines[host].write_now, work, at=JobQueue())
 
     def wait_until_one_waits(self) -> None:
         gate = threading.Event()
@@ -250,3 +253,51 @@ def test_a_job_is_claimed_once(hosts: Hosts) -> None:
     for thread in threads:
         thread.join(WAIT)
     assert sorted(claimed[0] + claimed[1]) == [f"job{number:03}" for number in range(60)]
+
+
+def test_a_claim_leaves_out_what_another_is_claiming(hosts: Hosts) -> None:
+    """C8: the second neither waits for the first nor gets the same jobs, and neither gets more than its limit."""
+
+    def add_jobs(unit: Unit) -> None:
+        for number in range(12):
+            unit.jobs.add(Job(f"job{number:02}", "embed", TENANT, ADA, "{}", 1.0))
+
+    def claim(owner: str) -> Callable[[Unit], list[str]]:
+        return lambda unit: [job.id for job in unit.jobs.claim(["embed"], owner=owner, now=2.0, lease=60.0, limit=3)]
+
+    hosts.start(0, add_jobs).result(WAIT)
+    held = Held(claim("one"))
+    first = hosts.claim(0, held)
+    assert held.reached.wait(WAIT)
+    second = hosts.claim(1, claim("two")).result(WAIT)
+    assert not first.done()
+    held.let_go()
+    assert len(second) == len(first.result(WAIT)) == 3
+    assert not set(second) & set(first.result(WAIT))
+
+
+def test_a_claim_reads_few_rows_however_many_wait(hosts: Hosts) -> None:
+    """C8: it reads the front of each index."""
+
+    def add_jobs(unit: Unit) -> None:
+        session = unit._entries.session  # type: ignore[attr-defined]
+        session.run("INSERT INTO space (key, tenant, name) SELECT n, 't' || n, 's' FROM generate_series(1, 100) AS n")
+        session.run(
+            "INSERT INTO job (id, space_key, tenant, kind, payload, run_at, place) SELECT 'j' || n, 1 + n % 100, "
+            "'t' || (1 + n % 100), CASE n % 2 WHEN 0 THEN 'embed' ELSE 'review' END, '{}', n, 1 + n / 100 "
+            "FROM generate_series(1, 20000) AS n"
+        )
+
+    def rows_read(unit: Unit) -> int:
+        claimed = unit.jobs.claim(["embed", "rules"], owner="one", now=1e6, lease=60.0, limit=4)
+        assert len(claimed) == 4
+        assert unit.jobs.due_kinds(["embed", "rules"], now=1e6) == ["embed"]
+        session = unit._entries.session  # type: ignore[attr-defined]
+        [(rows,)] = session.rows(
+            "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables "
+            "WHERE relname = 'job' AND schemaname = current_schema()"
+        )
+        return int(rows)
+
+    hosts.start(0, add_jobs).result(WAIT)
+    assert 0 < hosts.start(0, rows_read).result(WAIT) < 200

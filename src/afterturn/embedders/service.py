@@ -470,7 +470,7 @@ class EmbeddingService:
         except EmbedderUnavailable as error:
             self._note_failure(error)
             later = new_job(JobKind.EMBED, self._ids.new(), job.tenant, job.space, self._clock.now() + self.pause())
-            return Commit(lambda unit: unit.jobs.add(later, coalesce=True))
+            return Commit(lambda unit: unit.jobs.add(later, coalesce=True, later=True))
         self._note_success()
         rest = new_job(JobKind.EMBED, self._ids.new(), job.tenant, job.space, job.run_at)
 

@@ -11,7 +11,7 @@ from afterturn.events import Events
 from afterturn.log import logger
 from afterturn.ports import Clock, Store, Unit
 from afterturn.runtime.once_future import is_set
-from afterturn.types import Job, JobQueue, JobState, Scope, Tenant
+from afterturn.types import Job, JobQueue, Scope, Tenant
 
 LEASE = 60.0
 POLL = 2.0
@@ -27,7 +27,6 @@ BACKOFF = 2.0
 CLAIM_MAX = 4
 # `idle` ignores jobs that are due later than this, such as a review that waits for tomorrow's tokens.
 SOON = 120.0
-JOBS_READ_MAX = 10_000
 
 # The writes of a job. The function that it returns is called after they were committed, to emit events.
 
@@ -83,6 +82,10 @@ class JobRunner:
         self._is_enough = asyncio.Event()
         self._running = asyncio.Lock()
         self._is_holding = False
+        self._is_ending = False
+        # How many jobs have ended well here, and how many attempts have failed.
+        self.done = 0
+        self.failed = 0
 
     def wake(self) -> None:
         """There may be new jobs; looks for them as soon as writes pause. Call it on the loop."""
@@ -97,8 +100,8 @@ class JobRunner:
         self.wake()
 
     async def run(self) -> None:
-        """Runs jobs until it is cancelled. Polls the store, because other processes add jobs too."""
-        while True:
+        """Runs jobs until it is cancelled or `finish` is called. Polls the store: other processes add jobs too."""
+        while not self._is_ending:
             self._wake.clear()
             self._is_enough.clear()
             self._writes = 0
@@ -114,21 +117,27 @@ class JobRunner:
                 return
 
     async def run_due(self, kinds: Sequence[str] | None = None, *, by: float | None = None) -> int:
-        """Runs jobs, of `kinds` if given, until none is due now, or none that was due `by` then. Returns how many
-        succeeded. Jobs that a cancelled call had claimed run first."""
+        """Runs jobs, of `kinds` if given, until none is due now, or none that was due `by` then, or that has been due
+        for GATHER_MAX. Returns how many succeeded. Jobs that a cancelled call had claimed run first."""
         done = 0
         async with self._running:
             await self.release()
-            while jobs := await self._claim(list(self._handlers if kinds is None else kinds), by):
+            while not self._is_ending and (
+                jobs := await self._claim(list(self._handlers if kinds is None else kinds), by)
+            ):
                 done += await self._run_all(jobs)
-                self._is_holding = False
-                if by is not None and len(jobs) < CLAIM_MAX:
-                    break  # there are no others that were due then
+                # Those that were not begun are given back by `finish`.
+                self._is_holding = self._is_ending
+                if by is not None:
+                    if len(jobs) < CLAIM_MAX:
+                        break  # there are no others that were due then
+                    # While many wait, a tenant's first job must not wait for all of them.
+                    by = max(by, self._clock.now() - GATHER_MAX)
         return done
 
     async def _run_all(self, jobs: Sequence[Job]) -> int:
         if not self._concurrent:
-            return sum([await self._run_one(job) for job in jobs])
+            return sum([await self._run_one(job) for job in jobs if not self._is_ending])
         # Not a TaskGroup: when the end of one job cannot be written, the others continue, and its own error is raised.
         ended = await asyncio.gather(*(self._run_one(job) for job in jobs), return_exceptions=True)
         for error in ended:
@@ -142,28 +151,34 @@ class JobRunner:
             await self._store.write(lambda unit: unit.jobs.release(owner=self._owner), at=JobQueue())
             self._is_holding = False
 
-    async def idle(self, tenant: str) -> bool:
-        """Whether this tenant has no job left that this process could run soon. Dead jobs do not count."""
+    async def finish(self) -> None:
+        """Lets the jobs that run now end, gives back those that were claimed and not begun, and claims no others."""
+        self._is_ending = True
+        self._wake.set()
+        self._is_enough.set()
+        async with self._running:
+            await self.release()
+
+    async def idle(self, tenant: str | None) -> bool:
+        """Whether this tenant, or all of them, has no job left that this process could run soon. Dead jobs do not
+        count."""
         kinds, soon = list(self._handlers), self._clock.now() + SOON
-        counts = await self._store.read(lambda unit: unit.jobs.counts(tenant, kinds), at=Tenant(tenant))
-        if counts.get(JobState.READY, 0) + counts.get(JobState.LEASED, 0) == 0:
-            return True
-        jobs = await self._store.read(lambda unit: unit.jobs.page(tenant, limit=JOBS_READ_MAX), at=Tenant(tenant))
-        return not any(
-            job.kind in kinds and (job.state is JobState.LEASED or (job.state is JobState.READY and job.run_at <= soon))
-            for job in jobs
-        )
+        scope = JobQueue() if tenant is None else Tenant(tenant)
+        return not await self._store.read(lambda unit: unit.jobs.has_unfinished(tenant, kinds, by=soon), at=scope)
 
     async def _claim(self, kinds: list[str], by: float | None) -> list[Job]:
         now, owner = self._clock.now(), self._owner
         due = now if by is None else min(by, now)
         # Read first, so that an idle process does not write: that would cost a lock and a sync each time.
-        if not await self._store.read(lambda unit: unit.jobs.waiting(kinds, now=due), at=JobQueue()):
+        waiting = await self._store.read(lambda unit: unit.jobs.due_kinds(kinds, now=due), at=JobQueue())
+        if not waiting:
             return []
         # Set before the write: a call that is cancelled now may have claimed jobs without learning of it.
         self._is_holding = True
         claimed = await self._store.write(
-            lambda unit: unit.jobs.claim(kinds, owner=owner, now=due, lease=self._lease + (now - due), limit=CLAIM_MAX),
+            lambda unit: unit.jobs.claim(
+                waiting, owner=owner, now=due, lease=self._lease + (now - due), limit=CLAIM_MAX
+            ),
             at=JobQueue(),
         )
         self._is_holding = bool(claimed)
@@ -181,6 +196,7 @@ class JobRunner:
         except Exception as error:  # noqa: BLE001  the boundary: one bad job must not stop the others
             await self._fail(job, error)
             return False
+        self.done += 1
         if after_commit is not None:
             after_commit()
         return True
@@ -191,6 +207,7 @@ class JobRunner:
         return commit.work(unit)
 
     async def _fail(self, job: Job, error: Exception) -> None:
+        self.failed += 1
         paused = error.resumes_at if isinstance(error, ModelPaused) else None
         dead = job.attempts >= ATTEMPTS_MAX and paused is None
         retry_at = None if dead else paused or self._clock.now() + BACKOFF**job.attempts

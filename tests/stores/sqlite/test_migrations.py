@@ -19,7 +19,7 @@ from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sql.index import _SPEAKERS
 from afterturn.stores.sqlite.connection import StoreLocation
 from afterturn.stores.sqlite.engine import open_engine, open_place
-from afterturn.stores.sqlite.schema import AFTER, BACKLOG, MIGRATIONS, TENANTS
+from afterturn.stores.sqlite.schema import AFTER, BACKLOG, FAIR_JOBS, MIGRATIONS, TENANTS
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.entries import operation
 from afterturn.types import (
@@ -48,6 +48,8 @@ WITHOUT_FIRM = 12
 # The last version with a position instead of a row for each entry without a vector.
 WITHOUT_BACKLOG = MIGRATIONS.index(BACKLOG)
 UNRATED = 9
+# The last version in which jobs had no place among those of their tenant.
+PLACELESS = MIGRATIONS.index(FAIR_JOBS)
 BROKEN = ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
 
 
@@ -108,6 +110,21 @@ def test_saved_indexes_of_the_seventh_version_are_removed_with_their_jobs(tmp_pa
     engine.write_now(lambda unit: unit.operations.forget("default", "user:ada", Selector(everything=True), at=9.0))
     assert jobs == ["embed"]
     assert engine.read_now(lambda unit: unit.index.stats(Scope("default", ("user:ada",)))) == {}
+    engine.close()
+
+
+def test_jobs_of_an_older_version_are_claimed_beside_new_ones(tmp_path: Path) -> None:
+    """M4, C8: they have no place among their tenant's jobs, and come by their age."""
+    path = tmp_path / "memory.db"
+    engine = open_place(StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:PLACELESS], AFTER))
+    engine.write_now(_insert_job)
+    engine.close()
+    engine = open_engine(path, Config(), SystemClock())
+    for number in range(9):
+        job = Job(f"new{number}", "embed", "default", "user:ada", "{}", 2.0)
+        engine.write_now(lambda unit, job=job: unit.jobs.add(job))
+    claimed = engine.write_now(lambda unit: unit.jobs.claim(["embed"], owner="me", now=3.0, lease=9.0, limit=2))
+    assert [(job.id, job.tenant) for job in claimed] == [("old", "default"), ("new0", "default")]
     engine.close()
 
 
@@ -334,7 +351,13 @@ def _insert_digest(unit: object) -> None:
     session = unit._entries.session  # type: ignore[attr-defined]
     session.run("INSERT INTO digest VALUES (1, 1, 1, 1, x'00')")
     for kind in ("digest", "embed"):
-        unit.jobs.add(Job(kind, kind, "default", "user:ada", "{}", 1.0))  # type: ignore[attr-defined]
+        session.run("INSERT INTO job (id, space_key, kind, payload, run_at) VALUES (?, 1, ?, '{}', 1)", (kind, kind))
+
+
+def _insert_job(unit: object) -> None:
+    session = unit._entries.session  # type: ignore[attr-defined]
+    session.run("INSERT INTO space (key, tenant, name) VALUES (1, 'default', 'user:ada')")
+    session.run("INSERT INTO job (id, space_key, kind, payload, run_at) VALUES ('old', 1, 'embed', '{}', 1)")
 
 
 def _plan_of_speakers(unit: object) -> str:

@@ -190,6 +190,7 @@ _TABLES = (
     """CREATE TABLE job (
         id TEXT NOT NULL PRIMARY KEY,
         space_key BIGINT NOT NULL,
+        tenant TEXT NOT NULL,
         kind TEXT NOT NULL,
         payload TEXT NOT NULL,
         run_at DOUBLE PRECISION NOT NULL,
@@ -197,9 +198,13 @@ _TABLES = (
         state TEXT NOT NULL DEFAULT 'ready',
         error TEXT NOT NULL DEFAULT '',
         owner TEXT,
-        leased_until DOUBLE PRECISION
+        leased_until DOUBLE PRECISION,
+        place BIGINT
     )""",
-    "CREATE INDEX job_due ON job (state, run_at, id)",
+    "CREATE INDEX job_oldest ON job (kind, run_at, id) WHERE state = 'ready'",
+    "CREATE INDEX job_first ON job (kind, place, id) WHERE state = 'ready' AND place IS NOT NULL",
+    "CREATE INDEX job_place ON job (tenant, kind, place) WHERE state = 'ready' AND place IS NOT NULL",
+    "CREATE INDEX job_leased ON job (leased_until) WHERE state = 'leased'",
     "CREATE INDEX job_space ON job (space_key, kind)",
     """CREATE TABLE timeline (
         space_key BIGINT NOT NULL,

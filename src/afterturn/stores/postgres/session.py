@@ -40,6 +40,8 @@ class Stoppable(Protocol):
 class PostgresSession:
     """`failure` is the error that ended the transaction: the server refuses every statement after it."""
 
+    skip_locked = " FOR UPDATE SKIP LOCKED"
+
     def __init__(self, connection: PgConnection, name: str, halt: Stoppable) -> None:
         self._connection = connection
         self._cursor = psycopg.ClientCursor(connection)

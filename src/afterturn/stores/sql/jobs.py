@@ -1,4 +1,7 @@
-"""Background jobs: claimed under a lease by one owner at a time, retried, or left dead."""
+"""Background jobs: claimed under a lease by one owner at a time, retried, or left dead.
+
+`job.place` is a job's number among the waiting jobs of its tenant and kind. NULL for a job that was put off.
+"""
 
 from collections.abc import Sequence
 
@@ -9,7 +12,20 @@ from afterturn.types import Job, JobState
 _ERROR_CHARS_MAX = 500
 _COLUMNS = "j.id, j.kind, s.tenant, s.name, j.payload, j.run_at, j.attempts, j.state, j.error"
 _FROM = "job AS j JOIN space AS s ON s.key = j.space_key"
-_DUE = "((state = 'ready' AND run_at <= ?) OR (state = 'leased' AND leased_until <= ?))"
+_RETURNED = (
+    "id, kind, (SELECT tenant FROM space WHERE key = space_key), (SELECT name FROM space WHERE key = space_key), "
+    "payload, run_at, attempts, state, error"
+)
+# Each of them reads the front of an index, however many jobs wait. `+`: SQLite would take the index by time otherwise.
+_EXPIRED = "SELECT id, leased_until AS sort FROM job WHERE state = 'leased' AND leased_until <= ? AND kind = ?"
+_FIRST = "SELECT id, place AS sort FROM job WHERE state = 'ready' AND place IS NOT NULL AND +run_at <= ? AND kind = ?"
+_OLDEST = "SELECT id, run_at AS sort FROM job WHERE state = 'ready' AND run_at <= ? AND kind = ?"
+_EVEN = "2 * row_number() OVER (ORDER BY sort, id)"
+_ODD = f"{_EVEN} + 1"
+_LAST_PLACE = (
+    "SELECT place FROM job WHERE tenant = ? AND state = 'ready' AND kind = ? AND place IS NOT NULL "
+    "ORDER BY place DESC LIMIT 1"
+)
 
 
 class SqlJobs:
@@ -17,33 +33,49 @@ class SqlJobs:
         self._session = entries.session
         self._spaces = entries.spaces
 
-    def add(self, job: Job, *, coalesce: bool = False) -> None:
+    def add(self, job: Job, *, coalesce: bool = False, later: bool = False) -> None:
         space_key = self._spaces.key(job.tenant, job.space)
         if coalesce and self._is_waiting(space_key, job):
             return
+        place = "NULL" if later else f"1 + coalesce(({_LAST_PLACE}), 0)"
+        of_tenant = () if later else (job.tenant, job.kind)
         self._session.run(
-            "INSERT INTO job (id, space_key, kind, payload, run_at, attempts, state, error) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (job.id, space_key, job.kind, job.payload, job.run_at, job.attempts, job.state.value, job.error),
+            "INSERT INTO job (id, space_key, tenant, kind, payload, run_at, attempts, state, error, place) "
+            f"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, {place})",
+            (
+                *(job.id, space_key, job.tenant, job.kind, job.payload, job.run_at),
+                *(job.attempts, job.state.value, job.error, *of_tenant),
+            ),
         )
 
     def claim(self, kinds: Sequence[str], *, owner: str, now: float, lease: float, limit: int) -> list[Job]:
-        condition, value = self._session.among("kind", list(kinds))
-        # The outer condition is checked again for rows that another owner has changed meanwhile.
-        rows = self._session.rows(
-            "UPDATE job SET state = 'leased', owner = ?, leased_until = ?, attempts = attempts + 1 WHERE id IN "
-            f"(SELECT id FROM job WHERE {condition} AND {_DUE} ORDER BY run_at, id LIMIT ?) AND {_DUE} RETURNING id",
-            (owner, now + lease, value, now, now, limit, now, now),
-        )
-        if not rows:
+        if not kinds:
             return []
-        claimed, ids = self._session.among("j.id", [job_id for (job_id,) in rows])
-        return self._select(f"{claimed} ORDER BY j.run_at, j.id", ids)
+        # Every second by its place, so that a tenant's first job need not wait for another's thousandth; the others by
+        # their age, so that the thousandth does not wait for ever.
+        parts = [self._front(jobs, rank) for jobs, rank in ((_EXPIRED, "0"), (_FIRST, _EVEN), (_OLDEST, _ODD))]
+        found = " UNION ALL ".join(parts * len(kinds))
+        values: list[Value] = [value for kind in kinds for _ in parts for value in (now, kind, limit)]
+        # MATERIALIZED: a subquery that runs twice would lock, and claim, twice as many rows.
+        rows = self._session.rows(
+            f"WITH due AS MATERIALIZED (SELECT id FROM ({found}) AS found GROUP BY id ORDER BY min(rank), id LIMIT ?) "
+            "UPDATE job SET state = 'leased', owner = ?, leased_until = ?, attempts = attempts + 1 "
+            f"WHERE id IN (SELECT id FROM due) RETURNING {_RETURNED}",
+            (*values, limit, owner, now + lease),
+        )
+        return sorted(map(_job, rows), key=lambda job: (job.run_at, job.id))
 
-    def waiting(self, kinds: Sequence[str], *, now: float) -> int:
-        condition, value = self._session.among("kind", list(kinds))
-        row = self._session.row(f"SELECT count(*) FROM job WHERE {condition} AND {_DUE}", (value, now, now))
-        return 0 if row is None else int(row[0])
+    def _front(self, jobs: str, rank: str) -> str:
+        return f"SELECT id, {rank} AS rank FROM ({jobs} ORDER BY sort, id LIMIT ?{self._session.skip_locked}) AS front"
+
+    def due_kinds(self, kinds: Sequence[str], *, now: float) -> list[str]:
+        if not kinds:
+            return []
+        # Not EXISTS, for which PostgreSQL may read the table from its beginning.
+        oldest, expired = (f"(SELECT 1 FROM ({jobs} ORDER BY sort LIMIT 1) AS front)" for jobs in (_OLDEST, _EXPIRED))
+        part = f"SELECT CAST(? AS TEXT) WHERE {oldest} = 1 OR {expired} = 1"
+        values = [value for kind in kinds for value in (kind, now, kind, now, kind)]
+        return [kind for (kind,) in self._session.rows(" UNION ALL ".join([part] * len(kinds)), values)]
 
     def complete(self, job_id: str, *, owner: str) -> bool:
         sql = "DELETE FROM job WHERE id = ? AND owner = ? AND state = 'leased'"
@@ -52,8 +84,8 @@ class SqlJobs:
     def fail(self, job_id: str, *, owner: str, error: str, retry_at: float | None) -> None:
         state = JobState.DEAD if retry_at is None else JobState.READY
         self._session.run(
-            "UPDATE job SET state = ?, error = ?, run_at = coalesce(?, run_at), owner = NULL, leased_until = NULL "
-            "WHERE id = ? AND owner = ? AND state = 'leased'",
+            "UPDATE job SET state = ?, error = ?, run_at = coalesce(?, run_at), place = NULL, owner = NULL, "
+            "leased_until = NULL WHERE id = ? AND owner = ? AND state = 'leased'",
             (state.value, error[:_ERROR_CHARS_MAX], retry_at, job_id, owner),
         )
 
@@ -73,20 +105,27 @@ class SqlJobs:
             "s.tenant = ? AND (j.state = ? OR ? IS NULL) ORDER BY j.run_at, j.id LIMIT ?", tenant, state, state, limit
         )
 
-    def counts(self, tenant: str, kinds: Sequence[str] | None = None) -> dict[str, int]:
-        values: list[Value] = [tenant]
-        where = "s.tenant = ?"
+    def counts(self, tenant: str | None, kinds: Sequence[str] | None = None) -> dict[str, int]:
+        conditions, values = _of_tenant(tenant)
         if kinds is not None:
             condition, value = self._session.among("j.kind", list(kinds))
-            where = f"{where} AND {condition}"
+            conditions.append(condition)
             values.append(value)
+        where = " AND ".join(conditions)
         return dict(self._session.rows(f"SELECT j.state, count(*) FROM {_FROM} WHERE {where} GROUP BY j.state", values))
 
-    def retry(self, tenant: str, *, now: float) -> int:
+    def has_unfinished(self, tenant: str | None, kinds: Sequence[str], *, by: float) -> bool:
+        conditions, values = _of_tenant(tenant)
+        among, value = self._session.among("j.kind", list(kinds))
+        where = " AND ".join([*conditions, among, "(j.state = 'leased' OR (j.state = 'ready' AND j.run_at <= ?))"])
+        return self._session.row(f"SELECT 1 FROM {_FROM} WHERE {where} LIMIT 1", (*values, value, by)) is not None
+
+    def retry(self, tenant: str | None, *, now: float) -> int:
+        conditions, values = _of_tenant(tenant)
         return self._session.run(
-            "UPDATE job SET state = 'ready', run_at = ?, attempts = 0 "
-            "WHERE state = 'dead' AND space_key IN (SELECT key FROM space WHERE tenant = ?)",
-            (now, tenant),
+            "UPDATE job SET state = 'ready', run_at = ?, place = NULL, attempts = 0 WHERE id IN "
+            f"(SELECT j.id FROM {_FROM} WHERE j.state = 'dead' AND {' AND '.join(conditions)})",
+            (now, *values),
         )
 
     def _is_waiting(self, space_key: int, job: Job) -> bool:
@@ -101,6 +140,10 @@ class SqlJobs:
     def _select(self, condition: str, *values: Value) -> list[Job]:
         rows = self._session.rows(f"SELECT {_COLUMNS} FROM {_FROM} WHERE {condition}", values)
         return [_job(row) for row in rows]
+
+
+def _of_tenant(tenant: str | None) -> tuple[list[str], list[Value]]:
+    return (["1 = 1"], []) if tenant is None else (["s.tenant = ?"], [tenant])
 
 
 def _job(row: Row) -> Job:

@@ -12,6 +12,11 @@ Row: TypeAlias = tuple[Any, ...]
 class Session(Protocol):
     """The statements of one transaction. Errors are translated into `StoreError`s."""
 
+    @property
+    def skip_locked(self) -> str:
+        """SQL after a SELECT that locks its rows and leaves out those that others have locked. Blank if nobody else can
+        write meanwhile."""
+
     def check(self) -> None:
         """Raises DeadlineExceeded if the caller has given up."""
 

@@ -108,7 +108,7 @@ TABLES = (
         "space_key conversation_key correlation phase turn delivered_in asked_at names detail",
         contested=True,
     ),
-    _table("job", "id", "space_key kind payload run_at attempts state error owner leased_until"),
+    _table("job", "id", "space_key tenant kind payload run_at attempts state error owner leased_until place"),
     _table("timeline", "space_key seq", "at name conversation turn data"),
     _table("tombstone", "space_key kind hash", "seq at"),
     _table(

@@ -531,6 +531,18 @@ DUE = (
     "CREATE INDEX space_consolidated ON space (tenant, consolidated_at, name) WHERE changed_at > 0",
 )
 
+FAIR_JOBS = (
+    # `place` is the number of a job among the waiting jobs of its tenant and kind; NULL for one that was put off.
+    "ALTER TABLE job ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE job ADD COLUMN place INTEGER",
+    "UPDATE job SET tenant = coalesce((SELECT tenant FROM space WHERE key = job.space_key), '')",
+    "DROP INDEX job_due",
+    "CREATE INDEX job_oldest ON job (kind, run_at, id) WHERE state = 'ready'",
+    "CREATE INDEX job_first ON job (kind, place, id) WHERE state = 'ready' AND place IS NOT NULL",
+    "CREATE INDEX job_place ON job (tenant, kind, place) WHERE state = 'ready' AND place IS NOT NULL",
+    "CREATE INDEX job_leased ON job (leased_until) WHERE state = 'leased'",
+)
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _ENTRIES,
     _CONVERSATIONS,
@@ -548,6 +560,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     BACKLOG,
     TENANTS,
     DUE,
+    FAIR_JOBS,
 )
 
 _BATCH = 1000

@@ -27,6 +27,8 @@ class ApswSession:
     `halt.halted` is read before each statement, because SQLite forgets an interrupt that arrives between two of them.
     """
 
+    skip_locked = ""
+
     def __init__(self, connection: apsw.Connection, halt: Halt | None = None) -> None:
         self._connection = connection
         self._halt = halt

@@ -35,12 +35,65 @@ class TestJobs:
     async def test_a_job_is_not_claimed_before_its_time(self, store: Store) -> None:
         await self._add(store, "j1", run_at=11.0)
         assert await self._claim(store, "one", now=10.0) == []
-        assert await self._waiting(store, now=10.0) == 0
-        assert await self._waiting(store, now=11.0) == 1
+        assert await self._due_kinds(store, now=10.0) == []
+        assert await self._due_kinds(store, now=11.0) == ["embed"]
 
     async def test_only_the_kinds_asked_for_are_claimed(self, store: Store) -> None:
         await self._add(store, "j1", kind="backup")
         assert await self._claim(store, "one") == []
+        assert await self._due_kinds(store, now=10.0) == []
+
+    async def test_an_owner_without_kinds_claims_nothing(self, store: Store) -> None:
+        await self._add(store, "j1")
+        assert await store.read(lambda unit: unit.jobs.due_kinds([], now=10.0), at=QUEUE) == []
+        assert (
+            await store.write(lambda unit: unit.jobs.claim([], owner="x", now=10.0, lease=9.0, limit=1), at=QUEUE) == []
+        )
+
+    async def test_no_claim_exceeds_its_limit(self, store: Store) -> None:
+        """C8: leases that ran out, jobs of several kinds and jobs that were put off count together."""
+        for number in range(6):
+            await self._add(store, f"a{number}")
+        await self._claim(store, "gone", now=2.0, lease=1.0, limit=3)
+        for number in range(6):
+            await self._add(store, f"b{number}", kind="review")
+            await self._add(store, f"c{number}", later=True)
+        sizes = [len(await self._claim(store, "one", limit=4)) for _ in range(5)]
+        assert sizes == [4, 4, 4, 4, 2]
+
+    async def test_the_first_job_of_a_tenant_does_not_wait_for_the_many_of_another(self, store: Store) -> None:
+        """C8: each tenant gets its turn."""
+        for number in range(40):
+            await self._add(store, f"a{number:02d}")
+        await self._claim(store, "one", limit=4)
+        await self._add(store, "b0", tenant="acme", run_at=9.0)
+        assert "b0" in [job.id for job in await self._claim(store, "one", limit=2)]
+
+    async def test_tenants_that_keep_adding_do_not_hold_up_the_many_of_another(self, store: Store) -> None:
+        """C8: half of what is claimed is the oldest."""
+        for number in range(10):
+            await self._add(store, f"a{number}")
+        claimed: list[str] = []
+        for number in range(10):
+            for tenant in ("acme", "globex", "initech"):
+                await self._add(store, f"{tenant}{number}", tenant=tenant, run_at=2.0 + number)
+            claimed += [job.id for job in await self._claim(store, "one", now=20.0, limit=2)]
+        assert {f"a{number}" for number in range(10)} <= set(claimed)
+
+    async def test_many_jobs_of_one_kind_do_not_hold_up_another_kind(self, store: Store) -> None:
+        """C8: of each kind that is asked for, one at least."""
+        for number in range(40):
+            await self._add(store, f"a{number:02d}")
+        await self._add(store, "review", kind="review", run_at=9.0)
+        assert "review" in [job.id for job in await self._claim(store, "one", limit=4)]
+
+    async def test_a_job_that_was_put_off_is_claimed_when_it_is_due(self, store: Store) -> None:
+        """C8: whatever else waits."""
+        await self._add(store, "late", run_at=11.0, later=True)
+        for number in range(8):
+            await self._add(store, f"a{number}", run_at=12.0)
+        assert await self._claim(store, "one", now=10.0) == []
+        assert "late" in [job.id for job in await self._claim(store, "one", now=12.0, limit=2)]
 
     async def test_a_lease_that_ran_out_goes_to_another_owner(self, store: Store) -> None:
         """C8: any process finishes what another began."""
@@ -145,11 +198,14 @@ class TestJobs:
         assert await store.read(lambda unit: unit.jobs.page("acme"), at=Tenant("acme")) == []
         assert await store.read(lambda unit: unit.jobs.find("acme", "j1"), at=Tenant("acme")) is None
         assert await store.read(lambda unit: unit.jobs.counts("acme"), at=Tenant("acme")) == {}
+        assert await store.read(lambda unit: unit.jobs.counts(None), at=QUEUE) == {"ready": 1}
         assert await store.write(lambda unit: unit.jobs.retry("acme", now=1.0), at=Tenant("acme")) == 0
 
-    async def _add(self, store: Store, job_id: str, *, coalesce: bool = False, **fields: Any) -> None:
+    async def _add(
+        self, store: Store, job_id: str, *, coalesce: bool = False, later: bool = False, **fields: Any
+    ) -> None:
         job = replace(Job(job_id, "embed", TENANT, SPACE, "{}", 1.0), **fields)
-        await store.write(lambda unit: unit.jobs.add(job, coalesce=coalesce), at=ALL_SPACES)
+        await store.write(lambda unit: unit.jobs.add(job, coalesce=coalesce, later=later), at=Tenant(job.tenant))
 
     async def _claim(
         self, store: Store, owner: str, *, now: float = 10.0, lease: float = 60.0, limit: int = 100
@@ -161,8 +217,8 @@ class TestJobs:
     async def _find(self, store: Store, job_id: str) -> Job | None:
         return await store.read(lambda unit: unit.jobs.find(TENANT, job_id), at=ALL_SPACES)
 
-    async def _waiting(self, store: Store, *, now: float) -> int:
-        return await store.read(lambda unit: unit.jobs.waiting(_KINDS, now=now), at=QUEUE)
+    async def _due_kinds(self, store: Store, *, now: float) -> list[str]:
+        return await store.read(lambda unit: unit.jobs.due_kinds(_KINDS, now=now), at=QUEUE)
 
     async def _release(self, store: Store, owner: str) -> int:
         return await store.write(lambda unit: unit.jobs.release(owner=owner), at=QUEUE)
