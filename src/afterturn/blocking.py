@@ -79,10 +79,12 @@ class Memory(BlockingFacade, MemoryFacade):
         return Space(self._services.space(name), self._loop)
 
     def work(self, until: Callable[[], bool]) -> None:
-        """Runs the background jobs until `until()` is true. For a process that does nothing else."""
-        pause, _ = threading.Event(), self._services
+        """Runs the background jobs until `until()` is true, and then lets those that run end, for up to
+        `close_timeout`. For a process that does nothing else: it runs no jobs after that."""
+        pause, services = threading.Event(), self._services
         while not until():
             pause.wait(WORK_POLL)
+        self._loop.wait(services.finish_jobs())
 
 
 class Space(BlockingFacade, SpaceFacade):

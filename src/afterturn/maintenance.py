@@ -17,7 +17,19 @@ from afterturn.events import Events
 from afterturn.log import describe, logger
 from afterturn.ports import FileStore, Store, Unit
 from afterturn.space.inbox import expire_proposals
-from afterturn.types import Event, Finding, JobKind, JobState, Scope, Selector, SpaceSummary, Tenant, UsageRow, new_job
+from afterturn.types import (
+    Event,
+    Finding,
+    JobKind,
+    JobQueue,
+    JobState,
+    Scope,
+    Selector,
+    SpaceSummary,
+    Tenant,
+    UsageRow,
+    new_job,
+)
 
 if TYPE_CHECKING:
     from afterturn.services import Services
@@ -203,8 +215,8 @@ class Maintenance:
         """
         return self._embedding is not None and await self._embedding.ready(within=within)
 
-    async def drain(self, *, within: float = 30.0) -> bool:
-        """Runs background jobs until none is left for this tenant, those of other processes included.
+    async def drain(self, *, within: float = 30.0, all_tenants: bool = False) -> bool:
+        """Runs background jobs until none is left for this tenant, or for all, those of other processes included.
 
         Vectors of another embedder are computed again. Returns False if all that takes longer than `within` seconds.
         """
@@ -214,22 +226,18 @@ class Maintenance:
             async with asyncio.timeout(within):
                 await self._recorder.recover()
                 await self.ready(within=within)
-                while not await self._is_drained(within):  # noqa: ASYNC110 other processes run jobs too
+                while not await self._is_drained(within, None if all_tenants else self._tenant):  # noqa: ASYNC110 other processes run jobs too
                     await asyncio.sleep(DRAIN_POLL)
         except TimeoutError:
             return False
         return True
 
-    async def _is_drained(self, within: float) -> bool:
+    async def _is_drained(self, within: float, tenant: str | None) -> bool:
         if self._embedding is not None and self._embedding.index is not None:
             await self._embedding.adopt()
         recorded = await self._recorder.drain(within=within)
         await self._services.run_due_jobs()
-        return (
-            recorded
-            and await self._services.jobs.idle(self._tenant)
-            and await self._services.reviews.runner.idle(self._tenant)
-        )
+        return recorded and await self._services.jobs.idle(tenant) and await self._services.reviews.runner.idle(tenant)
 
     async def backup(
         self, target: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
@@ -321,10 +329,24 @@ class Maintenance:
             findings.append(Finding("warning", name, f"{type(error).__name__}: {describe(error)}", "See the log."))
         return findings
 
-    async def retry_dead(self) -> int:
-        """Queues the jobs again that failed too often. Returns how many."""
-        now = self._services.clock.now()
-        count = await self._store.write(lambda unit: unit.jobs.retry(self._tenant, now=now), at=Tenant(self._tenant))
+    async def jobs(self) -> dict[str, int]:
+        """Counts the jobs of all tenants: those that are `waiting`, `running` and `dead`, those that this process has
+        `done`, and the attempts that `failed` in it."""
+        counts = await self._store.read(lambda unit: unit.jobs.counts(None), at=JobQueue())
+        runners = (self._services.jobs, self._services.reviews.runner)
+        return {
+            "waiting": counts.get(JobState.READY, 0),
+            "running": counts.get(JobState.LEASED, 0),
+            "dead": counts.get(JobState.DEAD, 0),
+            "done": sum(runner.done for runner in runners),
+            "failed": sum(runner.failed for runner in runners),
+        }
+
+    async def retry_dead(self, *, all_tenants: bool = False) -> int:
+        """Queues the jobs again that failed too often, of this tenant or of all. Returns how many."""
+        now, tenant = self._services.clock.now(), None if all_tenants else self._tenant
+        scope = JobQueue() if tenant is None else Tenant(tenant)
+        count = await self._store.write(lambda unit: unit.jobs.retry(tenant, now=now), at=scope)
         self._services.wake_jobs()
         return count
 

@@ -231,6 +231,7 @@ class MemoryFacade:
     usage = Bridged(Maintenance.usage)
     check = Bridged(Maintenance.check)
     retry_dead = Bridged(Maintenance.retry_dead)
+    jobs = Bridged(Maintenance.jobs)
 
 
 K = TypeVar("K", bound=MemoryFacade)

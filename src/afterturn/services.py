@@ -8,6 +8,7 @@ the loop and wait for results; a method that may be called from them says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import threading
@@ -325,6 +326,14 @@ class Services:
         self.events.report_changes(steps)
         return result
 
+    async def finish_jobs(self) -> None:
+        """Lets the jobs that run now end, within `close_timeout`, and begins no others in this process."""
+        finishing = asyncio.gather(self.jobs.finish(), self.reviews.runner.finish())
+        with contextlib.suppress(TimeoutError):
+            # Closing gives back what takes longer.
+            async with asyncio.timeout(self.config.close_timeout):
+                await finishing
+
     async def run_due_jobs(self) -> None:
         await self.jobs.run_due()
         await self.reviews.runner.run_due()
@@ -380,7 +389,7 @@ class Services:
     async def _run_jobs(self, runner: JobRunner) -> None:
         while True:
             try:
-                await runner.run()
+                return await runner.run()
             except StoreError as error:
                 logger.warning("background jobs pause, because the store cannot be written: %s", error)
                 await asyncio.sleep(RETRY_AFTER)
@@ -404,7 +413,7 @@ class Services:
             return Commit()
         at = self.clock.now() + RETRY_AFTER
         later = new_job(JobKind.SCRUB, self.ids.new(), job.tenant, job.space, at)
-        return Commit(lambda unit: unit.jobs.add(later))
+        return Commit(lambda unit: unit.jobs.add(later, later=True))
 
 
 # Which components an open memory gets.

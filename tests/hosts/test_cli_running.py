@@ -131,13 +131,30 @@ def test_a_worker_does_what_there_is_to_do_once(cli: CommandLine) -> None:
     cli.add("tea")
     assert cli("stats", "--json").json["store"]["jobs"] == {"ready": 1}
     answer = cli("worker", "--once")
-    assert (answer.code, answer.out) == (0, "All jobs are done.\n")
+    done = "All jobs are done: 1 done here, 0 failed attempts. 0 waiting, 0 running, 0 dead.\n"
+    assert (answer.code, answer.out) == (0, done)
     assert cli("stats", "--json").json["store"]["jobs"] == {}
 
 
 def test_a_worker_says_in_json_what_it_did(cli: CommandLine) -> None:
     cli.add("tea")
-    assert cli("worker", "--once", "--retry", "--json").json == {"retried": 0, "drained": True}
+    counts = {"waiting": 0, "running": 0, "dead": 0}
+    assert cli("worker", "--once", "--retry", "--json").json == {
+        "retried": 0,
+        "drained": True,
+        **counts,
+        "done": 1,
+        "failed": 0,
+    }
+    assert cli("worker", "--status", "--json").json == counts
+
+
+def test_a_worker_counts_the_jobs_of_all_tenants(cli: CommandLine) -> None:
+    """C8: and runs them, whichever tenant the settings name."""
+    cli.add("tea")
+    assert cli("worker", "--status", "--tenant", "acme").out == "1 waiting, 0 running, 0 dead.\n"
+    assert cli("worker", "--once", "--json", "--tenant", "acme").json["done"] == 1
+    assert cli("stats", "--json").json["store"]["jobs"] == {}
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
@@ -149,7 +166,8 @@ def test_a_worker_stops_cleanly_on_a_signal(cli: CommandLine, stop: signal.Signa
         child.send_signal(stop)
         out, _ = child.communicate()
     os.close(ours)
-    assert (child.returncode, out) == (0, b"Stopped.\n")
+    stopped = b"Stopped: 0 done here, 0 failed attempts. 0 waiting, 0 running, 0 dead.\n"
+    assert (child.returncode, out) == (0, stopped)
 
 
 def test_config_show_prints_the_source_of_each_value(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

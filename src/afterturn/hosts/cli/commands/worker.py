@@ -27,38 +27,62 @@ LOOK_EVERY = 1.0
     "worker",
     examples="""
     $ afterturn worker
+    $ afterturn worker --status --json
     $ afterturn worker --once --within 60
     $ afterturn worker --once --retry
     """,
 )
+@click.option("--status", is_flag=True, help="Only count the jobs.")
 @click.option("--once", is_flag=True, help="Run all waiting jobs, then exit.")
 @click.option("--retry", is_flag=True, help="First requeue jobs that failed too often.")
 @click.option(
     "--within", type=click.FloatRange(min=0), default=300.0, show_default=True, help="How many seconds --once may take."
 )
-def worker(invocation: Invocation, *, once: bool, retry: bool, within: float) -> None:
-    """Run background jobs until stopped.
+def worker(invocation: Invocation, *, status: bool, once: bool, retry: bool, within: float) -> None:
+    """Run background jobs of all tenants until stopped.
 
-    SIGTERM and Ctrl-C stop it after the current job. Several workers may share one store.
+    Several workers, on any number of hosts, may share one store. SIGTERM and Ctrl-C stop a worker after
+    the current job; others that it had claimed are given back. If a worker is killed, the rest take up
+    its jobs when their lease has ended, after a minute or two.
     """
+    if status:
+        _show_status(invocation)
+        return
     show_warnings()
     with invocation.memory(create=True, vectors=True, background=True) as memory:
-        retried = memory.retry_dead() if retry else 0
+        retried = memory.retry_dead(all_tenants=True) if retry else 0
         if once:
             _drain(memory, within)
+            memory.work(lambda: True)
         else:
             stop = _stop_signal()
-            note("Working. Press Ctrl-C to stop.")
+            note(f"Working. {_describe(memory.jobs())} Press Ctrl-C to stop.")
             memory.work(stop.is_set)
+        jobs = memory.jobs()
     if invocation.json:
-        print_document({"retried": retried, "drained": once})
+        print_document({"retried": retried, "drained": once, **jobs})
     else:
-        click.echo("All jobs are done." if once else "Stopped.")
+        ended = f"{jobs['done']:,} done here, {jobs['failed']:,} failed attempts"
+        click.echo(f"{'All jobs are done' if once else 'Stopped'}: {ended}. {_describe(jobs)}")
+
+
+def _show_status(invocation: Invocation) -> None:
+    with invocation.memory() as memory:
+        jobs = memory.jobs()
+    if invocation.json:
+        print_document({name: jobs[name] for name in ("waiting", "running", "dead")})
+    else:
+        click.echo(_describe(jobs))
+
+
+def _describe(jobs: dict[str, int]) -> str:
+    text = f"{jobs['waiting']:,} waiting, {jobs['running']:,} running, {jobs['dead']:,} dead."
+    return f"{text} `afterturn worker --retry` requeues the dead ones." if jobs["dead"] else text
 
 
 def _drain(memory: blocking.Memory, within: float) -> None:
     with progress("Working") as report, _watched(memory, report):
-        if not memory.drain(within=within):
+        if not memory.drain(within=within, all_tenants=True):
             raise DeadlineExceeded(
                 f"Jobs remain after {within:g} seconds. Run it again, or allow more time with --within."
             )
