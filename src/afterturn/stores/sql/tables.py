@@ -123,7 +123,7 @@ TABLES = (
 )
 """In an order in which rows come after the rows that they refer to."""
 
-NOT_MOVED = frozenset(["meta", "change", "entry_terms", "last_commit"])
+NOT_MOVED = frozenset(["meta", "change", "entry_terms", "last_commit", "migration"])
 """`entry_terms` is written by the store's own TextIndex, and of `meta` some rows are copied.
 
 Without `change`, every index in memory is built again."""
