@@ -15,7 +15,7 @@ from afterturn.runtime import jobs as running
 from afterturn.runtime.jobs import Commit, JobRunner
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.clock import ManualClock
-from afterturn.types import Event, Job, JobState, UnitScope
+from afterturn.types import Event, Job, JobState, Tenant, UnitScope
 
 Handler = Callable[[Job], Awaitable[Commit]]
 
@@ -156,6 +156,48 @@ async def test_released_jobs_are_as_if_never_claimed(jobs: JobsFixture) -> None:
     await asyncio.wait({running_task})
     await runner.release()
     assert [(job.state, job.attempts) for job in await jobs.page()] == [(JobState.READY, 0)] * 2
+
+
+async def test_a_runner_that_finishes_ends_its_job_and_gives_back_the_others(jobs: JobsFixture) -> None:
+    """C8: a worker that is stopped leaves nothing half done, and nothing that waits for its lease."""
+    await jobs.add("job-1", "job-2", "job-3")
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(job: Job) -> Commit:
+        begun.set()
+        await may_end.wait()
+        return await jobs.note(job)
+
+    runner = jobs.runner(handler=slow)
+    running_task = asyncio.ensure_future(runner.run())
+    await begun.wait()
+    finishing = asyncio.ensure_future(runner.finish())
+    await asyncio.sleep(0)
+    may_end.set()
+    await asyncio.gather(running_task, finishing)
+    assert jobs.done == ["job-1"]
+    assert (runner.done, runner.failed) == (1, 0)
+    assert [(job.id, job.state, job.attempts) for job in await jobs.page()] == [
+        ("job-2", JobState.READY, 0),
+        ("job-3", JobState.READY, 0),
+    ]
+
+
+async def test_a_newer_job_of_another_tenant_does_not_wait_for_all_that_were_due_before(jobs: JobsFixture) -> None:
+    """C8: a runner with much to do looks for newer jobs before it has done everything."""
+    await jobs.add(*(f"job-{number:02d}" for number in range(40)))
+
+    async def note_and_add(job: Job) -> Commit:
+        if len(jobs.done) == 4:
+            jobs.clock.advance(1.0)
+            other = Job("other", "note", "acme", "user:bob", "{}", jobs.clock.now())
+            await jobs.store.write(lambda unit: unit.jobs.add(other), at=Tenant("acme"))
+            jobs.clock.advance(1.0)
+        return await jobs.note(job)
+
+    runner = jobs.runner(handler=note_and_add)
+    await runner.run_due(by=jobs.clock.now())
+    assert jobs.done.index("other") < 20
 
 
 async def test_waking_runs_newer_jobs(jobs: JobsFixture) -> None:
