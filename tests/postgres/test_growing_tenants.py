@@ -9,7 +9,7 @@ from afterturn.config import Config, StoreUrl
 from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
 from afterturn.stores.postgres.engine import PostgresEngine, open_engine
-from afterturn.types import EmbedderIdentity, Tenant
+from afterturn.types import EmbedderIdentity, Selector, Tenant
 
 pytestmark = pytest.mark.postgres
 
@@ -37,6 +37,12 @@ INSERT INTO turn (tenant, conversation_key, id, status, started_at, touched_at, 
 INSERT INTO usage (tenant, space_key, day, purpose, calls, tokens_in, tokens_out, estimated)
     SELECT tenant, key, CASE tenant WHEN 'acme' THEN '2026-01-02' ELSE '2026-01-01' END, 'review', 1, 2, 3, 0
     FROM space;
+INSERT INTO review (tenant, space_key, id, kind, writes, created_at, conversation, turn, reads, forgets, state, written,
+    proposed, refusals, calls, tokens, reason, spaces, notes)
+    SELECT tenant, key, 'r' || key, 'asked', name, 9, 'talk', '', '[]', 0, 'waiting', 0, 0, '[]', 0, 0, '', '[]', '[]'
+    FROM space;
+INSERT INTO review_message (space_key, review, ordinal, role, speaker, text, trust, occurred_at, fresh)
+    SELECT key, 'r' || key, 0, 'user', 'bob', 'bees', 100, 9, 1 FROM space;
 """
 
 
@@ -69,6 +75,8 @@ def test_what_is_due_is_found_without_reading_every_space(engine: PostgresEngine
         "consolidation": [],
         "usage": 0,
         "vectors": 0,
+        "shared records": [],
+        "forget": (),
     }
     assert {what: read for what, (_, read) in answers.items() if read > 100} == {}
 
@@ -80,4 +88,6 @@ QUESTIONS: dict[str, Callable[[Unit], object]] = {
     "consolidation": lambda unit: unit.reviews.unconsolidated(TENANT, before=500.0, limit=100),
     "usage": lambda unit: unit.usage.tokens(TENANT, TODAY),
     "vectors": lambda unit: unit.index.waiting(TENANT, SMALL),
+    "shared records": lambda unit: unit.records.spaces_of(TENANT, "user:1"),
+    "forget": lambda unit: unit.operations.forget(TENANT, "user:1", Selector(speaker="bob"), at=9.0).ids,
 }

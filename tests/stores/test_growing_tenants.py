@@ -9,7 +9,7 @@ from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite.schema import MIGRATIONS
 from afterturn.stores.sqlite.session import ApswSession, FtsText
 from afterturn.testing.entries import admit, operation
-from afterturn.types import EmbedderIdentity, Kind, Verb
+from afterturn.types import EmbedderIdentity, Kind, Selector, Verb
 
 TENANT, OTHER, SPACE = "default", "acme", "user:ada"
 TODAY = "2026-01-02"
@@ -90,6 +90,19 @@ def fill(database: Database, spaces: int) -> None:
             (at, at, tenant),
         )
         run(
+            "INSERT OR IGNORE INTO review (tenant, space_key, id, kind, writes, created_at, conversation, turn, reads, "
+            "forgets, state, written, proposed, refusals, calls, tokens, reason, spaces, notes) SELECT tenant, key, "
+            "'r' || key, 'asked', name, 9, 'talk', '', '[]', 0, 'waiting', 0, 0, '[]', 0, 0, '', '[]', '[]' "
+            "FROM space WHERE tenant = ?",
+            (tenant,),
+        )
+        run(
+            "INSERT OR IGNORE INTO review_message (space_key, review, ordinal, role, speaker, text, trust, "
+            "occurred_at, fresh) SELECT key, 'r' || key, 0, 'user', 'bob', 'bees', 100, 9, 1 "
+            "FROM space WHERE tenant = ?",
+            (tenant,),
+        )
+        run(
             "INSERT OR IGNORE INTO usage (tenant, space_key, day, purpose, calls, tokens_in, tokens_out, estimated) "
             "SELECT tenant, key, ?, 'review', 1, 2, 3, 0 FROM space WHERE tenant = ?",
             ("2026-01-01" if tenant == TENANT else TODAY, tenant),
@@ -116,8 +129,9 @@ def cost(database: Database, ask: Callable[[SqlUnit], object]) -> tuple[int, int
         lambda unit: unit.memories.waiting_since(TENANT, 500.0, limit=100) == [],
         lambda unit: unit.reviews.unconsolidated(TENANT, before=500.0, limit=100) == [],
         lambda unit: unit.usage.tokens(TENANT, TODAY) == 0,
+        lambda unit: unit.records.spaces_of(TENANT, "user:1") == [],
     ],
-    ids=["abandoned turns", "retention", "inbox", "consolidation", "usage"],
+    ids=["abandoned turns", "retention", "inbox", "consolidation", "usage", "shared records"],
 )
 def test_finding_out_that_nothing_is_due_does_not_read_every_space(
     database: Database, ask: Callable[[SqlUnit], bool]
@@ -127,6 +141,25 @@ def test_finding_out_that_nothing_is_due_does_not_read_every_space(
     few, many = cost(database, lambda unit: answers.append(ask(unit)))
     assert answers == [True, True]
     assert many <= few
+
+
+@pytest.mark.parametrize(
+    "selector", [Selector(conversation="talk"), Selector(speaker="bob"), Selector(everything=True)], ids=repr
+)
+def test_a_forget_does_not_read_every_space(database: Database, selector: Selector) -> None:
+    """M2, §13: what reviews are still to read is found by space, and by the space that they write to."""
+    steps = []
+    for spaces, space in ((FEW, "user:1"), (MANY, "user:2")):
+        fill(database, spaces)
+        steps.append(database.count(lambda unit, space=space: unit.operations.forget(TENANT, space, selector, at=9.0)))
+        assert (
+            database.session.rows(
+                "SELECT 1 FROM review_message JOIN space ON space.key = space_key WHERE tenant = ? AND name = ?",
+                (TENANT, space),
+            )
+            == []
+        )
+    assert steps[1] < 2 * steps[0]
 
 
 def test_a_space_that_is_due_is_found_among_many(database: Database) -> None:

@@ -302,6 +302,7 @@ _TABLES = (
     "CREATE INDEX recall_space ON recall (space_key, key)",
     "CREATE INDEX recall_turn ON recall (conversation_key, turn)",
     "CREATE INDEX entry_id ON entry (tenant, id)",
+    "CREATE INDEX entry_owner ON entry (tenant, owner) WHERE owner IS NOT NULL",
     """CREATE UNIQUE INDEX entry_proposal
         ON entry (space_key, target, coalesce(agent, ''), coalesce(project, ''), content_hash)
         WHERE kind = 'statement' AND status = 'proposed'""",
@@ -310,6 +311,7 @@ _TABLES = (
     """CREATE UNIQUE INDEX entry_one_waiting
         ON entry (space_key, id) WHERE status IN ('proposed', 'withdrawal')""",
     """CREATE TABLE review (
+        tenant TEXT NOT NULL,
         space_key BIGINT NOT NULL,
         id TEXT NOT NULL,
         kind TEXT NOT NULL,
@@ -334,8 +336,8 @@ _TABLES = (
         environment TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (space_key, id)
     )""",
-    "CREATE INDEX review_id ON review (id)",
-    "CREATE INDEX review_writes ON review (writes)",
+    "CREATE INDEX review_id ON review (tenant, id)",
+    "CREATE INDEX review_writes ON review (tenant, writes)",
     "CREATE INDEX review_kind ON review (space_key, kind, created_at)",
     "CREATE INDEX review_conversation ON review (space_key, conversation, id)",
     """CREATE UNIQUE INDEX review_one_waiting ON review (space_key, conversation)

@@ -189,10 +189,7 @@ class ConversationEraser:
 
 # Reviews: those of a conversation or space are erased, others lose some messages
 
-_WRITING = (
-    "EXISTS (SELECT 1 FROM review AS r JOIN space AS s ON s.key = r.space_key "
-    "WHERE r.space_key = review_message.space_key AND r.id = review_message.review AND s.tenant = ? AND r.writes = ?"
-)
+_WRITING = "(space_key, review) IN (SELECT r.space_key, r.id FROM review AS r WHERE r.tenant = ? AND r.writes = ?"
 """A message of a review that writes to this space, for any owner of the conversation; binds tenant and space."""
 # The tenant is checked for each message: a tenant has more spaces than a record has messages.
 BY_SOURCE = (
@@ -264,10 +261,8 @@ class ReviewEraser:
         )
 
     def erase_speaker(self, tenant: str, space_key: int, space: str, speaker: str) -> None:
-        self._session.run(
-            f"DELETE FROM review_message WHERE speaker = ? AND (space_key = ? OR {_WRITING}))",
-            (speaker, space_key, tenant, space),
-        )
+        self._session.run("DELETE FROM review_message WHERE space_key = ? AND speaker = ?", (space_key, speaker))
+        self._session.run(f"DELETE FROM review_message WHERE {_WRITING}) AND speaker = ?", (tenant, space, speaker))
 
     def erase_written(self, tenant: str, space: str, conversation: str | None) -> None:
         """Erases messages of other owners' conversations that write here: of one conversation id, or of all."""

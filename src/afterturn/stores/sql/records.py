@@ -62,17 +62,11 @@ class SqlRecords:
     def spaces_of(
         self, tenant: str, owner: str, *, conversation: str | None = None, speaker: str | None = None
     ) -> list[str]:
-        of_owner = (
-            "e.space_key = s.key AND e.kind = 'record' AND e.conversation IS NOT NULL AND coalesce(e.owner, '') = ?"
-        )
+        where = "e.tenant = ? AND e.owner = ? AND e.kind = 'record' AND e.conversation IS NOT NULL AND s.name <> ?"
         values: list[Value] = [tenant, owner, owner]
         for column, value in (("conversation", conversation), ("speaker", speaker)):
             if value is not None:
-                of_owner += f" AND e.{column} = ?"
+                where += f" AND e.{column} = ?"
                 values.append(value)
-        rows = self._session.rows(
-            "SELECT s.name FROM space AS s WHERE s.tenant = ? AND s.name <> ? "
-            f"AND EXISTS (SELECT 1 FROM entry AS e WHERE {of_owner}) ORDER BY s.name",
-            values,
-        )
+        rows = self._session.rows(f"SELECT DISTINCT s.name FROM {FROM_ENTRY} WHERE {where} ORDER BY s.name", values)
         return [name for (name,) in rows]

@@ -72,7 +72,9 @@ _SELECT = (
     f"SELECT s.tenant, s.name, {', '.join(f'r.{column}' for column in _COLUMNS)} "
     "FROM review AS r JOIN space AS s ON s.key = r.space_key"
 )
-_INSERT = f"INSERT INTO review (space_key, {', '.join(_COLUMNS)}) VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})"
+_INSERT = (
+    f"INSERT INTO review (tenant, space_key, {', '.join(_COLUMNS)}) VALUES ({', '.join('?' * (len(_COLUMNS) + 2))})"
+)
 _END = (
     f"UPDATE review SET {', '.join(f'{column} = ?' for column in _ENDS)} "
     "WHERE space_key = ? AND id = ? AND state = 'waiting'"
@@ -117,7 +119,7 @@ class SqlReviews:
                 f"Review {waiting.id} of {review.conversation!r} is already waiting. Add these messages to it."
             )
         space_key = self._spaces.key(review.tenant, review.space)
-        self._session.run(_INSERT, [space_key, *_values(review, _COLUMNS)])
+        self._session.run(_INSERT, [review.tenant, space_key, *_values(review, _COLUMNS)])
         if review.kind is ReviewKind.CONSOLIDATION:
             self._session.run(_CONSOLIDATED, (review.created_at, space_key, review.created_at))
         if review.state is ReviewState.WAITING:
@@ -139,9 +141,8 @@ class SqlReviews:
     def messages(self, tenant: str, review_id: str) -> list[ReviewMessage]:
         rows = self._session.rows(
             f"SELECT {', '.join(f'm.{column}' for column in _MESSAGE)} FROM review AS r "
-            "JOIN space AS s ON s.key = r.space_key "
             "JOIN review_message AS m ON m.space_key = r.space_key AND m.review = r.id "
-            "WHERE s.tenant = ? AND r.id = ? ORDER BY m.ordinal",
+            "WHERE r.tenant = ? AND r.id = ? ORDER BY m.ordinal",
             (tenant, review_id),
         )
         return [_message(row) for row in rows]
@@ -207,7 +208,7 @@ class SqlReviews:
         return [name for (name,) in rows]
 
     def _find(self, tenant: str, review_id: str) -> ReviewRow | None:
-        row = self._session.row(f"{_SELECT} WHERE r.id = ? AND s.tenant = ?", (review_id, tenant))
+        row = self._session.row(f"{_SELECT} WHERE r.tenant = ? AND r.id = ?", (tenant, review_id))
         return None if row is None else _review(row)
 
     def _put_messages(self, tenant: str, space_key: int, review_id: str, messages: Sequence[ReviewMessage]) -> None:

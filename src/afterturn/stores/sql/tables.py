@@ -114,8 +114,8 @@ TABLES = (
     _table(
         "review",
         "space_key id",
-        "kind writes created_at conversation turn reads agent project forgets state ended_at written proposed refusals "
-        "calls tokens reason spaces notes environment",
+        "tenant kind writes created_at conversation turn reads agent project forgets state ended_at written proposed "
+        "refusals calls tokens reason spaces notes environment",
         contested=True,
     ),
     _table("review_message", "space_key review ordinal", "role speaker text source trust occurred_at fresh"),

@@ -510,6 +510,14 @@ DUE = (
     "CREATE INDEX entry_waiting ON entry (tenant, recorded_at) WHERE status IN ('proposed', 'withdrawal')",
     "DROP INDEX entry_id",
     "CREATE INDEX entry_id ON entry (tenant, id)",
+    # Records in a space other than that of their conversation.
+    "CREATE INDEX entry_owner ON entry (tenant, owner) WHERE owner IS NOT NULL",
+    "ALTER TABLE review ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
+    "UPDATE review SET tenant = coalesce((SELECT tenant FROM space WHERE key = review.space_key), '')",
+    "DROP INDEX review_id",
+    "CREATE INDEX review_id ON review (tenant, id)",
+    "DROP INDEX review_writes",
+    "CREATE INDEX review_writes ON review (tenant, writes)",
     "ALTER TABLE turn ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
     """UPDATE turn SET tenant = coalesce((SELECT s.tenant FROM conversation AS c JOIN space AS s ON s.key = c.space_key
         WHERE c.key = turn.conversation_key), '')""",
