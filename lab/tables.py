@@ -27,11 +27,13 @@ def open_tables(store: Store) -> Iterator[Session]:
     if isinstance(target, StoreUrl):
         import psycopg
 
-        from afterturn.stores.postgres.session import PostgresSession
+        from afterturn.stores.postgres.session import PostgresSession, Transaction
 
         with psycopg.connect(target.connection_url, autocommit=True) as connection:
             connection.execute(f'SET search_path TO "{target.schema}"'.encode())
-            yield PostgresSession(connection, str(target), _Running())
+            transaction = Transaction(connection)
+            yield PostgresSession(transaction, str(target), _Running())
+            transaction.flush()
         return
     import apsw
 

@@ -23,13 +23,14 @@ from psycopg import sql
 
 import afterturn
 from afterturn.embedders.word_vectors import StaticEmbedder
+from lab.bench.network import measure_network
 from lab.bench.report import Figure, Goal, Progress, Report, Table, judge, make_report, milliseconds, percentile
 from lab.bench.texts import sentences
 from lab.postgres.server import PostgresServer
 from lab.postgres.spaces import clone_space
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
-SECTIONS = ("record", "recall", "load", "growth", "langgraph")
+SECTIONS = ("record", "recall", "load", "growth", "langgraph", "network")
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = "afterturn"
 TEMPLATE = "user:template"
@@ -75,6 +76,7 @@ class Scale:
     seconds: float
     spaces: tuple[int, ...]
     growth_rounds: int
+    network_users: int
 
 
 FULL = Scale(
@@ -88,6 +90,7 @@ FULL = Scale(
     seconds=60.0,
     spaces=(1_000, 10_000, 100_000),
     growth_rounds=300,
+    network_users=40,
 )
 QUICK = Scale(
     turns=2,
@@ -100,6 +103,7 @@ QUICK = Scale(
     seconds=1.0,
     spaces=(5, 10),
     growth_rounds=4,
+    network_users=1,
 )
 
 
@@ -126,6 +130,7 @@ def measure_postgres(
         "load": _measure_load,
         "growth": _measure_growth,
         "langgraph": _measure_langgraph,
+        "network": _measure_network,
     }
     found: list[Measured] = []
     for name in only or SECTIONS:
@@ -147,6 +152,13 @@ def _connected(server: PostgresServer) -> Iterator[Connection]:
 
 def _median(times: Sequence[float]) -> float:
     return percentile(times, 0.5)
+
+
+# Network
+
+
+def _measure_network(server: PostgresServer, scale: Scale, progress: Progress) -> Measured:
+    return Measured(tuple(measure_network(server, ABOUT, QUESTIONS, scale.network_users, progress)))
 
 
 # Recording

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import sql
 
-from afterturn.stores.postgres.session import HashedTerms, PostgresSession
+from afterturn.stores.postgres.session import HashedTerms, PostgresSession, Transaction
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 # More than the template has rows in any table, and more keys than a benchmark uses besides the copies.
@@ -42,13 +42,14 @@ def clone_space(connection: Connection, schema: str, template: str, count: int, 
             for table, columns in tables.items():
                 if table != "entry_terms":
                     _copy_rows(connection, table, columns, space_key, numbers)
-            session = PostgresSession(connection, "benchmark", _NeverHalted())
-            text = HashedTerms(session)
+            transaction = Transaction(connection)
+            text = HashedTerms(PostgresSession(transaction, "benchmark", _NeverHalted()))
             for number in numbers:
                 for entry_key, found in terms:
                     moved = _FIRST_KEY + number * _STRIDE
                     text.put(entry_key + moved, space_key + moved, found)
             text.flush()
+            transaction.flush()
 
 
 def _tables(connection: Connection, schema: str) -> dict[str, list[str]]:
@@ -69,7 +70,7 @@ def _tables(connection: Connection, schema: str) -> dict[str, list[str]]:
 
 
 def _terms(connection: Connection, space_key: int) -> list[tuple[int, tuple[str, ...]]]:
-    session = PostgresSession(connection, "benchmark", _NeverHalted())
+    session = PostgresSession(Transaction(connection), "benchmark", _NeverHalted())
     keys = [key for (key,) in session.rows("SELECT key FROM entry WHERE space_key = ?", (space_key,))]
     return sorted(HashedTerms(session).find(keys).items())
 

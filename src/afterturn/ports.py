@@ -45,6 +45,8 @@ from afterturn.types import (
     StandingRow,
     Status,
     Step,
+    StoredConversation,
+    StoredTurn,
     Taint,
     Target,
     TurnRow,
@@ -280,6 +282,9 @@ class Memories(Protocol):
         If none is active, returns the newest, whatever its status. A proposed, rejected or undone version next to an
         active one is only returned if `version` names it.
         """
+
+    def versions(self, scope: Scope, refs: Collection[str]) -> dict[str, Entry]:
+        """Returns those of the versions that the scope has, whatever their status, by reference."""
 
     def page(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
         """Returns entries by id, highest first, to read everything. `before` continues after that id.
@@ -545,10 +550,11 @@ class Conversations(Protocol):
         at: float,
         recorded: bool,
         taint: Taint | None = None,
+        start: TurnRow | None = None,
     ) -> bool:
         """Returns True for the first call that records the turn. A turn is recorded at most once.
 
-        Without a `taint`, the one that is stored stays.
+        Without a `taint`, the one that is stored stays. `start` is stored first, as by `start_turn`.
         """
 
     def taint_turn(self, key: ConversationKey, turn_id: str, taint: Taint) -> None:
@@ -589,6 +595,15 @@ class Conversations(Protocol):
 
     def state(self, key: ConversationKey) -> ConversationState:
         """Returns the state of the conversation; that of a new one if it does not exist."""
+
+    def read(self, key: ConversationKey) -> StoredConversation:
+        """Returns `known_blocks`, `state`, `find_carried` and `forgets` at once."""
+
+    def read_turn(
+        self, key: ConversationKey, turn_id: str, *, writes: str, speakers: Iterable[str], since: int
+    ) -> StoredTurn:
+        """Returns `find_turn`, `state`, `forgets`, `is_tainted`, `Records.next_position` in the space that it `writes`,
+        and `is_forgotten` for both that space and its own, at once."""
 
     def set_incognito(self, key: ConversationKey, *, on: bool, at: float) -> None:
         """Switches incognito on or off for the turns that end from now on. Creates the conversation if it is new."""

@@ -744,6 +744,30 @@ class ConversationState:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredConversation:
+    """What a turn needs to know of its conversation. `blocks` are its `known_blocks`; `forgets` is the number of the
+    newest forget."""
+
+    blocks: tuple[BlockRow, ...]
+    state: ConversationState
+    carried: CarriedRow | None
+    forgets: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """A turn, None if it is not stored, and its conversation. `any_tainted`: one of its turns is. `is_forgotten`: the
+    turn must not be stored any more. `next_position` is that of the first record."""
+
+    turn: TurnRow | None
+    state: ConversationState
+    forgets: int
+    any_tainted: bool
+    is_forgotten: bool
+    next_position: int
+
+
+@dataclass(frozen=True, slots=True)
 class TurnRow:
     """A stored turn. `user_hash` is the content hash of its user message, empty if the turn is `incognito`. A turn with
     a `taint` is tainted."""

@@ -151,6 +151,8 @@ def test_a_lock_that_is_not_released_is_reported(
     begun, go = threading.Event(), threading.Event()
 
     def slow(unit: Unit) -> None:
+        # Its first statement takes the lock.
+        unit.memories.spaces(TENANT)
         begun.set()
         assert go.wait(WAIT)
 
@@ -341,6 +343,8 @@ async def test_closing_does_not_wait_for_a_lock(
     begun, go = threading.Event(), threading.Event()
 
     def slow(unit: Unit) -> None:
+        # Its first statement takes the lock.
+        unit.memories.spaces(TENANT)
         begun.set()
         assert go.wait(WAIT)
 

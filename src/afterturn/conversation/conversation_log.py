@@ -60,14 +60,13 @@ class ConversationLog:
     # Turns.
 
     async def store_turn(self, turn: LoopTurn) -> None:
-        key, at = self._key, self._services.clock.now()
+        key = self._key
         incognito = turn.shared.incognito
         user_hash = "" if incognito else turn.user_hash
         taint, started_at = turn.shared.taint, turn.shared.started_at
         row = TurnRow(turn.id, TurnStatus.OPEN, started_at, user_hash, taint=taint, incognito=incognito)
 
         def work(unit: Unit) -> bool:
-            unit.conversations.open(key, at=at)
             return unit.conversations.start_turn(key, row)
 
         try:
@@ -144,10 +143,9 @@ class ConversationLog:
 
     def add_block(self, turn: LoopTurn, row: BlockRow) -> asyncio.Task[None] | None:
         """Stores a block, so that another process that resumes the turn can recognise it."""
-        at, row = self._services.clock.now(), _stored_block(turn, row)
+        row = _stored_block(turn, row)
 
         def work(unit: Unit) -> None:
-            unit.conversations.open(self._key, at=at)
             unit.conversations.add_block(self._key, row)
 
         return self._start_write(work, f"a block of turn {row.turn!r}")

@@ -16,7 +16,6 @@ from afterturn.conversation.ledger import Ledger, MessageChain, find_missing, hi
 from afterturn.conversation.scope import ConversationScope, Visibility, is_private
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import any_untrusted, find_latest_user
-from afterturn.errors import NotFound
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.guard.scanning import hashes, scanner
 from afterturn.ports import Unit
@@ -132,23 +131,25 @@ class TurnReading:
 
 def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config: Config) -> TurnReading:
     """Finds what the user said, which blocks of ours are in the list, and what an earlier turn carried over."""
-    stored = unit.conversations.known_blocks(scope.key)
-    newer = {row.hash: _merge_row(row, shown.blocks.get(row.hash)) for row in stored if row.hash not in shown.unstored}
+    stored = unit.conversations.read(scope.key)
+    newer = {
+        row.hash: _merge_row(row, shown.blocks.get(row.hash)) for row in stored.blocks if row.hash not in shown.unstored
+    }
     blocks = {**shown.blocks, **newer}
     strip = functools.partial(strip_blocks, known_hashes=blocks)
     user = find_latest_user(shown.dialect, shown.messages, strip)
-    state = unit.conversations.state(scope.key)
+    state = stored.state
     # The question is stored, and the message before it may have been said in an incognito turn.
     is_usable = user is not None and not state.had_incognito and not scope.incognito
     previous = find_latest_user(shown.dialect, shown.messages[: user[0]], strip) if user and is_usable else None
     stored_hashes = hashes(scanning=config.scan_policy)
     seen = _read_visible(unit, shown, scope, blocks, stored_hashes, compacted_at=state.compacted_at)
     ledger = seen.ledger
-    carried, hits = _read_carried(unit, shown, scope, ledger)
+    carried, hits = _read_carried(unit, shown, scope, ledger, stored.carried)
     asked = replace(ledger, refs=ledger.refs.union(hit.entry.ref for hit in hits))
     return TurnReading(
         blocks=blocks,
-        forgets=unit.conversations.forgets(scope.tenant, scope.writes),
+        forgets=stored.forgets,
         user=user,
         ledger=ledger,
         question=make_question(user[1], scope, asked, config, previous=previous[1] if previous else "")
@@ -237,17 +238,16 @@ def visible_in_order(blocks: Iterable[BlockRow]) -> list[BlockRow]:
 
 
 def _read_carried(
-    unit: Unit, shown: ShownMessages, scope: ConversationScope, ledger: Ledger
+    unit: Unit, shown: ShownMessages, scope: ConversationScope, ledger: Ledger, carried: CarriedRow | None
 ) -> tuple[CarriedRow | None, tuple[Hit, ...]]:
     def is_wanted(hit: Hit) -> bool:
         # Another host of the conversation may have carried it.
         return not (scope.trusted_only and shows_report(hit))
 
     if shown.carried is not None:
-        now = {hit.entry.ref: _find_version(unit, scope.readable, hit.entry.ref) for hit in shown.carried}
-        fresh = [hit for hit in shown.carried if _is_fresh(now[hit.entry.ref], ledger, shown.now)]
+        now = unit.memories.versions(scope.readable, {hit.entry.ref for hit in shown.carried})
+        fresh = [hit for hit in shown.carried if _is_fresh(now.get(hit.entry.ref), ledger, shown.now)]
         return None, tuple(filter(is_wanted, fresh))
-    carried = unit.conversations.find_carried(scope.key)
     if carried is None:
         return None, ()
     hits = load_hits(unit, scope.readable, terms(carried.question), carried.candidates)
@@ -463,19 +463,21 @@ def find_forget_effects(
     forgets = unit.conversations.forgets(scope.tenant, scope.writes)
     if forgets <= since:
         return None
-    gone = frozenset(hit.entry.ref for hit in recalled if _find_version(unit, scope.readable, hit.entry.ref) is None)
+    refs = frozenset(hit.entry.ref for hit in recalled)
+    gone = refs.difference(unit.memories.versions(scope.readable, refs))
     return ForgetEffects(forgets, tuple(unit.conversations.known_blocks(scope.key)), gone)
 
 
-def all_readable(unit: Unit, scope: ConversationScope, refs: Iterable[str]) -> bool:
+def all_readable(unit: Unit, scope: ConversationScope, refs: Collection[str]) -> bool:
     """Whether all of these exist, in spaces that the host may read this time."""
-    return all(_find_version(unit, scope.readable, ref) is not None for ref in refs)
+    return unit.memories.versions(scope.readable, refs).keys() >= set(refs)
 
 
 def all_valid(unit: Unit, scope: Scope, hits: Iterable[Hit], now: float) -> bool:
     """Whether what was recalled a while ago may still be shown: not forgotten, changed or expired since."""
-    entries = (_find_version(unit, scope, hit.entry.ref) for hit in hits)
-    return all(entry is not None and entry.holds(now) for entry in entries)
+    refs = {hit.entry.ref for hit in hits}
+    found = unit.memories.versions(scope, refs)
+    return all(ref in found and found[ref].holds(now) for ref in refs)
 
 
 def any_learned_from_visible(unit: Unit, question: RecallRequest, hits: Iterable[Hit]) -> bool:
@@ -490,22 +492,16 @@ def load_hits(unit: Unit, scope: Scope, asked: Iterable[str], candidates: Sequen
     """Stored candidates as hits again: those that still exist and may be read. Long ones are cut by the terms that
     were `asked`."""
     wanted = frozenset(asked)
+    named = {ref for candidate in candidates for ref in (candidate.ref, candidate.answer) if ref}
+    found = unit.memories.versions(scope, named)
     hits = []
     for candidate in candidates:
-        entry = _find_version(unit, scope, candidate.ref)
+        entry = found.get(candidate.ref)
         if entry is None:
             continue
         shared = tuple(sorted(wanted.intersection(terms(entry.text))))
-        answer = _find_version(unit, scope, candidate.answer) if candidate.answer else None
+        answer = found.get(candidate.answer) if candidate.answer else None
         scores = (candidate.score, candidate.lexical, candidate.similarity)
         hit = Hit(entry, candidate.lane, *scores, shared, is_earlier=candidate.is_earlier, answer=answer)
         hits.append(hit)
     return tuple(hits)
-
-
-def _find_version(unit: Unit, scope: Scope, ref: str) -> Entry | None:
-    entry_id, _, version = ref.partition(".")
-    try:
-        return unit.memories.get(scope, entry_id, version=int(version or 1))
-    except NotFound:
-        return None

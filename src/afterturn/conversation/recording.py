@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from afterturn.errors import InvalidFile, NotFound
+from afterturn.errors import InvalidFile
 from afterturn.guard.gate import Gate
 from afterturn.guard.pasted import has_pasted
 from afterturn.learning.scheduling import NO_REVIEWS, ReviewSchedule, ScheduledReview, schedule_after_turn
@@ -29,6 +29,7 @@ from afterturn.types import (
     ReviewRow,
     Scope,
     Status,
+    StoredTurn,
     Taint,
     Target,
     TurnRow,
@@ -158,33 +159,36 @@ def write_recording(
     embed: EmbedWritten | None = None,
 ) -> RecordingResult:
     """Writes turn, records, blocks, vectors and scheduled reviews in one transaction; a turn id is recorded once."""
-    if _is_forgotten(unit, recording):
+    stored = _read_turn(unit, recording)
+    if stored.is_forgotten:
         return RecordingResult(RecordingOutcome.FORGOTTEN)
-    recording = replace(recording, taint=_find_taint(unit, recording))
-    if _is_incognito(unit, recording):
+    recording = replace(recording, taint=_find_taint(unit, recording, stored))
+    if _is_incognito(stored):
         _end_turn(unit, recording, recorded=False)
         unit.conversations.mark_incognito(_conversation(recording), recording.turn)
         return RecordingResult(RecordingOutcome.INCOGNITO)
     if not _end_turn(unit, recording, recorded=True):
         return RecordingResult(RecordingOutcome.KNOWN)
-    return _write_records(unit, recording, gate, ids, plan, embed)
+    return _write_records(unit, recording, gate, ids, plan, embed, stored=stored)
 
 
 def find_outcome(unit: Unit, recording: Recording) -> RecordingOutcome | None:
     """For a turn that a provider stores. Returns None if that is still to be done."""
-    if _is_forgotten(unit, recording):
+    stored = _read_turn(unit, recording)
+    if stored.is_forgotten:
         return RecordingOutcome.FORGOTTEN
-    if _is_incognito(unit, recording):
+    if _is_incognito(stored):
         return RecordingOutcome.INCOGNITO
-    turn = unit.conversations.find_turn(_conversation(recording), recording.turn)
-    return RecordingOutcome.KNOWN if turn is not None and turn.recorded_at is not None else None
+    is_recorded = stored.turn is not None and stored.turn.recorded_at is not None
+    return RecordingOutcome.KNOWN if is_recorded else None
 
 
 def note_end(unit: Unit, recording: Recording, *, recorded: bool) -> RecordingResult:
     """Stores that the turn has ended, and whether a provider has `recorded` its messages."""
-    if _is_forgotten(unit, recording):
+    stored = _read_turn(unit, recording)
+    if stored.is_forgotten:
         return RecordingResult(RecordingOutcome.FORGOTTEN)
-    recording = replace(recording, taint=_find_taint(unit, recording))
+    recording = replace(recording, taint=_find_taint(unit, recording, stored))
     is_first = _end_turn(unit, recording, recorded=recorded)
     if not recorded:
         return RecordingResult(RecordingOutcome.DECLINED)
@@ -195,33 +199,26 @@ def note_end(unit: Unit, recording: Recording, *, recorded: bool) -> RecordingRe
     )
 
 
-def _is_incognito(unit: Unit, recording: Recording) -> bool:
+def _is_incognito(stored: StoredTurn) -> bool:
     """Whether incognito was switched on for the conversation before this turn was stored."""
-    key = _conversation(recording)
-    turn = unit.conversations.find_turn(key, recording.turn)
-    if turn is not None and (turn.incognito or turn.recorded_at is not None):
-        return turn.incognito
-    return unit.conversations.state(key).incognito
+    if stored.turn is not None and (stored.turn.incognito or stored.turn.recorded_at is not None):
+        return stored.turn.incognito
+    return stored.state.incognito
 
 
-def _is_forgotten(unit: Unit, recording: Recording) -> bool:
-    return any(
-        unit.conversations.is_forgotten(
-            recording.tenant,
-            space,
-            conversation=recording.conversation,
-            speakers=recording.speakers,
-            since=recording.forgets,
-        )
-        for space in {recording.space, recording.owner}
+def _read_turn(unit: Unit, recording: Recording) -> StoredTurn:
+    return unit.conversations.read_turn(
+        _conversation(recording),
+        recording.turn,
+        writes=recording.space,
+        speakers=recording.speakers,
+        since=recording.forgets,
     )
 
 
 def _end_turn(unit: Unit, recording: Recording, *, recorded: bool) -> bool:
     """Returns True for the first call that records it. Also stores the blocks of the turn."""
     key = _conversation(recording)
-    unit.conversations.open(key, at=recording.ended_at)
-    unit.conversations.start_turn(key, _turn_row(recording))
     is_first = unit.conversations.end_turn(
         key,
         recording.turn,
@@ -229,6 +226,7 @@ def _end_turn(unit: Unit, recording: Recording, *, recorded: bool) -> bool:
         at=recording.ended_at,
         recorded=recorded,
         taint=recording.taint,
+        start=_turn_row(recording),
     )
     if is_first or not recorded:
         for block in recording.blocks:
@@ -236,27 +234,26 @@ def _end_turn(unit: Unit, recording: Recording, *, recorded: bool) -> bool:
     return is_first
 
 
-def _find_taint(unit: Unit, recording: Recording) -> Taint | None:
+def _find_taint(unit: Unit, recording: Recording, stored: StoredTurn) -> Taint | None:
     if recording.taint is not None:
         return recording.taint
     scope = Scope(recording.tenant, tuple(dict.fromkeys((recording.space, recording.owner, *recording.reads))))
-    return find_stored_taint(unit, _conversation(recording), scope, recording.shown)
+    if not _all_trusted(unit, scope, recording.shown):
+        return Taint.MEMORY
+    return Taint.EARLIER if stored.any_tainted else None
 
 
-def find_stored_taint(unit: Unit, key: ConversationKey, scope: Scope, shown: Iterable[str]) -> Taint | None:
+def find_stored_taint(unit: Unit, key: ConversationKey, scope: Scope, shown: Collection[str]) -> Taint | None:
     """The taint of a turn by what the store knows: the memories that it was `shown`, and the turns before it."""
-    if not all(_is_trusted(unit, scope, ref) for ref in shown):
+    if not _all_trusted(unit, scope, shown):
         return Taint.MEMORY
     return Taint.EARLIER if unit.conversations.is_tainted(key) else None
 
 
-def _is_trusted(unit: Unit, scope: Scope, ref: str) -> bool:
-    """Whether a recalled version is trusted. One that was forgotten meanwhile is not: nobody knows what it said."""
-    entry_id, _, version = ref.partition(".")
-    try:
-        return not unit.memories.get(scope, entry_id, version=int(version or 1)).is_report
-    except NotFound:
-        return False
+def _all_trusted(unit: Unit, scope: Scope, refs: Collection[str]) -> bool:
+    """Whether recalled versions are trusted. One that was forgotten meanwhile is not: nobody knows what it said."""
+    found = unit.memories.versions(scope, refs)
+    return all(ref in found and not found[ref].is_report for ref in refs)
 
 
 def _conversation(recording: Recording) -> ConversationKey:
@@ -264,12 +261,16 @@ def _conversation(recording: Recording) -> ConversationKey:
 
 
 def _write_records(
-    unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan: ReviewSchedule, embed: EmbedWritten | None
+    unit: Unit,
+    recording: Recording,
+    gate: Gate,
+    ids: Ids,
+    plan: ReviewSchedule,
+    embed: EmbedWritten | None,
+    *,
+    stored: StoredTurn,
 ) -> RecordingResult:
-    position = unit.records.next_position(
-        recording.tenant, recording.space, recording.conversation, owner=recording.owner
-    )
-    drafts = [_draft(recording, message, position + at) for at, message in enumerate(recording.messages)]
+    drafts = [_draft(recording, message, stored.next_position + at) for at, message in enumerate(recording.messages)]
     redacted = recording.redacted or ((),) * len(drafts)
     admitted = [
         entry
@@ -292,7 +293,7 @@ def _write_records(
         job = new_job(JobKind.EMBED, ids.new(), recording.tenant, recording.space, recording.ended_at)
         unit.jobs.add(job, coalesce=True)
     cut = sum("cut" in entry.reason for entry in admitted)
-    scheduled = _follow_up(unit, recording, entries, plan, ids)
+    scheduled = _follow_up(unit, recording, entries, plan, ids, forgets=stored.forgets)
     has_jobs = bool(scheduled) or not is_embedded
     return RecordingResult(RecordingOutcome.STORED, len(admitted), cut, scheduled, has_jobs=has_jobs)
 
@@ -303,7 +304,7 @@ def _lineage(recording: Recording, draft: Draft) -> tuple[int, ...]:
 
 
 def _follow_up(
-    unit: Unit, recording: Recording, entries: Sequence[Entry], plan: ReviewSchedule, ids: Ids
+    unit: Unit, recording: Recording, entries: Sequence[Entry], plan: ReviewSchedule, ids: Ids, *, forgets: int
 ) -> tuple[ScheduledReview, ...]:
     """Schedules what is learned from the turn later. Nothing is learned from a sub-agent's turns."""
     if recording.subagent or plan == NO_REVIEWS:
@@ -321,7 +322,7 @@ def _follow_up(
         agent=recording.agent,
         project=recording.project,
         environment=recording.environment,
-        forgets=unit.conversations.forgets(recording.tenant, recording.owner),
+        forgets=forgets,
     )
     turn = [snapshot_record(entry) for entry in entries if entry.status is Status.ACTIVE]
     return tuple(schedule_after_turn(unit, plan, review, turn, ids))

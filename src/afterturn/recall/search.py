@@ -144,23 +144,24 @@ def search_in_memory(
     rows: list[ScoredRow] = []
     entries: dict[int, Entry] = {}
     seen: set[int] = set()
-    size, more = limit, 0
-    seen_max = _RESOLVED_MAX + len(lane_query.excluded_refs) + len(lane_query.excluded_ids)
-    seen_max += len(lane_query.visible_hashes)
+    excluded = len(lane_query.excluded_refs) + len(lane_query.excluded_ids) + len(lane_query.visible_hashes)
+    # What the query excludes is often among the best, and a second page takes another round trip.
+    size, more = limit + min(limit, excluded), 0
+    seen_max = _RESOLVED_MAX + excluded
     while len(rows) < limit and len(seen) < seen_max:
         page = [row for row in cursor.best_of(lanes, conversation, len(seen) + size) if row.key not in seen][:size]
         if not page:
             break
-        entries |= cursor.entries(lane_query, [row.key for row in page])
+        # Partners too: on a server, reading them later takes another round trip.
+        partners = [row.partner for row in page if row.partner is not None and row.partner not in entries]
+        entries |= cursor.entries(lane_query, list(dict.fromkeys((*(row.key for row in page), *partners))))
         # An entry without a vector is found by its words or not at all, as in the store.
         rows += [row for row in page if row.key in entries and (row.share or row.similarity is not None)]
         seen.update([row.key for row in page])
         size = more = min(_PAGE_MAX, max(more, limit - len(rows)) * _PAGE_GROWTH)
     is_done = len(rows) >= limit or len(seen) < seen_max
-    rows = rows[:limit]
-    partners = [row.partner for row in rows if row.partner is not None and row.partner not in seen]
-    entries |= cursor.entries(lane_query, list(dict.fromkeys(partners)))
-    return [row.hit(entries[row.key], entries.get(row.partner) if row.partner else None) for row in rows], is_done
+    hits = [row.hit(entries[row.key], entries.get(row.partner) if row.partner else None) for row in rows[:limit]]
+    return hits, is_done
 
 
 def _results(

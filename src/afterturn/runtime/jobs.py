@@ -167,6 +167,8 @@ class JobRunner:
         return not await self._store.read(lambda unit: unit.jobs.has_unfinished(tenant, kinds, by=soon), at=scope)
 
     async def _claim(self, kinds: list[str], by: float | None) -> list[Job]:
+        if not kinds:
+            return []
         now, owner = self._clock.now(), self._owner
         due = now if by is None else min(by, now)
         # Read first, so that an idle process does not write: that would cost a lock and a sync each time.

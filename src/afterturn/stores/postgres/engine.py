@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 import psycopg
+from psycopg.generators import fetch_many
 from psycopg.pq import TransactionStatus
 
 from afterturn.config import Config, StoreUrl
-from afterturn.errors import AfterturnError, DeadlineExceeded, ForkedProcess, MemoryClosed, StoreUnavailable
+from afterturn.errors import AfterturnError, DeadlineExceeded, ForkedProcess, MemoryClosed, StoreError, StoreUnavailable
 from afterturn.log import logger
 from afterturn.ports import Clock, Unit
 from afterturn.runtime.worker import ThreadWorker
@@ -27,8 +28,9 @@ from afterturn.stores.postgres.connection import StoreServer
 from afterturn.stores.postgres.errors import is_lost, may_rerun, translate
 from afterturn.stores.postgres.migration import check_migrated, continue_migrations, find_state, migrate
 from afterturn.stores.postgres.schema import MIGRATIONS, Migration
-from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession
+from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession, Transaction
 from afterturn.stores.sql.moved import FIND_MOVED, refusal
+from afterturn.stores.sql.session import Row
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.types import JobQueue, RemainingBytes, UnitScope
 
@@ -47,11 +49,11 @@ _CANCEL_TRIES_MAX = 20
 _CANCEL_PAUSE = 0.05
 _MARKS_KEPT = 30 * 86_400.0
 _MARK = (
-    "INSERT INTO last_commit (writer, commit_id, at, schema_version) VALUES (%s, %s, %s, %s) "
-    "ON CONFLICT (writer) DO UPDATE SET commit_id = excluded.commit_id, at = excluded.at"
+    b"INSERT INTO last_commit (writer, commit_id, at, schema_version) VALUES (%s, %s, %s, %s) "
+    b"ON CONFLICT (writer) DO UPDATE SET commit_id = excluded.commit_id, at = excluded.at"
 )
 _DROP_MARK = "DELETE FROM last_commit WHERE writer = %s"
-_DROP_OLD_MARKS = "DELETE FROM last_commit WHERE at < %s"
+_DROP_OLD_MARKS = b"DELETE FROM last_commit WHERE at < %s"
 
 # Deleted rows are gone for every query. When their bytes are overwritten is the server's own affair.
 _LEFT_TO_THE_SERVER = (
@@ -102,14 +104,10 @@ def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit]
             _check_in_use(unit, server.name)
             return work(unit)
 
-        read = ServerRead(checked, at)
         try:
-            connection.execute(server.begin_read)
-            return read.run_on(connection, server)
+            return ServerRead(checked, at).run_on(connection, server)
         except psycopg.Error as error:
             raise translate(error, server.name) from error
-        finally:
-            _roll_back(connection)
 
 
 def _check_in_use(unit: Unit, name: str) -> None:
@@ -207,7 +205,7 @@ class ServerRead(Generic[R]):
 
     def run_on(self, connection: PgConnection, server: StoreServer) -> R:
         """Raises psycopg.Error only if the read may run again on another connection."""
-        session = PostgresSession(connection, server.name, self)
+        session = PostgresSession(Transaction(connection, server.begin_read), server.name, self)
         try:
             value = self.work(SqlUnit(session, HashedTerms(session)))
         except AfterturnError:
@@ -279,7 +277,7 @@ class ServerReaders:
                     raise DeadlineExceeded(f"A read of the store {self._server.name} was stopped before it began.")
                 read.connection = connection
                 read.ended.clear()
-            connection.execute(self._server.begin_read)
+            _finish_roll_back(connection)
             return read.run_on(connection, self._server)
         finally:
             with read.lock:
@@ -291,7 +289,7 @@ class ServerReaders:
                 self._running.discard(read)
 
     def _give_back(self, read: ServerRead[Any], connection: PgConnection) -> None:
-        is_usable = not read.halted and _roll_back(connection)
+        is_usable = not read.halted and _start_roll_back(connection)
         with self._lock:
             if is_usable and not self._closed:
                 self._idle.append(connection)
@@ -312,6 +310,10 @@ class _Rerun(Exception):
     def __init__(self, error: psycopg.Error) -> None:
         super().__init__()
         self.error = error
+
+
+class _Isolate(Exception):
+    """One of several units failed. The transaction was rolled back; they run again, each with a savepoint."""
 
 
 class ServerWriter:
@@ -337,9 +339,13 @@ class ServerWriter:
         writes = _first_group(writes)
         with self.lock:
             lock_tries, reruns = 0, 0
+            # Alone, a unit needs no savepoint. Of several, one is rarely undone: then all run again, with savepoints.
+            isolated = False
             while True:
                 try:
-                    return self._attempt(writes)
+                    return self._attempt(writes, isolated=isolated)
+                except _Isolate:
+                    isolated = True
                 except _Rerun as again:
                     lock_tries += again.error.sqlstate == "55P03"
                     reruns += again.error.sqlstate != "55P03"
@@ -347,7 +353,7 @@ class ServerWriter:
                         return [self._failure(again.error) for _ in writes]
                 except psycopg.Error as error:
                     return [self._failure(error) for _ in writes]
-                except StoreUnavailable as error:
+                except StoreError as error:
                     return [WriteOutcome(error=error) for _ in writes]
 
     def halt(self) -> None:
@@ -375,47 +381,65 @@ class ServerWriter:
             with suppress(psycopg.Error):
                 connection.execute(b"; ".join([self._server.begin_write(()), drop.encode(), b"COMMIT"]))
 
-    def _attempt(self, writes: Sequence[Write]) -> list[WriteOutcome]:
-        """Runs the writes in one transaction. Raises _Rerun, or the psycopg.Error that is final for all of them."""
+    def _attempt(self, writes: Sequence[Write], *, isolated: bool) -> list[WriteOutcome]:
+        """Runs the writes in one transaction. Raises _Rerun, _Isolate, or the psycopg.Error that is final for all."""
         connection = self._connected()
+        begin = self._server.begin_write([write.at for write in writes])
+        transaction = Transaction(connection, begin, FIND_MOVED.encode(), self._find_refusal)
         try:
-            begin = self._server.begin_write([write.at for write in writes])
-            cursor = connection.execute(b"; ".join([begin, FIND_MOVED.encode()]))
-            while cursor.nextset():
-                pass
-            if not self.may_fill and (refused := refusal(cursor.fetchall(), self._server.name)) is not None:
-                return [WriteOutcome(error=refused) for _ in writes]
-            outcomes = self._run_units(connection, writes)
-            if any(outcome.error is None and not outcome.skipped for outcome in outcomes):
+            outcomes = self._run_units(transaction, writes, isolated=isolated)
+            has_stored = any(outcome.error is None and not outcome.skipped for outcome in outcomes)
+            if has_stored and not transaction.is_empty:
                 if self.halted:
                     stopped = DeadlineExceeded(f"The store {self._server.name} was closed, and nothing was stored.")
                     return [WriteOutcome(error=stopped) for _ in outcomes]
-                self._commit(connection)
+                # Not together with COMMIT: the store may have been moved.
+                transaction.begin()
+                self._commit(transaction)
             return outcomes
         except psycopg.Error as error:
-            raise (_Rerun(error) if may_rerun(error) else error) from error
+            if may_rerun(error):
+                raise _Rerun(error) from error
+            if len(writes) > 1 and not isolated:
+                raise _Isolate from error
+            raise
         finally:
             self._end(connection)
 
-    def _run_units(self, connection: PgConnection, writes: Sequence[Write]) -> list[WriteOutcome]:
+    def _find_refusal(self, rows: Sequence[Row]) -> StoreError | None:
+        return None if self.may_fill else refusal(rows, self._server.name)
+
+    def _run_units(self, transaction: Transaction, writes: Sequence[Write], *, isolated: bool) -> list[WriteOutcome]:
         deadline = self._server.clock.monotonic() + GROUP_SECONDS_MAX
         outcomes: list[WriteOutcome] = []
         for write in writes:
-            outcomes.append(self._run(connection, write, isolated=len(writes) > 1))
+            if not write.wanted():
+                outcomes.append(WriteOutcome(skipped=True))
+            elif isolated:
+                outcomes.append(self._run_isolated(transaction, write))
+            else:
+                outcomes.append(self._run(transaction, write))
+                if outcomes[-1].error is not None and len(writes) > 1:
+                    raise _Isolate
             if self._server.clock.monotonic() > deadline:
                 break
         return outcomes
 
-    def _run(self, connection: PgConnection, write: Write, *, isolated: bool) -> WriteOutcome:
-        if not write.wanted():
-            return WriteOutcome(skipped=True)
-        if isolated:
-            connection.execute("SAVEPOINT unit")
-        session = PostgresSession(connection, self._server.name, self)
+    def _run_isolated(self, transaction: Transaction, write: Write) -> WriteOutcome:
+        transaction.begin_unit()
+        outcome = self._run(transaction, write, isolated=True)
+        if outcome.error is not None:
+            transaction.undo_unit()
+        return outcome
+
+    def _run(self, transaction: Transaction, write: Write, *, isolated: bool = False) -> WriteOutcome:
+        session = PostgresSession(transaction, self._server.name, self)
         try:
             unit = SqlUnit(session, HashedTerms(session))
             value = write.work(unit)
             unit.flush()
+            if isolated:
+                session.end_unit()
             outcome = WriteOutcome(value)
         except Exception as error:  # noqa: BLE001 the boundary of one unit: its caller gets the error, the others go on
             outcome = WriteOutcome(error=error)
@@ -425,24 +449,22 @@ class ServerWriter:
             # The unit may have caught the error; its transaction is lost all the same, and every later statement fails.
             if outcome.error is None or isinstance(outcome.error.__cause__, psycopg.errors.InFailedSqlTransaction):
                 outcome = self._failure(session.failure)
-        if isolated:
-            connection.execute("RELEASE SAVEPOINT unit" if outcome.error is None else "ROLLBACK TO SAVEPOINT unit")
         return outcome
 
-    def _commit(self, connection: PgConnection) -> None:
+    def _commit(self, transaction: Transaction) -> None:
         """Returns when the transaction is durable. Raises psycopg.Error if it is certain that it is not."""
         commit_id, now = uuid.uuid4().hex, self._server.clock.now()
-        cursor = psycopg.ClientCursor(connection)
-        mark = cursor.mogrify(_MARK, (self._writer_id, commit_id, now, len(self._server.migrations)))
         if not self._has_committed:
-            mark = f"{cursor.mogrify(_DROP_OLD_MARKS, (now - _MARKS_KEPT,))}; {mark}"
+            transaction.add(transaction.bind(_DROP_OLD_MARKS, (now - _MARKS_KEPT,)))
+        mark = (self._writer_id, commit_id, now, len(self._server.migrations))
+        transaction.add(transaction.bind(_MARK, mark))
         try:
-            connection.execute(f"{mark}; COMMIT".encode())
+            transaction.execute(b"COMMIT")
             self._has_committed = True
         except psycopg.Error as error:
             if not is_lost(error):
                 raise
-            connection.close()
+            transaction.connection.close()
             logger.warning(
                 "the connection to %s was lost during a commit; asking whether it took place", self._server.name
             )
@@ -514,6 +536,22 @@ def _roll_back(connection: PgConnection) -> bool:
         # It is closed by the caller; the server rolls back what it has not committed.
         return False
     return not connection.closed
+
+
+def _start_roll_back(connection: PgConnection) -> bool:
+    """As `_roll_back`, without waiting for the server's answer, which `_finish_roll_back` reads."""
+    try:
+        if not connection.closed and connection.info.transaction_status is not TransactionStatus.IDLE:
+            connection.pgconn.send_query(b"ROLLBACK")
+            connection.pgconn.flush()
+    except psycopg.Error:
+        return False
+    return not connection.closed
+
+
+def _finish_roll_back(connection: PgConnection) -> None:
+    """Raises psycopg.Error if the connection was lost."""
+    connection.wait(fetch_many(connection.pgconn))
 
 
 def _cancel(connection: PgConnection) -> None:

@@ -1,7 +1,8 @@
 """The session and the full-text index that the shared repositories use, on one PostgreSQL connection.
 
 Values are bound by psycopg on this side, and a statement is sent as one text: that needs no prepared statements, so it
-works behind a connection pooler, the planner sees the values, and several statements take one round trip.
+works behind a connection pooler, the planner sees the values, and several statements take one round trip. A statement
+whose result nobody needs waits for the next one, and is sent with it.
 """
 
 from __future__ import annotations
@@ -9,24 +10,26 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from afterturn.errors import DeadlineExceeded
+from afterturn.errors import DeadlineExceeded, StoreError
 from afterturn.stores.postgres.errors import UNSTORABLE, translate
-from afterturn.stores.sql.session import Row, Session, Value
+from afterturn.stores.sql.session import Row, Session, Statement, Value
 
 PgConnection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _TABLE = re.compile(r"INSERT INTO (\w+)")
 # The numeric key of a table, if it has another name than `key`.
 _KEY_COLUMNS = {"operation": "seq"}
-# How many statements are sent as one text.
-_BATCH = 200
+# A text with so many statements or bytes is sent at once.
+_STATEMENTS_MAX = 200
+_BYTES_MAX = 1_000_000
 _ARRAY_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"'})
 
 
@@ -37,14 +40,107 @@ class Stoppable(Protocol):
     def halted(self) -> bool: ...
 
 
+class Transaction:
+    """Sends the statements of one transaction. Those that wait are sent with the next one, as one text.
+
+    `begin` waits too, so that a transaction without statements costs nothing. `guard` is a query that follows it, and
+    `refuse` makes an error of its rows, which every statement raises then. Other errors are psycopg's.
+    """
+
+    def __init__(
+        self,
+        connection: PgConnection,
+        begin: bytes = b"",
+        guard: bytes = b"",
+        refuse: Callable[[Sequence[Row]], StoreError | None] = lambda rows: None,
+    ) -> None:
+        self._cursor = psycopg.ClientCursor(connection)
+        self._beginning = [statement for statement in (begin, guard) if statement]
+        self._refuse = refuse
+        self._refused: StoreError | None = None
+        self._waiting: list[bytes] = []
+        self._size = 0
+        # Where the statements of the unit begin among those that wait. None when some of them were sent.
+        self._unit_at: int | None = None
+        self.connection = connection
+        self.has_begun = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.has_begun and not self._waiting
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the server refuses further statements."""
+        if not self.has_begun:
+            return False
+        return self.connection.closed or self.connection.info.transaction_status is not TransactionStatus.INTRANS
+
+    def bind(self, query: bytes, values: Sequence[Value]) -> bytes:
+        return self._cursor.mogrify(query, values).encode()
+
+    def add(self, statement: bytes) -> None:
+        self._waiting.append(statement)
+        self._size += len(statement)
+        if len(self._waiting) >= _STATEMENTS_MAX or self._size >= _BYTES_MAX:
+            self._send()
+
+    def execute(self, *statements: bytes) -> psycopg.ClientCursor[Row]:
+        """Sends them with all that waits. The cursor is at the result of the last one."""
+        self._waiting += statements
+        self._send()
+        return self._cursor.set_result(-1)
+
+    def begin(self) -> None:
+        """Sends what waits, if nothing was sent yet."""
+        if not self.has_begun:
+            self._send()
+
+    def flush(self) -> None:
+        """Sends what waits."""
+        if self._waiting:
+            self._send()
+
+    def begin_unit(self) -> None:
+        """From here to `end_unit` or `undo_unit`, which affect nothing before."""
+        self._unit_at = len(self._waiting)
+        self._waiting.append(b"SAVEPOINT unit")
+
+    def end_unit(self) -> None:
+        """Sends all its statements, so that an error is raised here and not in another unit."""
+        if self._unit_at is not None and len(self._waiting) == self._unit_at + 1:
+            self._waiting.pop()
+        elif self._waiting:
+            self.execute(b"RELEASE SAVEPOINT unit")
+        else:
+            self.add(b"RELEASE SAVEPOINT unit")
+
+    def undo_unit(self) -> None:
+        if self._unit_at is not None:
+            del self._waiting[self._unit_at :]
+        else:
+            self._waiting = [b"ROLLBACK TO SAVEPOINT unit"]
+
+    def _send(self) -> None:
+        if self._refused is not None:
+            raise self._refused
+        beginning, statements = self._beginning, self._waiting
+        self._beginning, self._waiting, self._size = [], [], 0
+        self._unit_at, self.has_begun = None, True
+        self._cursor.execute(b";\n".join([*beginning, *statements]))
+        if len(beginning) > 1:
+            self._refused = self._refuse(self._cursor.set_result(-1 - len(statements)).fetchall())
+            if self._refused is not None:
+                raise self._refused
+
+
 class PostgresSession:
     """`failure` is the error that ended the transaction: the server refuses every statement after it."""
 
     skip_locked = " FOR UPDATE SKIP LOCKED"
 
-    def __init__(self, connection: PgConnection, name: str, halt: Stoppable) -> None:
-        self._connection = connection
-        self._cursor = psycopg.ClientCursor(connection)
+    def __init__(self, transaction: Transaction, name: str, halt: Stoppable) -> None:
+        self._transaction = transaction
         self._name = name
         self._halt = halt
         self.failure: psycopg.Error | None = None
@@ -54,31 +150,39 @@ class PostgresSession:
             raise DeadlineExceeded(f"Work on the store {self._name} was stopped, and none of it was stored.")
 
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
-        return self._execute(_with_placeholders(sql), values).fetchall()
+        return self._execute(sql, values).fetchall()
 
     def each(self, sql: str, values: Sequence[Value] = ()) -> Iterator[Row]:
         yield from self.rows(sql, values)
 
     def row(self, sql: str, values: Sequence[Value] = ()) -> Row | None:
-        return self._execute(_with_placeholders(sql), values).fetchone()
+        return self._execute(sql, values).fetchone()
 
     def run(self, sql: str, values: Sequence[Value] = ()) -> int:
-        return self._execute(_with_placeholders(sql), values).rowcount
+        return self._execute(sql, values).rowcount
+
+    def later(self, sql: str, values: Sequence[Value] = ()) -> None:
+        self.run_many(sql, (values,))
+
+    def batch(self, *statements: Statement) -> list[list[Row]]:
+        cursor = self._execute_all(statements)
+        return [cursor.set_result(at).fetchall() for at in range(-len(statements), 0)]
+
+    def end_unit(self) -> None:
+        with self._translated():
+            self._transaction.end_unit()
 
     def insert(self, sql: str, values: Sequence[Value]) -> int | None:
-        found = _TABLE.match(sql)
-        assert found is not None
-        row = self.row(f"{sql} RETURNING {_KEY_COLUMNS.get(found[1], 'key')}", values)
-        return None if row is None else int(row[0])
+        return self.insert_all(((sql, values),))[0]
+
+    def insert_all(self, statements: Sequence[Statement]) -> list[int | None]:
+        results = self.batch(*((_returning_key(sql), values) for sql, values in statements))
+        return [int(inserted[0][0]) if inserted else None for inserted in results]
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
-        query = _with_placeholders(sql)
-        for start in range(0, len(rows), _BATCH):
-            try:
-                bound = [self._cursor.mogrify(query, values) for values in rows[start : start + _BATCH]]
-            except (psycopg.Error, *UNSTORABLE) as error:
-                raise translate(error, self._name) from error
-            self._execute(";\n".join(bound).encode())
+        with self._translated():
+            for values in rows:
+                self._transaction.add(self._bound(sql, values))
 
     def among(self, expression: str, values: Sequence[str] | Sequence[int]) -> tuple[str, Value]:
         # The array has the type of the expression.
@@ -88,17 +192,31 @@ class PostgresSession:
         # json and not jsonb: it keeps the written form of a number, as the texts to compare with have it.
         return f"CAST(CAST({column} AS json) -> ? AS text)", name
 
-    def _execute(self, query: bytes, values: Sequence[Value] | None = None) -> psycopg.ClientCursor[Row]:
+    def _execute(self, sql: str, values: Sequence[Value]) -> psycopg.ClientCursor[Row]:
+        return self._execute_all(((sql, values),))
+
+    def _execute_all(self, statements: Sequence[Statement]) -> psycopg.ClientCursor[Row]:
+        with self._translated():
+            return self._transaction.execute(*(self._bound(*statement) for statement in statements))
+
+    def _bound(self, sql: str, values: Sequence[Value]) -> bytes:
+        return self._transaction.bind(_with_placeholders(sql), values)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
         self.check()
         try:
-            return self._cursor.execute(query, values)
+            yield
         except (psycopg.Error, *UNSTORABLE) as error:
-            if isinstance(error, psycopg.Error) and self._is_over():
+            if isinstance(error, psycopg.Error) and self._transaction.is_over:
                 self.failure = self.failure or error
             raise translate(error, self._name) from error
 
-    def _is_over(self) -> bool:
-        return self._connection.closed or self._connection.info.transaction_status is not TransactionStatus.INTRANS
+
+def _returning_key(sql: str) -> str:
+    found = _TABLE.match(sql)
+    assert found is not None
+    return f"{sql} RETURNING {_KEY_COLUMNS.get(found[1], 'key')}"
 
 
 @lru_cache(maxsize=1024)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import fields, replace
 from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.session import Row, Session, Value
+from afterturn.stores.sql.entries import REFERENCE, Entries
+from afterturn.stores.sql.records import finding_position, read_position
+from afterturn.stores.sql.session import Row, Session, Statement, Value
 from afterturn.types import (
     BlockRow,
     Candidate,
@@ -24,7 +26,10 @@ from afterturn.types import (
     Phase,
     RecallCause,
     RecallRow,
+    Scope,
     StandingRow,
+    StoredConversation,
+    StoredTurn,
     Taint,
     TurnRow,
     TurnStatus,
@@ -38,12 +43,33 @@ FIND_CONVERSATION = (
 """The key of a conversation; binds tenant, space and id."""
 
 
+_ACTIVATE = (
+    "INSERT INTO conversation (space_key, id, opened_at, active_at) "
+    "SELECT key, ?, ?, ? FROM space WHERE tenant = ? AND name = ? ON CONFLICT (space_key, id) DO UPDATE SET "
+    "active_at = CASE WHEN conversation.active_at < excluded.active_at THEN excluded.active_at "
+    "ELSE conversation.active_at END "
+    "RETURNING key, space_key"
+)
+
+
+class ActiveConversation(NamedTuple):
+    """The keys of a conversation and its space, and the results of further statements."""
+
+    key: int
+    space_key: int
+    results: list[list[Row]]
+
+
+_OF_CONVERSATION = f"conversation_key = ({FIND_CONVERSATION})"
+
+
 class ConversationKeys:
     """The keys of conversations, by tenant, owning space and id."""
 
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
         self._spaces = entries.spaces
+        self._active = entries.active_conversations
 
     def open(self, key: ConversationKey, *, at: float) -> bool:
         """True if it is new."""
@@ -55,19 +81,48 @@ class ConversationKeys:
         return row is not None
 
     def find(self, key: ConversationKey) -> int | None:
-        row = self._session.row(FIND_CONVERSATION, (key.tenant, key.space, key.id))
+        row = self._session.row(FIND_CONVERSATION, _place(key))
         return None if row is None else int(row[0])
 
-    def active(self, key: ConversationKey, at: float) -> int:
-        """The key of the conversation, with its activity set to `at`. Creates it if it is new."""
-        self.open(key, at=at)
-        found = self.find(key)
-        assert found is not None
-        self.touch(found, at)
-        return found
+    def activate(self, key: ConversationKey, at: float, *then: Statement) -> ActiveConversation:
+        """Sets its activity to `at`, and runs the statements that follow. Creates it if it is new."""
+        statement = _activating(key, at)
+        found, *results = self._session.batch(statement, *then)
+        if not found:
+            self._spaces.key(key.tenant, key.space)
+            found, *results = self._session.batch(statement, *then)
+        conversation, space_key = found[0]
+        self._active[key] = at
+        self._spaces.note(key.tenant, key.space, space_key)
+        return ActiveConversation(conversation, space_key, results)
 
-    def touch(self, found: int, at: float) -> None:
-        self._session.run("UPDATE conversation SET active_at = ? WHERE key = ? AND active_at < ?", (at, found, at))
+    def active(self, key: ConversationKey, at: float) -> int:
+        return self.activate(key, at).key
+
+    def activate_later(self, key: ConversationKey, at: float) -> None:
+        """As `activate`, unless this unit has done it already, for statements that find the key by themselves."""
+        if at > self._active.get(key, -math.inf):
+            self._spaces.ensure(key.tenant, key.space)
+            self._session.later(*_activating(key, at))
+            self._active[key] = at
+
+    def touch(self, key: ConversationKey, conversation: int, at: float, *, turns: int = 0) -> None:
+        """Sets its activity to `at`, and counts recorded turns."""
+        self._session.later(
+            "UPDATE conversation SET active_at = CASE WHEN active_at < ? THEN ? ELSE active_at END, "
+            "turns = turns + ? WHERE key = ?",
+            (at, at, turns, conversation),
+        )
+        self._active[key] = at
+
+
+def _activating(key: ConversationKey, at: float) -> Statement:
+    return _ACTIVATE, (key.id, at, at, key.tenant, key.space)
+
+
+def _place(key: ConversationKey) -> tuple[str, str, str]:
+    """The values for `FIND_CONVERSATION`."""
+    return key.tenant, key.space, key.id
 
 
 class LiveRefs:
@@ -75,18 +130,19 @@ class LiveRefs:
 
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
-        self._spaces = entries.spaces
 
     def live(self, tenant: str, space: str, refs: Collection[str]) -> set[str]:
         """Those of `refs` that the space has, with any status."""
-        space_key = self._spaces.find(tenant, space)
-        if space_key is None or not refs:
+        if not refs:
             return set()
+        return {reference(*row) for row in self._session.rows(*self.reading(tenant, space, refs))} & set(refs)
+
+    def reading(self, tenant: str, space: str, refs: Collection[str]) -> Statement:
+        """Reads id and version of all versions of the memories in `refs`."""
         condition, value = self._session.among("id", _ids(refs))
-        rows = self._session.rows(
-            f"SELECT id, version FROM entry WHERE space_key = ? AND {condition}", (space_key, value)
-        )
-        return {reference(*row) for row in rows} & set(refs)
+        space_key = "(SELECT key FROM space WHERE tenant = ? AND name = ?)"
+        sql = f"SELECT id, version FROM entry WHERE space_key = {space_key} AND {condition}"
+        return sql, (tenant, space, value)
 
     def live_ids(self, tenant: str, ids: Collection[str]) -> set[str]:
         """Those of `ids` that one of the tenant's spaces has."""
@@ -111,6 +167,15 @@ def _ids(refs: Collection[str]) -> list[str]:
     return sorted({ref.partition(".")[0] for ref in refs})
 
 
+def finding_forgets(tenant: str) -> Statement:
+    """What finds the number of the tenant's newest forget, for `read_forgets`."""
+    return "SELECT forgets FROM tenant WHERE name = ?", (tenant,)
+
+
+def read_forgets(rows: Sequence[Row]) -> int:
+    return int(rows[0][0]) if rows else 0
+
+
 class Tombstones:
     """The forgets of each tenant, counted: they keep a turn that began earlier from writing back what was forgotten.
 
@@ -121,8 +186,7 @@ class Tombstones:
         self._session = session
 
     def newest(self, tenant: str) -> int:
-        row = self._session.row("SELECT forgets FROM tenant WHERE name = ?", (tenant,))
-        return 0 if row is None else int(row[0])
+        return read_forgets(self._session.rows(*finding_forgets(tenant)))
 
     def count(self, tenant: str) -> int:
         """Returns the number of a new forget."""
@@ -141,15 +205,17 @@ class Tombstones:
             (space_key, kind, _hash(kind, name), number, at),
         )
 
-    def cover(self, space_key: int, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
+    def covering(self, scope: Scope, *, conversation: str, speakers: Iterable[str], since: int) -> Statement:
+        """Reads a row if a forget after number `since` covered the conversation, a speaker, or one of the spaces."""
         hashes = [_hash("everything", ""), _hash("conversation", conversation)]
         hashes += [_hash("speaker", speaker) for speaker in speakers]
         condition, value = self._session.among("hash", hashes)
-        row = self._session.row(
-            f"SELECT 1 FROM tombstone WHERE space_key = ? AND seq > ? AND {condition} LIMIT 1",
-            (space_key, since, value),
+        named, names = self._session.among("name", scope.spaces)
+        sql = (
+            f"SELECT 1 FROM tombstone WHERE space_key IN (SELECT key FROM space WHERE tenant = ? AND {named}) "
+            f"AND seq > ? AND {condition} LIMIT 1"
         )
-        return row is not None
+        return sql, (scope.tenant, names, since, value)
 
 
 def _hash(kind: str, name: str) -> str:
@@ -166,14 +232,26 @@ _TUPLES = ("reads", "missing", "excluded", "visible", "terms")
 
 class CandidateRows:
     def __init__(self, entries: Entries) -> None:
+        self._session = entries.session
         self._live_refs = LiveRefs(entries)
 
     def live(self, tenant: str, *several: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
         """Each sequence without its forgotten candidates."""
+        statements = self.reading(tenant, *several)
+        return self.chosen(self._session.batch(*statements.values()) if statements else [], statements, *several)
+
+    def reading(self, tenant: str, *several: Sequence[Candidate]) -> dict[str, Statement]:
+        """By space, what reads which of the candidates are live."""
         named: dict[str, set[str]] = {}
         for candidate in chain.from_iterable(several):
             named.setdefault(candidate.space, set()).add(candidate.ref)
-        live = {space: self._live_refs.live(tenant, space, refs) for space, refs in named.items()}
+        return {space: self._live_refs.reading(tenant, space, refs) for space, refs in named.items()}
+
+    def chosen(
+        self, results: Sequence[Sequence[Row]], spaces: Iterable[str], *several: Sequence[Candidate]
+    ) -> list[tuple[Candidate, ...]]:
+        """The live ones, by the results of `reading`."""
+        live = {space: {reference(*row) for row in rows} for space, rows in zip(spaces, results, strict=True)}
         return [
             tuple(candidate for candidate in candidates if candidate.ref in live[candidate.space])
             for candidates in several
@@ -256,30 +334,45 @@ def _candidates(rows: list[list[Any]]) -> tuple[Candidate, ...]:
 
 # The blocks that were really injected into a conversation, by the hash of their bytes.
 
+# A turn's blocks are stored again when it is recorded, which may be long after they were cleared.
+_IS_CLEARED = f"EXISTS (SELECT 1 FROM conversation WHERE key = ({FIND_CONVERSATION}) AND cleared_at > ?)"
 _INSERT_BLOCK = (
     "INSERT INTO block (conversation_key, hash, size_bytes, turn, injected_at, point, anchor, in_sight) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, hash) DO NOTHING RETURNING hash"
+    f"VALUES (({FIND_CONVERSATION}), ?, ?, ?, ?, ?, ?, CASE WHEN {_IS_CLEARED} THEN 0 ELSE ? END) "
+    "ON CONFLICT (conversation_key, hash) DO NOTHING"
+)
+# Before the block: one that is stored has lost its references to forgotten memories.
+_INSERT_REF = (
+    f"INSERT INTO block_ref (conversation_key, hash, ordinal, ref) SELECT ({FIND_CONVERSATION}), ?, ?, ? "
+    f"WHERE NOT EXISTS (SELECT 1 FROM block WHERE {_OF_CONVERSATION} AND hash = ?)"
 )
 # A visible block stays where it was first injected. A block that was hidden is now where it is injected again.
 _MOVE_BLOCK = (
-    "UPDATE block SET turn = ?, injected_at = ?, point = ?, anchor = ?, in_sight = ? "
-    "WHERE conversation_key = ? AND hash = ? AND in_sight = 0"
+    "UPDATE block SET turn = ?, injected_at = ?, point = ?, anchor = ?, in_sight = 1 "
+    f"WHERE {_OF_CONVERSATION} AND hash = ? AND in_sight = 0 AND NOT {_IS_CLEARED}"
 )
 # A hash has one text. A recording may store the block first, without it.
-_SET_BLOCK_TEXT = "UPDATE block SET text = ? WHERE conversation_key = ? AND hash = ? AND text = ''"
+_SET_BLOCK_TEXT = (
+    f"UPDATE block SET text = ? WHERE {_OF_CONVERSATION} AND hash = ? AND text = '' AND "
+    f"(SELECT count(DISTINCT {REFERENCE}) FROM entry AS e WHERE e.tenant = ? AND {{condition}}) = ?"
+)
 _SELECT_BLOCKS = (
-    "SELECT hash, turn, size_bytes, injected_at, point, anchor, text, in_sight FROM block WHERE conversation_key = ? "
-    "ORDER BY injected_at, hash"
+    "SELECT hash, turn, size_bytes, injected_at, point, anchor, text, in_sight FROM block "
+    f"WHERE {_OF_CONVERSATION} ORDER BY injected_at, hash"
 )
 _SELECT_VISIBLE_BLOCKS = (
     "SELECT hash, turn, size_bytes, injected_at, point, anchor, CASE WHEN in_sight = 1 THEN text ELSE '' END, in_sight "
-    "FROM block WHERE conversation_key = ? ORDER BY injected_at, hash"
+    f"FROM block WHERE {_OF_CONVERSATION} ORDER BY injected_at, hash"
 )
-_SELECT_REFS = "SELECT hash, ref FROM block_ref WHERE conversation_key = ? ORDER BY hash, ordinal"
+_SELECT_REFS = f"SELECT hash, ref FROM block_ref WHERE {_OF_CONVERSATION} ORDER BY hash, ordinal"
 _SELECT_VISIBLE_REFS = (
     "SELECT r.hash, r.ref FROM block AS b JOIN block_ref AS r "
     "ON r.conversation_key = b.conversation_key AND r.hash = b.hash "
-    "WHERE b.conversation_key = ? AND b.in_sight = 1 ORDER BY r.hash, r.ordinal"
+    f"WHERE b.{_OF_CONVERSATION} AND b.in_sight = 1 ORDER BY r.hash, r.ordinal"
+)
+_SELECT_SPENT = (
+    "SELECT b.hash, b.size_bytes FROM spent_block AS b JOIN space AS s ON s.key = b.space_key "
+    "WHERE s.tenant = ? AND s.name = ? ORDER BY b.hash"
 )
 # A memory is shown in a block of a turn, or in a standing block as long as its conversation is active.
 _SHOWING = (
@@ -298,32 +391,69 @@ class BlockRows:
         self._session = entries.session
         self._live_refs = LiveRefs(entries)
 
-    def add(self, tenant: str, conversation: int, block: BlockRow) -> None:
-        in_sight = block.in_sight and self._is_after_clearing(conversation, block.injected_at)
-        placed: list[Value] = [block.turn, block.injected_at, block.point, block.anchor, int(in_sight)]
-        if self._session.row(_INSERT_BLOCK, [conversation, block.hash, block.size_bytes, *placed]) is not None:
-            self._session.run_many(
-                "INSERT INTO block_ref (conversation_key, hash, ordinal, ref) VALUES (?, ?, ?, ?)",
-                [(conversation, block.hash, ordinal, ref) for ordinal, ref in enumerate(block.refs)],
+    def add(self, key: ConversationKey, block: BlockRow) -> None:
+        placed: list[Value] = [block.turn, block.injected_at, block.point, block.anchor]
+        named: list[Value] = [*_place(key), block.hash]
+        cleared: list[Value] = [*_place(key), block.injected_at]
+        self._session.run_many(_INSERT_REF, [(*named, ordinal, ref, *named) for ordinal, ref in enumerate(block.refs)])
+        self._session.later(_INSERT_BLOCK, [*named, block.size_bytes, *placed, *cleared, int(block.in_sight)])
+        if block.in_sight:
+            self._session.later(_MOVE_BLOCK, [*placed, *named, *cleared])
+        if block.text:
+            refs = sorted(set(block.refs))
+            ids, id_values = self._session.among("e.id", _ids(refs))
+            versions, version_values = self._session.among(REFERENCE, refs)
+            self._session.later(
+                _SET_BLOCK_TEXT.format(condition=f"{ids} AND {versions}"),
+                [block.text, *named, key.tenant, id_values, version_values, len(refs)],
             )
-        elif in_sight:
-            self._session.run(_MOVE_BLOCK, [*placed, conversation, block.hash])
-        if block.text and self._live_refs.all_live(tenant, block.refs):
-            self._session.run(_SET_BLOCK_TEXT, (block.text, conversation, block.hash))
 
-    def known(self, key: ConversationKey, conversation: int | None, *, in_full: bool) -> list[BlockRow]:
+    def known(self, key: ConversationKey, *, in_full: bool) -> list[BlockRow]:
         """The blocks of the space's forgotten conversations, then those of this one, oldest first.
 
         Unless `in_full`, hidden blocks have no text and references.
         """
-        own = [] if conversation is None else self._own(conversation, in_full=in_full)
+        return self.read(self._session.batch(*self.reading(key, in_full=in_full)))
+
+    def reading(self, key: ConversationKey, *, in_full: bool) -> list[Statement]:
+        """What reads them, for `read`."""
+        return [
+            (_SELECT_REFS if in_full else _SELECT_VISIBLE_REFS, _place(key)),
+            (_SELECT_BLOCKS if in_full else _SELECT_VISIBLE_BLOCKS, _place(key)),
+            (_SELECT_SPENT, (key.tenant, key.space)),
+        ]
+
+    def read(self, results: Sequence[Sequence[Row]]) -> list[BlockRow]:
+        ref_rows, own_rows, spent_rows = results
+        refs: dict[str, list[str]] = {}
+        for block_hash, ref in ref_rows:
+            refs.setdefault(block_hash, []).append(ref)
+        own = [
+            BlockRow(
+                hash=row[0],
+                turn=row[1],
+                refs=tuple(refs.get(row[0], ())),
+                size_bytes=row[2],
+                injected_at=row[3],
+                point=row[4],
+                anchor=row[5],
+                text=row[6],
+                in_sight=bool(row[7]),
+            )
+            for row in own_rows
+        ]
         known = {block.hash for block in own}
-        return [block for block in self._spent(key) if block.hash not in known] + own
+        spent = [
+            BlockRow(block_hash, "", (), size_bytes, 0.0, in_sight=False)
+            for block_hash, size_bytes in spent_rows
+            if block_hash not in known
+        ]
+        return spent + own
 
     def hide(self, conversation: int, still: Collection[str]) -> None:
         """Marks all blocks as not in sight, except those whose hashes are in `still`."""
         condition, value = self._session.among("hash", sorted(still))
-        self._session.run(
+        self._session.later(
             f"UPDATE block SET in_sight = 0 WHERE conversation_key = ? AND in_sight = 1 AND NOT ({condition})",
             (conversation, value),
         )
@@ -340,38 +470,6 @@ class BlockRows:
             f"SELECT ref, max(at) FROM ({shown}) AS shown GROUP BY ref", (value, tenant) * len(_SHOWING)
         )
         return dict(rows)
-
-    def _is_after_clearing(self, conversation: int, at: float) -> bool:
-        """A turn's blocks are stored again when it is recorded, which may be long after they were cleared."""
-        row = self._session.row("SELECT cleared_at FROM conversation WHERE key = ?", (conversation,))
-        return row is None or row[0] is None or at >= row[0]
-
-    def _own(self, conversation: int, *, in_full: bool) -> list[BlockRow]:
-        refs: dict[str, list[str]] = {}
-        for block_hash, ref in self._session.rows(_SELECT_REFS if in_full else _SELECT_VISIBLE_REFS, (conversation,)):
-            refs.setdefault(block_hash, []).append(ref)
-        return [
-            BlockRow(
-                hash=row[0],
-                turn=row[1],
-                refs=tuple(refs.get(row[0], ())),
-                size_bytes=row[2],
-                injected_at=row[3],
-                point=row[4],
-                anchor=row[5],
-                text=row[6],
-                in_sight=bool(row[7]),
-            )
-            for row in self._session.rows(_SELECT_BLOCKS if in_full else _SELECT_VISIBLE_BLOCKS, (conversation,))
-        ]
-
-    def _spent(self, key: ConversationKey) -> list[BlockRow]:
-        rows = self._session.rows(
-            "SELECT b.hash, b.size_bytes FROM spent_block AS b JOIN space AS s ON s.key = b.space_key "
-            "WHERE s.tenant = ? AND s.name = ? ORDER BY b.hash",
-            (key.tenant, key.space),
-        )
-        return [BlockRow(block_hash, "", (), size_bytes, 0.0, in_sight=False) for block_hash, size_bytes in rows]
 
 
 _PUT_CARRIED = (
@@ -392,16 +490,19 @@ class CarriedRows:
         (live,) = self._candidates.live(tenant, carried.candidates)
         kept = replace(carried, candidates=live)
         names = names_of(kept.candidates)
-        self._session.run(_PUT_CARRIED, (conversation, kept.correlation, kept.turn, names, encode_carried(kept)))
+        self._session.later(_PUT_CARRIED, (conversation, kept.correlation, kept.turn, names, encode_carried(kept)))
 
-    def find(self, tenant: str, conversation: int) -> CarriedRow | None:
+    def find(self, key: ConversationKey) -> CarriedRow | None:
+        return self.read(key.tenant, self._session.rows(*self.reading(key)))
+
+    def reading(self, key: ConversationKey) -> Statement:
+        return f"SELECT correlation, turn, detail FROM carried WHERE {_OF_CONVERSATION}", _place(key)
+
+    def read(self, tenant: str, rows: Sequence[Row]) -> CarriedRow | None:
         """Candidates are checked again, because a forget in another space does not change this row."""
-        row = self._session.row(
-            "SELECT correlation, turn, detail FROM carried WHERE conversation_key = ?", (conversation,)
-        )
-        if row is None:
+        if not rows:
             return None
-        carried = decode_carried(*row)
+        carried = decode_carried(*rows[0])
         (live,) = self._candidates.live(tenant, carried.candidates)
         return replace(carried, candidates=live) if live else None
 
@@ -412,7 +513,7 @@ class CarriedRows:
         return dropped == 1
 
     def clear(self, conversation: int) -> None:
-        self._session.run("DELETE FROM carried WHERE conversation_key = ?", (conversation,))
+        self._session.later("DELETE FROM carried WHERE conversation_key = ?", (conversation,))
 
 
 class StandingRows:
@@ -427,7 +528,7 @@ class StandingRows:
         self.clear(conversation)
         if not self._live_refs.all_live(tenant, standing.refs):
             return
-        self._session.run(
+        self._session.later(
             "INSERT INTO standing (conversation_key, made_at, text) VALUES (?, ?, ?)",
             (conversation, standing.made_at, standing.text),
         )
@@ -447,7 +548,7 @@ class StandingRows:
 
     def clear(self, conversation: int) -> None:
         for table in ("standing", "standing_ref"):
-            self._session.run(f"DELETE FROM {table} WHERE conversation_key = ?", (conversation,))
+            self._session.later(f"DELETE FROM {table} WHERE conversation_key = ?", (conversation,))
 
 
 _BEFORE = (
@@ -458,11 +559,20 @@ _TURNS = (
     "SELECT id, status, started_at, user_hash, ended_at, recorded_at, taint, incognito FROM turn "
     f"WHERE conversation_key = ({FIND_CONVERSATION})"
 )
+_TAINTED = f"SELECT 1 FROM turn WHERE {_OF_CONVERSATION} AND (taint <> '' OR status = 'abandoned') LIMIT 1"
 _STATE = (
     "SELECT c.turns, c.compactions, c.compacted_at, c.incognito, "
     "EXISTS (SELECT 1 FROM turn WHERE conversation_key = c.key AND incognito = 1) "
     "FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
     "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"
+)
+
+
+_START_TURN = (
+    "INSERT INTO turn (tenant, conversation_key, id, status, started_at, touched_at, user_hash, ended_at, recorded_at, "
+    "taint, incognito) SELECT s.tenant, c.key, ?, ?, ?, ?, ?, ?, ?, ?, ? "
+    "FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
+    "WHERE s.tenant = ? AND s.name = ? AND c.id = ? ON CONFLICT (conversation_key, id) DO NOTHING RETURNING id"
 )
 
 
@@ -474,40 +584,21 @@ class SqlConversations:
         self._blocks = BlockRows(entries)
         self._carried = CarriedRows(entries)
         self._standing = StandingRows(entries)
-        self._spaces = entries.spaces
         self._tombstones = Tombstones(entries.session)
 
     def open(self, key: ConversationKey, *, at: float) -> bool:
         return self._keys.open(key, at=at)
 
     def start_turn(self, key: ConversationKey, turn: TurnRow) -> bool:
-        conversation = self._active(key, turn.started_at)
-        row = self._session.row(
-            "INSERT INTO turn (tenant, conversation_key, id, status, started_at, touched_at, user_hash, ended_at, "
-            "recorded_at, taint, incognito) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (conversation_key, id) DO NOTHING RETURNING id",
-            (
-                key.tenant,
-                conversation,
-                turn.id,
-                turn.status.value,
-                turn.started_at,
-                turn.started_at,
-                turn.user_hash,
-                turn.ended_at,
-                turn.recorded_at,
-                turn.taint or "",
-                int(turn.incognito),
-            ),
-        )
-        return row is not None
+        (started,) = self._keys.activate(key, turn.started_at, _starting(key, turn)).results
+        return bool(started)
 
     def find_turn(self, key: ConversationKey, turn_id: str) -> TurnRow | None:
         row = self._session.row(f"{_TURNS} AND id = ?", (key.tenant, key.space, key.id, turn_id))
         return None if row is None else _turn(row)
 
     def turns(self, key: ConversationKey) -> list[TurnRow]:
-        rows = self._session.rows(f"{_TURNS} ORDER BY started_at, id", (key.tenant, key.space, key.id))
+        rows = self._session.rows(f"{_TURNS} ORDER BY started_at, id", _place(key))
         return [_turn(row) for row in rows]
 
     def end_turn(
@@ -519,40 +610,34 @@ class SqlConversations:
         at: float,
         recorded: bool,
         taint: Taint | None = None,
+        start: TurnRow | None = None,
     ) -> bool:
-        found = self._find(key)
-        if found is None:
-            return False
-        values: list[Value] = [status.value, at, at if recorded else None, taint, found, turn_id]
         still = "recorded_at IS NULL" if recorded else "status = 'open'"
-        ended = self._session.run(
+        ending: Statement = (
             "UPDATE turn SET status = ?, ended_at = ?, recorded_at = ?, taint = COALESCE(?, taint) "
-            f"WHERE conversation_key = ? AND id = ? AND {still}",
-            values,
+            f"WHERE {_OF_CONVERSATION} AND id = ? AND {still} RETURNING conversation_key",
+            (status.value, at, at if recorded else None, taint, *_place(key), turn_id),
         )
+        if start is None:
+            ended = self._session.rows(*ending)
+        else:
+            _, ended = self._keys.activate(key, start.started_at, _starting(key, start), ending).results
         if ended:
-            self._keys.touch(found, at)
-        if recorded and ended:
-            self._session.run("UPDATE conversation SET turns = turns + 1 WHERE key = ?", (found,))
-        return recorded and ended == 1
+            self._keys.touch(key, ended[0][0], at, turns=int(recorded))
+        return recorded and bool(ended)
 
     def taint_turn(self, key: ConversationKey, turn_id: str, taint: Taint) -> None:
-        self._session.run(
+        self._session.later(
             f"UPDATE turn SET taint = ? WHERE conversation_key = ({FIND_CONVERSATION}) "
             "AND id = ? AND status = 'open' AND taint = ''",
             (taint.value, key.tenant, key.space, key.id, turn_id),
         )
 
     def is_tainted(self, key: ConversationKey) -> bool:
-        row = self._session.row(
-            f"SELECT 1 FROM turn WHERE conversation_key = ({FIND_CONVERSATION}) "
-            "AND (taint <> '' OR status = 'abandoned') LIMIT 1",
-            (key.tenant, key.space, key.id),
-        )
-        return row is not None
+        return self._session.row(_TAINTED, _place(key)) is not None
 
     def touch_turn(self, key: ConversationKey, turn_id: str, *, at: float) -> None:
-        self._session.run(
+        self._session.later(
             "UPDATE turn SET touched_at = ? "
             f"WHERE conversation_key = ({FIND_CONVERSATION}) AND id = ? AND status = 'open'",
             (at, key.tenant, key.space, key.id, turn_id),
@@ -566,42 +651,75 @@ class SqlConversations:
         )
 
     def add_block(self, key: ConversationKey, block: BlockRow) -> None:
-        self._blocks.add(key.tenant, self._active(key, block.injected_at), block)
+        self._keys.activate_later(key, block.injected_at)
+        self._blocks.add(key, block)
 
     def blocks(self, key: ConversationKey) -> list[BlockRow]:
-        return self._blocks.known(key, self._find(key), in_full=True)
+        return self._blocks.known(key, in_full=True)
 
     def known_blocks(self, key: ConversationKey) -> list[BlockRow]:
-        return self._blocks.known(key, self._find(key), in_full=False)
+        return self._blocks.known(key, in_full=False)
 
     def last_shown(self, tenant: str, refs: Collection[str]) -> dict[str, float]:
         return self._blocks.last_shown(tenant, refs)
 
     def state(self, key: ConversationKey) -> ConversationState:
-        row = self._session.row(_STATE, (key.tenant, key.space, key.id))
-        if row is None:
-            return ConversationState()
-        turns, compactions, compacted_at, incognito, had_incognito = row
-        return ConversationState(turns, compactions, compacted_at, bool(incognito), bool(had_incognito))
+        return _state(self._session.rows(_STATE, _place(key)))
+
+    def read(self, key: ConversationKey) -> StoredConversation:
+        *blocks, state, carried, forgets = self._session.batch(
+            *self._blocks.reading(key, in_full=False),
+            (_STATE, _place(key)),
+            self._carried.reading(key),
+            finding_forgets(key.tenant),
+        )
+        return StoredConversation(
+            tuple(self._blocks.read(blocks)),
+            _state(state),
+            self._carried.read(key.tenant, carried),
+            read_forgets(forgets),
+        )
+
+    def read_turn(
+        self, key: ConversationKey, turn_id: str, *, writes: str, speakers: Iterable[str], since: int
+    ) -> StoredTurn:
+        spaces = Scope(key.tenant, tuple(dict.fromkeys((key.space, writes))))
+        covered, turns, tainted, state, forgets, position = self._session.batch(
+            self._tombstones.covering(spaces, conversation=key.id, speakers=speakers, since=since),
+            (f"{_TURNS} AND id = ?", (*_place(key), turn_id)),
+            (_TAINTED, _place(key)),
+            (_STATE, _place(key)),
+            finding_forgets(key.tenant),
+            finding_position(key.tenant, writes, key.id, owner=key.space),
+        )
+        found = _turn(turns[0]) if turns else None
+        return StoredTurn(
+            found,
+            _state(state),
+            read_forgets(forgets),
+            any_tainted=bool(tainted),
+            is_forgotten=bool(covered),
+            next_position=read_position(position),
+        )
 
     def set_incognito(self, key: ConversationKey, *, on: bool, at: float) -> None:
         conversation = self._active(key, at)
-        self._session.run("UPDATE conversation SET incognito = ? WHERE key = ?", (int(on), conversation))
+        self._session.later("UPDATE conversation SET incognito = ? WHERE key = ?", (int(on), conversation))
 
     def mark_incognito(self, key: ConversationKey, turn_id: str) -> None:
-        self._session.run(
+        self._session.later(
             f"UPDATE turn SET incognito = 1, user_hash = '' WHERE conversation_key = ({FIND_CONVERSATION}) AND id = ?",
             (key.tenant, key.space, key.id, turn_id),
         )
 
     def clear(self, key: ConversationKey, *, at: float, compacted: bool, still: Collection[str] = ()) -> None:
         conversation = self._active(key, at)
-        self._session.run(
+        self._session.later(
             "UPDATE conversation SET cleared_at = ? WHERE key = ? AND (cleared_at IS NULL OR cleared_at < ?)",
             (at, conversation, at),
         )
         if compacted:
-            self._session.run(
+            self._session.later(
                 "UPDATE conversation SET compactions = compactions + 1, compacted_at = ? WHERE key = ?",
                 (at, conversation),
             )
@@ -612,8 +730,7 @@ class SqlConversations:
         self._carried.put(key.tenant, self._active(key, carried.settled_at), carried)
 
     def find_carried(self, key: ConversationKey) -> CarriedRow | None:
-        found = self._find(key)
-        return None if found is None else self._carried.find(key.tenant, found)
+        return self._carried.find(key)
 
     def drop_carried(self, key: ConversationKey, correlation: str) -> bool:
         found = self._find(key)
@@ -633,10 +750,10 @@ class SqlConversations:
         return self._tombstones.newest(tenant)
 
     def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
-        space_key = self._spaces.find(tenant, space)
-        if space_key is None:
-            return False
-        return self._tombstones.cover(space_key, conversation=conversation, speakers=speakers, since=since)
+        covering = self._tombstones.covering(
+            Scope(tenant, (space,)), conversation=conversation, speakers=speakers, since=since
+        )
+        return bool(self._session.rows(*covering))
 
     def page(self, tenant: str, space: str, *, limit: int, before: str | None = None) -> list[str]:
         after, values = ("", [tenant, space]) if before is None else (_BEFORE, [tenant, space, before])
@@ -646,6 +763,19 @@ class SqlConversations:
             [*values, limit],
         )
         return [conversation for (conversation,) in rows]
+
+
+def _starting(key: ConversationKey, turn: TurnRow) -> Statement:
+    values: list[Value] = [turn.id, turn.status.value, turn.started_at, turn.started_at, turn.user_hash, turn.ended_at]
+    values += [turn.recorded_at, turn.taint or "", int(turn.incognito), *_place(key)]
+    return _START_TURN, values
+
+
+def _state(rows: Sequence[Row]) -> ConversationState:
+    if not rows:
+        return ConversationState()
+    turns, compactions, compacted_at, incognito, had_incognito = rows[0]
+    return ConversationState(turns, compactions, compacted_at, bool(incognito), bool(had_incognito))
 
 
 def _turn(row: Row) -> TurnRow:
@@ -674,13 +804,13 @@ _TRIM_RECALLS = (
 class SqlRecalls:
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
-        self._spaces = entries.spaces
         self._keys = ConversationKeys(entries)
         self._candidates = CandidateRows(entries)
 
     def add(self, key: ConversationKey, recall: RecallRow, *, entries_max: int) -> None:
-        space_key, conversation = self._spaces.key(key.tenant, key.space), self._keys.active(key, recall.asked_at)
-        (live,) = self._candidates.live(key.tenant, recall.candidates)
+        reading = self._candidates.reading(key.tenant, recall.candidates)
+        conversation, space_key, results = self._keys.activate(key, recall.asked_at, *reading.values())
+        (live,) = self._candidates.chosen(results, reading, recall.candidates)
         kept = replace(recall, candidates=live)
         values: list[Value] = [
             space_key,
@@ -693,8 +823,8 @@ class SqlRecalls:
             names_of(kept.candidates, kept.excluded),
             encode_recall(kept),
         ]
-        self._session.run(_PUT_RECALL, values)
-        self._session.run(_TRIM_RECALLS, (space_key, space_key, entries_max))
+        self._session.later(_PUT_RECALL, values)
+        self._session.later(_TRIM_RECALLS, (space_key, space_key, entries_max))
 
     def page(self, key: ConversationKey, *, turn: str | None = None, limit: int = 1000) -> list[RecallRow]:
         conversation = self._keys.find(key)

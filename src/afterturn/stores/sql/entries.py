@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from afterturn.errors import Conflict
-from afterturn.stores.sql.session import Row, Session, TextIndex, Value
+from afterturn.stores.sql.session import Row, Session, Statement, TextIndex, Value
 from afterturn.stores.sql.vectors import VectorBacklog
 from afterturn.text import terms
 from afterturn.types import (
@@ -20,6 +20,7 @@ from afterturn.types import (
     SOURCES_MAX,
     TRUSTED_MIN,
     Admitted,
+    ConversationKey,
     Entry,
     Filter,
     IndexedEntry,
@@ -71,6 +72,18 @@ class Spaces:
             self._keys[tenant, name] = key = int(row[0])
         return key
 
+    def ensure(self, tenant: str, name: str) -> None:
+        """Creates the space if it is new, without reading its key."""
+        self._session.later(
+            "INSERT INTO space (tenant, name) SELECT ?, ? WHERE NOT EXISTS "
+            "(SELECT 1 FROM space WHERE tenant = ? AND name = ?) ON CONFLICT (tenant, name) DO NOTHING",
+            (tenant, name, tenant, name),
+        )
+
+    def note(self, tenant: str, name: str, key: int) -> None:
+        """For a caller that has read a key."""
+        self._keys[tenant, name] = key
+
     def name(self, key: int) -> str:
         row = self._session.row("SELECT name FROM space WHERE key = ?", (key,))
         assert row is not None
@@ -84,7 +97,11 @@ class Spaces:
 
 CHANGES_MAX = 20_000
 """How many changes of a space the log keeps. An index that is further behind is rebuilt."""
-_TRIM_EVERY = 1_000
+# Each time the number of the newest change passes a multiple of 1,000.
+_TRIM_CHANGES = (
+    f"DELETE FROM change WHERE space_key = ? AND seq <= (SELECT seq - {CHANGES_MAX} FROM space WHERE key = ?) "
+    "AND (SELECT seq / 1000 <> (seq - ?) / 1000 FROM space WHERE key = ?)"
+)
 
 
 class _Delta:
@@ -141,21 +158,16 @@ class StatsDelta:
             self._session.run_many("DELETE FROM frequency WHERE space_key = ? AND term = ? AND documents <= 0", gone)
 
     def _write_changes(self, space_key: int, delta: _Delta) -> None:
-        changed = delta.changed
-        self._session.run(
+        count = len(delta.changed)
+        self._session.later(
             "UPDATE space SET seq = seq + ?, documents = documents + ?, terms_total = terms_total + ? WHERE key = ?",
-            (len(changed), delta.documents, delta.terms_total, space_key),
+            (count, delta.documents, delta.terms_total, space_key),
         )
-        row = self._session.row("SELECT seq FROM space WHERE key = ?", (space_key,))
-        assert row is not None
-        newest: int = row[0]
-        first = newest - len(changed) + 1
         self._session.run_many(
-            "INSERT INTO change (space_key, seq, entry_key) VALUES (?, ?, ?)",
-            [(space_key, first + at, key) for at, key in enumerate(changed)],
+            "INSERT INTO change (space_key, seq, entry_key) SELECT key, seq - ?, ? FROM space WHERE key = ?",
+            [(count - at, key, space_key) for at, key in enumerate(delta.changed, 1)],
         )
-        if first // _TRIM_EVERY != (newest + 1) // _TRIM_EVERY:
-            self._session.run("DELETE FROM change WHERE space_key = ? AND seq <= ?", (space_key, newest - CHANGES_MAX))
+        self._session.later(_TRIM_CHANGES, (space_key, space_key, count, space_key))
 
 
 _STEP = "INSERT INTO step (operation_seq, ordinal, entry_key, before, after) VALUES (?, ?, ?, ?, ?)"
@@ -176,19 +188,25 @@ class Journal:
         self._waiting: list[tuple[int, int, int, str | None, str]] = []
         self._changed_at: dict[int, float] = {}
 
-    def step(self, operation: Operation, entry_key: int, before: Status | None, after: Status) -> None:
-        seq = self._seqs.get(operation.id)
+    def insert_with(self, operation: Operation, statements: Sequence[Statement]) -> list[int | None]:
+        """Runs inserts that belong to the operation, and writes the operation first if it has no step yet."""
+        if operation.id in self._seqs:
+            return self._session.insert_all(statements) if statements else []
+        space_key = self._spaces.key(operation.tenant, operation.space)
+        verb, actor = operation.verb.value, operation.actor.value
+        values = (operation.id, space_key, verb, actor, operation.at, operation.group)
+        seq, *keys = self._session.insert_all([(_OPERATION, values), *statements])
         if seq is None:
-            space_key = self._spaces.key(operation.tenant, operation.space)
-            verb, actor = operation.verb.value, operation.actor.value
-            values = (operation.id, space_key, verb, actor, operation.at, operation.group)
-            seq = self._session.insert(_OPERATION, values)
-            if seq is None:
-                raise Conflict(f"There is already an operation {operation.id!r}. Give each operation its own id.")
-            self._seqs[operation.id] = seq
-            self._ordinals[seq] = -1
-            if operation.verb not in (Verb.RECORD, Verb.UNDO):
-                self._changed_at[space_key] = max(operation.at, self._changed_at.get(space_key, 0.0))
+            raise Conflict(f"There is already an operation {operation.id!r}. Give each operation its own id.")
+        self._seqs[operation.id] = seq
+        self._ordinals[seq] = -1
+        if operation.verb not in (Verb.RECORD, Verb.UNDO):
+            self._changed_at[space_key] = max(operation.at, self._changed_at.get(space_key, 0.0))
+        return keys
+
+    def step(self, operation: Operation, entry_key: int, before: Status | None, after: Status) -> None:
+        self.insert_with(operation, ())
+        seq = self._seqs[operation.id]
         ordinal = self._ordinals[seq] = self._ordinals[seq] + 1
         self._waiting.append((seq, ordinal, entry_key, None if before is None else before.value, after.value))
 
@@ -215,6 +233,8 @@ class Entries:
         self.stats = StatsDelta(session)
         self.backlog = VectorBacklog(session)
         self.journal = Journal(session, self.spaces)
+        # When the conversations that this unit has made active were last active.
+        self.active_conversations: dict[ConversationKey, float] = {}
 
     def insert(self, operation: Operation, admitted: Admitted, entry_id: str, *, version: int = 1) -> Entry | None:
         """None if a constraint forbids it; then nothing has changed."""
@@ -228,6 +248,25 @@ class Entries:
             self._index(key, space_key, admitted.terms)
             self.backlog.entered(key, space_key, entry)
         return entry
+
+    def insert_all(self, operation: Operation, admitted: Sequence[Admitted]) -> list[Entry | None]:
+        """Inserts first versions, each under its own id. None for those that a constraint forbids."""
+        space_key = self.spaces.key(operation.tenant, operation.space)
+        entries = [
+            new_entry(item, item.id, version=1, space=operation.space, status=_first_status(item)) for item in admitted
+        ]
+        statements: list[Statement] = [
+            (_INSERT, (operation.tenant, *values_of(entry, space_key, item.telling)))
+            for entry, item in zip(entries, admitted, strict=True)
+        ]
+        keys = self.journal.insert_with(operation, statements) if statements else []
+        for key, entry, item in zip(keys, entries, admitted, strict=True):
+            if key is not None:
+                self._follow(operation, key, entry)
+                if entry.status is Status.ACTIVE:
+                    self._index(key, space_key, item.terms)
+                    self.backlog.entered(key, space_key, entry)
+        return [None if key is None else entry for key, entry in zip(keys, entries, strict=True)]
 
     def insert_waiting(self, operation: Operation, entry: Entry, *, base: int) -> None:
         """Inserts a proposal to replace version `base`. The caller has checked that no other proposal is waiting."""
@@ -292,15 +331,18 @@ class Entries:
     def _put(self, operation: Operation, entry: Entry, telling: int = 0) -> int | None:
         space_key = self.spaces.key(operation.tenant, operation.space)
         key = self.session.insert(_INSERT, (operation.tenant, *values_of(entry, space_key, telling)))
-        if key is None:
-            return None
+        if key is not None:
+            self._follow(operation, key, entry)
+        return key
+
+    def _follow(self, operation: Operation, key: int, entry: Entry) -> None:
+        """Writes what belongs to a new entry."""
         if entry.sources:
             self.session.run_many(
                 "INSERT INTO source (entry_key, ordinal, source) VALUES (?, ?, ?)",
                 [(key, ordinal, source) for ordinal, source in enumerate(entry.sources)],
             )
         self.journal.step(operation, key, None, entry.status)
-        return key
 
     def _index(self, key: int, space_key: int, analysed: Sequence[str]) -> None:
         self.text.put(key, space_key, analysed)
@@ -423,7 +465,20 @@ def values_of(entry: Entry, space_key: int, telling: int) -> tuple[Value, ...]:
 
 def read_entries(session: Session, rows: Sequence[Row]) -> list[Entry]:
     """The entries of rows that begin with `ENTRY_COLUMNS`, in the same order."""
-    sources = _sources(session, [row[0] for row in rows if row[2]])
+    keys = [row[0] for row in rows if row[2]]
+    return join_sources(rows, session.rows(*reading_sources(session, keys)) if keys else ())
+
+
+def reading_sources(session: Session, keys: Sequence[int]) -> Statement:
+    condition, value = session.among("entry_key", keys)
+    return f"SELECT entry_key, source FROM source WHERE {condition} ORDER BY entry_key, ordinal", (value,)
+
+
+def join_sources(rows: Sequence[Row], source_rows: Sequence[Row]) -> list[Entry]:
+    """As `read_entries`, with the rows of `reading_sources`."""
+    sources: dict[int, tuple[str, ...]] = {}
+    for key, source in source_rows:
+        sources[key] = (*sources.get(key, ()), source)
     return [_entry(row, sources.get(row[0], ())) for row in rows]
 
 
@@ -472,21 +527,9 @@ def _entry(row: Row, sources: tuple[str, ...]) -> Entry:
     )
 
 
-def _sources(session: Session, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
-    if not keys:
-        return {}
-    condition, value = session.among("entry_key", keys)
-    found: dict[int, tuple[str, ...]] = {}
-    for key, source in session.rows(
-        f"SELECT entry_key, source FROM source WHERE {condition} ORDER BY entry_key, ordinal", (value,)
-    ):
-        found[key] = (*found.get(key, ()), source)
-    return found
-
-
 # Scopes, filters and lanes as SQL conditions on `entry AS e` and `space AS s`, so that they apply before any LIMIT
 
-_REFERENCE = "CASE WHEN e.version = 1 THEN e.id ELSE e.id || '.' || e.version END"
+REFERENCE = "CASE WHEN e.version = 1 THEN e.id ELSE e.id || '.' || e.version END"
 _VALID = (
     "(e.expires_at IS NULL OR e.expires_at > ?) AND (e.valid_from IS NULL OR e.valid_from <= ?) "
     "AND (e.valid_to IS NULL OR e.valid_to > ?)"
@@ -572,7 +615,7 @@ class Conditions:
             pasted = f"e.kind = 'record' AND coalesce({member}, 'false') = 'true'"
             self.add(f"e.trust >= ? AND NOT ({pasted})", TRUSTED_MIN, value)
         for expression, excluded in (
-            (_REFERENCE, query.excluded_refs),
+            (REFERENCE, query.excluded_refs),
             ("e.id", query.excluded_ids),
             ("e.content_hash", query.visible_hashes),
         ):

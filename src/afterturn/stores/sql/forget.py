@@ -477,6 +477,7 @@ class Eraser:
         for table in ("turn", "block", "block_ref", "carried", "standing", "standing_ref", "recall"):
             self._session.run_many(f"DELETE FROM {table} WHERE conversation_key = ?", keys)
         self._session.run_many("DELETE FROM conversation WHERE key = ?", keys)
+        self._entries.active_conversations.clear()
 
     def _erase_jobs(self, space_key: int, ids: Set[str], *, conversation: str | None = None) -> None:
         rows = self._session.rows("SELECT id, payload FROM job WHERE space_key = ?", (space_key,))

@@ -11,10 +11,11 @@ from afterturn.stores.sql.entries import (
     INDEXED_COLUMNS,
     Conditions,
     Entries,
-    read_entries,
+    join_sources,
     read_indexed_entry,
+    reading_sources,
 )
-from afterturn.stores.sql.session import Row, Session, Value
+from afterturn.stores.sql.session import Row, Session, Statement, Value
 from afterturn.types import Changes, ContextEntry, EmbedderIdentity, Entry, IndexedEntry, LaneQuery, Scope, SpaceStats
 
 
@@ -99,6 +100,11 @@ _SPEAKERS = (
 
 
 # With the generation of the store: every recall needs both.
+_EMBEDDER = "SELECT key FROM embedder WHERE name = ? AND version = ? AND dimensions = ? AND normalised = ?"
+_CHANGED = (
+    "SELECT entry_key FROM change WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) AND seq > ? "
+    "ORDER BY seq"
+)
 _NEWEST = "SELECT (SELECT value FROM meta WHERE key = 'generation'), key, seq FROM space WHERE tenant = ? AND name = ?"
 
 
@@ -153,12 +159,13 @@ class SqlIndex:
         where = Conditions(self._session, query.scope)
         where.lane(query, at=query.now)
         where.among("e.key", keys)
-        rows = self._session.rows(
+        admitted: Statement = (
             f"SELECT {ENTRY_COLUMNS} FROM entry AS e JOIN space AS s ON {_SPACE_LAST} "
             f"WHERE e.status = 'active' AND {where.sql}",
             where.values,
         )
-        return dict(zip([row[0] for row in rows], read_entries(self._session, rows), strict=True))
+        rows, sources = self._session.batch(admitted, reading_sources(self._session, keys))
+        return dict(zip([row[0] for row in rows], join_sources(rows, sources), strict=True))
 
     def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[ContextEntry]:
         if not keys:
@@ -212,26 +219,26 @@ class SqlIndex:
 
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
         self._entries.flush()
-        row = self._session.row(_NEWEST, (tenant, space))
-        generation, space_key, newest = row if row is not None else (self._meta("generation") or "", 0, 0)
+        found, rows = self._session.batch((_NEWEST, (tenant, space)), (_CHANGED, (tenant, space, since)))
+        if not found:
+            return Changes(self._meta("generation") or "", 0, () if since == 0 else None)
+        generation, space_key, newest = found[0]
+        self._entries.spaces.note(tenant, space, space_key)
         if since == newest:
             return Changes(generation, newest, ())
-        rows = self._session.rows(
-            "SELECT entry_key FROM change WHERE space_key = ? AND seq > ? ORDER BY seq", (space_key, since)
-        )
         if since > newest or len(rows) < newest - since:
             return Changes(generation, newest, None)
         return Changes(generation, newest, tuple(dict.fromkeys(key for (key,) in rows)))
 
     def vectors(self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int]) -> dict[int, bytes]:
-        embedder_key, space_key = self._find_embedder(embedder), self._entries.spaces.find(tenant, space)
-        if embedder_key is None or space_key is None:
+        space_key = self._entries.spaces.find(tenant, space)
+        if space_key is None:
             return {}
         chosen, value = self._session.among("key", keys)
         rows = self._session.rows(
-            "SELECT entry_key, data FROM embedding WHERE embedder_key = ? AND space_key = ? "
+            f"SELECT entry_key, data FROM embedding WHERE embedder_key = ({_EMBEDDER}) AND space_key = ? "
             f"AND entry_key IN (SELECT key FROM entry WHERE space_key = ? AND status = 'active' AND {chosen})",
-            [embedder_key, space_key, space_key, value],
+            [*_identity_values(embedder), space_key, space_key, value],
         )
         return dict(rows)
 
@@ -244,14 +251,18 @@ class SqlIndex:
                 raise ValueError(
                     f"The vector of entry {key} has {len(data)} bytes; {embedder.name} has {size}. Embed it again."
                 )
-        state = self._find_state(tenant, space, embedder)
-        if state is None:
-            return 0
         condition, value = self._session.among("key", [key for key, _ in vectors])
-        rows = self._session.rows(
-            f"SELECT key FROM entry WHERE space_key = ? AND {condition}", (state.space_key, value)
+        found, rows = self._session.batch(
+            (_STATE, (*_identity_values(embedder), tenant, space)),
+            (
+                "SELECT key FROM entry WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) "
+                f"AND {condition}",
+                (tenant, space, value),
+            ),
         )
-        keys = {key for (key,) in rows}
+        if not found:
+            return 0
+        state, keys = _read_state(found[0], embedder), {key for (key,) in rows}
         embedder_key = state.asked or self._add_embedder(embedder)
         self._session.run_many(
             "INSERT INTO embedding (embedder_key, space_key, entry_key, data) VALUES (?, ?, ?, ?) "
@@ -315,20 +326,14 @@ class SqlIndex:
     def _find_state(self, tenant: str, space: str, embedder: EmbedderIdentity) -> _VectorState | None:
         """None if there is no such space."""
         row = self._session.row(_STATE, (*_identity_values(embedder), tenant, space))
-        if row is None:
-            return None
-        space_key, own, asked, adopted = row
-        return _VectorState(space_key, own, asked or 0, is_adopted=adopted == identity_text(embedder))
+        return None if row is None else _read_state(row, embedder)
 
     def _meta(self, key: str) -> str | None:
         row = self._session.row("SELECT value FROM meta WHERE key = ?", (key,))
         return None if row is None else str(row[0])
 
     def _find_embedder(self, embedder: EmbedderIdentity) -> int | None:
-        row = self._session.row(
-            "SELECT key FROM embedder WHERE name = ? AND version = ? AND dimensions = ? AND normalised = ?",
-            _identity_values(embedder),
-        )
+        row = self._session.row(_EMBEDDER, _identity_values(embedder))
         return None if row is None else int(row[0])
 
     def _add_embedder(self, embedder: EmbedderIdentity) -> int:
@@ -341,6 +346,11 @@ class SqlIndex:
         found = self._find_embedder(embedder)
         assert found is not None
         return found
+
+
+def _read_state(row: Row, embedder: EmbedderIdentity) -> _VectorState:
+    space_key, own, asked, adopted = row
+    return _VectorState(space_key, own, asked or 0, is_adopted=adopted == identity_text(embedder))
 
 
 def _identity_values(embedder: EmbedderIdentity) -> tuple[Value, ...]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from afterturn.errors import Conflict, InvalidInput, NotFound
 from afterturn.stores.sql.entries import (
     ENTRY_COLUMNS,
     FROM_ENTRY,
+    REFERENCE,
     Conditions,
     Entries,
     encode_metadata,
@@ -375,6 +376,14 @@ class SqlMemories:
         if not found:
             raise no_such_memory(entry_id, scope.spaces, version)
         return found[0]
+
+    def versions(self, scope: Scope, refs: Collection[str]) -> dict[str, Entry]:
+        if not refs:
+            return {}
+        where = Conditions(self._session, scope)
+        where.among("e.id", sorted({ref.partition(".")[0] for ref in refs}))
+        where.among(REFERENCE, sorted(refs))
+        return {entry.ref: entry for entry in self._select(where, "ORDER BY e.key")}
 
     def page(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
         where = self._listed(scope, filter)

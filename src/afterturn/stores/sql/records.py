@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from afterturn.errors import Conflict
 from afterturn.stores.sql.entries import ENTRY_COLUMNS, FROM_ENTRY, OWNED, Conditions, Entries, read_entries
-from afterturn.stores.sql.session import Value
+from afterturn.stores.sql.session import Row, Statement, Value
 from afterturn.types import Admitted, Entry, Filter, Operation, Scope
 
 
@@ -16,8 +16,7 @@ class SqlRecords:
 
     def add(self, operation: Operation, admitted: Sequence[Admitted]) -> list[Entry]:
         entries: list[Entry] = []
-        for item in admitted:
-            entry = self._entries.insert(operation, item, item.id)
+        for item, entry in zip(admitted, self._entries.insert_all(operation, admitted), strict=True):
             if entry is None:
                 raise Conflict(f"{operation.space} already has an entry {item.id!r}. Give each record its own id.")
             entries.append(entry)
@@ -44,12 +43,7 @@ class SqlRecords:
         return found
 
     def next_position(self, tenant: str, space: str, conversation: str, *, owner: str | None = None) -> int:
-        row = self._session.row(
-            "SELECT max(position) FROM entry WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) "
-            "AND conversation = ? AND coalesce(owner, '') = ? AND kind = 'record'",
-            (tenant, space, conversation, "" if owner is None or owner == space else owner),
-        )
-        return 0 if row is None or row[0] is None else row[0] + 1
+        return read_position(self._session.rows(*finding_position(tenant, space, conversation, owner=owner)))
 
     def older_than(self, tenant: str, recorded_before: float, *, limit: int) -> list[tuple[str, str]]:
         rows = self._session.rows(
@@ -70,3 +64,17 @@ class SqlRecords:
                 values.append(value)
         rows = self._session.rows(f"SELECT DISTINCT s.name FROM {FROM_ENTRY} WHERE {where} ORDER BY s.name", values)
         return [name for (name,) in rows]
+
+
+def finding_position(tenant: str, space: str, conversation: str, *, owner: str | None) -> Statement:
+    """What finds the conversation's last record, for `read_position`."""
+    sql = (
+        "SELECT max(position) FROM entry WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) "
+        "AND conversation = ? AND coalesce(owner, '') = ? AND kind = 'record'"
+    )
+    return sql, (tenant, space, conversation, "" if owner is None or owner == space else owner)
+
+
+def read_position(rows: Sequence[Row]) -> int:
+    """The position of the next record."""
+    return 0 if not rows or rows[0][0] is None else rows[0][0] + 1

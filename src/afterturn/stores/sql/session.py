@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 Value: TypeAlias = str | int | float | bytes | None
 Row: TypeAlias = tuple[Any, ...]
+Statement: TypeAlias = tuple[str, Sequence[Value]]
 
 
 class Session(Protocol):
@@ -32,11 +33,21 @@ class Session(Protocol):
     def run(self, sql: str, values: Sequence[Value] = ()) -> int:
         """Runs one statement and returns the number of changed rows."""
 
+    def later(self, sql: str, values: Sequence[Value] = ()) -> None:
+        """Runs one statement whose result nobody needs. It may be sent together with the next one, or at the end of the
+        unit: an error is raised then, and the unit fails."""
+
+    def batch(self, *statements: Statement) -> list[list[Row]]:
+        """Runs statements that do not need one another's results, in one round trip, and returns the rows of each."""
+
     def insert(self, sql: str, values: Sequence[Value]) -> int | None:
         """Inserts one row and returns its numeric key. None if a conflict prevented it."""
 
+    def insert_all(self, statements: Sequence[Statement]) -> list[int | None]:
+        """As `insert` for each of them, in one round trip."""
+
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
-        """Runs one statement for each of `rows`."""
+        """Runs one statement for each of `rows`, as `later` does."""
 
     def among(self, expression: str, values: Sequence[str] | Sequence[int]) -> tuple[str, Value]:
         """SQL that tests whether `expression` is one of the values, and the one value to bind for it."""

@@ -6,6 +6,8 @@ from afterturn.stores.sql.entries import Conditions, Entries, decode_metadata, e
 from afterturn.stores.sql.session import Row
 from afterturn.types import Event, Scope
 
+_SPACE = "(SELECT key FROM space WHERE tenant = ? AND name = ?)"
+
 
 class SqlTimeline:
     def __init__(self, entries: Entries) -> None:
@@ -13,11 +15,11 @@ class SqlTimeline:
         self._spaces = entries.spaces
 
     def add(self, events: Sequence[Event], *, entries_max: int) -> None:
-        by_space: dict[int, list[Event]] = {}
+        by_space: dict[tuple[str, str], list[Event]] = {}
         for event in events:
-            by_space.setdefault(self._spaces.key(event.tenant, event.space), []).append(event)
-        for space_key, group in by_space.items():
-            self._append(space_key, group, entries_max)
+            by_space.setdefault((event.tenant, event.space), []).append(event)
+        for place, group in by_space.items():
+            self._append(place, group, entries_max)
 
     def page(self, scope: Scope, *, conversation: str | None = None, limit: int, skip: int = 0) -> list[Event]:
         where = Conditions(self._session, scope)
@@ -30,18 +32,21 @@ class SqlTimeline:
         )
         return [_event(row) for row in reversed(rows)]
 
-    def _append(self, space_key: int, events: Sequence[Event], entries_max: int) -> None:
-        row = self._session.row("SELECT max(seq) FROM timeline WHERE space_key = ?", (space_key,))
-        last = 0 if row is None or row[0] is None else int(row[0])
+    def _append(self, place: tuple[str, str], events: Sequence[Event], entries_max: int) -> None:
+        """Without reading anything first, so that a commit of events takes one round trip."""
+        self._spaces.ensure(*place)
         self._session.run_many(
-            "INSERT INTO timeline (space_key, seq, at, name, conversation, turn, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO timeline (space_key, seq, at, name, conversation, turn, data) "
+            f"SELECT {_SPACE}, coalesce(max(seq), 0) + 1, ?, ?, ?, ?, ? FROM timeline WHERE space_key = {_SPACE}",
             [
-                (space_key, seq, event.at, event.name, event.conversation, event.turn, encode_metadata(event.data))
-                for seq, event in enumerate(events, last + 1)
+                (*place, event.at, event.name, event.conversation, event.turn, encode_metadata(event.data), *place)
+                for event in events
             ],
         )
-        self._session.run(
-            "DELETE FROM timeline WHERE space_key = ? AND seq <= ?", (space_key, last + len(events) - entries_max)
+        self._session.later(
+            f"DELETE FROM timeline WHERE space_key = {_SPACE} "
+            f"AND seq <= (SELECT max(seq) FROM timeline WHERE space_key = {_SPACE}) - ?",
+            (*place, *place, entries_max),
         )
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import apsw
 
 from afterturn.errors import DeadlineExceeded
-from afterturn.stores.sql.session import Row, Session, Value
+from afterturn.stores.sql.session import Row, Session, Statement, Value
 from afterturn.stores.sqlite.errors import UNSTORABLE, translate
 
 
@@ -69,10 +69,19 @@ class ApswSession:
         self.rows(sql, values)
         return self._connection.changes()
 
+    def later(self, sql: str, values: Sequence[Value] = ()) -> None:
+        self.rows(sql, values)
+
+    def batch(self, *statements: Statement) -> list[list[Row]]:
+        return [self.rows(*statement) for statement in statements]
+
     def insert(self, sql: str, values: Sequence[Value]) -> int | None:
         # Not by RETURNING: it opens a savepoint of its own, at which FTS5 writes out all that it has gathered so far.
         self.rows(sql, values)
         return self._connection.last_insert_rowid() if self._connection.changes() else None
+
+    def insert_all(self, statements: Sequence[Statement]) -> list[int | None]:
+        return [self.insert(*statement) for statement in statements]
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         self.check()

@@ -45,6 +45,7 @@ from afterturn.types import (
     Scope,
     Selector,
     StandingRow,
+    StoredTurn,
     Taint,
     Tenant,
     TurnRow,
@@ -252,6 +253,62 @@ class TestBlocks:
         return await store.read(
             lambda unit: unit.conversations.blocks(ConversationKey(TENANT, SPACE, conversation)), at=ALL_SPACES
         )
+
+
+class TestReadingAtOnce:
+    """What a turn needs is read in one call, and equals what the single calls return."""
+
+    async def test_a_conversation(self, store: Store) -> None:
+        await store.write(_talk, at=ADA)
+        stored = await store.read(lambda unit: unit.conversations.read(TALK), at=ADA)
+        assert stored.blocks == tuple(await store.read(lambda unit: unit.conversations.known_blocks(TALK), at=ADA))
+        assert [block.hash for block in stored.blocks] == [_BLOCK.hash]
+        assert stored.state == await store.read(lambda unit: unit.conversations.state(TALK), at=ADA)
+        assert stored.state.turns == 1
+        assert stored.forgets == await store.read(lambda unit: unit.conversations.forgets(TENANT, SPACE), at=ADA)
+
+    async def test_a_turn(self, store: Store) -> None:
+        """C1, C3: its row, the taint of the conversation, and where its records begin."""
+        await store.write(_talk, at=ADA)
+        await record(store, "hello", conversation=TALK.id, position=0)
+        stored = await store.read(lambda unit: _read_turn(unit, since=0), at=ADA)
+        assert stored.turn == await store.read(lambda unit: unit.conversations.find_turn(TALK, _TURN.id), at=ADA)
+        assert (stored.any_tainted, stored.is_forgotten, stored.next_position) == (True, False, 1)
+
+    async def test_a_turn_that_was_forgotten(self, store: Store) -> None:
+        """M2: a forget of the space covers it."""
+        await store.write(_talk, at=ADA)
+        await forget(store, Selector(everything=True))
+        assert (await store.read(lambda unit: _read_turn(unit, since=0), at=ADA)).is_forgotten
+        newest = await store.read(lambda unit: unit.conversations.forgets(TENANT, SPACE), at=ADA)
+        assert not (await store.read(lambda unit: _read_turn(unit, since=newest), at=ADA)).is_forgotten
+
+    async def test_what_does_not_exist(self, store: Store) -> None:
+        stored = await store.read(lambda unit: unit.conversations.read(TALK), at=ADA)
+        assert (stored.blocks, stored.state, stored.carried) == ((), ConversationState(), None)
+        turn = await store.read(lambda unit: _read_turn(unit, since=0), at=ADA)
+        assert (turn.turn, turn.any_tainted, turn.next_position) == (None, False, 0)
+
+    async def test_a_turn_that_was_not_stored_yet_ends(self, store: Store) -> None:
+        """C3: recorded once, whether its beginning was stored or not."""
+        ended = [await store.write(lambda unit: _end_recorded(unit, start=_TURN), at=ADA) for _ in range(2)]
+        assert ended == [True, False]
+        assert [turn.id for turn in await store.read(lambda unit: unit.conversations.turns(TALK), at=ADA)] == [_TURN.id]
+
+
+def _talk(unit: Unit) -> None:
+    unit.conversations.add_block(TALK, _BLOCK)
+    _end_recorded(unit, start=_TURN)
+
+
+def _end_recorded(unit: Unit, *, start: TurnRow) -> bool:
+    return unit.conversations.end_turn(
+        TALK, start.id, status=TurnStatus.COMPLETED, at=20.0, recorded=True, taint=Taint.TOOL, start=start
+    )
+
+
+def _read_turn(unit: Unit, *, since: int) -> StoredTurn:
+    return unit.conversations.read_turn(TALK, _TURN.id, writes=SPACE, speakers=("ada",), since=since)
 
 
 class TestTimeline:

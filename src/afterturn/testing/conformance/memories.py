@@ -55,6 +55,21 @@ class TestMemories:
         assert stored == added.entry
         assert {name: getattr(stored, name) for name in fields} == fields
 
+    async def test_versions_are_found_by_their_references(self, store: Store) -> None:
+        """Whatever their status, and only in the scope."""
+        first = (await add(store, "Ada keeps bees")).entry
+        second = await update(store, first.id, "Ada keeps two hives")
+        other = (await add(store, "Ada plays chess")).entry
+        wanted = (first.ref, second.ref, other.ref, f"{other.id}.7", "unknown")
+        found = await store.read(lambda unit: unit.memories.versions(ADA, wanted), at=ADA)
+        assert {ref: entry.text for ref, entry in found.items()} == {
+            first.ref: "Ada keeps bees",
+            second.ref: "Ada keeps two hives",
+            other.ref: "Ada plays chess",
+        }
+        nobody = Scope(TENANT, ("user:nobody",))
+        assert await store.read(lambda unit: unit.memories.versions(nobody, wanted), at=nobody) == {}
+
     async def test_what_was_not_said_when_happened_when_it_was_recorded(self, store: Store) -> None:
         added = await add(store, "Ada keeps bees", at=70.0)
         assert (await get(store, added.entry.id)).occurred_at == 70.0
