@@ -13,12 +13,19 @@ from afterturn.runtime.clock import SystemClock
 from afterturn.stores.engine import Write
 from afterturn.stores.postgres.engine import open_engine
 from afterturn.testing.entries import admit, operation
-from afterturn.types import BlockRow, ConversationKey, EmbedderIdentity, Job, JobQueue, Kind, Scope, Selector
+from afterturn.types import (
+    EmbedderIdentity,
+    Job,
+    JobQueue,
+    Scope,
+    Selector,
+    Tenant,
+    UnitScope,
+)
 
 pytestmark = pytest.mark.postgres
 
 TENANT, ADA, BOB = "default", "user:ada", "user:bob"
-TALK = ConversationKey(TENANT, ADA, "talk")
 WAIT = 30.0
 R = TypeVar("R")
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -84,12 +91,6 @@ def next_position(unit: Unit) -> int:
     return unit.records.next_position(TENANT, ADA, "talk")
 
 
-def add_record(unit: Unit) -> None:
-    position = next_position(unit)
-    draft = admit(f"message {position}", kind=Kind.RECORD, conversation="talk", position=position)
-    unit.records.add(operation(), [draft])
-
-
 def test_units_of_two_spaces_run_at_the_same_time(hosts: Hosts) -> None:
     """§13: a host that is slow in one space keeps nobody in another one waiting."""
     held = Held(add("Ada keeps bees"))
@@ -101,48 +102,52 @@ def test_units_of_two_spaces_run_at_the_same_time(hosts: Hosts) -> None:
     slow.result(WAIT)
 
 
-def test_units_of_one_space_follow_one_another(hosts: Hosts) -> None:
-    """C2: the second counts what the first has written."""
-    held = Held(next_position, add_record)
-    first = hosts.start(0, held, ADA)
+def test_a_forget_waits_for_writes_of_its_tenant_only(hosts: Hosts) -> None:
+    """M2, §13: other tenants have nothing that was learned from it."""
+    held = Held(add("Ada keeps bees"))
+    slow = hosts.start(0, held, ADA)
     assert held.reached.wait(WAIT)
-    second = hosts.start(1, next_position, BOB, ADA)
-    hosts.wait_until_one_waits()
-    held.let_go()
-    assert [first.result(WAIT), second.result(WAIT)] == [0, 1]
+
+    def forget(unit: Unit, tenant: str) -> None:
+        unit.operations.forget(tenant, BOB, Selector(everything=True), at=1.0)
+
+    hosts.engines[1].write_now(lambda unit: forget(unit, "acme"), at=Tenant("acme"))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(hosts.engines[1].write_now, lambda unit: forget(unit, TENANT), at=Tenant(TENANT))
+        hosts.wait_until_one_waits()
+        assert not waiting.done()
+        held.let_go()
+        waiting.result(WAIT)
+    slow.result(WAIT)
 
 
-def test_a_forget_waits_for_a_block_and_then_finds_it(hosts: Hosts) -> None:
-    """M2: the block of a turn in one space shows a memory of another, which is forgotten at that moment."""
-    entry = hosts.start(0, add("Bob is allergic to nuts", BOB)).result(WAIT)
-    block = BlockRow("hash", "turn-1", (entry.ref,), 9, 2.0, "user_message", "anchor", "a block about nuts")
-    held = Held(
-        lambda unit: unit.conversations.open(TALK, at=1.0), lambda unit: unit.conversations.add_block(TALK, block)
+def test_jobs_are_claimed_while_a_space_is_written(hosts: Hosts) -> None:
+    """§13: the queue is of all tenants, and its rows protect themselves."""
+    hosts.start(0, lambda unit: unit.jobs.add(Job("job", "embed", TENANT, ADA, "{}", 1.0))).result(WAIT)
+    held = Held(add("Ada keeps bees"))
+    slow = hosts.start(0, held, ADA)
+    assert held.reached.wait(WAIT)
+    claimed = hosts.engines[1].write_now(
+        lambda unit: unit.jobs.claim(["embed"], owner="one", now=2.0, lease=60.0, limit=3), at=JobQueue()
     )
-    showing = hosts.start(0, held, ADA)
-    assert held.reached.wait(WAIT)
-    forgetting = hosts.start(1, lambda unit: unit.operations.forget(TENANT, BOB, Selector(memory=entry.id), at=3.0))
-    hosts.wait_until_one_waits()
+    assert [job.id for job in claimed] == ["job"]
     held.let_go()
-    showing.result(WAIT)
-    assert forgetting.result(WAIT).ids == (entry.id,)
-    stored = hosts.engines[1].read_now(lambda unit: unit.conversations.blocks(TALK))
-    assert [(row.hash, row.text) for row in stored] == [("hash", "")]
+    slow.result(WAIT)
 
 
-def test_a_block_that_comes_after_a_forget_is_stored_without_its_text(hosts: Hosts) -> None:
-    """M2: the other order."""
-    entry = hosts.start(0, add("Bob is allergic to nuts", BOB)).result(WAIT)
-    block = BlockRow("hash", "turn-1", (entry.ref,), 9, 2.0, "user_message", "anchor", "a block about nuts")
-    held = Held(lambda unit: unit.operations.forget(TENANT, BOB, Selector(memory=entry.id), at=3.0))
-    forgetting = hosts.start(1, held)
-    assert held.reached.wait(WAIT)
-    showing = hosts.start(0, lambda unit: unit.conversations.add_block(TALK, block), ADA)
-    hosts.wait_until_one_waits()
-    held.let_go()
-    forgetting.result(WAIT)
-    showing.result(WAIT)
-    assert [row.text for row in hosts.engines[1].read_now(lambda unit: unit.conversations.blocks(TALK))] == [""]
+def test_locks_are_taken_in_one_order(hosts: Hosts) -> None:
+    """§13: whatever the order in which units name their spaces and tenants, also in a shared commit."""
+    scopes: list[UnitScope] = [Scope(TENANT, (ADA, BOB)), Scope("acme", (BOB, ADA)), Tenant("other"), JobQueue()]
+    reversed_scopes: list[UnitScope] = [
+        JobQueue(),
+        Tenant("other"),
+        Scope("acme", (ADA, BOB)),
+        Scope(TENANT, (BOB, ADA)),
+    ]
+    begin = hosts.engines[0].server.begin_write
+    assert begin(scopes) == begin(reversed_scopes)
+    # The store, three tenants, two spaces of each of the two that are not locked whole.
+    assert begin(scopes).count(b"pg_advisory_xact_lock") == 8
 
 
 def test_two_spaces_in_opposite_order_do_not_wait_for_each_other(hosts: Hosts) -> None:
@@ -208,26 +213,6 @@ def test_a_new_embedder_of_two_spaces_is_stored_once(hosts: Hosts) -> None:
     assert [first.result(WAIT), second.result(WAIT)] == [1, 1]
     waiting = hosts.engines[0].read_now(lambda unit: unit.index.waiting(TENANT, embedder))
     assert waiting == 0
-
-
-def test_an_entry_of_a_slow_writer_gets_its_vector(hosts: Hosts) -> None:
-    """M3: nobody embeds past an entry that is not committed yet."""
-    embedder = EmbedderIdentity("tiny", "1", 2, True)
-    held = Held(add("the slow one"))
-    slow = hosts.start(0, held, ADA)
-    assert held.reached.wait(WAIT)
-
-    def add_and_embed(unit: Unit) -> None:
-        add("the quick one")(unit)
-        found = unit.index.unembedded(TENANT, ADA, embedder, limit=10)
-        unit.index.put_vectors(TENANT, ADA, embedder, [(key, b"\0" * 4) for key, _ in found])
-
-    quick = hosts.start(1, add_and_embed, ADA)
-    hosts.wait_until_one_waits()
-    held.let_go()
-    slow.result(WAIT)
-    quick.result(WAIT)
-    assert hosts.engines[0].read_now(lambda unit: unit.index.waiting(TENANT, embedder)) == 0
 
 
 def test_a_job_is_claimed_once(hosts: Hosts) -> None:

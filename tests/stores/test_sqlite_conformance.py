@@ -1,11 +1,13 @@
 """The conformance suite on SQLite."""
 
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from afterturn.config import Config
+from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.store import SqliteStore, open_store
 from afterturn.testing.clock import ManualClock
 
@@ -20,6 +22,32 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     opened = open_store(tmp_path / "memory.db", Config(synchronous="normal"), ManualClock())
     yield opened
     await opened.close(within=5.0)
+
+
+@pytest.fixture
+def waiting() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+async def stores(tmp_path: Path, waiting: threading.Event) -> AsyncIterator[list[SqliteStore]]:
+    opened = [open_store(tmp_path / "memory.db", Config(synchronous="normal"), SystemClock()) for _ in range(2)]
+    pause = threading.Event()
+
+    def wait_and_tell(tries: int) -> bool:
+        waiting.set()
+        pause.wait(0.01)
+        return tries < 3_000
+
+    opened[1].engine.writer.connection.set_busy_handler(wait_and_tell)
+    yield opened
+    for store in opened:
+        await store.close(within=5.0)
+
+
+@pytest.fixture
+def is_waiting(waiting: threading.Event) -> Callable[[], bool]:
+    return waiting.is_set
 
 
 async def test_a_restore_does_not_take_the_count_of_forgets_back(store: SqliteStore, tmp_path: Path) -> None:

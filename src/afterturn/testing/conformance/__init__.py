@@ -1,7 +1,8 @@
 """The store conformance suite: tests of everything that the ports promise.
 
-Import these classes into a test module with an async fixture `store` that yields an open store. Register the package
-for assertion rewriting first: `pytest.register_assert_rewrite("afterturn.testing.conformance")`.
+Import these classes into a test module with an async fixture `store` that yields an open store, and the two fixtures
+that `interleaved.py` describes. Register the package for assertion rewriting first:
+`pytest.register_assert_rewrite("afterturn.testing.conformance")`.
 """
 
 from afterturn.testing.conformance.conversations import (
@@ -32,6 +33,7 @@ from afterturn.testing.conformance.index import (
     TestStats,
     TestVectors,
 )
+from afterturn.testing.conformance.interleaved import TestInterleaved
 from afterturn.testing.conformance.jobs import TestJobs
 from afterturn.testing.conformance.memories import TestMemories, TestRecords
 from afterturn.testing.conformance.operations import TestKnownAt, TestUndo
@@ -76,6 +78,7 @@ __all__ = [
     "TestForgottenReviews",
     "TestForgottenTraces",
     "TestIndexedEntries",
+    "TestInterleaved",
     "TestJobs",
     "TestKnownAt",
     "TestLanes",
