@@ -662,10 +662,15 @@ class StoreUrl:
         return dict(parse_qsl(urlsplit(self.url).query)).get("schema", "afterturn")
 
     @property
+    def directory(self) -> str | None:
+        """The schema with the directory of shards, if the URL names that instead of a store."""
+        return dict(parse_qsl(urlsplit(self.url).query)).get("directory")
+
+    @property
     def connection_url(self) -> str:
         """The URL for the database's client library, with its passwords."""
         place, _, query = self.url.partition("?")
-        kept = [part for part in query.split("&") if part and not part.startswith("schema=")]
+        kept = [part for part in query.split("&") if part and not part.startswith(("schema=", "directory="))]
         return f"{place}?{'&'.join(kept)}" if kept else place
 
 
@@ -693,7 +698,7 @@ def find_store(target: object) -> Path | StoreUrl:
 def _check_url(text: str) -> StoreUrl:
     try:
         url = StoreUrl(text)
-        schema = url.schema
+        schema = url.directory or url.schema
     except ValueError:
         # Without the cause, which quotes the URL.
         message = "The URL of the store cannot be read. Write postgresql://user@host:5432/database."

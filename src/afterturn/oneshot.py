@@ -93,10 +93,11 @@ def _read(store: str | os.PathLike[str] | None, config: Config, work: Callable[[
 def _read_server(url: StoreUrl, config: Config, work: Callable[[Unit], R], at: Scope) -> R:
     # Loaded when it is needed: the client library is an extra, and it imports asyncio.
     try:
-        from afterturn.stores.postgres import engine
+        from afterturn.stores.postgres import engine, shards
     except ImportError as error:
         raise postgres_missing(error) from error
-    return engine.read_once(url, config, SystemClock(), work, at=at)
+    reader = engine.read_once if url.directory is None else shards.read_once
+    return reader(url, config, SystemClock(), work, at=at)
 
 
 def _settings(config: Config | Settings | Mapping[str, Any] | None) -> Config:

@@ -433,9 +433,12 @@ def open_store(target: Path | StoreUrl, config: Config, components: Components) 
 def _open_server(url: StoreUrl, config: Config, components: Components) -> Store:
     # Loaded when it is needed: the client library is an extra.
     try:
+        from afterturn.stores.postgres.store import open_shard
         from afterturn.stores.postgres.store import open_store as open_url
     except ImportError as error:
         raise postgres_missing(error) from error
+    if url.directory is not None:
+        return open_shard(url, config, components.clock, worker=components.worker)
     return open_url(url, config, components.clock, worker=components.worker)
 
 
@@ -477,6 +480,8 @@ def cancel_migration(source: Path | StoreUrl, config: Config) -> None:
 @contextmanager
 def _opened_to_copy(place: Path | StoreUrl, config: Config) -> Iterator[CopySide]:
     if isinstance(place, StoreUrl):
+        if place.directory is not None:
+            raise InvalidInput(f"{place} is a directory of shards. Name one of its buckets by ?schema= instead.")
         try:
             from afterturn.stores.postgres import change_notes as server_notes
             from afterturn.stores.postgres.engine import open_to_copy as open_server

@@ -27,6 +27,7 @@ from afterturn.stores.copier import CopyEngine, CopySide, StoreCopy, TableDigest
 from afterturn.stores.sql.tables import NOT_MOVED, TABLES
 from afterturn.stores.sqlite import change_notes
 from afterturn.stores.sqlite.engine import open_to_copy
+from afterturn.types import UnitScope
 from moved_content import add_rare_rows, answers, fill, leftovers, open_memory, say
 
 R = TypeVar("R")
@@ -200,11 +201,11 @@ class Interrupted:
         self._engine = engine
         self._at = at
 
-    def write_now(self, work: Callable[[Unit], R]) -> R:
+    def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
         self.writes += 1
         if self.writes == self._at:
             raise Stopped
-        return self._engine.write_now(work)
+        return self._engine.write_now(work, at=at)
 
 
 @pytest.mark.parametrize("which", ["source", "target"])

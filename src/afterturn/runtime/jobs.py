@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from afterturn.errors import AfterturnError, ModelPaused
+from afterturn.errors import AfterturnError, ModelPaused, StoreMoved
 from afterturn.events import Events
 from afterturn.log import logger
 from afterturn.ports import Clock, Store, Unit
@@ -193,7 +193,8 @@ class JobRunner:
             commit = await self._handlers[job.kind](job)
             scope = Scope(job.tenant, tuple(dict.fromkeys((job.space, *commit.spaces))))
             after_commit = await self._store.write(lambda unit: self._finish(unit, job, commit), at=scope)
-        except LeaseLost:
+        except (LeaseLost, StoreMoved):
+            # The jobs of a tenant that was moved are free in the other place.
             return False
         except Exception as error:  # noqa: BLE001  the boundary: one bad job must not stop the others
             await self._fail(job, error)

@@ -22,7 +22,7 @@ from afterturn.stores.sql.moved import FILLED, MOVED
 from afterturn.stores.sql.session import Row, Session, Value
 from afterturn.stores.sql.tables import TABLES, Table
 from afterturn.stores.sql.unit import SqlUnit
-from afterturn.types import Status
+from afterturn.types import JobQueue, Status, Tenant, UnitScope
 
 R = TypeVar("R")
 BATCH_ROWS = 500
@@ -30,7 +30,7 @@ BATCH_ROWS = 500
 _LEFT_MAX = 200
 _PASSES_MAX = 50
 _DIGEST_BYTES = 16
-_PROGRESS = "copied"
+_PROGRESS, _WATCHED = "copied", "watched_for"
 
 
 class CopyEngine(Protocol):
@@ -38,7 +38,7 @@ class CopyEngine(Protocol):
 
     name: str
 
-    def write_now(self, work: Callable[[Unit], R]) -> R: ...
+    def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R: ...
 
     def read_now(self, work: Callable[[Unit], R]) -> R: ...
 
@@ -48,11 +48,9 @@ class ChangeNotes(Protocol):
 
     def note_changes(self, session: Session, tables: Sequence[Table]) -> None: ...
 
-    def forget_changes(self, session: Session, tables: Sequence[Table]) -> None: ...
+    def forget_changes(self, session: Session, table: Table) -> None: ...
 
     def settle_keys(self, session: Session, tables: Sequence[Table]) -> None: ...
-
-    def has_notes(self, session: Session) -> bool: ...
 
 
 class CopySide(NamedTuple):
@@ -108,7 +106,8 @@ class _Differs(Exception):
 class StoreCopy:
     """One copy of `source` to `target`, of all tenants or one. Its methods block.
 
-    `report(done, total)` is called after each batch with numbers of rows.
+    `report(done, total)` is called after each batch with numbers of rows. With a `mark`, the target may have other
+    tenants; no two rows of both may have the same key. The mark is what the source then says of the tenant.
     """
 
     def __init__(
@@ -118,6 +117,7 @@ class StoreCopy:
         *,
         tenant: str | None,
         report: Progress,
+        mark: str | None = None,
         batch_rows: int = BATCH_ROWS,
     ) -> None:
         self._source = source
@@ -126,6 +126,12 @@ class StoreCopy:
         self._report = report
         self._batch_rows = batch_rows
         self._total = 0
+        # Several tenants share the target then, and its marks are for this one.
+        self._mark = mark
+        suffix = "" if mark is None else f"/{tenant}"
+        self._moved, self._filled, self._progress = (f"{key}{suffix}" for key in (MOVED, FILLED, _PROGRESS))
+        self._tables = [table for table in TABLES if mark is None or table.name != "embedder"]
+        self._embedders: dict[int, int] = {}
 
     def run(self, *, keep: bool) -> Sequence[ComparedTable]:
         """Copies everything and compares it. Afterwards the source refuses writes, unless `keep`.
@@ -140,7 +146,8 @@ class StoreCopy:
         while self._catch_up() > _LEFT_MAX and passes < _PASSES_MAX:
             passes += 1
         try:
-            compared = self._source.engine.write_now(lambda unit: self._finish(unit, keep=keep))
+            at = None if self._mark is None or self._tenant is None else Tenant(self._tenant)
+            compared = self._source.engine.write_now(lambda unit: self._finish(unit, keep=keep), at=at)
         except _Differs as differs:
             return differs.tables
         self._release()
@@ -151,9 +158,10 @@ class StoreCopy:
         source_id, target_id = (_meta(side.engine, "generation") for side in (self._source, self._target))
         if source_id == target_id:
             raise StoreError(f"{self._source.engine.name} and {self._target.engine.name} are the same store.")
-        filled, moved = _meta(self._target.engine, FILLED), _meta(self._source.engine, MOVED)
+        filled, moved = _meta(self._target.engine, self._filled), _meta(self._source.engine, self._moved)
         if moved is not None and filled is None:
-            if moved == self._target.engine.name:
+            if moved in (self._target.engine.name, self._mark):
+                _stop_watching(self._source)
                 return False
             raise StoreMoved(f"{self._source.engine.name} was moved to {moved} before. Migrate that one.", target=moved)
         mine = {"source": source_id, "name": self._source.engine.name, "tenant": self._tenant}
@@ -164,29 +172,51 @@ class StoreCopy:
             )
         if filled is None:
             self._target.engine.write_now(lambda unit: self._claim(_session(unit), json.dumps(mine)))
-        self._source.engine.write_now(lambda unit: self._source.notes.note_changes(_session(unit), TABLES))
+        self._source.engine.write_now(lambda unit: self._watch(_session(unit), json.dumps([target_id, self._tenant])))
         return True
 
+    def _watch(self, session: Session, mine: str) -> None:
+        """One copy at a time: the notes are removed when they have been read."""
+        found = session.row("SELECT value FROM meta WHERE key = ?", (_WATCHED,))
+        if found is not None and found[0] != mine:
+            raise StoreError(
+                f"{self._source.engine.name} is being copied to another place. Finish that, or run `afterturn migrate "
+                "--cancel` for it."
+            )
+        _set_meta(session, _WATCHED, mine)
+        self._source.notes.note_changes(session, TABLES)
+
     def _claim(self, session: Session, mine: str) -> None:
-        if (found := session.row("SELECT tenant, name FROM space LIMIT 1")) is not None:
+        one_tenant = ("", ()) if self._mark is None else (" WHERE tenant = ?", (self._tenant,))
+        if (found := session.row(f"SELECT tenant, name FROM space{one_tenant[0]} LIMIT 1", one_tenant[1])) is not None:
             raise StoreError(
                 f"{self._target.engine.name} is not empty: it has the space {found[1]} of tenant {found[0]!r}. Name a "
                 "new file, or a new schema with ?schema= in the URL."
             )
-        _set_meta(session, FILLED, mine)
+        if self._mark is not None:
+            # An earlier move may have left its row.
+            session.run("DELETE FROM tenant WHERE name = ?", (self._tenant,))
+        _set_meta(session, self._filled, mine)
 
     def _copy_tables(self) -> None:
-        state = _meta(self._target.engine, _PROGRESS)
+        state = _meta(self._target.engine, self._progress)
         reached, cursor, done = json.loads(state) if state else (0, None, 0)
-        for number in range(reached, len(TABLES)):
-            table = TABLES[number]
+        for number in range(reached, len(self._tables)):
+            table = self._tables[number]
             after = cursor if number == reached else None
             while batch := self._source.engine.read_now(lambda unit, t=table, a=after: self._batch(unit, t, a)):  # type: ignore[misc]
                 done += len(batch.rows)
                 after = table.primary_of(batch.rows[-1])
                 place = json.dumps([number, after, done])
-                self._target.engine.write_now(lambda unit, b=batch, p=place: _insert_first(unit, b, p))  # type: ignore[misc]
+                self._store(self._translated(batch), place)
                 self._report(done, max(done, self._total))
+
+    def _store(self, batch: _Batch, place: str) -> None:
+        def store(unit: Unit) -> None:
+            _insert(_sql(unit), batch)
+            _set_meta(_session(unit), self._progress, place)
+
+        self._target.engine.write_now(store)
 
     def _batch(self, unit: Unit, table: Table, after: Sequence[Value] | None) -> _Batch | None:
         return next(read_batches(_sql(unit), table, self._tenant, after, limit=self._batch_rows), None)
@@ -216,13 +246,14 @@ class StoreCopy:
                 f"{waiting} changed rows of {self._source.engine.name} cannot be stored in {self._target.engine.name}: "
                 "a unique index there keeps them out. Nothing was moved; use a new target."
             )
-        settings = source.session.rows("SELECT key, value FROM meta WHERE key = 'embedder'")
-        self._target.engine.write_now(lambda unit: _copy_settings(_session(unit), settings))
+        adopted = source.session.row("SELECT value FROM meta WHERE key = 'embedder'")
+        if adopted is not None and self._mark is None:
+            self._target.engine.write_now(lambda unit: _set_meta(_session(unit), "embedder", adopted[0]))
         compared = self._compare(source)
         if not all(table.is_equal for table in compared):
             raise _Differs(compared)
         if not keep:
-            _set_meta(source.session, MOVED, self._target.engine.name)
+            _set_meta(source.session, self._moved, self._mark or self._target.engine.name)
         return compared
 
     def _release(self) -> None:
@@ -230,14 +261,18 @@ class StoreCopy:
 
         def open_target(unit: Unit) -> None:
             session = _session(unit)
-            self._target.notes.settle_keys(session, TABLES)
-            session.run(f"DELETE FROM meta WHERE key IN ('{FILLED}', '{_PROGRESS}')")
+            if self._mark is None:
+                self._target.notes.settle_keys(session, TABLES)
+            # A tenant that comes back leaves no mark here.
+            session.run("DELETE FROM meta WHERE key IN (?, ?, ?)", (self._filled, self._progress, self._moved))
 
         self._target.engine.write_now(open_target)
-        self._source.engine.write_now(lambda unit: self._source.notes.forget_changes(_session(unit), TABLES))
+        _stop_watching(self._source)
 
     def _count(self, session: Session) -> int:
-        return sum(_scalar(session, *_selected(f"SELECT count(*) FROM {t.name}", t, self._tenant)) for t in TABLES)
+        return sum(
+            _scalar(session, *_selected(f"SELECT count(*) FROM {t.name}", t, self._tenant)) for t in self._tables
+        )
 
     def _noted(self, unit: SqlUnit, *, skip: int = 0) -> _Noted | None:
         """The oldest notes, with the rows as they are now. Notes of other tenants have no row."""
@@ -246,7 +281,9 @@ class StoreCopy:
         )
         keys: dict[str, dict[tuple[Value, ...], list[int]]] = {}
         for seq, name, key in found:
-            keys.setdefault(name, {}).setdefault(tuple(json.loads(key)), []).append(seq)
+            # The only rows that are not named by keys of their own bucket.
+            if name != "tenant" or self._tenant in (None, json.loads(key)[0]):
+                keys.setdefault(name, {}).setdefault(tuple(json.loads(key)), []).append(seq)
         batches = [
             read_rows(unit, table, self._tenant, list(keys[table.name])) for table in TABLES if table.name in keys
         ]
@@ -254,19 +291,55 @@ class StoreCopy:
 
     def _apply(self, notes: _Noted) -> list[int]:
         """Replaces the noted rows in the target. Returns the notes that are done with."""
-        kept_out: dict[str, set[tuple[Value, ...]]] = self._target.engine.write_now(lambda unit: _replace(unit, notes))
+        batches = [self._translated(batch) for batch in notes.batches]
+        noted = [(table, list(notes.keys[table.name])) for table in self._tables if table.name in notes.keys]
+        gone = [(table, [self._in_target(table, table.primary, key) for key in keys]) for table, keys in noted]
+        kept_out = self._target.engine.write_now(lambda unit: _replace(_sql(unit), gone, batches))
         waiting = {seq for name, keys in kept_out.items() for key in keys for seq in notes.keys[name][key]}
         return [seq for seq in notes.seqs if seq not in waiting]
+
+    def _translated(self, batch: _Batch) -> _Batch:
+        """With the target's keys of embedders. All other keys are the same in both places."""
+        if self._mark is None or "embedder_key" not in batch.table.columns:
+            return batch
+        return batch._replace(rows=[self._in_target(batch.table, batch.table.columns, row) for row in batch.rows])
+
+    def _in_target(self, table: Table, columns: Sequence[str], row: Row) -> Row:
+        if self._mark is None or "embedder_key" not in columns:
+            return row
+        at = columns.index("embedder_key")
+        if row[at] is None:
+            return row
+        if row[at] not in self._embedders:
+            self._embedders[row[at]] = self._embedder(row[at])
+        return (*row[:at], self._embedders[row[at]], *row[at + 1 :])
+
+    def _embedder(self, key: int) -> int:
+        """The target's key of an embedder of the source. -1 if the source has none with this key."""
+        named = "name, version, dimensions, normalised"
+        identity = self._source.engine.read_now(
+            lambda unit: _session(unit).row(f"SELECT {named} FROM embedder WHERE key = ?", (key,))
+        )
+        if identity is None:
+            return -1
+
+        def find(unit: Unit) -> int:
+            session = _session(unit)
+            session.run(f"INSERT INTO embedder ({named}) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", identity)
+            same = "name = ? AND version = ? AND dimensions = ? AND normalised = ?"
+            return _scalar(session, f"SELECT key FROM embedder WHERE {same}", identity)
+
+        return self._target.engine.write_now(find)
 
     def _compare(self, source: SqlUnit) -> list[ComparedTable]:
         """Reads both sides in turns, so that neither transaction is idle for long."""
         compared, done = [], 0
-        for table in TABLES:
+        for table in self._tables:
             here, there = _Digest(table), _Digest(table)
             for ours, theirs in zip_longest(
                 read_batches(source, table, self._tenant), _read_apart(self._target.engine, table, self._tenant)
             ):
-                here.add(ours)
+                here.add(None if ours is None else self._translated(ours))
                 there.add(theirs)
                 done += 0 if ours is None else len(ours.rows)
                 self._report(done, max(done, self._total))
@@ -276,13 +349,18 @@ class StoreCopy:
 
 def cancel_copy(source: CopySide) -> None:
     """Stops noting changes in the source and lets it be written again. The target stays as it is."""
+    source.engine.write_now(lambda unit: _session(unit).run(f"DELETE FROM meta WHERE key = '{MOVED}'"))
+    _stop_watching(source)
 
-    def release(unit: Unit) -> None:
-        session = _session(unit)
-        source.notes.forget_changes(session, TABLES)
-        session.run(f"DELETE FROM meta WHERE key = '{MOVED}'")
 
-    source.engine.write_now(release)
+def _stop_watching(source: CopySide) -> None:
+    """Each table in a transaction of its own: one that locked several could wait for a reader that waits for it."""
+    for table in TABLES:
+        source.engine.write_now(lambda unit, t=table: source.notes.forget_changes(_session(unit), t), at=JobQueue())  # type: ignore[misc]
+    source.engine.write_now(lambda unit: _session(unit).run("DROP TABLE IF EXISTS moving_row"), at=JobQueue())
+    source.engine.write_now(
+        lambda unit: _session(unit).run("DELETE FROM meta WHERE key = ?", (_WATCHED,)), at=JobQueue()
+    )
 
 
 class _Batch(NamedTuple):
@@ -355,11 +433,6 @@ def _moved(table: Table, row: Row) -> Row:
     return row
 
 
-def _insert_first(unit: Unit, batch: _Batch, place: str) -> None:
-    _insert(_sql(unit), batch)
-    _set_meta(_session(unit), _PROGRESS, place)
-
-
 def _insert(unit: SqlUnit, batch: _Batch) -> None:
     table = batch.table
     unit.session.run_many(
@@ -374,18 +447,20 @@ def _insert(unit: SqlUnit, batch: _Batch) -> None:
                 unit.text.put(row[0], row[space], batch.terms[row[0]])
 
 
-def _replace(unit: Unit, notes: _Noted) -> dict[str, set[tuple[Value, ...]]]:
-    """Deletes the noted rows and inserts them as they are now. Returns the keys of rows that could not be inserted."""
-    target = _sql(unit)
-    for name, keys in notes.keys.items():
-        table = next(table for table in TABLES if table.name == name)
-        if name == "entry":
+def _replace(
+    target: SqlUnit, gone: Sequence[tuple[Table, Sequence[tuple[Value, ...]]]], batches: Sequence[_Batch]
+) -> dict[str, set[tuple[Value, ...]]]:
+    """Deletes noted rows and inserts them as they are now. Returns the keys of rows that could not be inserted.
+
+    Notes of other tenants find nothing to delete in a target that tenants share: their keys are not used there."""
+    for table, keys in gone:
+        if table.name == "entry" and keys:
             target.text.take([int(str(key[0])) for key in keys])
         target.session.run_many(
-            f"DELETE FROM {name} WHERE {' AND '.join(f'{column} = ?' for column in table.primary)}", list(keys)
+            f"DELETE FROM {table.name} WHERE {' AND '.join(f'{column} = ?' for column in table.primary)}", keys
         )
     kept_out = {}
-    for batch in notes.batches:
+    for batch in batches:
         _insert(target, batch)
         if batch.table.contested and batch.rows:
             wanted = {batch.table.primary_of(row) for row in batch.rows}
@@ -399,9 +474,27 @@ def _drop_notes(session: Session, seqs: Sequence[int]) -> None:
     session.run(f"DELETE FROM moving_row WHERE {condition}", (value,))
 
 
-def _copy_settings(session: Session, settings: Sequence[Row]) -> None:
-    for key, value in settings:
-        _set_meta(session, key, value)
+def delete_tenant(side: CopySide, tenant: str) -> None:
+    """Deletes what a tenant has, in small transactions, after it was moved."""
+    changes = Table("change", ("space_key",), ("space_key",))
+    for table in (changes, *reversed(TABLES)):
+        if table.name == "embedder":
+            continue
+        at = Tenant(tenant)
+        while side.engine.write_now(lambda unit, t=table: _delete_some(_sql(unit), t, tenant), at=at):  # type: ignore[misc]
+            continue
+
+
+def _delete_some(unit: SqlUnit, table: Table, tenant: str) -> int:
+    primary = ", ".join(table.primary)
+    keys = unit.session.rows(
+        f"SELECT DISTINCT {primary} FROM {table.name} WHERE {table.of_tenant} LIMIT {BATCH_ROWS}", (tenant,)
+    )
+    if table.name == "entry" and keys:
+        unit.text.take([key for (key,) in keys])
+    same = " AND ".join(f"{column} = ?" for column in table.primary)
+    unit.session.run_many(f"DELETE FROM {table.name} WHERE {same}", keys)
+    return len(keys)
 
 
 # Comparing

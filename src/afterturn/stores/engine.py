@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from afterturn.ports import Clock, Unit
-from afterturn.types import RemainingBytes, UnitScope
+from afterturn.types import RemainingBytes, Scope, Tenant, UnitScope
 
 R = TypeVar("R")
 Progress: TypeAlias = Callable[[int, int], None]
@@ -17,6 +17,13 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 def _always() -> bool:
     return True
+
+
+def tenant_of(at: UnitScope) -> str | None:
+    """None for a unit that works in several tenants."""
+    if isinstance(at, Scope):
+        return at.tenant
+    return at.name if isinstance(at, Tenant) else None
 
 
 class Write(NamedTuple):

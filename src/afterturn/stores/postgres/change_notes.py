@@ -9,21 +9,19 @@ from afterturn.stores.sql.tables import Table
 
 
 def note_changes(session: Session, tables: Sequence[Table]) -> None:
-    if has_notes(session):
-        return
     session.run(
-        "CREATE TABLE moving_row (seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name TEXT NOT NULL, "
-        "key TEXT NOT NULL)"
+        "CREATE TABLE IF NOT EXISTS moving_row (seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+        "name TEXT NOT NULL, key TEXT NOT NULL)"
     )
     for table in tables:
         # With the rights of the owner: a host's role need not have any on `moving_row`.
         session.run(
-            f"CREATE FUNCTION moving_{table.name}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
+            f"CREATE OR REPLACE FUNCTION moving_{table.name}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
             f"SET search_path FROM CURRENT AS $$ BEGIN IF TG_OP = 'DELETE' THEN {_note(table, 'OLD')} "
             f"ELSE {_note(table, 'NEW')} END IF; RETURN NULL; END $$"
         )
         session.run(
-            f"CREATE TRIGGER moving_{table.name} AFTER INSERT OR UPDATE OR DELETE ON {table.name} "
+            f"CREATE OR REPLACE TRIGGER moving_{table.name} AFTER INSERT OR UPDATE OR DELETE ON {table.name} "
             f"FOR EACH ROW EXECUTE FUNCTION moving_{table.name}()"
         )
 
@@ -33,11 +31,9 @@ def _note(table: Table, row: str) -> str:
     return f"INSERT INTO moving_row (name, key) VALUES ('{table.name}', json_build_array({key})::text);"
 
 
-def forget_changes(session: Session, tables: Sequence[Table]) -> None:
-    for table in tables:
-        session.run(f"DROP TRIGGER IF EXISTS moving_{table.name} ON {table.name}")
-        session.run(f"DROP FUNCTION IF EXISTS moving_{table.name}()")
-    session.run("DROP TABLE IF EXISTS moving_row")
+def forget_changes(session: Session, table: Table) -> None:
+    session.run(f"DROP TRIGGER IF EXISTS moving_{table.name} ON {table.name}")
+    session.run(f"DROP FUNCTION IF EXISTS moving_{table.name}()")
 
 
 def settle_keys(session: Session, tables: Sequence[Table]) -> None:
@@ -51,5 +47,8 @@ def settle_keys(session: Session, tables: Sequence[Table]) -> None:
             )
 
 
-def has_notes(session: Session) -> bool:
-    return session.row("SELECT 1 WHERE to_regclass('moving_row') IS NOT NULL") is not None
+def start_keys(session: Session, tables: Sequence[Table], first: int) -> None:
+    """Lets the sequences begin at a number, so that no two stores of a group use the same keys."""
+    for table in tables:
+        if (column := table.own_key) is not None:
+            session.run(f"ALTER TABLE {table.name} ALTER COLUMN {column} RESTART WITH {first}")

@@ -23,13 +23,13 @@ from afterturn.errors import AfterturnError, DeadlineExceeded, ForkedProcess, Me
 from afterturn.log import logger
 from afterturn.ports import Clock, Unit
 from afterturn.runtime.worker import ThreadWorker
-from afterturn.stores.engine import ReadCall, Write, WriteOutcome
+from afterturn.stores.engine import ReadCall, Write, WriteOutcome, tenant_of
 from afterturn.stores.postgres.connection import StoreServer
 from afterturn.stores.postgres.errors import is_lost, may_rerun, translate
 from afterturn.stores.postgres.migration import check_migrated, continue_migrations, find_state, migrate
 from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession, Transaction
-from afterturn.stores.sql.moved import FIND_MOVED, refusal
+from afterturn.stores.sql.moved import FIND_MARKS, marks, refusal
 from afterturn.stores.sql.session import Row
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.types import JobQueue, RemainingBytes, UnitScope
@@ -53,6 +53,7 @@ _MARK = (
     b"ON CONFLICT (writer) DO UPDATE SET commit_id = excluded.commit_id, at = excluded.at"
 )
 _DROP_MARK = "DELETE FROM last_commit WHERE writer = %s"
+_FIND_MARKS = "SELECT key, value FROM meta WHERE key = ANY (%s) ORDER BY key DESC"
 _DROP_OLD_MARKS = b"DELETE FROM last_commit WHERE at < %s"
 
 # Deleted rows are gone for every query. When their bytes are overwritten is the server's own affair.
@@ -70,7 +71,7 @@ def open_engine(
     """Connects, checks and migrates. Blocks; raises the specific StoreError."""
     engine = open_to_copy(url, config, clock, migrations=migrations)
     try:
-        engine.read_now(lambda unit: _check_in_use(unit, engine.name))
+        engine.read_now(lambda unit: _check_in_use(unit, engine.server))
     except BaseException:
         engine.close()
         raise
@@ -101,7 +102,7 @@ def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit]
         check_migrated(find_state(connection, server), server)
 
         def checked(unit: Unit) -> R:
-            _check_in_use(unit, server.name)
+            _check_in_use(unit, server)
             return work(unit)
 
         try:
@@ -110,11 +111,17 @@ def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit]
             raise translate(error, server.name) from error
 
 
-def _check_in_use(unit: Unit, name: str) -> None:
-    """Raises for a store that was moved or is not complete."""
+def _check_in_use(unit: Unit, server: StoreServer) -> None:
+    """Raises for a store or tenant that was moved or is not complete."""
     assert isinstance(unit, SqlUnit)
-    if (refused := refusal(unit.session.rows(FIND_MOVED), name)) is not None:
+    tenant = server.config.tenant
+    if (refused := refusal(unit.session.rows(FIND_MARKS, marks(tenant)), server.name, tenant)) is not None:
         raise refused
+
+
+def _guard(connection: PgConnection, tenant: str) -> bytes:
+    """The query for the marks of a tenant, which is sent with the statement that begins a transaction."""
+    return psycopg.ClientCursor(connection).mogrify(_FIND_MARKS, (list(marks(tenant)),)).encode()
 
 
 class PostgresEngine:
@@ -130,12 +137,14 @@ class PostgresEngine:
         # One more than there are reading threads, so that `read_now` need not wait for them.
         self.readers = ServerReaders(server, READERS + 1)
         self.commit = self.writer.commit
+        # Whether reads fail if their tenant was moved.
+        self.follows = False
         self._canceller = ThreadWorker("afterturn-cancel")
         self._process = os.getpid()
         self._closed = False
 
     def new_read(self, work: Callable[[Unit], R], at: UnitScope = None) -> ReadCall[R]:
-        read = ServerRead(work, at)
+        read = ServerRead(work, at, follows=self.follows)
         return ReadCall(partial(self.readers.run, read), partial(self._halt_soon, read))
 
     def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
@@ -195,9 +204,11 @@ class ServerRead(Generic[R]):
     """One read. `cancel` stops the running statement; the connection is not used again then, because a late signal
     could stop the next statement on it."""
 
-    def __init__(self, work: Callable[[Unit], R], at: UnitScope = None) -> None:
+    def __init__(self, work: Callable[[Unit], R], at: UnitScope = None, *, follows: bool = False) -> None:
         self.work = work
         self.at = at
+        # Whether it fails if the tenant was moved, so that it can run in the other place.
+        self.follows = follows
         self.halted = False
         self.connection: PgConnection | None = None
         self.lock = threading.Lock()
@@ -205,7 +216,12 @@ class ServerRead(Generic[R]):
 
     def run_on(self, connection: PgConnection, server: StoreServer) -> R:
         """Raises psycopg.Error only if the read may run again on another connection."""
-        session = PostgresSession(Transaction(connection, server.begin_read), server.name, self)
+        transaction = Transaction(connection, server.begin_read)
+        if self.follows:
+            tenant = tenant_of(self.at) or server.config.tenant
+            refuse = partial(refusal, name=server.name, tenant=tenant)
+            transaction = Transaction(connection, server.begin_read, _guard(connection, tenant), refuse)
+        session = PostgresSession(transaction, server.name, self)
         try:
             value = self.work(SqlUnit(session, HashedTerms(session)))
         except AfterturnError:
@@ -214,6 +230,9 @@ class ServerRead(Generic[R]):
             raise
         if session.failure is not None:
             raise translate(session.failure, server.name) from session.failure
+        if transaction.refused is not None:
+            # The work may have caught it.
+            raise transaction.refused
         return value
 
     def cancel(self) -> None:
@@ -336,7 +355,7 @@ class ServerWriter:
         self._stopped = threading.Event()
 
     def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
-        writes = _first_group(writes)
+        writes = self._first_group(writes)
         with self.lock:
             lock_tries, reruns = 0, 0
             # Alone, a unit needs no savepoint. Of several, one is rarely undone: then all run again, with savepoints.
@@ -385,7 +404,9 @@ class ServerWriter:
         """Runs the writes in one transaction. Raises _Rerun, _Isolate, or the psycopg.Error that is final for all."""
         connection = self._connected()
         begin = self._server.begin_write([write.at for write in writes])
-        transaction = Transaction(connection, begin, FIND_MOVED.encode(), self._find_refusal)
+        tenant = self._tenant(writes[0])
+        refuse = partial(self._find_refusal, tenant=tenant)
+        transaction = Transaction(connection, begin, _guard(connection, tenant), refuse)
         try:
             outcomes = self._run_units(transaction, writes, isolated=isolated)
             has_stored = any(outcome.error is None and not outcome.skipped for outcome in outcomes)
@@ -406,8 +427,18 @@ class ServerWriter:
         finally:
             self._end(connection)
 
-    def _find_refusal(self, rows: Sequence[Row]) -> StoreError | None:
-        return None if self.may_fill else refusal(rows, self._server.name)
+    def _find_refusal(self, rows: Sequence[Row], *, tenant: str) -> StoreError | None:
+        return None if self.may_fill else refusal(rows, self._server.name, tenant)
+
+    def _first_group(self, writes: Sequence[Write]) -> Sequence[Write]:
+        """The first writes that may share a commit. One that needs the whole store does not keep that lock for others,
+        and a tenant that was moved does not fail the writes of others."""
+        first = self._tenant(writes[0])
+        alone = (at for at, write in enumerate(writes) if write.at is None or self._tenant(write) != first)
+        return writes[: max(1, next(alone, len(writes)))]
+
+    def _tenant(self, write: Write) -> str:
+        return tenant_of(write.at) or self._server.config.tenant
 
     def _run_units(self, transaction: Transaction, writes: Sequence[Write], *, isolated: bool) -> list[WriteOutcome]:
         deadline = self._server.clock.monotonic() + GROUP_SECONDS_MAX
@@ -520,11 +551,6 @@ class ServerWriter:
         failure = translate(error, self._server.name)
         failure.__cause__ = error
         return WriteOutcome(error=failure)
-
-
-def _first_group(writes: Sequence[Write]) -> Sequence[Write]:
-    """The first writes that may share a commit: one that needs the whole store does not keep that lock for others."""
-    return writes[: max(1, next((number for number, write in enumerate(writes) if write.at is None), len(writes)))]
 
 
 def _roll_back(connection: PgConnection) -> bool:

@@ -57,7 +57,7 @@ class Transaction:
         self._cursor = psycopg.ClientCursor(connection)
         self._beginning = [statement for statement in (begin, guard) if statement]
         self._refuse = refuse
-        self._refused: StoreError | None = None
+        self.refused: StoreError | None = None
         self._waiting: list[bytes] = []
         self._size = 0
         # Where the statements of the unit begin among those that wait. None when some of them were sent.
@@ -122,16 +122,16 @@ class Transaction:
             self._waiting = [b"ROLLBACK TO SAVEPOINT unit"]
 
     def _send(self) -> None:
-        if self._refused is not None:
-            raise self._refused
+        if self.refused is not None:
+            raise self.refused
         beginning, statements = self._beginning, self._waiting
         self._beginning, self._waiting, self._size = [], [], 0
         self._unit_at, self.has_begun = None, True
         self._cursor.execute(b";\n".join([*beginning, *statements]))
         if len(beginning) > 1:
-            self._refused = self._refuse(self._cursor.set_result(-1 - len(statements)).fetchall())
-            if self._refused is not None:
-                raise self._refused
+            self.refused = self._refuse(self._cursor.set_result(-1 - len(statements)).fetchall())
+            if self.refused is not None:
+                raise self.refused
 
 
 class PostgresSession:

@@ -16,6 +16,7 @@ from afterturn.stores.postgres.engine import PostgresEngine, open_engine
 from afterturn.stores.postgres.errors import translate
 from afterturn.stores.postgres.migration import find_state
 from afterturn.stores.postgres.session import PgConnection
+from afterturn.stores.postgres.shards import Directory, ShardEngine
 from afterturn.stores.threaded_store import ThreadedStore, Workers
 from afterturn.types import Finding
 
@@ -43,6 +44,17 @@ class PostgresStore(ThreadedStore):
         self.engine = engine
         self.write_now = engine.write_now
         self.read_now = engine.read_now
+
+
+def open_shard(url: StoreUrl, config: Config, clock: Clock, *, worker: Workers = ThreadWorker) -> ShardStore:
+    """Opens the bucket of the configured tenant, by the directory at `url`. Blocks; raises a StoreError."""
+    return ShardStore(ShardEngine(Directory(url, config, clock), config, clock), worker)
+
+
+class ShardStore(ThreadedStore):
+    def __init__(self, engine: ShardEngine, worker: Workers = ThreadWorker) -> None:
+        super().__init__(engine, lambda: find_faults(engine.current.server), worker)
+        self.engine = engine
 
 
 def find_faults(server: StoreServer) -> list[Finding]:

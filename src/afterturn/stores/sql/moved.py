@@ -1,4 +1,4 @@
-"""Stores that accept no writes: one that was moved to another place, and one that is not complete yet."""
+"""Stores and tenants that accept no writes here: they were moved to another place, or are not complete yet."""
 
 from __future__ import annotations
 
@@ -9,21 +9,53 @@ from afterturn.errors import StoreError, StoreMoved, StoreUnavailable
 from afterturn.stores.sql.session import Row
 
 MOVED, FILLED = "moved_to", "filled_from"
-"""Rows of `meta`: the name of the store to open instead, and what is being copied into this one."""
-FIND_MOVED = f"SELECT key, value FROM meta WHERE key IN ('{MOVED}', '{FILLED}')"
+"""Rows of `meta`: what to open instead, and what is being copied into this store. `moved_to/acme` is for one tenant."""
 
 
-def refusal(rows: Sequence[Row], name: str) -> StoreError | None:
-    """The error for a write, by the rows of FIND_MOVED."""
-    if not rows:
+def marks(tenant: str) -> tuple[str, ...]:
+    """The keys of the rows of `meta` that concern a tenant."""
+    return MOVED, FILLED, f"{MOVED}/{tenant}", f"{FILLED}/{tenant}"
+
+
+FIND_MARKS = "SELECT key, value FROM meta WHERE key IN (?, ?, ?, ?) ORDER BY key DESC"
+
+
+class TenantMoved(StoreMoved):
+    """One tenant was moved. `number` counts the tenant's moves: of two marks, the higher one is right."""
+
+    def __init__(self, message: str, *, target: str, tenant: str, number: int) -> None:
+        super().__init__(message, target=target)
+        self.tenant = tenant
+        self.number = number
+
+
+class NotComplete(StoreUnavailable):
+    """The store or the tenant is being copied into this place."""
+
+
+def refusal(rows: Sequence[Row], name: str, tenant: str) -> StoreError | None:
+    """The error for a write of a tenant, by the rows of FIND_MARKS."""
+    known = marks(tenant)
+    found = next((row for row in rows if row[0] in known), None)
+    if found is None:
         return None
-    key, value = rows[0]
-    if key == MOVED:
+    key, value = found
+    place, slash, _ = key.partition("/")
+    if place == MOVED and slash:
+        mark = json.loads(value)
+        return TenantMoved(
+            f"The tenant {tenant!r} of {name} was moved to the bucket {mark['bucket']!r}. Open the URL of the "
+            "directory of shards, which finds it.",
+            target=mark["bucket"],
+            tenant=tenant,
+            number=mark["number"],
+        )
+    if place == MOVED:
         return StoreMoved(
             f"The store {name} was moved to {value} and accepts no writes. Open that one: it has everything.",
             target=value,
         )
     source = json.loads(value)["name"]
-    return StoreUnavailable(
-        f"The store {name} is not complete: it is being filled from {source}. Run `afterturn migrate` again to finish."
+    return NotComplete(
+        f"The store {name} is not complete: it is being filled from {source}. Run the same command again to finish."
     )

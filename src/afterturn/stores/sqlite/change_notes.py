@@ -24,16 +24,10 @@ def note_changes(session: Session, tables: Sequence[Table]) -> None:
             )
 
 
-def forget_changes(session: Session, tables: Sequence[Table]) -> None:
-    for table in tables:
-        for event in _ROWS:
-            session.run(f"DROP TRIGGER IF EXISTS moving_{table.name}_{event}")
-    session.run("DROP TABLE IF EXISTS moving_row")
+def forget_changes(session: Session, table: Table) -> None:
+    for event in _ROWS:
+        session.run(f"DROP TRIGGER IF EXISTS moving_{table.name}_{event}")
 
 
 def settle_keys(session: Session, tables: Sequence[Table]) -> None:
     """Nothing: SQLite continues after the largest key that was inserted."""
-
-
-def has_notes(session: Session) -> bool:
-    return session.row("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'moving_row'") is not None

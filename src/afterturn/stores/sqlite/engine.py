@@ -23,7 +23,7 @@ from afterturn.errors import DeadlineExceeded, ForkedProcess, MemoryClosed, Stor
 from afterturn.log import logger
 from afterturn.ports import Clock, Unit
 from afterturn.stores.engine import ReadCall, Write, WriteOutcome
-from afterturn.stores.sql.moved import FIND_MOVED, refusal
+from afterturn.stores.sql.moved import FIND_MARKS, marks, refusal
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite.backup import (
     Progress,
@@ -85,7 +85,7 @@ def sql_unit(session: ApswSession) -> WritingUnit:
 def open_engine(path: str | os.PathLike[str], config: Config, clock: Clock, *, vfs: str | None = None) -> Engine:
     """Checks, sets up and migrates the file. Blocks; raises the specific StoreError."""
     engine = open_to_copy(path, config, clock, vfs=vfs)
-    if (refused := _find_refusal(engine.writer.connection)) is not None:
+    if (refused := _find_refusal(engine.writer.connection, config.tenant)) is not None:
         engine.close()
         raise refused
     engine.writer.may_fill = False
@@ -99,8 +99,8 @@ def open_to_copy(path: str | os.PathLike[str], config: Config, clock: Clock, *, 
     return engine
 
 
-def _find_refusal(connection: apsw.Connection) -> StoreError | None:
-    return refusal(run(connection, FIND_MOVED), connection.filename)
+def _find_refusal(connection: apsw.Connection, tenant: str) -> StoreError | None:
+    return refusal(run(connection, FIND_MARKS, marks(tenant)), connection.filename, tenant)
 
 
 def open_place(place: StoreLocation, unit: UnitFactory = sql_unit) -> Engine:
@@ -141,7 +141,7 @@ def read_once(path: Path, config: Config, clock: Clock, work: Callable[[Unit], R
                 "Open it once with `afterturn.open` to migrate it."
             )
         connection.execute("BEGIN")
-        if (refused := _find_refusal(connection)) is not None:
+        if (refused := _find_refusal(connection, config.tenant)) is not None:
             raise refused
         return work(sql_unit(ApswSession(connection)))
     except apsw.Error as error:
@@ -452,7 +452,7 @@ class Writer:
                 self._rescue_log(files)
                 reason = f"The store {self._path}, or its log, was removed or replaced while it was open."
                 return [WriteOutcome(error=StoreUnavailable(f"{reason} Open it again.")) for _ in writes]
-            if not self.may_fill and (refused := _find_refusal(self.connection)) is not None:
+            if not self.may_fill and (refused := _find_refusal(self.connection, self._place.config.tenant)) is not None:
                 return [WriteOutcome(error=refused) for _ in writes]
             deadline = self._place.clock.monotonic() + GROUP_SECONDS_MAX
             outcomes: list[WriteOutcome] = []

@@ -1,0 +1,358 @@
+"""Shards: tenants spread over several stores, the buckets, by a directory in a database.
+
+A bucket is a whole store in a schema of some server. Its keys begin at a number of its own, so that a tenant's rows can
+move to another bucket as they are. A tenant has one bucket; while it moves, `ShardEngine` waits and then follows it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+import psycopg
+from psycopg import sql
+
+from afterturn.config import Config, StoreUrl, find_store
+from afterturn.errors import Conflict, InvalidInput, MemoryClosed, NotFound, StoreError, StoreLocked, StoreUnavailable
+from afterturn.ports import Clock, Unit
+from afterturn.stores.copier import ComparedTable, CopySide, StoreCopy, delete_tenant
+from afterturn.stores.engine import Progress, ReadCall, Write, WriteOutcome
+from afterturn.stores.postgres import change_notes
+from afterturn.stores.postgres.connection import StoreServer
+from afterturn.stores.postgres.engine import READERS, PostgresEngine, open_engine, open_to_copy
+from afterturn.stores.postgres.engine import read_once as read_bucket
+from afterturn.stores.postgres.errors import translate
+from afterturn.stores.postgres.session import PgConnection
+from afterturn.stores.sql.moved import MOVED, NotComplete, TenantMoved, marks
+from afterturn.stores.sql.tables import TABLES
+from afterturn.stores.sql.unit import SqlUnit
+from afterturn.types import RemainingBytes, Tenant, UnitScope
+
+R = TypeVar("R")
+# How many keys each bucket has for itself: a trillion, and eight million buckets.
+_KEYS_BITS = 40
+# A tenant's last step of a move is short; a bucket that opens another one takes as long as a connection.
+_FOLLOW_TRIES_MAX = 200
+_FOLLOW_PAUSE = 0.1
+_MOVES_MAX = 10
+
+
+class Bucket(NamedTuple):
+    number: int
+    name: str
+    url: str
+
+
+class Placement(NamedTuple):
+    """Where a tenant is. `moves` counts how often it was moved."""
+
+    bucket: Bucket
+    moves: int
+
+
+class Directory:
+    """The buckets, and the bucket of each tenant. Connects for each question: it is asked when a tenant is opened."""
+
+    def __init__(self, url: StoreUrl, config: Config, clock: Clock) -> None:
+        assert url.directory is not None
+        self.name = str(url)
+        self._server = StoreServer(url, config, clock)
+        self._schema = sql.Identifier(url.directory)
+
+    def buckets(self) -> list[Bucket]:
+        with self._connected() as connection:
+            if not self._is_there(connection):
+                return []
+            rows = self._run(connection, "SELECT number, name, url FROM {}.bucket ORDER BY number").fetchall()
+        return [Bucket(*row) for row in rows]
+
+    def tenants(self) -> list[tuple[str, str, int]]:
+        """Each tenant that was opened, its bucket, and how often it was moved."""
+        with self._connected() as connection:
+            if not self._is_there(connection):
+                return []
+            return self._run(connection, "SELECT tenant, bucket, moves FROM {}.tenant ORDER BY tenant").fetchall()
+
+    def bucket(self, name: str) -> Bucket:
+        found = {bucket.name: bucket for bucket in self.buckets()}
+        if name not in found:
+            raise NotFound(f"There is no bucket {name!r} in {self.name}. Known: {', '.join(found) or 'none'}.")
+        return found[name]
+
+    def add(self, name: str, url: str) -> Bucket:
+        """Creates the directory, if it is the first bucket."""
+        with self._connected() as connection:
+            if not self._is_there(connection):
+                for statement in _DIRECTORY:
+                    self._run(connection, statement)
+            row = self._run(
+                connection,
+                "INSERT INTO {}.bucket (number, name, url) SELECT coalesce(max(number) + 1, 0), %s, %s FROM {}.bucket "
+                "ON CONFLICT DO NOTHING RETURNING number",
+                (name, url),
+            ).fetchone()
+        if row is None:
+            raise Conflict(f"{self.name} has a bucket {name!r}, or one with this URL, already. Name another one.")
+        return Bucket(row[0], name, url)
+
+    def find(self, tenant: str) -> Placement:
+        """The tenant's bucket. A new tenant gets one by a hash of its name, and keeps it when buckets are added."""
+        buckets = {bucket.name: bucket for bucket in self.buckets()}
+        if not buckets:
+            raise StoreUnavailable(f"{self.name} has no bucket yet. Add one with `afterturn shards add NAME URL`.")
+        chosen = sorted(buckets)[_hash(tenant) % len(buckets)]
+        with self._connected() as connection:
+            row = self._run(connection, _FIND, (tenant,)).fetchone()
+            if row is None:
+                self._run(
+                    connection,
+                    "INSERT INTO {}.tenant (tenant, bucket) VALUES (%s, %s) ON CONFLICT DO NOTHING",
+                    (tenant, chosen),
+                )
+                row = self._run(connection, _FIND, (tenant,)).fetchone()
+        assert row is not None
+        return Placement(buckets[row[0]], row[1])
+
+    def place(self, tenant: str, bucket: str, moves: int) -> None:
+        """Notes a finished move, unless a later one is noted already."""
+        with self._connected() as connection:
+            self._run(
+                connection,
+                "UPDATE {}.tenant SET bucket = %s, moves = %s WHERE tenant = %s AND moves < %s",
+                (bucket, moves, tenant, moves),
+            )
+
+    @contextmanager
+    def _connected(self) -> Iterator[PgConnection]:
+        connection = self._server.open()
+        try:
+            yield connection
+        except psycopg.Error as error:
+            raise translate(error, self.name) from error
+        finally:
+            connection.close()
+
+    def _is_there(self, connection: PgConnection) -> bool:
+        table = sql.SQL("{}.tenant").format(self._schema).as_string(connection)
+        return bool(connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchall()[0][0])
+
+    def _run(
+        self, connection: PgConnection, statement: str, values: Sequence[Any] = ()
+    ) -> psycopg.Cursor[tuple[Any, ...]]:
+        return connection.execute(sql.SQL(statement).format(*[self._schema] * statement.count("{}")), values)  # type: ignore[arg-type]
+
+
+_FIND = "SELECT bucket, moves FROM {}.tenant WHERE tenant = %s"
+_DIRECTORY = (
+    "CREATE SCHEMA IF NOT EXISTS {}",
+    "CREATE TABLE IF NOT EXISTS {}.bucket (number BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, "
+    "url TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE IF NOT EXISTS {}.tenant (tenant TEXT PRIMARY KEY, bucket TEXT NOT NULL REFERENCES {}.bucket (name), "
+    "moves BIGINT NOT NULL DEFAULT 0)",
+)
+
+
+def _hash(tenant: str) -> int:
+    return int.from_bytes(hashlib.blake2b(tenant.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+# Opening
+
+
+def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit], R], *, at: UnitScope) -> R:
+    """Runs one read in the caller's thread, in the bucket of the configured tenant."""
+    directory = Directory(url, config, clock)
+    bucket = directory.find(config.tenant).bucket
+    for _ in range(_MOVES_MAX):
+        try:
+            return read_bucket(bucket_url(bucket), config, clock, work, at=at)
+        except TenantMoved as moved:
+            bucket = directory.bucket(moved.target)
+    raise StoreLocked(f"The tenant {config.tenant!r} is being moved between buckets of {url}. Try again.")
+
+
+class ShardEngine:
+    """The engine of one tenant's bucket. A unit that meets the mark of a move runs again in the other bucket: the mark
+    is read when its transaction begins, before anything has changed."""
+
+    readers_max = READERS
+
+    def __init__(self, directory: Directory, config: Config, clock: Clock) -> None:
+        self.name = directory.name
+        self.clock = clock
+        self._directory = directory
+        self._config = config
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._stopped = threading.Event()
+        self.current = self._open(directory.find(config.tenant).bucket)
+
+    def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
+        outcomes: list[WriteOutcome] = []
+        for engine in self._tries():
+            outcomes = engine.commit(writes)
+            # A refused write is the only one that was tried.
+            if not self._may_follow(engine, outcomes[0].error):
+                break
+        return outcomes
+
+    def new_read(self, work: Callable[[Unit], R], at: UnitScope = None) -> ReadCall[R]:
+        halted = threading.Event()
+        halts: list[Callable[[], None]] = []
+
+        def run() -> R:
+            for engine in self._tries():
+                call = engine.new_read(work, at)
+                halts.append(call.halt)
+                if halted.is_set():
+                    call.halt()
+                try:
+                    return call.run()
+                except (StoreError, MemoryClosed) as error:
+                    if not self._may_follow(engine, error):
+                        raise
+            raise self._lost()
+
+        def halt() -> None:
+            halted.set()
+            for one in halts:
+                one()
+
+        return ReadCall(run, halt)
+
+    def scrub(self) -> tuple[RemainingBytes, ...]:
+        return self.current.scrub()
+
+    def maintain(self, stopped: Callable[[], bool]) -> None:
+        self.current.maintain(stopped)
+
+    def halt(self) -> None:
+        self._stopped.set()
+        self.current.halt()
+
+    def close(self) -> None:
+        self._stopped.set()
+        with self._lock:
+            self.current.close()
+
+    def is_foreign(self) -> bool:
+        return os.getpid() != self._process
+
+    def check_usable(self) -> None:
+        self.current.check_usable()
+
+    def _tries(self) -> Iterator[PostgresEngine]:
+        """The engine to try, again after each move, with a pause while a move ends."""
+        for number in range(_FOLLOW_TRIES_MAX):
+            if number > 1 and self._stopped.wait(_FOLLOW_PAUSE):
+                return
+            yield self.current
+
+    def _lost(self) -> StoreError:
+        return StoreLocked(
+            f"The tenant {self._config.tenant!r} is being moved to another bucket of {self.name}, and that did not end "
+            "in time. Run `afterturn shards move` again to finish it."
+        )
+
+    def _may_follow(self, engine: PostgresEngine, error: Exception | None) -> bool:
+        """Whether the work may succeed when it is tried again, and opens the bucket to which the tenant was moved."""
+        if isinstance(error, MemoryClosed):
+            return engine is not self.current
+        if isinstance(error, NotComplete):
+            return True
+        if not isinstance(error, TenantMoved) or error.tenant != self._config.tenant:
+            return False
+        with self._lock:
+            if self.current is engine:
+                self.current = self._open(self._directory.bucket(error.target))
+                release_tenant(self.current, self._config.tenant, error.number)
+                engine.close()
+        return True
+
+    def _open(self, bucket: Bucket) -> PostgresEngine:
+        engine = open_to_copy(bucket_url(bucket), self._config, self.clock)
+        engine.writer.may_fill = False
+        engine.follows = True
+        return engine
+
+
+def bucket_url(bucket: Bucket) -> StoreUrl:
+    url = find_store(bucket.url)
+    if not isinstance(url, StoreUrl) or url.directory is not None:
+        raise InvalidInput(
+            f"The bucket {bucket.name!r} is not a store on a server. Name it by postgresql://…?schema=…."
+        )
+    return url
+
+
+def release_tenant(engine: PostgresEngine, tenant: str, number: int) -> None:
+    """Opens the bucket that a tenant was moved to, if the program that moved it was killed before it could do that.
+
+    A bucket is marked as left when the other one has everything, so what an earlier move left here is outdated."""
+
+    def release(unit: Unit) -> None:
+        session = _sql_unit(unit).session
+        row = session.row("SELECT value FROM meta WHERE key = ?", (f"{MOVED}/{tenant}",))
+        if row is None or json.loads(row[0])["number"] < number:
+            keys = [key for key in marks(tenant) if "/" in key]
+            session.run_many("DELETE FROM meta WHERE key = ?", [(key,) for key in keys])
+
+    engine.writer.may_fill = True
+    try:
+        engine.write_now(release, at=Tenant(tenant))
+    finally:
+        engine.writer.may_fill = False
+
+
+# Changing the directory
+
+
+def add_bucket(directory: Directory, name: str, url: str, config: Config, clock: Clock) -> Bucket:
+    """Creates the store, if it is new, and adds it. Only the first bucket may have content already."""
+    with closing(open_engine(bucket_url(Bucket(0, name, url)), config, clock)) as engine:
+        has_content = engine.read_now(_has_content)
+        if has_content and directory.buckets():
+            raise StoreError(f"{engine.name} has content. Only the first bucket may have some; name an empty schema.")
+        bucket = directory.add(name, url)
+        if bucket.number:
+            first = (bucket.number << _KEYS_BITS) + 1
+            engine.write_now(lambda unit: change_notes.start_keys(_sql_unit(unit).session, TABLES, first))
+    return bucket
+
+
+def move_tenant(
+    directory: Directory, tenant: str, to: str, config: Config, clock: Clock, *, progress: Progress
+) -> Sequence[ComparedTable]:
+    """Moves a tenant while it is in use, and deletes it in the old bucket. Run it again if it was interrupted."""
+    placement, target = directory.find(tenant), directory.bucket(to)
+    if placement.bucket == target:
+        return []
+    own = replace(config, tenant=tenant)
+    number = placement.moves + 1
+    mark = json.dumps({"bucket": target.name, "number": number})
+    with (
+        closing(open_to_copy(bucket_url(placement.bucket), own, clock)) as source,
+        closing(open_to_copy(bucket_url(target), own, clock)) as other,
+    ):
+        sides = CopySide(source, change_notes), CopySide(other, change_notes)
+        compared = StoreCopy(*sides, tenant=tenant, report=progress, mark=mark).run(keep=False)
+        if not all(table.is_equal for table in compared):
+            return compared
+        directory.place(tenant, target.name, number)
+        delete_tenant(sides[0], tenant)
+    return compared
+
+
+def _has_content(unit: Unit) -> bool:
+    return _sql_unit(unit).session.row("SELECT 1 FROM space LIMIT 1") is not None
+
+
+def _sql_unit(unit: Unit) -> SqlUnit:
+    assert isinstance(unit, SqlUnit)
+    return unit

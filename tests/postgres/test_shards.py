@@ -1,0 +1,231 @@
+"""Tenants in several stores: finding the bucket, moving a tenant while it is in use, killed in the middle."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from afterturn import blocking
+from afterturn.config import Config, StoreUrl
+from afterturn.errors import Conflict, InvalidInput, NotFound, StoreError, StoreMoved, StoreUnavailable
+from afterturn.hosts.cli.app import run
+from afterturn.oneshot import recall_once
+from afterturn.runtime.clock import SystemClock
+from afterturn.stores.copier import TableDigest, digest_store
+from afterturn.stores.postgres.engine import open_to_copy
+from afterturn.stores.postgres.shards import Directory, add_bucket, bucket_url, move_tenant
+from moved_content import answers, fill, open_memory, say
+
+pytestmark = pytest.mark.postgres
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+CONFIG = Config(synchronous="normal")
+
+
+@pytest.fixture
+def shards(url: str, run_sql: RunSql) -> Iterator[str]:
+    """The URL of a directory with the buckets `one` and `two`, in two databases."""
+    schema = url.rpartition("=")[2]
+    run_sql(f"CREATE DATABASE {schema}_db")
+    found = url.replace("schema=", "directory=")
+    directory = Directory(StoreUrl(found), CONFIG, SystemClock())
+    add_bucket(directory, "one", f"{url}_one", CONFIG, SystemClock())
+    second = f"{url.partition('?')[0].rpartition('/')[0]}/{schema}_db?schema=two"
+    add_bucket(directory, "two", second, CONFIG, SystemClock())
+    yield found
+    run_sql(f"DROP SCHEMA {schema}_one CASCADE; DROP SCHEMA {schema} CASCADE")
+    run_sql(f"DROP DATABASE {schema}_db WITH (FORCE)")
+
+
+def find(shards: str) -> Directory:
+    return Directory(StoreUrl(shards), CONFIG, SystemClock())
+
+
+def move(shards: str, tenant: str, to: str, *, progress: Callable[[int, int], None] | None = None) -> int:
+    tables = move_tenant(
+        find(shards), tenant, to, CONFIG, SystemClock(), progress=progress or (lambda done, total: None)
+    )
+    assert all(table.is_equal for table in tables)
+    return sum(table.source.rows for table in tables)
+
+
+def content(shards: str, tenant: str, bucket: str) -> list[TableDigest]:
+    url = bucket_url(find(shards).bucket(bucket))
+    with closing(open_to_copy(url, replace(CONFIG, tenant=tenant), SystemClock())) as engine:
+        # The others have keys of embedders, of which each bucket has its own.
+        return [table for table in digest_store(engine, tenant) if table.name not in ("embedder", "embedding", "space")]
+
+
+def other(shards: str, tenant: str) -> str:
+    return "two" if find(shards).find(tenant).bucket.name == "one" else "one"
+
+
+def texts(memory: blocking.Memory) -> list[str]:
+    return sorted(entry.text for entry in memory.space("user:ada").list(limit=1000))
+
+
+def test_tenants_have_buckets_and_keep_them_when_buckets_are_added(shards: str, url: str) -> None:
+    tenants = [f"tenant-{number}" for number in range(12)]
+    for tenant in tenants[:3]:
+        with open_memory(shards, tenant=tenant, background=False) as memory:
+            memory.space("user:ada").add(f"I belong to {tenant}")
+    before = {tenant: find(shards).find(tenant) for tenant in tenants}
+    assert {placement.bucket.name for placement in before.values()} == {"one", "two"}
+    add_bucket(find(shards), "three", f"{url}_one_three", CONFIG, SystemClock())
+    assert {tenant: find(shards).find(tenant) for tenant in tenants} == before
+    for tenant in tenants[:3]:
+        with open_memory(shards, tenant=tenant, background=False) as memory:
+            assert texts(memory) == [f"I belong to {tenant}"]
+        found = recall_once("belong", user="ada", store=shards, config={"tenant": tenant})
+        assert [hit.entry.text for hit in found.hits] == [f"I belong to {tenant}"]
+
+
+def test_a_tenant_moves_there_and_back_with_everything(shards: str) -> None:
+    """M1, L6: the same answers; old changes can be undone; the bucket that it left has nothing of it."""
+    operations, home, away = fill(shards), find(shards).find("default").bucket.name, other(shards, "default")
+    before, asked = content(shards, "default", home), answers(shards)
+    for to, left in ((away, home), (home, away)):
+        assert move(shards, "default", to) > 100
+        assert (content(shards, "default", to), answers(shards)) == (before, asked)
+        assert {table.rows for table in content(shards, "default", left)} == {0}
+    assert find(shards).find("default").moves == 2
+    with open_memory(shards, background=False) as memory:
+        memory.space("user:ada").undo(operations["delete"])
+        assert "Ada has three hives" in texts(memory)
+        assert "Miso" in say(memory, "later", "What food is my cat allergic to?")
+    with open_memory(shards, tenant="acme", background=False) as memory:
+        assert [entry.text for entry in memory.space("team:support").list()] == ["Jürgen wohnt in Köln"]
+
+
+def test_an_open_host_follows_its_tenant_there_and_back(shards: str) -> None:
+    """C2, M2: what is in memory follows too; what another host forgets there is forgotten here."""
+    with open_memory(shards, tenant="acme") as memory, open_memory(shards, tenant="acme") as second:
+        say(memory, "one", "My cat Miso is allergic to chicken.")
+        for _ in range(2):
+            move(shards, "acme", other(shards, "acme"))
+            assert "Miso" in say(memory, "two", "What food is my cat allergic to?")
+        second.space("user:ada").forget(conversation="one")
+        assert "Miso" not in say(memory, "three", "What food is my cat allergic to?")
+
+
+def test_a_bucket_that_was_left_refuses_the_tenant_and_serves_the_others(shards: str) -> None:
+    url = find(shards).find("acme").bucket.url
+    with open_memory(shards, tenant="acme", background=False) as memory:
+        memory.space("user:ada").add("Moves away")
+    with open_memory(url, tenant="stays", background=False) as memory:
+        memory.space("user:ada").add("Stays here")
+        move(shards, "acme", other(shards, "acme"))
+        memory.space("user:ada").add("Still here")
+        assert texts(memory) == ["Stays here", "Still here"]
+    with pytest.raises(StoreMoved, match=r"'acme' .* was moved to the bucket"):
+        open_memory(url, tenant="acme").start()
+
+
+WRITER = """
+import sys
+from moved_content import open_memory, say
+with open_memory(sys.argv[1], tenant=sys.argv[2]) as memory:
+    for number in range(int(sys.argv[4])):
+        say(memory, f"{sys.argv[3]}-{number % 3}", f"Note {sys.argv[3]} {number} is about bees.")
+        memory.space("user:ada").add(f"Fact {sys.argv[3]} {number}")
+        print(number, flush=True)
+    assert memory.drain(within=60.0)
+"""
+
+
+def start_writer(shards: str, tenant: str, name: str, turns: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, shards, tenant, name, str(turns)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(__file__))},
+    )
+
+
+def test_two_hosts_that_write_during_moves_lose_nothing_and_write_nothing_twice(shards: str) -> None:
+    """C2, C3: no error reaches a turn or a verb, and another tenant goes on."""
+    writers = [start_writer(shards, tenant, name, 12) for tenant, name in (("acme", "a"), ("acme", "b"), ("else", "c"))]
+    moves = 0
+    for writer in writers:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+    while any(writer.poll() is None for writer in writers) and moves < 4:
+        move(shards, "acme", other(shards, "acme"))
+        moves += 1
+    for writer in writers:
+        writer.communicate(timeout=120)
+    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    assert moves > 0
+    for tenant, names in (("acme", "ab"), ("else", "c")):
+        with open_memory(shards, tenant=tenant, background=False) as memory:
+            found = texts(memory)
+        for name in names:
+            for number in range(12):
+                assert found.count(f"Fact {name} {number}") == 1
+                assert found.count(f"Note {name} {number} is about bees.") == 1
+
+
+KILLED = """
+import os, signal, sys
+from afterturn.config import Config, StoreUrl
+from afterturn.runtime.clock import SystemClock
+from afterturn.stores.postgres.shards import Directory, move_tenant
+calls = 0
+def report(done, total):
+    global calls
+    calls += 1
+    if calls == int(sys.argv[4]):
+        os.kill(os.getpid(), signal.SIGKILL)
+class Killed(Directory):
+    def place(self, *where):
+        os.kill(os.getpid(), signal.SIGKILL)
+directory = Killed(StoreUrl(sys.argv[1]), Config(), SystemClock())
+move_tenant(directory, sys.argv[2], sys.argv[3], Config(), SystemClock(), progress=report)
+"""
+
+
+@pytest.mark.parametrize("call", [3, 20, 0])
+def test_a_killed_move_can_be_run_again(shards: str, call: int) -> None:
+    """C2: killed while it copies, while it compares, and before the directory knows; hosts go on in each case."""
+    fill(shards, turns=2)
+    to = other(shards, "default")
+    command = [sys.executable, "-c", KILLED, shards, "default", to, str(call)]
+    assert subprocess.run(command, timeout=60, check=False).returncode == -signal.SIGKILL
+    with open_memory(shards, background=False) as memory:
+        memory.space("user:ada").add("Written after the kill")
+        before = texts(memory)
+        move(shards, "default", to)
+        assert texts(memory) == before
+    assert find(shards).find("default").bucket.name == to
+    with open_memory(shards, background=False) as memory:
+        assert texts(memory) == before
+
+
+def test_wrong_buckets_and_directories_are_refused(
+    shards: str, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = find(shards)
+    with pytest.raises(NotFound, match="There is no bucket 'ten'"):
+        move(shards, "acme", "ten")
+    with pytest.raises(Conflict, match="already"):
+        add_bucket(directory, "one", f"{url}_one", CONFIG, SystemClock())
+    with pytest.raises(InvalidInput, match="not a store on a server"):
+        add_bucket(directory, "file", "memory.db", CONFIG, SystemClock())
+    with open_memory(directory.bucket("two").url, background=False) as memory:
+        memory.space("user:ada").add("Here already")
+    with pytest.raises(StoreError, match="has content"):
+        add_bucket(directory, "three", directory.bucket("two").url, CONFIG, SystemClock())
+    with pytest.raises(StoreUnavailable, match="no bucket yet"):
+        open_memory(f"{shards}_empty").start()
+    monkeypatch.setenv("AFTERTURN_STORE", shards)
+    assert run(["shards", "list"]) == 0
+    assert "two" in capsys.readouterr().out
+    assert run(["shards", "move", "acme", other(shards, "acme")]) == 0
+    assert run(["shards", "list", "--store", "memory.db"]) == 2
+    assert run(["migrate", shards, "copy.db"]) == 2
