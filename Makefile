@@ -23,7 +23,7 @@ READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
 .PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-tool-rules eval-guard \
-	simulation lab-stress lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat test-postgres bench-postgres benchmarks lock-postgres
+	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat test-postgres bench-postgres benchmarks lock-postgres
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ simulation: $(READY) ## Order all events at random, by seed, and check every pro
 
 lab-loss: $(READY) ## Crash at every kind of moment, cut the power, fill the disk: nothing is lost; SEEDS=1-10, ARGS="--add-up --page"
 	@$(BIN)/python -m lab.loss $(LAB_SEEDS) $(ARGS)
+
+lab-postgres: $(READY) ## Let hosts, connections and a PostgreSQL server fail under load: nothing is lost; SEEDS=1-10, ARGS="--parts cut crash"
+	@$(BIN)/python -m lab.postgres run lab.postgres.crashes $(LAB_SEEDS) $(ARGS)
 
 lab-isolation: $(READY) ## Let many tenants use every surface at random: nobody sees others; SEEDS=1-10, ARGS="--add-up --page"
 	@$(BIN)/python -m lab.isolation $(LAB_SEEDS) $(ARGS)

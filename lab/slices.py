@@ -135,7 +135,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """`run` runs one seed. `broken` in the table counts the promises that were not kept."""
+    """`run` runs one seed. `broken` in the table counts the promises that were not kept. A lab that starts a store of
+    its own kind names it in `store`."""
 
     name: str
     about: str
@@ -144,6 +145,7 @@ class Lab:
     rows: tuple[Row, ...]
     broken: str
     add_options: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+    store: str = ""
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -196,7 +198,8 @@ def _run_seeds(lab: Lab, options: argparse.Namespace, arguments: str) -> int:
             outcome = lab.run(seed, target, options)
             failed += bool(outcome.broken)
             seconds = time.monotonic() - began
-            append_result(options.results, lab.name, target.kind, outcome, seconds=seconds, arguments=arguments)
+            store = lab.store or target.kind
+            append_result(options.results, lab.name, store, outcome, seconds=seconds, arguments=arguments)
             _show(number, len(seeds), outcome, seconds)
     except KeyboardInterrupt:
         print("Interrupted. The seeds that have ended are in the results.", file=sys.stderr)

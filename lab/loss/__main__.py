@@ -21,7 +21,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -30,7 +29,7 @@ from typing import Any
 import apsw
 
 import afterturn
-from afterturn.config import Config
+from afterturn.config import Config, StoreUrl, find_store
 from afterturn.errors import AfterturnError
 from afterturn.runtime.clock import SystemClock
 from afterturn.runtime.jobs import LEASE
@@ -45,6 +44,7 @@ from lab.loss.recording_vfs import Call, Files, RecordingVfs, after_kill, after_
 from lab.loss.workload import SETTINGS, components, work
 from lab.slices import Lab, Outcome, Row, StoreTarget, without_log
 from lab.stress.__main__ import run_stress
+from lab.tables import Store, read_rows
 
 PARTS = ("replay", "migration", "kill", "errors", "leases", "processes")
 _CHILD_SECONDS_MAX = 60.0
@@ -143,11 +143,11 @@ def _check_rebuilt(folder: Path, name: str, files: Files, run: Run, point: int, 
     write_files(folder, files)
     done, begun = run.steps_before(point)
     is_drained = (outcome.counts["kills"] + outcome.counts["power cuts"]) % _DRAINED_ONE_OF == 0
-    _judge(folder / name, {}, done, begun, f"{how} at call {point}", outcome, drains=is_drained)
+    judge(folder / name, {}, done, begun, f"{how} at call {point}", outcome, drains=is_drained)
 
 
-def _judge(
-    store: Path,
+def judge(
+    store: Store,
     before: Mapping[str, State],
     done: Sequence[Step],
     begun: Mapping[str, Step],
@@ -157,10 +157,10 @@ def _judge(
     drains: bool,
 ) -> Mapping[str, State]:
     """Opens the store and compares it with what was promised. Returns its states."""
-    if not store.exists() and not done:
+    if isinstance(store, Path) and not store.exists() and not done:
         return {}
     try:
-        open_engine(store, Config(), SystemClock()).close()
+        _open_once(store)
         actual, contradictions = look_at(store)
     except (AfterturnError, apsw.Error) as error:
         outcome.broken.append(f"{when}: the store cannot be opened: {type(error).__name__}: {error}")
@@ -178,12 +178,22 @@ def _judge(
     return actual
 
 
-async def _drain(store: Path) -> list[str]:
+def _open_once(store: Store) -> None:
+    """Migrates the store, or creates it."""
+    target = find_store(store)
+    if isinstance(target, StoreUrl):
+        from afterturn.stores.postgres.engine import open_engine as open_server
+
+        open_server(target, Config(), SystemClock()).close()
+    else:
+        open_engine(target, Config(), SystemClock()).close()
+
+
+async def _drain(store: Store) -> list[str]:
     """Every job must be done two leases after the crash."""
     async with afterturn.open(store, SETTINGS, components=components(TwoLeasesLater())) as memory:
         drained = await memory.drain(within=30)
-    with closing(apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
-        left = connection.execute("SELECT kind, state, error FROM job").fetchall()
+    left = read_rows(store, "SELECT kind, state, error FROM job")
     return [f"a job is left after two leases: {job}" for job in left] or ([] if drained else ["jobs take too long"])
 
 
@@ -248,38 +258,49 @@ def _kill(store: Path, random: Random, size: Size, outcome: Outcome) -> None:
     learned: list[Step] = []
     for number in range(size.processes):
         at_a_call = random.random() < 0.5
-        child = _start(store, f"k{outcome.seed}r{number}", random.randrange(_CALLS_MAX) if at_a_call else -1)
-        logged = _listen(child, kill_after=None if at_a_call else random.randrange(1, 300), random=random)
+        child = start_child(store, f"k{outcome.seed}r{number}", random.randrange(_CALLS_MAX) if at_a_call else -1)
+        kill_after = None if at_a_call else random.randrange(1, 300)
+        logged = listen(child, killer(child, random, kill_after))
         if child.returncode not in (0, -signal.SIGKILL):
             outcome.broken.append(f"a process failed with exit code {child.returncode}")
         outcome.counts["kills"] += child.returncode == -signal.SIGKILL
         outcome.counts["of them real processes"] += child.returncode == -signal.SIGKILL
         outcome.counts["acknowledged"] += len(logged.done)
-        states = _judge(
+        states = judge(
             store, states, [*learned, *logged.done], logged.begun, f"killed process {number}", outcome, drains=True
         )
         learned += [step for step in logged.done if step.space == LEARNER]
 
 
-def _start(store: Path, seed: str, kill_at: int) -> subprocess.Popen[str]:
+def start_child(store: Store, seed: str, kill_at: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "lab.loss.child", str(store), seed, str(kill_at)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def _listen(child: subprocess.Popen[str], *, kill_after: int | None, random: Random) -> ChildLog:
-    """Reads the child's lines to the end; with `kill_after`, kills it at a random moment after that many lines."""
-    logged, heard = ChildLog(), 0
+def killer(child: subprocess.Popen[str], random: Random, after: int | None) -> Callable[[int], None]:
+    """Kills the child at a random moment after so many lines."""
+
+    def hear(lines: int) -> None:
+        if lines == after:
+            time.sleep(random.uniform(0, 0.005))
+            child.kill()
+
+    return hear
+
+
+def listen(
+    child: subprocess.Popen[str], on_line: Callable[[int], None], *, within: float = _CHILD_SECONDS_MAX
+) -> ChildLog:
+    """Reads the child's lines to the end. `on_line` gets the number of lines so far."""
+    logged = ChildLog()
     # A child that hangs must not hang this process; its death then counts as a random one.
-    watchdog = threading.Timer(_CHILD_SECONDS_MAX, child.kill)
+    watchdog = threading.Timer(within, child.kill)
     watchdog.start()
     assert child.stdout is not None
     with child.stdout:
-        for line in child.stdout:
+        for number, line in enumerate(child.stdout, 1):
             logged.hear(line.rstrip("\n"))
-            heard += 1
-            if heard == kill_after:
-                time.sleep(random.uniform(0, 0.005))
-                child.kill()
+            on_line(number)
     child.wait()
     watchdog.cancel()
     watchdog.join()
@@ -310,7 +331,7 @@ def _fail_once(store: Path, seed: str, random: Random, outcome: Outcome) -> None
     outcome.counts[kind] += vfs.failures > 0
     done, begun = run.steps_before(len(run.log))
     outcome.counts["acknowledged"] += len(done)
-    _judge(store, {}, done, begun, kind, outcome, drains=True)
+    judge(store, {}, done, begun, kind, outcome, drains=True)
 
 
 async def _work_on_bad_disk(store: Path, seed: str, run: Run, vfs: RecordingVfs, kind: str, *, after: int) -> None:
@@ -330,7 +351,7 @@ def _leases(store: Path, random: Random, size: Size, outcome: Outcome) -> None:
         with without_log():
             steps = asyncio.run(case(store, label))
         outcome.counts["jobs that ran twice"] += len(steps)
-        _judge(store, {}, steps, {}, case.__name__, outcome, drains=True)
+        judge(store, {}, steps, {}, case.__name__, outcome, drains=True)
 
 
 # Several processes

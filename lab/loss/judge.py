@@ -2,20 +2,20 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import closing
-from pathlib import Path
-
-import apsw
 
 from afterturn.errors import StoreCorrupt
-from afterturn.stores.sqlite.session import ApswSession, FtsText
+from afterturn.stores.sql.session import Session, TextIndex
+from afterturn.stores.sqlite.session import FtsText
 from afterturn.types import Status
 from lab.loss.plan import LEARNED_BY_A_REVIEW, LEARNER, ExpectedEntry, State, Step, StepKind, after
+from lab.tables import Store, is_on_server, open_tables, read_rows
 
 _CONTRADICTIONS = {
-    "active without index entry": "SELECT key FROM entry WHERE status = 'active' EXCEPT SELECT rowid FROM entry_terms",
+    "active without index entry": (
+        "SELECT key FROM entry WHERE status = 'active' EXCEPT SELECT {key} FROM entry_terms AS t"
+    ),
     "index entry without active entry": (
-        "SELECT rowid FROM entry_terms EXCEPT SELECT key FROM entry WHERE status = 'active'"
+        "SELECT {key} FROM entry_terms AS t EXCEPT SELECT key FROM entry WHERE status = 'active'"
     ),
     "entry without change row": "SELECT key FROM entry WHERE key NOT IN (SELECT entry_key FROM change)",
     "entry that no operation made": (
@@ -48,7 +48,7 @@ _CONTRADICTIONS = {
         "GROUP BY space_key, conversation, turn, position HAVING count(*) > 1"
     ),
     "statement active twice": (
-        "SELECT id FROM entry WHERE kind = 'statement' AND status = 'active' "
+        "SELECT min(id) FROM entry WHERE kind = 'statement' AND status = 'active' "
         "GROUP BY space_key, target, coalesce(agent, ''), coalesce(project, ''), content_hash HAVING count(*) > 1"
     ),
     "changes of a review that has not saved": (
@@ -67,11 +67,20 @@ _CONTRADICTIONS = {
 }
 
 
-def look_at(path: Path) -> tuple[dict[str, State], list[str]]:
+def look_at(store: Store) -> tuple[dict[str, State], list[str]]:
     """The state of each space, and all contradictions. The store must not be open anywhere."""
-    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
-        session = ApswSession(connection)
-        return _states(session), [*_damage(session), *_contradictions(session), *_wrong_figures(session)]
+    with open_tables(store) as session:
+        damage = [] if is_on_server(store) else _damage(session)
+        text = _text_index(store, session)
+        return _states(session), [*damage, *_contradictions(session, text), *_wrong_figures(session, text)]
+
+
+def _text_index(store: Store, session: Session) -> TextIndex:
+    if is_on_server(store):
+        from afterturn.stores.postgres.session import HashedTerms
+
+        return HashedTerms(session)
+    return FtsText(session)
 
 
 def compare(
@@ -97,14 +106,14 @@ def compare(
     return wrong, counts
 
 
-def check_learned(path: Path, done: Sequence[Step], begun: Step | None, *, drained: bool) -> list[str]:
+def check_learned(store: Store, done: Sequence[Step], begun: Step | None, *, drained: bool) -> list[str]:
     """Reviews are complete or absent, and learned once; after `drained`, rules have learned from every turn."""
-    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
-        rows = connection.execute(
-            "SELECT e.text, e.origin, e.status FROM entry AS e JOIN space AS s ON s.key = e.space_key "
-            "WHERE s.name = ? AND e.kind = 'statement'",
-            (LEARNER,),
-        ).fetchall()
+    rows = read_rows(
+        store,
+        "SELECT e.text, e.origin, e.status FROM entry AS e JOIN space AS s ON s.key = e.space_key "
+        "WHERE s.name = ? AND e.kind = 'statement'",
+        (LEARNER,),
+    )
     wrong: list[str] = []
     for step in [*done, *([begun] if begun else [])]:
         texts = [text for text, _, status in rows if step.label in str(text) and status == "active"]
@@ -121,7 +130,7 @@ def check_learned(path: Path, done: Sequence[Step], begun: Step | None, *, drain
     return wrong
 
 
-def _states(session: ApswSession) -> dict[str, State]:
+def _states(session: Session) -> dict[str, State]:
     newest = session.rows(
         "SELECT name, version, status, kind, text FROM entry AS e JOIN space AS s ON s.key = e.space_key "
         "WHERE version = (SELECT max(version) FROM entry WHERE space_key = e.space_key AND id = e.id) ORDER BY e.key"
@@ -134,7 +143,7 @@ def _states(session: ApswSession) -> dict[str, State]:
     return dict(states)
 
 
-def _damage(session: ApswSession) -> list[str]:
+def _damage(session: Session) -> list[str]:
     said = [f"integrity: {row[0]}" for row in session.rows("PRAGMA integrity_check") if row[0] != "ok"]
     try:
         # FTS5 compares its index with its content and raises if they differ.
@@ -144,17 +153,15 @@ def _damage(session: ApswSession) -> list[str]:
     return said
 
 
-def _contradictions(session: ApswSession) -> list[str]:
-    return [f"{name}: {row[0]}" for name, sql in _CONTRADICTIONS.items() for row in session.rows(sql)]
+def _contradictions(session: Session, text: TextIndex) -> list[str]:
+    queries = {name: sql.format(key=text.key) for name, sql in _CONTRADICTIONS.items()}
+    return [f"{name}: {row[0]}" for name, sql in queries.items() for row in session.rows(sql)]
 
 
-def _wrong_figures(session: ApswSession) -> list[str]:
-    text = FtsText(session)
+def _wrong_figures(session: Session, text: TextIndex) -> list[str]:
     counted: Counter[tuple[int, str]] = Counter()
     totals: Counter[int] = Counter()
-    for space_key, stored in session.rows(
-        "SELECT space_key, terms FROM entry_terms AS t JOIN entry AS e ON e.key = t.rowid"
-    ):
+    for space_key, stored in session.rows(f"SELECT e.space_key, {text.column} FROM {text.source}"):
         found = text.terms(stored)
         counted.update((space_key, term) for term in set(found))
         totals[space_key] += len(found)

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
-
-import apsw
 
 import afterturn
 from afterturn.errors import AfterturnError
@@ -20,11 +17,12 @@ from afterturn.testing import HashingEmbedder
 from afterturn.types import ReviewState
 from lab.loss.plan import LEARNER, Step, StepKind
 from lab.loss.workload import SETTINGS, LearningModel, components, record
+from lab.tables import Store, open_tables
 
 _DAY = 86_400.0
 _COPY = (
-    "INSERT INTO job (id, space_key, kind, payload, run_at, attempts, state, error) "
-    "SELECT id || ?, space_key, kind, payload, run_at, attempts, 'ready', '' FROM job"
+    "INSERT INTO job (id, space_key, tenant, kind, payload, run_at, attempts, state, error) "
+    "SELECT id || ?, space_key, tenant, kind, payload, run_at, attempts, 'ready', '' FROM job"
 )
 
 
@@ -58,7 +56,7 @@ class SlowModel(LearningModel):
         await self.released.wait()
 
 
-async def take_over(store: Path, label: str) -> list[Step]:
+async def take_over(store: Store, label: str) -> list[Step]:
     """A review is at work when another process takes its job over and ends it. Returns what must have been learned."""
     model = SlowModel()
     slow = afterturn.Components(model=model, embedder=HashingEmbedder())
@@ -78,16 +76,16 @@ async def take_over(store: Path, label: str) -> list[Step]:
     return [Step(LEARNER, StepKind.REVIEW, label)]
 
 
-async def duplicate(store: Path, label: str) -> list[Step]:
+async def duplicate(store: Store, label: str) -> list[Step]:
     """All jobs of some turns are in the store three times, and two processes run them at once."""
     labels = [f"{label}n{number}x" for number in range(3)]
     waiting = {**SETTINGS, "background": False}
     async with afterturn.open(store, waiting, components=components()) as memory:
         for name in labels:
             await record(memory, LEARNER, name, (f"Remember that I like {name}tea with milk.", "I see."))
-    with closing(apsw.Connection(str(store))) as connection:
+    with open_tables(store) as tables:
         for copy in ("copya", "copyb"):
-            connection.execute(_COPY + " WHERE id NOT LIKE '%copy_'", (copy,)).fetchall()
+            tables.run(_COPY + " WHERE id NOT LIKE '%copy_'", (copy,))
     async with (
         afterturn.open(store, SETTINGS, components=components()) as one,
         afterturn.open(store, SETTINGS, components=components()) as other,

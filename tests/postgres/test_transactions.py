@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from commit_proxy import CommitProxy
 
 from afterturn.config import Config, StoreUrl
 from afterturn.errors import (
@@ -26,6 +25,7 @@ from afterturn.stores.postgres.engine import PostgresEngine, open_engine
 from afterturn.stores.postgres.store import PostgresStore
 from afterturn.testing.entries import admit, operation
 from afterturn.types import Filter, Kind, Scope
+from lab.postgres.commit_proxy import CommitProxy
 from lab.postgres.server import PostgresServer
 
 pytestmark = pytest.mark.postgres
@@ -333,6 +333,48 @@ async def test_a_cancelled_read_ends_on_the_server_too(url: str, run_sql: RunSql
     assert await store.read(lambda unit: unit.memories.counts(ADA), at=None) == {}
     await store.close(within=5.0)
     assert run_sql("SELECT query FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'") == []
+
+
+async def test_a_cancelled_write_is_stored_whole_or_not_at_all(url: str) -> None:
+    """§13: one that has begun commits, one that waits never runs, and the connection is used again."""
+    store = PostgresStore(open_engine(StoreUrl(url), Config(), SystemClock()))
+    begun, go = threading.Event(), threading.Event()
+    work = add("Ada keeps bees")
+
+    def slow(unit: Unit) -> str:
+        begun.set()
+        assert go.wait(WAIT)
+        return work(unit)
+
+    first = asyncio.ensure_future(store.write(slow, at=ADA))
+    assert await asyncio.to_thread(begun.wait, WAIT)
+    second = asyncio.ensure_future(store.write(add("Ada likes tea"), at=ADA))
+    await asyncio.sleep(0)
+    for writing in (first, second):
+        writing.cancel()
+    go.set()
+    await asyncio.gather(first, second, return_exceptions=True)
+    await store.write(add("Ada has a cat"), at=ADA)
+    assert texts(store.engine) == ["Ada has a cat", "Ada keeps bees"]
+    await store.close(within=5.0)
+
+
+def test_a_statement_that_the_server_stops_is_an_error_and_the_next_one_works(
+    url: str, open_one: Callable[..., PostgresEngine]
+) -> None:
+    """C2: the timeout of a server or role ends a read and a write; neither is stored in part."""
+    engine = open_one(f"{url}&options=-c%20statement_timeout%3D2s")
+
+    def too_slow(unit: Unit) -> None:
+        add("Ada keeps bees")(unit)
+        unit.memories._session.rows("SELECT pg_sleep(600)")  # type: ignore[attr-defined]
+
+    with pytest.raises(DeadlineExceeded):
+        engine.write_now(too_slow)
+    with pytest.raises(DeadlineExceeded):
+        engine.read_now(lambda unit: unit.memories._session.rows("SELECT pg_sleep(600)"))  # type: ignore[attr-defined]
+    engine.write_now(add("Ada likes tea"))
+    assert texts(engine) == ["Ada likes tea"]
 
 
 async def test_closing_does_not_wait_for_a_lock(
