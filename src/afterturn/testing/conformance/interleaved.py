@@ -120,11 +120,13 @@ class TestInterleaved:
             _add("the quick one")(unit)
             _embed(unit)
 
+        # Otherwise the second unit would wait for the row of the new space.
+        await stores[0].write(_add("an earlier one"), at=ADA)
         await _overlap(stores, is_waiting, (_add("the slow one"), _nothing, ADA), (add_and_embed, ADA))
         await stores[0].write(_embed, at=ADA)
         keys = await stores[1].read(lambda unit: unit.index.newest(TENANT, SPACE, limit=9), at=ADA)
         vectors = await stores[1].read(lambda unit: unit.index.vectors(TENANT, SPACE, SMALL, keys), at=ADA)
-        assert (len(keys), set(vectors)) == (2, set(keys))
+        assert (len(keys), set(vectors)) == (3, set(keys))
 
     @pytest.mark.parametrize("begins", ["block", "forget"])
     async def test_a_block_never_keeps_what_is_forgotten_in_another_space(
