@@ -159,10 +159,11 @@ class StoreCopy:
         if source_id == target_id:
             raise StoreError(f"{self._source.engine.name} and {self._target.engine.name} are the same store.")
         filled, moved = _meta(self._target.engine, self._filled), _meta(self._source.engine, self._moved)
+        if moved is not None and moved in (self._target.engine.name, self._mark):
+            # The mark was made when the target was complete; an earlier run may have been killed after that.
+            self._release()
+            return False
         if moved is not None and filled is None:
-            if moved in (self._target.engine.name, self._mark):
-                _stop_watching(self._source)
-                return False
             raise StoreMoved(f"{self._source.engine.name} was moved to {moved} before. Migrate that one.", target=moved)
         mine = {"source": source_id, "name": self._source.engine.name, "tenant": self._tenant}
         if filled is not None and json.loads(filled) != mine:

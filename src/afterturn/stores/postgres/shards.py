@@ -344,8 +344,9 @@ def move_tenant(
         compared = StoreCopy(*sides, tenant=tenant, report=progress, mark=mark).run(keep=False)
         if not all(table.is_equal for table in compared):
             return compared
-        directory.place(tenant, target.name, number)
+        # Last, so that a run that was killed before is continued by the next one. Until then hosts follow the mark.
         delete_tenant(sides[0], tenant)
+        directory.place(tenant, target.name, number)
     return compared
 
 
