@@ -19,6 +19,7 @@ from afterturn.types import (
     Changes,
     ContextEntry,
     ConversationKey,
+    ConversationSnapshot,
     ConversationState,
     EmbedderIdentity,
     Entry,
@@ -45,7 +46,6 @@ from afterturn.types import (
     StandingRow,
     Status,
     Step,
-    StoredConversation,
     StoredTurn,
     Taint,
     Target,
@@ -596,7 +596,7 @@ class Conversations(Protocol):
     def state(self, key: ConversationKey) -> ConversationState:
         """Returns the state of the conversation; that of a new one if it does not exist."""
 
-    def read(self, key: ConversationKey) -> StoredConversation:
+    def read(self, key: ConversationKey) -> ConversationSnapshot:
         """Returns `known_blocks`, `state`, `find_carried` and `forgets` at once."""
 
     def read_turn(

@@ -744,7 +744,7 @@ class ConversationState:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredConversation:
+class ConversationSnapshot:
     """What a turn needs to know of its conversation. `blocks` are its `known_blocks`; `forgets` is the number of the
     newest forget."""
 

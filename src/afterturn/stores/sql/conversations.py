@@ -19,6 +19,7 @@ from afterturn.types import (
     Candidate,
     CarriedRow,
     ConversationKey,
+    ConversationSnapshot,
     ConversationState,
     Decision,
     Lane,
@@ -28,7 +29,6 @@ from afterturn.types import (
     RecallRow,
     Scope,
     StandingRow,
-    StoredConversation,
     StoredTurn,
     Taint,
     TurnRow,
@@ -666,14 +666,14 @@ class SqlConversations:
     def state(self, key: ConversationKey) -> ConversationState:
         return _state(self._session.rows(_STATE, _place(key)))
 
-    def read(self, key: ConversationKey) -> StoredConversation:
+    def read(self, key: ConversationKey) -> ConversationSnapshot:
         *blocks, state, carried, forgets = self._session.batch(
             *self._blocks.reading(key, in_full=False),
             (_STATE, _place(key)),
             self._carried.reading(key),
             finding_forgets(key.tenant),
         )
-        return StoredConversation(
+        return ConversationSnapshot(
             tuple(self._blocks.read(blocks)),
             _state(state),
             self._carried.read(key.tenant, carried),
