@@ -49,7 +49,7 @@ class Bucket(NamedTuple):
     url: str
 
 
-class Placement(NamedTuple):
+class TenantPlacement(NamedTuple):
     """Where a tenant is. `moves` counts how often it was moved."""
 
     bucket: Bucket
@@ -101,7 +101,7 @@ class Directory:
             raise Conflict(f"{self.name} has a bucket {name!r}, or one with this URL, already. Name another one.")
         return Bucket(row[0], name, url)
 
-    def find(self, tenant: str) -> Placement:
+    def find(self, tenant: str) -> TenantPlacement:
         """The tenant's bucket. A new tenant gets one by a hash of its name, and keeps it when buckets are added."""
         buckets = {bucket.name: bucket for bucket in self.buckets()}
         if not buckets:
@@ -117,7 +117,7 @@ class Directory:
                 )
                 row = self._run(connection, _FIND, (tenant,)).fetchone()
         assert row is not None
-        return Placement(buckets[row[0]], row[1])
+        return TenantPlacement(buckets[row[0]], row[1])
 
     def place(self, tenant: str, bucket: str, moves: int) -> None:
         """Notes a finished move, unless a later one is noted already."""
