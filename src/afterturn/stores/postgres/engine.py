@@ -165,7 +165,7 @@ class PostgresEngine:
 
     def maintain(self, stopped: Callable[[], bool]) -> None:
         """Shows others that this host is alive and which version it has, and continues migrations."""
-        self.write_now(lambda unit: None, at=JobQueue())
+        self.writer.refresh()
         continue_migrations(self.server, stopped)
 
     def halt(self) -> None:
@@ -392,6 +392,18 @@ class ServerWriter:
             if self._connection is not None:
                 self._leave(self._connection)
                 self._connection.close()
+
+    def refresh(self) -> None:
+        """Writes the row that shows others that this process is alive. Raises a StoreError."""
+        with self.lock:
+            try:
+                begin = self._server.begin_write([JobQueue()])
+                self._commit(Transaction(self._connected(), begin))
+            except psycopg.Error as error:
+                raise translate(error, self._server.name) from error
+            finally:
+                if self._connection is not None:
+                    self._end(self._connection)
 
     def _leave(self, connection: PgConnection) -> None:
         """Removes this process from those that are alive. If that fails, its row is outdated after some hours."""
