@@ -69,6 +69,8 @@ class VectorBacklog:
 
         Costs as much as the space has entries, once for each change of the embedder.
         """
+        # Otherwise they would be taken from the rows of the new embedder at the end of the unit.
+        self._flush_left()
         self._session.run("UPDATE space SET embedder_key = ? WHERE key = ?", (embedder_key, space_key))
         self._session.run("DELETE FROM unembedded WHERE space_key = ?", (space_key,))
         self._session.run(_ADD.format(chosen="e.space_key = ?"), (space_key,))

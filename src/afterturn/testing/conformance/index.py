@@ -376,6 +376,21 @@ class TestVectors:
         assert await self._unembedded(store, other) == ["first bees", "second bees"]
         assert await self._waiting(store, other, None) == 2
 
+    async def test_a_unit_that_fills_two_embedders_leaves_the_second_what_it_lacks(self, store: Store) -> None:
+        """M3: a vector of the first embedder does not count for the one that takes the space over."""
+        other = EmbedderIdentity("other", "1", 4)
+        first = await self._embedded(store, "first bees")
+        await add(store, "second bees")
+
+        def work(unit: Unit) -> None:
+            waiting = unit.index.unembedded(TENANT, SPACE, SMALL, limit=10)
+            unit.index.put_vectors(TENANT, SPACE, SMALL, [(key, _VECTOR) for key, _ in waiting])
+            unit.index.put_vectors(TENANT, SPACE, other, [(first, _VECTOR)])
+
+        await store.write(lambda unit: unit.index.adopt(other), at=None)
+        await store.write(work, at=ALL_SPACES)
+        assert await self._unembedded(store, other) == ["second bees"]
+
     async def test_an_embedder_that_is_not_the_stores_does_not_change_what_waits(self, store: Store) -> None:
         """M3: two processes that disagree do not disturb each other."""
         other = EmbedderIdentity("other", "1", 4)
