@@ -530,9 +530,6 @@ class Jobs(Protocol):
 class Conversations(Protocol):
     """Conversations with their turns, and the blocks that were injected into them."""
 
-    def open(self, key: ConversationKey, *, at: float) -> bool:
-        """Creates the conversation if it does not exist. Returns True if it is new."""
-
     def start_turn(self, key: ConversationKey, turn: TurnRow) -> bool:
         """Returns False, and changes nothing, if this conversation already has a turn with that id."""
 

@@ -63,16 +63,18 @@ def kinds(lines: list[dict[str, Any]]) -> Counter[str]:
 def test_an_export_does_not_end_with_a_page(engine: Engine):
     """M4: everything held, not the newest of it."""
 
+    turn = TurnRow("turn-1", TurnStatus.OPEN, 1.0, "hash")
+
     def work(unit: Unit) -> None:
         for number in range(MANY):
             unit.memories.add(operation(), admit(f"fact number{number}"))
-            unit.conversations.open(ConversationKey(TENANT, SPACE, f"talk{number}"), at=1.0)
+            unit.conversations.start_turn(ConversationKey(TENANT, SPACE, f"talk{number}"), turn)
         events = [Event("recalled", float(number), TENANT, SPACE) for number in range(MANY)]
         unit.timeline.add(events, entries_max=MANY)
 
     engine.write_now(work)
     lines = exported(engine)
-    assert kinds(lines) == dict.fromkeys(("entry", "operation", "step", "conversation", "event"), MANY)
+    assert kinds(lines) == dict.fromkeys(("entry", "operation", "step", "conversation", "turn", "event"), MANY)
     assert [line["event"]["at"] for line in lines if "event" in line] == [float(number) for number in range(MANY)]
 
 

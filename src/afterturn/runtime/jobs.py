@@ -28,8 +28,6 @@ CLAIM_MAX = 4
 # `idle` ignores jobs that are due later than this, such as a review that waits for tomorrow's tokens.
 SOON = 120.0
 
-# The writes of a job. The function that it returns is called after they were committed, to emit events.
-
 
 class Commit(NamedTuple):
     """What a job writes at its end, together with its own removal. It returns what to do after that, if anything.

@@ -71,15 +71,6 @@ class ConversationKeys:
         self._spaces = entries.spaces
         self._active = entries.active_conversations
 
-    def open(self, key: ConversationKey, *, at: float) -> bool:
-        """True if it is new."""
-        row = self._session.row(
-            "INSERT INTO conversation (space_key, id, opened_at, active_at) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (space_key, id) DO NOTHING RETURNING key",
-            (self._spaces.key(key.tenant, key.space), key.id, at, at),
-        )
-        return row is not None
-
     def find(self, key: ConversationKey) -> int | None:
         row = self._session.row(FIND_CONVERSATION, _place(key))
         return None if row is None else int(row[0])
@@ -389,7 +380,6 @@ class BlockRows:
 
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
-        self._live_refs = LiveRefs(entries)
 
     def add(self, key: ConversationKey, block: BlockRow) -> None:
         placed: list[Value] = [block.turn, block.injected_at, block.point, block.anchor]
@@ -585,9 +575,6 @@ class SqlConversations:
         self._carried = CarriedRows(entries)
         self._standing = StandingRows(entries)
         self._tombstones = Tombstones(entries.session)
-
-    def open(self, key: ConversationKey, *, at: float) -> bool:
-        return self._keys.open(key, at=at)
 
     def start_turn(self, key: ConversationKey, turn: TurnRow) -> bool:
         (started,) = self._keys.activate(key, turn.started_at, _starting(key, turn)).results

@@ -77,9 +77,9 @@ class _VectorState(NamedTuple):
         return self.own == self.asked != 0
 
 
+_EMBEDDER = "SELECT key FROM embedder WHERE name = ? AND version = ? AND dimensions = ? AND normalised = ?"
 _STATE = (
-    "SELECT s.key, s.embedder_key, (SELECT key FROM embedder WHERE name = ? AND version = ? AND dimensions = ? "
-    "AND normalised = ?), (SELECT value FROM meta WHERE key = 'embedder') FROM space AS s "
+    f"SELECT s.key, s.embedder_key, ({_EMBEDDER}), (SELECT value FROM meta WHERE key = 'embedder') FROM space AS s "
     "WHERE s.tenant = ? AND s.name = ?"
 )
 
@@ -97,14 +97,11 @@ _SPEAKERS = (
     "WHERE space_key = ? AND status = 'active' AND speaker > spoke.speaker) "
     "FROM spoke WHERE spoke.speaker IS NOT NULL) SELECT speaker FROM spoke LIMIT ?"
 )
-
-
-# With the generation of the store: every recall needs both.
-_EMBEDDER = "SELECT key FROM embedder WHERE name = ? AND version = ? AND dimensions = ? AND normalised = ?"
 _CHANGED = (
     "SELECT entry_key FROM change WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) AND seq > ? "
     "ORDER BY seq"
 )
+# With the generation of the store: every recall needs both.
 _NEWEST = "SELECT (SELECT value FROM meta WHERE key = 'generation'), key, seq FROM space WHERE tenant = ? AND name = ?"
 
 

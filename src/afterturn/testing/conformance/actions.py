@@ -24,6 +24,8 @@ from afterturn.types import (
     Selector,
     Step,
     Tenant,
+    TurnRow,
+    TurnStatus,
     Verb,
 )
 
@@ -37,6 +39,12 @@ ALL_SPACES = Tenant(TENANT)
 QUEUE = JobQueue()
 NOW = 1_000.0
 SMALL = EmbedderIdentity("small", "1", 4)
+
+
+async def converse(store: Store, key: ConversationKey = TALK, *, at: float = 1.0) -> None:
+    """Starts a turn, with which a conversation begins."""
+    turn = TurnRow("turn-0", TurnStatus.OPEN, at, "hash")
+    await store.write(lambda unit: unit.conversations.start_turn(key, turn), at=key.scope)
 
 
 async def add(store: Store, text: str, *, within: Operation | None = None, **draft: Any) -> Added:

@@ -21,6 +21,7 @@ from afterturn.testing.conformance.actions import (
     TENANT,
     add,
     candidate,
+    converse,
     delete,
     forget,
     forget_memory,
@@ -58,9 +59,6 @@ _BLOCK = BlockRow("block-hash", "turn-1", ("m1", "m2.2"), 400, 11.0)
 
 
 class TestTurns:
-    async def test_a_conversation_is_new_once(self, store: Store) -> None:
-        assert [await self._open(store, "talk", at=at) for at in (1.0, 2.0)] == [True, False]
-
     async def test_a_turn_comes_back_as_it_was_started(self, store: Store) -> None:
         await self._start(store)
         assert await self._find(store) == _TURN
@@ -173,7 +171,7 @@ class TestTurns:
 
     async def test_conversations_are_listed_by_their_last_activity(self, store: Store) -> None:
         for at, name in ((1.0, "talk"), (2.0, "second"), (3.0, "third")):
-            await self._open(store, name, at=at)
+            await converse(store, ConversationKey(TENANT, SPACE, name), at=at)
         await self._start(store)
         listed = await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=2), at=ALL_SPACES)
         assert listed == ["talk", "third"]
@@ -181,7 +179,7 @@ class TestTurns:
     async def test_conversations_go_on_after_the_last_of_a_page(self, store: Store) -> None:
         """M4: page by page, each comes once, also those that were active at the same moment."""
         for at, name in ((1.0, "a"), (2.0, "b"), (2.0, "c"), (2.0, "d"), (3.0, "e")):
-            await self._open(store, name, at=at)
+            await converse(store, ConversationKey(TENANT, SPACE, name), at=at)
         listed: list[str] = []
         before: str | None = None
         while page := await self._page(store, before):
@@ -202,11 +200,6 @@ class TestTurns:
     async def _page(self, store: Store, before: str | None) -> list[str]:
         return await store.read(
             lambda unit: unit.conversations.page(TENANT, SPACE, limit=2, before=before), at=ALL_SPACES
-        )
-
-    async def _open(self, store: Store, conversation: str, *, at: float) -> bool:
-        return await store.write(
-            lambda unit: unit.conversations.open(ConversationKey(TENANT, SPACE, conversation), at=at), at=ALL_SPACES
         )
 
     async def _start(self, store: Store, turn: TurnRow = _TURN) -> bool:
@@ -573,7 +566,7 @@ class TestCarriedRecalls:
     async def test_nothing_is_carried_before_the_first(self, store: Store) -> None:
         """R8: neither in a new conversation nor in none."""
         assert await _find(store) is None
-        await store.write(lambda unit: unit.conversations.open(TALK, at=1.0), at=ALL_SPACES)
+        await converse(store)
         assert await _find(store) is None
         assert not await _drop(store, "c1")
 

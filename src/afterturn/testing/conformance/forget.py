@@ -21,6 +21,7 @@ from afterturn.testing.conformance.actions import (
     TEAM,
     TENANT,
     add,
+    converse,
     delete,
     forget,
     frequencies,
@@ -132,7 +133,7 @@ class TestForgetting:
         await add(store, "Ada keeps bees")
         await record(store, "hello bees", conversation="talk")
         await _add_job(store, Job("j1", "embed", TENANT, SPACE, "{}", 1.0))
-        await store.write(lambda unit: unit.conversations.open(TALK, at=1.0), at=ALL_SPACES)
+        await converse(store)
         await store.write(
             lambda unit: unit.timeline.add([Event("x", 1.0, TENANT, SPACE)], entries_max=10), at=ALL_SPACES
         )
@@ -555,7 +556,7 @@ async def _said(store: Store, text: str, *, owner: str = TEAM, speaker: str = "a
 
 
 async def _read(store: Store, key: ConversationKey, *, position: int) -> None:
-    await store.write(lambda unit: unit.conversations.open(key, at=1.0), at=key.scope)
+    await converse(store, key)
     await store.write(lambda unit: unit.reviews.scheduled(key, position=position), at=key.scope)
 
 

@@ -20,6 +20,7 @@ from afterturn.testing.conformance.actions import (
     TENANT,
     add,
     candidate,
+    converse,
     forget,
     record,
     update,
@@ -130,7 +131,7 @@ class TestForgottenTraces:
         await _keep(store, entry)
         await store.write(lambda unit: unit.conversations.clear(TALK, at=20.0, compacted=True), at=ALL_SPACES)
         await forget(store, selector)
-        await store.write(lambda unit: unit.conversations.open(TALK, at=30.0), at=ALL_SPACES)
+        await converse(store, at=30.0)
         assert await _kept(store) == _Kept()
         assert await store.read(lambda unit: unit.conversations.state(TALK), at=ALL_SPACES) == ConversationState()
 

@@ -17,6 +17,7 @@ from afterturn.testing.conformance.actions import (
     TALK,
     TENANT,
     add,
+    converse,
     forget,
     forget_memory,
     record,
@@ -271,7 +272,7 @@ class TestReviews:
 class TestUnreviewed:
     async def test_turns_are_counted_until_a_review_is_scheduled(self, store: Store) -> None:
         """V1: the counter is stored with the conversation, and set back when a review is scheduled."""
-        await self._open(store)
+        await converse(store)
         assert [await self._count(store) for _ in range(3)] == [1, 2, 3]
         await store.write(lambda unit: unit.reviews.scheduled(TALK, position=6), at=ALL_SPACES)
         assert await self._unreviewed(store) == (0, 6)
@@ -280,19 +281,19 @@ class TestUnreviewed:
 
     async def test_turns_at_once_are_all_counted(self, store: Store) -> None:
         """V1: each of them gets a number of its own."""
-        await self._open(store)
+        await converse(store)
         assert sorted(await asyncio.gather(*(self._count(store) for _ in range(6)))) == [1, 2, 3, 4, 5, 6]
 
     async def test_what_was_read_stays_read(self, store: Store) -> None:
         """V1: a review that was scheduled with less does not take it back."""
-        await self._open(store)
+        await converse(store)
         await store.write(lambda unit: unit.reviews.scheduled(TALK, position=8), at=ALL_SPACES)
         await store.write(lambda unit: unit.reviews.scheduled(TALK, position=4), at=ALL_SPACES)
         assert await self._unreviewed(store) == (0, 8)
 
     async def test_what_a_review_came_to_nothing_over_is_unread_again(self, store: Store) -> None:
         """V4: from there on; and reopening never marks anything as read."""
-        await self._open(store)
+        await converse(store)
         await store.write(lambda unit: unit.reviews.scheduled(TALK, position=6), at=ALL_SPACES)
         await store.write(lambda unit: unit.reviews.reopen(TALK, position=9), at=ALL_SPACES)
         assert await self._unreviewed(store) == (0, 6)
@@ -301,7 +302,7 @@ class TestUnreviewed:
 
     async def test_a_conversation_that_is_not_there_counts_nothing(self, store: Store) -> None:
         """M2: counting does not bring back what was forgotten."""
-        await self._open(store)
+        await converse(store)
         await self._count(store)
         await forget(store, Selector(conversation="talk"))
         assert await self._count(store) == 0
@@ -311,14 +312,11 @@ class TestUnreviewed:
 
     async def test_each_owner_s_conversation_has_a_count_of_its_own(self, store: Store) -> None:
         """L2: the same id under another owner is another conversation."""
-        await self._open(store)
+        await converse(store)
         bob = ConversationKey(TENANT, BOB, "talk")
-        await store.write(lambda unit: unit.conversations.open(bob, at=1.0), at=ALL_SPACES)
+        await converse(store, bob)
         await self._count(store)
         assert await store.read(lambda unit: unit.reviews.unreviewed(bob), at=ALL_SPACES) == (0, 0)
-
-    async def _open(self, store: Store) -> None:
-        await store.write(lambda unit: unit.conversations.open(TALK, at=1.0), at=ALL_SPACES)
 
     async def _count(self, store: Store) -> int:
         return await store.write(lambda unit: unit.reviews.count_turn(TALK), at=ALL_SPACES)

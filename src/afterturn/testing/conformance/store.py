@@ -23,7 +23,7 @@ from afterturn.testing.conformance.actions import (
     texts,
 )
 from afterturn.testing.entries import admit, operation
-from afterturn.types import Filter, Job, Selector
+from afterturn.types import BlockRow, Filter, Job, Selector
 
 
 def _nothing(unit: Unit) -> None:
@@ -93,7 +93,7 @@ class _Broken(Exception):
 def _add_then_break(unit: Unit) -> None:
     unit.memories.add(unit.operations.start(operation()), admit("half done bees"))
     unit.jobs.add(Job("j1", "embed", TENANT, SPACE, "{}", 1.0))
-    unit.conversations.open(TALK, at=1.0)
+    unit.conversations.add_block(TALK, BlockRow("hash", "turn-1", (), 4, 1.0))
     raise _Broken
 
 
