@@ -1,5 +1,7 @@
 """Tenants in several stores: finding the bucket, moving a tenant while it is in use, killed in the middle."""
 
+import itertools
+import json
 import os
 import signal
 import subprocess
@@ -7,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,14 +18,18 @@ from afterturn.config import Config, StoreUrl
 from afterturn.errors import Conflict, InvalidInput, NotFound, StoreError, StoreMoved, StoreUnavailable
 from afterturn.hosts.cli.app import run
 from afterturn.oneshot import recall_once
+from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
-from afterturn.stores.copier import TableDigest, digest_store
-from afterturn.stores.postgres.engine import open_to_copy
+from afterturn.stores.copier import CopySide, StoreCopy, TableDigest, digest_store
+from afterturn.stores.postgres import change_notes
+from afterturn.stores.postgres.engine import PostgresEngine, open_to_copy
 from afterturn.stores.postgres.shards import Directory, add_bucket, bucket_url, move_tenant
+from afterturn.types import UnitScope
 from moved_content import answers, fill, open_memory, say
 
 pytestmark = pytest.mark.postgres
 
+R = TypeVar("R")
 RunSql = Callable[..., list[tuple[Any, ...]]]
 CONFIG = Config(synchronous="normal")
 
@@ -125,6 +131,110 @@ def test_a_bucket_that_was_left_refuses_the_tenant_and_serves_the_others(shards:
         assert texts(memory) == ["Stays here", "Still here"]
     with pytest.raises(StoreMoved, match=r"'acme' .* was moved to the bucket"):
         open_memory(url, tenant="acme").start()
+
+
+def tenants_in(shards: str, bucket: str, number: int) -> list[str]:
+    """Names of tenants that are placed in a bucket."""
+    names = (f"tenant-{count}" for count in itertools.count())
+    return list(itertools.islice((name for name in names if find(shards).find(name).bucket.name == bucket), number))
+
+
+def open_bucket(shards: str, bucket: str, tenant: str) -> PostgresEngine:
+    return open_to_copy(bucket_url(find(shards).bucket(bucket)), replace(CONFIG, tenant=tenant), SystemClock())
+
+
+def copy_to_two(shards: str, tenant: str) -> None:
+    """A move that ended after its mark: the tenant lives in the other bucket, and its old rows are still there."""
+    mark = json.dumps({"bucket": "two", "number": 1})
+    with closing(open_bucket(shards, "one", tenant)) as one, closing(open_bucket(shards, "two", tenant)) as two:
+        sides = CopySide(one, change_notes), CopySide(two, change_notes)
+        tables = StoreCopy(*sides, tenant=tenant, report=lambda done, total: None, mark=mark).run(keep=False)
+    assert all(table.is_equal for table in tables)
+
+
+def test_a_move_leaves_the_rows_of_tenants_that_moved_before(shards: str) -> None:
+    """L6: their old rows are deleted in the source while this move notes changes there."""
+    acme, beta = tenants_in(shards, "one", 2)
+    for tenant in (acme, beta):
+        with open_memory(shards, tenant=tenant, background=False) as memory:
+            say(memory, "monday", f"My cat Miso belongs to {tenant}.")
+            memory.space("user:ada").add(f"I belong to {tenant}")
+    copy_to_two(shards, beta)
+    before, is_deleted = content(shards, beta, "two"), False
+
+    def delete_old_rows(done: int, total: int) -> None:
+        nonlocal is_deleted
+        if not is_deleted:
+            is_deleted = True
+            move(shards, beta, "two")
+            with open_memory(shards, tenant=acme, background=False) as memory:
+                memory.space("user:ada").add("Written meanwhile")
+
+    move(shards, acme, "two", progress=delete_old_rows)
+    assert is_deleted
+    assert content(shards, beta, "two") == before
+    assert {table.rows for table in content(shards, beta, "one")} == {0}
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        assert {f"I belong to {acme}", "Written meanwhile"} <= set(texts(memory))
+
+
+def test_two_tenants_move_in_opposite_directions_at_the_same_time(shards: str) -> None:
+    """C2: the second one moves during the last step of the first."""
+    (acme,), (beta,) = tenants_in(shards, "one", 1), tenants_in(shards, "two", 1)
+    for tenant in (acme, beta):
+        with open_memory(shards, tenant=tenant, background=False) as memory:
+            memory.space("user:ada").add(f"I belong to {tenant}")
+    last, has_moved = 0, False
+
+    def move_back(done: int, total: int) -> None:
+        """At the first report of the comparison, which counts from the beginning."""
+        nonlocal last, has_moved
+        if done < last and not has_moved:
+            has_moved = True
+            move(shards, acme, "two")
+        last = done
+
+    move(shards, beta, "one", progress=move_back)
+    assert has_moved
+    assert [find(shards).find(tenant).bucket.name for tenant in (acme, beta)] == ["two", "one"]
+    for tenant in (acme, beta):
+        with open_memory(shards, tenant=tenant, background=False) as memory:
+            assert texts(memory) == [f"I belong to {tenant}"]
+
+
+class Busy:
+    """An engine before whose every write another tenant writes something."""
+
+    def __init__(self, engine: PostgresEngine, write: Callable[[], object]) -> None:
+        self.name = engine.name
+        self.read_now = engine.read_now
+        self.writes = 0
+        self._engine = engine
+        self._write = write
+
+    def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
+        self.writes += 1
+        assert self.writes < 100
+        self._write()
+        return self._engine.write_now(work, at=at)
+
+
+def test_the_last_step_ends_while_another_tenant_writes(shards: str) -> None:
+    acme, beta = tenants_in(shards, "one", 2)
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        memory.space("user:ada").add("Moves away")
+    with (
+        open_memory(shards, tenant=beta, background=False) as other_memory,
+        closing(open_bucket(shards, "one", acme)) as one,
+        closing(open_bucket(shards, "two", acme)) as two,
+    ):
+        numbers = itertools.count()
+        busy = Busy(two, lambda: other_memory.space("user:ada").add(f"Stays here {next(numbers)}"))
+        sides = CopySide(one, change_notes), CopySide(busy, change_notes)
+        mark = json.dumps({"bucket": "two", "number": 1})
+        tables = StoreCopy(*sides, tenant=acme, report=lambda done, total: None, mark=mark).run(keep=False)
+        assert all(table.is_equal for table in tables)
+        assert len(texts(other_memory)) == busy.writes
 
 
 WRITER = """

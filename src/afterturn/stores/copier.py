@@ -128,6 +128,8 @@ class StoreCopy:
         self._total = 0
         # Several tenants share the target then, and its marks are for this one.
         self._mark = mark
+        # Others may write to both stores while one tenant moves.
+        self._at = None if mark is None or tenant is None else Tenant(tenant)
         suffix = "" if mark is None else f"/{tenant}"
         self._moved, self._filled, self._progress = (f"{key}{suffix}" for key in (MOVED, FILLED, _PROGRESS))
         self._tables = [table for table in TABLES if mark is None or table.name != "embedder"]
@@ -146,8 +148,7 @@ class StoreCopy:
         while self._catch_up() > _LEFT_MAX and passes < _PASSES_MAX:
             passes += 1
         try:
-            at = None if self._mark is None or self._tenant is None else Tenant(self._tenant)
-            compared = self._source.engine.write_now(lambda unit: self._finish(unit, keep=keep), at=at)
+            compared = self._source.engine.write_now(lambda unit: self._finish(unit, keep=keep), at=self._at)
         except _Differs as differs:
             return differs.tables
         self._release()
@@ -172,9 +173,14 @@ class StoreCopy:
                 "or name a new target."
             )
         if filled is None:
-            self._target.engine.write_now(lambda unit: self._claim(_session(unit), json.dumps(mine)))
-        self._source.engine.write_now(lambda unit: self._watch(_session(unit), json.dumps([target_id, self._tenant])))
+            self._target.engine.write_now(lambda unit: self._claim(_session(unit), json.dumps(mine)), at=self._at)
+        watch = self._watch_name()
+        self._source.engine.write_now(lambda unit: self._watch(_session(unit), watch))
         return True
+
+    def _watch_name(self) -> str:
+        """Another copy may have begun after the mark of this one."""
+        return json.dumps([_meta(self._target.engine, "generation"), self._tenant])
 
     def _watch(self, session: Session, mine: str) -> None:
         """One copy at a time: the notes are removed when they have been read."""
@@ -217,7 +223,7 @@ class StoreCopy:
             _insert(_sql(unit), batch)
             _set_meta(_session(unit), self._progress, place)
 
-        self._target.engine.write_now(store)
+        self._target.engine.write_now(store, at=self._at)
 
     def _batch(self, unit: Unit, table: Table, after: Sequence[Value] | None) -> _Batch | None:
         return next(read_batches(_sql(unit), table, self._tenant, after, limit=self._batch_rows), None)
@@ -226,16 +232,18 @@ class StoreCopy:
         """Copies the rows of one batch of notes, or of several if none is left out. Returns how many notes are left."""
         while notes := self._source.engine.read_now(lambda unit: self._noted(_sql(unit))):
             applied = self._apply(notes)
-            self._source.engine.write_now(lambda unit, seqs=applied: _drop_notes(_session(unit), seqs))  # type: ignore[misc]
+            self._source.engine.write_now(lambda unit, seqs=applied: _drop_notes(_session(unit), seqs), at=self._at)  # type: ignore[misc]
             if len(notes.seqs) < self._batch_rows or not applied:
                 break
         return self._source.engine.read_now(lambda unit: _scalar(_session(unit), "SELECT count(*) FROM moving_row"))
 
     def _finish(self, unit: Unit, *, keep: bool) -> list[ComparedTable]:
-        """The last pass. It runs while no other process may write to the source, and may run again."""
+        """The last pass, which may run again. Nobody else may write what is copied: the store, or one tenant of it.
+
+        Others may add notes meanwhile, which concern nothing that is copied."""
         source = _sql(unit)
-        waiting = 0
-        while notes := self._noted(source, skip=waiting):
+        waiting, last = 0, _scalar(source.session, "SELECT coalesce(max(seq), 0) FROM moving_row")
+        while notes := self._noted(source, skip=waiting, last=last):
             applied = self._apply(notes)
             _drop_notes(source.session, applied)
             waiting += len(notes.seqs) - len(applied)
@@ -267,18 +275,20 @@ class StoreCopy:
             # A tenant that comes back leaves no mark here.
             session.run("DELETE FROM meta WHERE key IN (?, ?, ?)", (self._filled, self._progress, self._moved))
 
-        self._target.engine.write_now(open_target)
-        _stop_watching(self._source)
+        self._target.engine.write_now(open_target, at=self._at)
+        if _meta(self._source.engine, _WATCHED) == self._watch_name():
+            _stop_watching(self._source)
 
     def _count(self, session: Session) -> int:
         return sum(
             _scalar(session, *_selected(f"SELECT count(*) FROM {t.name}", t, self._tenant)) for t in self._tables
         )
 
-    def _noted(self, unit: SqlUnit, *, skip: int = 0) -> _Noted | None:
-        """The oldest notes, with the rows as they are now. Notes of other tenants have no row."""
+    def _noted(self, unit: SqlUnit, *, skip: int = 0, last: int | None = None) -> _Noted | None:
+        """The oldest notes, up to `last`, with the rows as they are now. Notes of other tenants have no row."""
+        until, values = ("", ()) if last is None else ("WHERE seq <= ? ", (last,))
         found = unit.session.rows(
-            f"SELECT seq, name, key FROM moving_row ORDER BY seq LIMIT {self._batch_rows} OFFSET {skip}"
+            f"SELECT seq, name, key FROM moving_row {until}ORDER BY seq LIMIT {self._batch_rows} OFFSET {skip}", values
         )
         keys: dict[str, dict[tuple[Value, ...], list[int]]] = {}
         for seq, name, key in found:
@@ -295,7 +305,9 @@ class StoreCopy:
         batches = [self._translated(batch) for batch in notes.batches]
         noted = [(table, list(notes.keys[table.name])) for table in self._tables if table.name in notes.keys]
         gone = [(table, [self._in_target(table, table.primary, key) for key in keys]) for table, keys in noted]
-        kept_out = self._target.engine.write_now(lambda unit: _replace(_sql(unit), gone, batches))
+        kept_out = self._target.engine.write_now(
+            lambda unit: _replace(_sql(unit), gone, batches, self._tenant), at=self._at
+        )
         waiting = {seq for name, keys in kept_out.items() for key in keys for seq in notes.keys[name][key]}
         return [seq for seq in notes.seqs if seq not in waiting]
 
@@ -330,7 +342,7 @@ class StoreCopy:
             same = "name = ? AND version = ? AND dimensions = ? AND normalised = ?"
             return _scalar(session, f"SELECT key FROM embedder WHERE {same}", identity)
 
-        return self._target.engine.write_now(find)
+        return self._target.engine.write_now(find, at=self._at)
 
     def _compare(self, source: SqlUnit) -> list[ComparedTable]:
         """Reads both sides in turns, so that neither transaction is idle for long."""
@@ -449,17 +461,24 @@ def _insert(unit: SqlUnit, batch: _Batch) -> None:
 
 
 def _replace(
-    target: SqlUnit, gone: Sequence[tuple[Table, Sequence[tuple[Value, ...]]]], batches: Sequence[_Batch]
+    target: SqlUnit,
+    gone: Sequence[tuple[Table, Sequence[tuple[Value, ...]]]],
+    batches: Sequence[_Batch],
+    tenant: str | None,
 ) -> dict[str, set[tuple[Value, ...]]]:
     """Deletes noted rows and inserts them as they are now. Returns the keys of rows that could not be inserted.
 
-    Notes of other tenants find nothing to delete in a target that tenants share: their keys are not used there."""
+    Rows of other tenants are noted too. A tenant that moved from the source to this target has the same keys here, so
+    they must not be deleted."""
     for table, keys in gone:
         if table.name == "entry" and keys:
-            target.text.take([int(str(key[0])) for key in keys])
-        target.session.run_many(
-            f"DELETE FROM {table.name} WHERE {' AND '.join(f'{column} = ?' for column in table.primary)}", keys
-        )
+            target.text.take(_entries_of(target.session, [int(str(key[0])) for key in keys], tenant))
+        same = " AND ".join(f"{column} = ?" for column in table.primary)
+        if tenant is None:
+            target.session.run_many(f"DELETE FROM {table.name} WHERE {same}", keys)
+        else:
+            sql = f"DELETE FROM {table.name} WHERE {same} AND {table.not_of_others}"
+            target.session.run_many(sql, [(*key, tenant) for key in keys])
     kept_out = {}
     for batch in batches:
         _insert(target, batch)
@@ -468,6 +487,13 @@ def _replace(
             found = read_rows(target, batch.table, None, list(wanted))
             kept_out[batch.table.name] = wanted - {batch.table.primary_of(row) for row in found.rows}
     return kept_out
+
+
+def _entries_of(session: Session, keys: Sequence[int], tenant: str | None) -> Sequence[int]:
+    if tenant is None:
+        return keys
+    condition, value = session.among("key", keys)
+    return [key for (key,) in session.rows(f"SELECT key FROM entry WHERE {condition} AND tenant = ?", (value, tenant))]
 
 
 def _drop_notes(session: Session, seqs: Sequence[int]) -> None:

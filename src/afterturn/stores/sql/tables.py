@@ -18,6 +18,13 @@ _BY_COLUMN = {
     "operation_seq": f"operation_seq IN (SELECT seq FROM operation WHERE {_SPACES})",
     "conversation_key": f"conversation_key IN (SELECT key FROM conversation WHERE {_SPACES})",
 }
+_OTHERS = {
+    "tenant": "tenant = ?",
+    "space_key": "NOT EXISTS (SELECT 1 FROM space AS s WHERE s.key = {0}.space_key AND s.tenant <> ?)",
+    "entry_key": "NOT EXISTS (SELECT 1 FROM entry AS e WHERE e.key = {0}.entry_key AND e.tenant <> ?)",
+    "conversation_key": "NOT EXISTS (SELECT 1 FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
+    "WHERE c.key = {0}.conversation_key AND s.tenant <> ?)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,14 @@ class Table:
         if self.name == "tenant":
             return "name = ?"
         return next((sql for column, sql in _BY_COLUMN.items() if column in self.columns), "? IS NOT NULL")
+
+    @property
+    def not_of_others(self) -> str:
+        """As `of_tenant`, and true also for a row whose tenant is unknown, because the row it refers to is gone."""
+        if self.name == "tenant":
+            return "name = ?"
+        found = next((sql for column, sql in _OTHERS.items() if column in self.columns), "? IS NOT NULL")
+        return found.format(self.name)
 
     @property
     def own_key(self) -> str | None:
