@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 
 from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.moved import FILLED, MOVED
 from afterturn.stores.sql.session import Row, Value
 from afterturn.types import Job, JobState
 
@@ -16,10 +17,17 @@ _RETURNED = (
     "id, kind, (SELECT tenant FROM space WHERE key = space_key), (SELECT name FROM space WHERE key = space_key), "
     "payload, run_at, attempts, state, error"
 )
+# Not those of tenants that were moved away or are not complete here: every write of theirs would be refused.
+_HERE = f"(SELECT count(*) FROM meta WHERE key IN ('{MOVED}/' || job.tenant, '{FILLED}/' || job.tenant)) = 0"
 # Each of them reads the front of an index, however many jobs wait. `+`: SQLite would take the index by time otherwise.
-_EXPIRED = "SELECT id, leased_until AS sort FROM job WHERE state = 'leased' AND leased_until <= ? AND kind = ?"
-_FIRST = "SELECT id, place AS sort FROM job WHERE state = 'ready' AND place IS NOT NULL AND +run_at <= ? AND kind = ?"
-_OLDEST = "SELECT id, run_at AS sort FROM job WHERE state = 'ready' AND run_at <= ? AND kind = ?"
+_EXPIRED = (
+    f"SELECT id, leased_until AS sort FROM job WHERE state = 'leased' AND leased_until <= ? AND kind = ? AND {_HERE}"
+)
+_FIRST = (
+    "SELECT id, place AS sort FROM job WHERE state = 'ready' AND place IS NOT NULL AND +run_at <= ? AND kind = ? "
+    f"AND {_HERE}"
+)
+_OLDEST = f"SELECT id, run_at AS sort FROM job WHERE state = 'ready' AND run_at <= ? AND kind = ? AND {_HERE}"
 _EVEN = "2 * row_number() OVER (ORDER BY sort, id)"
 _ODD = f"{_EVEN} + 1"
 _LAST_PLACE = (
