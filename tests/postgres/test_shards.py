@@ -15,16 +15,17 @@ import pytest
 
 from afterturn import blocking
 from afterturn.config import Config, StoreUrl
-from afterturn.errors import Conflict, InvalidInput, NotFound, StoreError, StoreMoved, StoreUnavailable
+from afterturn.errors import Conflict, InvalidInput, NotFound, StoreError, StoreLocked, StoreMoved, StoreUnavailable
 from afterturn.hosts.cli.app import run
 from afterturn.oneshot import recall_once
 from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
 from afterturn.stores.copier import CopySide, StoreCopy, TableDigest, digest_store
+from afterturn.stores.engine import Write
 from afterturn.stores.postgres import change_notes
 from afterturn.stores.postgres.engine import PostgresEngine, open_to_copy
-from afterturn.stores.postgres.shards import Directory, add_bucket, bucket_url, move_tenant
-from afterturn.types import UnitScope
+from afterturn.stores.postgres.shards import Bucket, Directory, ShardEngine, add_bucket, bucket_url, move_tenant
+from afterturn.types import Tenant, UnitScope
 from moved_content import answers, fill, open_memory, say
 
 pytestmark = pytest.mark.postgres
@@ -315,6 +316,48 @@ def test_a_killed_move_can_be_run_again(shards: str, call: int) -> None:
     assert find(shards).find("default").bucket.name == to
     with open_memory(shards, background=False) as memory:
         assert texts(memory) == before
+
+
+def test_a_host_uses_the_other_bucket_only_when_it_is_open(shards: str) -> None:
+    """C2: until then writes go to the bucket that was left, which refuses them."""
+    (acme,) = tenants_in(shards, "one", 1)
+    config = replace(CONFIG, tenant=acme, busy_timeout=0.01)
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        memory.space("user:ada").add("Moves away")
+    write = Write(lambda unit: unit.jobs.retry(acme, now=1.0), at=Tenant(acme))
+    with (
+        closing(ShardEngine(find(shards), config, SystemClock())) as host,
+        closing(open_bucket(shards, "two", acme)) as two,
+    ):
+        copy_to_two(shards, acme)
+        left = host.current
+
+        def hold(unit: Unit) -> None:
+            unit.jobs.retry(acme, now=1.0)
+            with pytest.raises(StoreLocked):
+                host.commit([write])
+            assert host.current is left
+
+        two.write_now(hold, at=Tenant(acme))
+        # A write that nobody waits for any more has no outcome to go by.
+        unwanted, done = host.commit([Write(write.work, lambda: False, write.at), write])
+        assert (unwanted.skipped, done.error) == (True, None)
+        assert host.current.name == two.name
+
+
+def test_a_bucket_is_added_when_its_keys_begin_at_a_number_of_their_own(shards: str, url: str, run_sql: RunSql) -> None:
+    """L6: a program that ends before that leaves no bucket whose keys another one has."""
+    schema, keys = f"{url.rpartition('=')[2]}_three", []
+
+    class Watched(Directory):
+        def add(self, bucket: Bucket) -> None:
+            keys.extend(run_sql(f"SELECT nextval(pg_get_serial_sequence('{schema}.entry', 'key'))"))
+            super().add(bucket)
+
+    watched = Watched(StoreUrl(shards), CONFIG, SystemClock())
+    add_bucket(watched, "three", f"{url}_three", CONFIG, SystemClock())
+    run_sql(f"DROP SCHEMA {schema} CASCADE")
+    assert keys == [((2 << 40) + 1,)]
 
 
 def test_wrong_buckets_and_directories_are_refused(

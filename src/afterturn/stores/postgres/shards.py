@@ -85,7 +85,7 @@ class Directory:
             raise NotFound(f"There is no bucket {name!r} in {self.name}. Known: {', '.join(found) or 'none'}.")
         return found[name]
 
-    def add(self, name: str, url: str) -> Bucket:
+    def add(self, bucket: Bucket) -> None:
         """Creates the directory, if it is the first bucket."""
         with self._connected() as connection:
             if not self._is_there(connection):
@@ -93,13 +93,11 @@ class Directory:
                     self._run(connection, statement)
             row = self._run(
                 connection,
-                "INSERT INTO {}.bucket (number, name, url) SELECT coalesce(max(number) + 1, 0), %s, %s FROM {}.bucket "
-                "ON CONFLICT DO NOTHING RETURNING number",
-                (name, url),
+                "INSERT INTO {}.bucket (number, name, url) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING RETURNING number",
+                bucket,
             ).fetchone()
         if row is None:
-            raise Conflict(f"{self.name} has a bucket {name!r}, or one with this URL, already. Name another one.")
-        return Bucket(row[0], name, url)
+            raise Conflict(f"Another bucket was added to {self.name} at the same time. Add {bucket.name!r} again.")
 
     def find(self, tenant: str) -> TenantPlacement:
         """The tenant's bucket. A new tenant gets one by a hash of its name, and keeps it when buckets are added."""
@@ -197,8 +195,8 @@ class ShardEngine:
         outcomes: list[WriteOutcome] = []
         for engine in self._tries():
             outcomes = engine.commit(writes)
-            # A refused write is the only one that was tried.
-            if not self._may_follow(engine, outcomes[0].error):
+            # The mark refuses a whole transaction, so nothing of it was stored.
+            if not any(self._may_follow(engine, outcome.error) for outcome in outcomes):
                 break
         return outcomes
 
@@ -270,8 +268,13 @@ class ShardEngine:
             return False
         with self._lock:
             if self.current is engine:
-                self.current = self._open(self._directory.bucket(error.target))
-                release_tenant(self.current, self._config.tenant, error.number)
+                following = self._open(self._directory.bucket(error.target))
+                try:
+                    release_tenant(following, self._config.tenant, error.number)
+                except BaseException:
+                    following.close()
+                    raise
+                self.current = following
                 engine.close()
         return True
 
@@ -316,13 +319,17 @@ def release_tenant(engine: PostgresEngine, tenant: str, number: int) -> None:
 def add_bucket(directory: Directory, name: str, url: str, config: Config, clock: Clock) -> Bucket:
     """Creates the store, if it is new, and adds it. Only the first bucket may have content already."""
     with closing(open_engine(bucket_url(Bucket(0, name, url)), config, clock)) as engine:
-        has_content = engine.read_now(_has_content)
-        if has_content and directory.buckets():
+        known, has_content = directory.buckets(), engine.read_now(_has_content)
+        if has_content and known:
             raise StoreError(f"{engine.name} has content. Only the first bucket may have some; name an empty schema.")
-        bucket = directory.add(name, url)
+        if any(name == one.name or url == one.url for one in known):
+            raise Conflict(f"{directory.name} has a bucket {name!r}, or one with this URL, already. Name another one.")
+        bucket = Bucket(max((one.number for one in known), default=-1) + 1, name, url)
         if bucket.number:
             first = (bucket.number << _KEYS_BITS) + 1
             engine.write_now(lambda unit: change_notes.start_keys(_sql_unit(unit).session, TABLES, first))
+        # Last: from then on tenants are placed in it.
+        directory.add(bucket)
     return bucket
 
 
