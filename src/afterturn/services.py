@@ -61,7 +61,7 @@ from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.space.consolidation import consolidate_job
 from afterturn.space.verbs import SpaceCore
-from afterturn.stores.copier import CopySide, Migration, StoreCopy, cancel_copy
+from afterturn.stores.copier import CopySide, MigrationResult, StoreCopy, cancel_copy
 from afterturn.stores.sqlite import change_notes as file_notes
 from afterturn.stores.sqlite.engine import open_to_copy, rescue_store
 from afterturn.stores.sqlite.store import open_store as open_file
@@ -457,7 +457,7 @@ def migrate(
     tenant: str | None,
     keep: bool,
     progress: Callable[[int, int], None],
-) -> Migration:
+) -> MigrationResult:
     """Copies a store into an empty one and compares both; with a tenant, only what belongs to it. Blocks.
 
     The source refuses writes afterwards, unless `keep`. Turns that wait in files of this machine go to the target.
@@ -468,7 +468,7 @@ def migrate(
     waiting, is_moved = 0, not keep and all(table.is_equal for table in tables)
     if is_moved:
         waiting = Spill(spill_folder(config, source)).move_to(Spill(spill_folder(config, target)))
-    return Migration(str(source), str(target), tuple(tables), waiting)
+    return MigrationResult(str(source), str(target), tuple(tables), waiting)
 
 
 def cancel_migration(source: Path | StoreUrl, config: Config) -> None:

@@ -78,7 +78,7 @@ class ComparedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Migration:
+class MigrationResult:
     """A finished migration. `tables` is empty if there was nothing left to copy; `waiting` turns were in files."""
 
     source: str

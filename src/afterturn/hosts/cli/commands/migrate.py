@@ -14,7 +14,7 @@ from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import print_document, print_table, progress
 
 if TYPE_CHECKING:
-    from afterturn.stores.copier import ComparedTable, Migration
+    from afterturn.stores.copier import ComparedTable, MigrationResult
 
 
 @command(
@@ -59,7 +59,7 @@ def migrate(invocation: Invocation, source: str, target: str, *, keep: bool, can
         )
 
 
-def _print(invocation: Invocation, done: Migration, *, keep: bool) -> None:
+def _print(invocation: Invocation, done: MigrationResult, *, keep: bool) -> None:
     if invocation.json:
         print_document(
             {
