@@ -472,7 +472,7 @@ def migrate(
 
 
 def cancel_migration(source: Path | StoreUrl, config: Config) -> None:
-    """Lets a store be written as before a migration. What was copied already stays in the target. Blocks."""
+    """Gives up a migration that has not ended. What was copied already stays in the target. Blocks."""
     with _opened_to_copy(source, config) as side:
         cancel_copy(side)
 

@@ -360,6 +360,33 @@ def test_a_bucket_is_added_when_its_keys_begin_at_a_number_of_their_own(shards: 
     assert keys == [((2 << 40) + 1,)]
 
 
+def test_a_move_that_has_not_ended_can_be_given_up(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """L6: what was copied is deleted, and the bucket can be left by others; a move that has ended is not given up."""
+    monkeypatch.setenv("AFTERTURN_STORE", shards)
+    acme, beta = tenants_in(shards, "one", 2)
+    for tenant in (acme, beta):
+        with open_memory(shards, tenant=tenant, background=False) as memory:
+            memory.space("user:ada").add(f"I belong to {tenant}")
+
+    def stop(done: int, total: int) -> None:
+        if done == total:
+            raise StoreError("Stopped.")
+
+    with pytest.raises(StoreError, match="Stopped"):
+        move(shards, acme, "two", progress=stop)
+    assert {table.rows for table in content(shards, acme, "two")} != {0}
+    with pytest.raises(StoreError, match="being copied to another place"):
+        move(shards, beta, "two")
+    assert run(["shards", "move", acme, "two", "--cancel"]) == 0
+    assert {table.rows for table in content(shards, acme, "two")} == {0}
+    copy_to_two(shards, beta)
+    for tenant in (acme, beta):
+        assert run(["shards", "move", tenant, "two", "--cancel"]) != 0
+        move(shards, tenant, "two")
+        with open_memory(shards, tenant=tenant, background=False) as memory:
+            assert texts(memory) == [f"I belong to {tenant}"]
+
+
 def test_wrong_buckets_and_directories_are_refused(
     shards: str, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

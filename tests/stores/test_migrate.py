@@ -27,7 +27,7 @@ from afterturn.stores.copier import CopyEngine, CopySide, StoreCopy, TableDigest
 from afterturn.stores.sql.tables import NOT_MOVED, TABLES
 from afterturn.stores.sqlite import change_notes
 from afterturn.stores.sqlite.engine import open_to_copy
-from afterturn.types import UnitScope
+from afterturn.types import JobQueue, UnitScope
 from moved_content import add_rare_rows, answers, fill, leftovers, open_memory, say
 
 R = TypeVar("R")
@@ -240,9 +240,6 @@ def test_a_copy_that_ends_before_any_of_its_writes_continues(source: Path, tmp_p
 
 
 def test_a_target_that_is_not_complete_cannot_be_opened(source: Path, tmp_path: Path) -> None:
-    def stop(done: int, total: int) -> None:
-        raise Stopped
-
     with pytest.raises(Stopped), side(source) as one, side(tmp_path / "target.db") as other:
         StoreCopy(one, other, tenant=None, report=stop).run(keep=False)
     with pytest.raises(StoreUnavailable, match="not complete"):
@@ -292,11 +289,61 @@ def test_a_difference_fails_the_migration_and_keeps_the_source_in_use(source: Pa
         assert memory.space("user:ada").add("Still in use").created
 
 
-def test_a_migration_can_be_cancelled(source: Path, tmp_path: Path) -> None:
-    move(source, tmp_path / "target.db")
+def stop(done: int, total: int) -> None:
+    raise Stopped
+
+
+def test_a_cancelled_migration_needs_a_new_target(source: Path, tmp_path: Path) -> None:
+    """C2: what changed after it was cancelled was not noted."""
+    with pytest.raises(Stopped), side(source) as one, side(tmp_path / "target.db") as other:
+        StoreCopy(one, other, tenant=None, report=stop).run(keep=False)
     cancel_migration(source, CONFIG)
+    assert leftovers(source) == []
     with open_memory(source, background=False) as memory:
-        assert memory.space("user:ada").add("In use again").created
+        assert memory.space("user:ada").add("Not noted").created
+    with pytest.raises(StoreError, match=r"was not noted\. Start again with a new target"):
+        move(source, tmp_path / "target.db")
+    move(source, tmp_path / "new.db")
+    assert digest(tmp_path / "new.db") == digest(source)
+
+
+def test_a_copy_that_is_cancelled_while_it_runs_moves_nothing(source: Path, tmp_path: Path) -> None:
+    def cancel(done: int, total: int) -> None:
+        if done == total:
+            cancel_migration(source, CONFIG)
+
+    with pytest.raises(StoreError), side(source) as one, side(tmp_path / "target.db") as other:
+        StoreCopy(one, other, tenant=None, report=cancel).run(keep=False)
+    with open_memory(source, background=False) as memory:
+        assert memory.space("user:ada").add("Still in use").created
+
+
+def test_a_migration_that_has_ended_is_not_cancelled(source: Path, tmp_path: Path) -> None:
+    """C2: hosts may have written to the target."""
+    move(source, tmp_path / "target.db")
+    with pytest.raises(StoreMoved, match="To go back, migrate that one"):
+        cancel_migration(source, CONFIG)
+    with pytest.raises(StoreMoved):
+        open_memory(source).start()
+
+
+def test_a_copy_that_ended_before_its_triggers_were_removed_is_finished(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target.db"
+    with side(source) as one, side(target) as other:
+
+        class Killed(Interrupted):
+            def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
+                if at == JobQueue():
+                    raise Stopped
+                return super().write_now(work, at=at)
+
+        killed = CopySide(Killed(one.engine, 0), one.notes)
+        with pytest.raises(Stopped):
+            StoreCopy(killed, other, tenant=None, report=lambda done, total: None).run(keep=True)
+    assert leftovers(source) != []
+    with open_memory(target, background=False) as memory:
+        assert memory.space("user:ada").add("In use").created
+    assert run(["migrate", str(source), str(target), "--keep"]) == 0
     assert leftovers(source) == []
 
 
@@ -321,9 +368,6 @@ def test_a_target_that_is_filled_from_another_store_is_refused(source: Path, tmp
     target, other = tmp_path / "target.db", tmp_path / "other.db"
     with open_memory(other, background=False) as memory:
         memory.space("user:bob").add("From another store")
-
-    def stop(done: int, total: int) -> None:
-        raise Stopped
 
     with pytest.raises(Stopped), side(source) as one, side(target) as two:
         StoreCopy(one, two, tenant=None, report=stop).run(keep=False)

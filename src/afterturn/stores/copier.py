@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -31,6 +32,8 @@ _LEFT_MAX = 200
 _PASSES_MAX = 50
 _DIGEST_BYTES = 16
 _PROGRESS, _WATCHED = "copied", "watched_for"
+# For whole stores, and for a tenant that moves between two.
+_REMEDIES = ("Start again with a new target.", "Run `afterturn shards move --cancel` for it, then move it again.")
 
 
 class CopyEngine(Protocol):
@@ -134,6 +137,7 @@ class StoreCopy:
         self._moved, self._filled, self._progress = (f"{key}{suffix}" for key in (MOVED, FILLED, _PROGRESS))
         self._tables = [table for table in TABLES if mark is None or table.name != "embedder"]
         self._embedders: dict[int, int] = {}
+        self._watched = ""
 
     def run(self, *, keep: bool) -> Sequence[ComparedTable]:
         """Copies everything and compares it. Afterwards the source refuses writes, unless `keep`.
@@ -155,42 +159,48 @@ class StoreCopy:
         return compared
 
     def _begin(self) -> bool:
-        """False if the source was moved to this target already."""
+        """False if the source was moved or copied to this target already."""
         source_id, target_id = (_meta(side.engine, "generation") for side in (self._source, self._target))
         if source_id == target_id:
             raise StoreError(f"{self._source.engine.name} and {self._target.engine.name} are the same store.")
         filled, moved = _meta(self._target.engine, self._filled), _meta(self._source.engine, self._moved)
-        if moved is not None and moved in (self._target.engine.name, self._mark):
-            # The mark was made when the target was complete; an earlier run may have been killed after that.
+        is_moved = moved is not None and moved in (self._target.engine.name, self._mark)
+        if is_moved or (filled is None and _is_watched(self._source, self._target, self._tenant)):
+            # The target is complete; an earlier run may have been killed before it had removed everything else.
             self._release()
             return False
         if moved is not None and filled is None:
             raise StoreMoved(f"{self._source.engine.name} was moved to {moved} before. Migrate that one.", target=moved)
         mine = {"source": source_id, "name": self._source.engine.name, "tenant": self._tenant}
-        if filled is not None and json.loads(filled) != mine:
+        known = None if filled is None else json.loads(filled)
+        if known is not None and {**known, "watch": ""} != {**mine, "watch": ""}:
             raise StoreError(
-                f"{self._target.engine.name} is being filled from {json.loads(filled)['name']}. Finish that migration, "
-                "or name a new target."
+                f"{self._target.engine.name} is being filled from {known['name']}. Finish that migration, or name a "
+                "new target."
             )
-        if filled is None:
-            self._target.engine.write_now(lambda unit: self._claim(_session(unit), json.dumps(mine)), at=self._at)
-        watch = self._watch_name()
-        self._source.engine.write_now(lambda unit: self._watch(_session(unit), watch))
+        # In both stores: a copy whose changes were not noted all the time cannot be continued.
+        watch = uuid.uuid4().hex if known is None else known["watch"]
+        if known is None:
+            claim = json.dumps({**mine, "watch": watch})
+            self._target.engine.write_now(lambda unit: self._claim(_session(unit), claim), at=self._at)
+        self._watched = json.dumps([target_id, self._tenant, watch])
+        if _meta(self._source.engine, _WATCHED) != self._watched and _meta(self._target.engine, self._progress):
+            raise StoreError(
+                f"The copy to {self._target.engine.name} was cancelled, and what changed in {self._source.engine.name} "
+                f"since then was not noted. {_REMEDIES[self._mark is not None]}"
+            )
+        self._source.engine.write_now(lambda unit: self._watch(_session(unit)))
         return True
 
-    def _watch_name(self) -> str:
-        """Another copy may have begun after the mark of this one."""
-        return json.dumps([_meta(self._target.engine, "generation"), self._tenant])
-
-    def _watch(self, session: Session, mine: str) -> None:
+    def _watch(self, session: Session) -> None:
         """One copy at a time: the notes are removed when they have been read."""
         found = session.row("SELECT value FROM meta WHERE key = ?", (_WATCHED,))
-        if found is not None and found[0] != mine:
+        if found is not None and found[0] != self._watched:
             raise StoreError(
                 f"{self._source.engine.name} is being copied to another place. Finish that, or run `afterturn migrate "
                 "--cancel` for it."
             )
-        _set_meta(session, _WATCHED, mine)
+        _set_meta(session, _WATCHED, self._watched)
         self._source.notes.note_changes(session, TABLES)
 
     def _claim(self, session: Session, mine: str) -> None:
@@ -242,6 +252,8 @@ class StoreCopy:
 
         Others may add notes meanwhile, which concern nothing that is copied."""
         source = _sql(unit)
+        if source.session.row("SELECT 1 FROM meta WHERE key = ? AND value = ?", (_WATCHED, self._watched)) is None:
+            raise StoreError(f"The copy of {self._source.engine.name} was cancelled meanwhile. Nothing was moved.")
         waiting, last = 0, _scalar(source.session, "SELECT coalesce(max(seq), 0) FROM moving_row")
         while notes := self._noted(source, skip=waiting, last=last):
             applied = self._apply(notes)
@@ -276,7 +288,8 @@ class StoreCopy:
             session.run("DELETE FROM meta WHERE key IN (?, ?, ?)", (self._filled, self._progress, self._moved))
 
         self._target.engine.write_now(open_target, at=self._at)
-        if _meta(self._source.engine, _WATCHED) == self._watch_name():
+        # Another copy may have begun after the mark of this one.
+        if _is_watched(self._source, self._target, self._tenant):
             _stop_watching(self._source)
 
     def _count(self, session: Session) -> int:
@@ -361,9 +374,54 @@ class StoreCopy:
 
 
 def cancel_copy(source: CopySide) -> None:
-    """Stops noting changes in the source and lets it be written again. The target stays as it is."""
-    source.engine.write_now(lambda unit: _session(unit).run(f"DELETE FROM meta WHERE key = '{MOVED}'"))
+    """Stops noting changes in the source. The target stays as it is, and cannot be opened.
+
+    Raises StoreMoved if the source was moved: hosts may have written to the target."""
+    if (moved := _meta(source.engine, MOVED)) is not None:
+        raise StoreMoved(
+            f"{source.engine.name} was moved to {moved}, and hosts may have written there since. To go back, migrate "
+            "that one to a new place.",
+            target=moved,
+        )
     _stop_watching(source)
+
+
+def cancel_move(source: CopySide, target: CopySide, tenant: str) -> bool:
+    """Gives up a tenant's move and deletes what was copied. False if there is none. Run it again if it was interrupted.
+
+    Raises StoreMoved if the tenant was moved: its hosts may have written to the target."""
+    filled = _meta(target.engine, f"{FILLED}/{tenant}")
+    is_watched = _is_watched(source, target, tenant)
+    given_up = json.dumps([_meta(target.engine, "generation"), tenant, ""])
+
+    def stop(unit: Unit) -> None:
+        session = _session(unit)
+        if session.row("SELECT 1 FROM meta WHERE key = ?", (f"{MOVED}/{tenant}",)) is not None:
+            raise StoreMoved(
+                f"The tenant {tenant!r} was moved to {target.engine.name} already. Run the move again to finish it.",
+                target=target.engine.name,
+            )
+        if is_watched:
+            # The last step of a move that still runs finds this, and moves nothing.
+            _set_meta(session, _WATCHED, given_up)
+
+    source.engine.write_now(stop, at=Tenant(tenant))
+    is_filled = filled is not None and json.loads(filled)["source"] == _meta(source.engine, "generation")
+    if is_filled:
+        delete_tenant(target, tenant)
+        keys = [(f"{key}/{tenant}",) for key in (FILLED, _PROGRESS)]
+        target.engine.write_now(
+            lambda unit: _session(unit).run_many("DELETE FROM meta WHERE key = ?", keys), at=Tenant(tenant)
+        )
+    if is_watched:
+        _stop_watching(source)
+    return is_filled or is_watched
+
+
+def _is_watched(source: CopySide, target: CopySide, tenant: str | None) -> bool:
+    """Whether changes in the source are noted for this target and tenant."""
+    watched = _meta(source.engine, _WATCHED)
+    return watched is not None and json.loads(watched)[:2] == [_meta(target.engine, "generation"), tenant]
 
 
 def _stop_watching(source: CopySide) -> None:

@@ -21,7 +21,7 @@ from psycopg import sql
 from afterturn.config import Config, StoreUrl, find_store
 from afterturn.errors import Conflict, InvalidInput, MemoryClosed, NotFound, StoreError, StoreLocked, StoreUnavailable
 from afterturn.ports import Clock, Unit
-from afterturn.stores.copier import ComparedTable, CopySide, StoreCopy, delete_tenant
+from afterturn.stores.copier import ComparedTable, CopySide, StoreCopy, cancel_move, delete_tenant
 from afterturn.stores.engine import Progress, ReadCall, Write, WriteOutcome
 from afterturn.stores.postgres import change_notes
 from afterturn.stores.postgres.connection import StoreServer
@@ -355,6 +355,22 @@ def move_tenant(
         delete_tenant(sides[0], tenant)
         directory.place(tenant, target.name, number)
     return compared
+
+
+def cancel_tenant_move(directory: Directory, tenant: str, to: str, config: Config, clock: Clock) -> None:
+    """Gives up a move that has not ended, and deletes what was copied. Raises StoreError if there is none."""
+    placement, target = directory.find(tenant), directory.bucket(to)
+    own = replace(config, tenant=tenant)
+    if placement.bucket != target:
+        with (
+            closing(open_to_copy(bucket_url(placement.bucket), own, clock)) as source,
+            closing(open_to_copy(bucket_url(target), own, clock)) as other,
+        ):
+            if cancel_move(CopySide(source, change_notes), CopySide(other, change_notes), tenant):
+                return
+    raise StoreError(
+        f"There is no unfinished move of {tenant!r} to {to!r}: it is in the bucket {placement.bucket.name!r}."
+    )
 
 
 def _has_content(unit: Unit) -> bool:

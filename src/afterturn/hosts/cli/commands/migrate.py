@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", metavar="TARGET")
 @click.option("--keep", is_flag=True, help="Leave the source in use: the target is a copy.")
-@click.option("--cancel", is_flag=True, help="Give up a migration, and let the source be written again.")
+@click.option("--cancel", is_flag=True, help="Give up a migration that has not ended.")
 def migrate(invocation: Invocation, source: str, target: str, *, keep: bool, cancel: bool) -> None:
     """Move a whole store to an empty one, and compare both.
 
@@ -45,7 +45,7 @@ def migrate(invocation: Invocation, source: str, target: str, *, keep: bool, can
         raise StoreUnavailable(f"There is no store at {places[0]}. Check the name.")
     if cancel:
         cancel_migration(places[0], config)
-        click.echo(f"{places[0]} is in use again. Remove {places[1]} if you no longer need it.")
+        click.echo(f"{places[0]} is no longer copied. Remove {places[1]}: it is not complete.")
         return
     if invocation.tenant is not None and not keep:
         raise InvalidInput("One tenant can only be copied. Add --keep, or leave --tenant out to move the whole store.")
@@ -77,7 +77,7 @@ def _print(invocation: Invocation, done: MigrationResult, *, keep: bool) -> None
         rows = sum(table.source.rows for table in done.tables)
         click.echo(f"{rows:,} rows are equal on both sides.")
     elif not done.tables:
-        click.echo(f"{done.source} was moved to {done.target} before. Nothing was copied.")
+        click.echo(f"{done.source} was {'copied' if keep else 'moved'} to {done.target} before. Nothing was copied.")
     if done.waiting:
         click.echo(
             f"{done.waiting} turns that waited in files will be recorded by the next host that opens the target."

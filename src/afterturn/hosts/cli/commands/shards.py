@@ -73,18 +73,29 @@ def add(invocation: Invocation, name: str, url: str) -> None:
         click.echo(f"Added the bucket {bucket.name}.")
 
 
-@command("move", examples="$ afterturn shards move acme two")
+@command(
+    "move",
+    examples="""
+    $ afterturn shards move acme two
+    $ afterturn shards move acme two --cancel
+    """,
+)
 @click.argument("name", metavar="TENANT")
 @click.argument("bucket")
-def move(invocation: Invocation, name: str, bucket: str) -> None:
+@click.option("--cancel", is_flag=True, help="Give up a move that has not ended, and delete what was copied.")
+def move(invocation: Invocation, name: str, bucket: str, *, cancel: bool) -> None:
     """Move a tenant to another bucket while it is in use.
 
     Its hosts wait for the last step and follow by themselves. Stopped at any moment, the same command continues.
     """
-    from afterturn.stores.postgres.shards import move_tenant
-
     directory = _directory(invocation)
     tenant = check_name(name, "tenant")
+    from afterturn.stores.postgres.shards import cancel_tenant_move, move_tenant
+
+    if cancel:
+        cancel_tenant_move(directory, tenant, bucket, invocation.config(), SystemClock())
+        click.echo(f"{tenant} stays where it is. What was copied to {bucket} is deleted.")
+        return
     with progress("Copying, then comparing rows") as report:
         tables = move_tenant(directory, tenant, bucket, invocation.config(), SystemClock(), progress=report)
     if not all(table.is_equal for table in tables):
