@@ -255,6 +255,34 @@ def test_entries_that_had_no_vector_before_the_backlog_wait_for_one(tmp_path: Pa
     assert (found, waiting, rows) == ([(2, "0002")], [1, 2], [("default", 1, 2)])
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO entry (id, version, space_key, kind, status, text, target, origin, trust, content_hash, "
+        "occurred_at, recorded_at, pinned, metadata, reason, has_sources) "
+        "VALUES ('e', 1, 1, 'record', 'active', 'bees', 'user', 'user', 100, 'hash', 1, 1, 0, '{}', '', 0)",
+        "INSERT INTO turn (conversation_key, id, status, started_at, touched_at, user_hash) "
+        "VALUES (1, 'turn-1', 'open', 1, 1, 'hash')",
+        "INSERT INTO review (space_key, id, kind, writes, created_at, conversation, turn, reads, forgets, state, "
+        "written, proposed, refusals, calls, tokens, reason, spaces, notes) "
+        "VALUES (1, 'r', 'asked', 'user:ada', 1, '', '', '[]', 0, 'waiting', 0, 0, '[]', 0, 0, '', '[]', '[]')",
+        "INSERT INTO job (id, space_key, kind, payload, run_at) VALUES ('j', 1, 'embed', '{}', 1)",
+        "INSERT INTO usage (space_key, day, purpose, calls, tokens_in, tokens_out, estimated) "
+        "VALUES (1, '2026-01-01', 'review', 1, 1, 1, 0)",
+        "UPDATE meta SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE key = 'forgets'",
+    ],
+)
+def test_a_host_of_an_older_version_cannot_write_after_a_migration(tmp_path: Path, statement: str) -> None:
+    """M4, C2: it is told what to do, as by a store that cannot be written now, so its turns wait in files."""
+    path, version = tmp_path / "memory.db", MIGRATIONS.index(BACKLOG)
+    after = {step: fill for step, fill in AFTER.items() if step <= version}
+    older = open_place(StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:version], after))
+    open_engine(path, Config(), SystemClock()).close()
+    with pytest.raises(StoreError, match="Restart this process"):
+        older.write_now(lambda unit: unit._entries.session.run(statement))  # type: ignore[attr-defined]
+    older.close()
+
+
 def test_forgets_go_on_counting_where_they_were(tmp_path: Path) -> None:
     """M4, M2: a turn that noted a number before is still covered by the next forget, in every tenant."""
     path, version = tmp_path / "memory.db", MIGRATIONS.index(TENANTS)

@@ -551,6 +551,20 @@ FAIR_JOBS = (
     "CREATE INDEX job_leased ON job (leased_until) WHERE state = 'leased'",
 )
 
+# A process of an older version that has the file open goes on after a migration, and does not name the tenant of what
+# it writes. RAISE would be a violated constraint, after which its turns are put aside for a person; any other error
+# keeps them in files until a newer process records them. The text of a bad path is part of the error's message.
+_TOO_OLD = """SELECT json_extract('{}', 'A newer afterturn has migrated this store. Restart this process with it.');"""
+OLDER_HOSTS = (
+    *(
+        f"CREATE TRIGGER {table}_of_older_host BEFORE INSERT ON {table} WHEN NEW.tenant = '' BEGIN {_TOO_OLD} END"
+        for table in ("entry", "turn", "review", "job", "usage")
+    ),
+    # Older versions read this number before anything else, and count it up to forget.
+    "INSERT INTO meta (key, value) SELECT 'forgets', CAST(coalesce(min(forgets), 0) AS TEXT) FROM tenant",
+    f"""CREATE TRIGGER forget_of_older_host BEFORE UPDATE ON meta WHEN OLD.key = 'forgets' BEGIN {_TOO_OLD} END""",
+)
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _ENTRIES,
     _CONVERSATIONS,
@@ -569,6 +583,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     TENANTS,
     DUE,
     FAIR_JOBS,
+    OLDER_HOSTS,
 )
 
 _BATCH = 1000
