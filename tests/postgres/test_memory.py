@@ -207,7 +207,7 @@ def test_forget_says_where_the_server_still_has_the_bytes(url: str) -> None:
         ada = memory.space("user:ada")
         forgotten = ada.forget(memory=ada.add("Ada keeps bees").entry.id)
         kept = ada.add("Ada likes tea").entry.id
-    assert (forgotten.state, [remaining.retry for remaining in forgotten.remaining]) == ("erased", [False] * 4)
+    assert (forgotten.state, [remaining.retry for remaining in forgotten.remaining]) == ("erased", [False] * 5)
     shown = run_cli(url, "forget", kept, "--yes", "--space", "user:ada").stdout
     assert "the server's write-ahead log and its archive, until they are recycled and deleted" in shown
 

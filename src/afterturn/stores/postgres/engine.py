@@ -60,6 +60,7 @@ _DROP_OLD_MARKS = b"DELETE FROM last_commit WHERE at < %s"
 _LEFT_TO_THE_SERVER = (
     RemainingBytes("unused parts of the server's pages", "it has vacuumed the tables and used the room again"),
     RemainingBytes("the server's write-ahead log and its archive", "they are recycled and deleted"),
+    RemainingBytes("the server's log, if it logs statements", "you delete its files"),
     RemainingBytes("replicas", "they have replayed and vacuumed the same"),
     RemainingBytes("backups of the server", "you delete them"),
 )

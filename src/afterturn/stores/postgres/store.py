@@ -22,6 +22,13 @@ from afterturn.types import Finding
 
 _MEBIBYTE = 1024 * 1024
 _LONG_TRANSACTION = "10 minutes"
+# Values are part of a statement's text, and the server logs statements that fail unless it is told not to. Only a
+# superuser may change these settings, so a session cannot do it.
+_SILENT = {
+    "log_min_error_statement": ("panic",),
+    "log_statement": ("none", "ddl"),
+    "log_min_duration_statement": ("-1",),
+}
 _SIZE = (
     "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class "
     "WHERE relkind = 'r' AND relnamespace = CAST(%s AS regnamespace)"
@@ -95,6 +102,14 @@ def _find_faults(connection: PgConnection, server: StoreServer) -> Iterator[Find
             "The role is a superuser or may bypass row-level security.",
             "Use a role that owns only its schema.",
         )
+    if logged := _logging(connection):
+        yield Finding(
+            "warning",
+            "server log",
+            f"The server may write texts of memories to its log, where forget cannot reach them: {', '.join(logged)}.",
+            "As a superuser: ALTER ROLE … SET log_min_error_statement = panic; the same with log_statement = none "
+            "and log_min_duration_statement = -1.",
+        )
     if long := int(_text(connection, _LONG, _LONG_TRANSACTION)):
         yield Finding(
             "warning",
@@ -102,6 +117,11 @@ def _find_faults(connection: PgConnection, server: StoreServer) -> Iterator[Find
             f"{long} transactions of this database have been open for more than {_LONG_TRANSACTION}.",
             "End them: they keep the server from cleaning up deleted rows.",
         )
+
+
+def _logging(connection: PgConnection) -> list[str]:
+    values = {name: _text(connection, f"SHOW {name}") for name in _SILENT}
+    return [f"{name} = {value}" for name, value in values.items() if value not in _SILENT[name]]
 
 
 def _text(connection: PgConnection, query: str, *values: str) -> str:
