@@ -155,6 +155,31 @@ def test_what_is_written_while_rows_are_copied_moves_too(
     )
 
 
+def test_words_that_are_forgotten_during_a_copy_are_not_in_its_notes(
+    url: str, second_url: str, run_sql: RunSql
+) -> None:
+    """M2: and `forget` and `doctor` name the copy, which does not have the change yet."""
+    with open_memory(url, background=False) as memory:
+        memory.space("user:ada").add("Ada keeps bees")
+        written: list[str] = []
+
+        def forget(done: int, total: int) -> None:
+            if written:
+                return
+            say(memory, "secret", "The password is xylophone.")
+            forgotten = memory.space("user:ada").forget(conversation="secret")
+            assert [second_url in remaining.where for remaining in forgotten.remaining].count(True) == 1
+            assert [second_url in one.message for one in memory.check() if one.subject == "copy"] == [True]
+            schema = url.rpartition("=")[2]
+            written.extend(name + key for name, key in run_sql(f"SELECT name, key FROM {schema}.moving_row"))
+
+        with side(url) as one, side(second_url) as other:
+            StoreCopy(one, other, tenant=None, report=forget).run(keep=False)
+    assert any("frequency" in note for note in written)
+    assert [note for note in written if "xylophone" in note] == []
+    assert digest(second_url) == digest(url)
+
+
 KILLED = """
 import os, signal, sys
 from afterturn.config import Config, find_store

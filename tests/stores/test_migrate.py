@@ -293,6 +293,24 @@ def stop(done: int, total: int) -> None:
     raise Stopped
 
 
+def test_words_that_are_forgotten_during_a_copy_are_not_in_its_notes(source: Path, tmp_path: Path) -> None:
+    """M2: and `forget` and `doctor` name the copy, which does not have the change yet."""
+    target = tmp_path / "target.db"
+    with pytest.raises(Stopped), side(source) as one, side(target) as other:
+        StoreCopy(one, other, tenant=None, report=stop).run(keep=False)
+    with open_memory(source, background=False) as memory:
+        say(memory, "secret", "The password is xylophone.")
+        forgotten = memory.space("user:ada").forget(conversation="secret")
+        assert [str(target) in remaining.where for remaining in forgotten.remaining] == [True]
+        assert [str(target) in one.message for one in memory.check() if one.subject == "copy"] == [True]
+    with apsw.Connection(str(source)) as connection:
+        notes = connection.execute("SELECT name, key FROM moving_row").fetchall()
+    assert "frequency" in {name for name, _ in notes}
+    assert [key for _, key in notes if "xylophone" in key] == []
+    move(source, target)
+    assert digest(target) == digest(source)
+
+
 def test_a_cancelled_migration_needs_a_new_target(source: Path, tmp_path: Path) -> None:
     """C2: what changed after it was cancelled was not noted."""
     with pytest.raises(Stopped), side(source) as one, side(tmp_path / "target.db") as other:

@@ -1,7 +1,7 @@
 """Copies a store into another one, of the same kind or not, while the first is in use.
 
-Rows are copied table by table in the order of their keys. Triggers in the source note the key of every row that
-changes meanwhile (`moving_row`); these rows are copied again, the last of them while nobody else may write. Both stores
+Rows are copied table by table in the order of their keys. Triggers in the source note which rows
+change meanwhile (`moving_row`); these rows are copied again, the last of them while nobody else may write. Both stores
 are then compared, and the source refuses further writes. A copy that was stopped continues where it was: the target
 holds how far it came.
 """
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from afterturn.errors import StoreError, StoreMoved
 from afterturn.ports import Unit
 from afterturn.stores.engine import Progress
-from afterturn.stores.sql.moved import FILLED, MOVED
+from afterturn.stores.sql.moved import FILLED, MOVED, WATCHED
 from afterturn.stores.sql.session import Row, Session, Value
 from afterturn.stores.sql.tables import TABLES, Table
 from afterturn.stores.sql.unit import SqlUnit
@@ -31,7 +31,7 @@ BATCH_ROWS = 500
 _LEFT_MAX = 200
 _PASSES_MAX = 50
 _DIGEST_BYTES = 16
-_PROGRESS, _WATCHED = "copied", "watched_for"
+_PROGRESS = "copied"
 # For whole stores, and for a tenant that moves between two.
 _REMEDIES = ("Start again with a new target.", "Run `afterturn shards move --cancel` for it, then move it again.")
 
@@ -183,8 +183,8 @@ class StoreCopy:
         if known is None:
             claim = json.dumps({**mine, "watch": watch})
             self._target.engine.write_now(lambda unit: self._claim(_session(unit), claim), at=self._at)
-        self._watched = json.dumps([target_id, self._tenant, watch])
-        if _meta(self._source.engine, _WATCHED) != self._watched and _meta(self._target.engine, self._progress):
+        self._watched = json.dumps([target_id, self._tenant, watch, self._target.engine.name])
+        if _meta(self._source.engine, WATCHED) != self._watched and _meta(self._target.engine, self._progress):
             raise StoreError(
                 f"The copy to {self._target.engine.name} was cancelled, and what changed in {self._source.engine.name} "
                 f"since then was not noted. {_REMEDIES[self._mark is not None]}"
@@ -194,13 +194,13 @@ class StoreCopy:
 
     def _watch(self, session: Session) -> None:
         """One copy at a time: the notes are removed when they have been read."""
-        found = session.row("SELECT value FROM meta WHERE key = ?", (_WATCHED,))
+        found = session.row("SELECT value FROM meta WHERE key = ?", (WATCHED,))
         if found is not None and found[0] != self._watched:
             raise StoreError(
                 f"{self._source.engine.name} is being copied to another place. Finish that, or run `afterturn migrate "
                 "--cancel` for it."
             )
-        _set_meta(session, _WATCHED, self._watched)
+        _set_meta(session, WATCHED, self._watched)
         self._source.notes.note_changes(session, TABLES)
 
     def _claim(self, session: Session, mine: str) -> None:
@@ -252,7 +252,7 @@ class StoreCopy:
 
         Others may add notes meanwhile, which concern nothing that is copied."""
         source = _sql(unit)
-        if source.session.row("SELECT 1 FROM meta WHERE key = ? AND value = ?", (_WATCHED, self._watched)) is None:
+        if source.session.row("SELECT 1 FROM meta WHERE key = ? AND value = ?", (WATCHED, self._watched)) is None:
             raise StoreError(f"The copy of {self._source.engine.name} was cancelled meanwhile. Nothing was moved.")
         waiting, last = 0, _scalar(source.session, "SELECT coalesce(max(seq), 0) FROM moving_row")
         while notes := self._noted(source, skip=waiting, last=last):
@@ -317,7 +317,7 @@ class StoreCopy:
         """Replaces the noted rows in the target. Returns the notes that are done with."""
         batches = [self._translated(batch) for batch in notes.batches]
         noted = [(table, list(notes.keys[table.name])) for table in self._tables if table.name in notes.keys]
-        gone = [(table, [self._in_target(table, table.primary, key) for key in keys]) for table, keys in noted]
+        gone = [(table, [self._in_target(table, table.noted, key) for key in keys]) for table, keys in noted]
         kept_out = self._target.engine.write_now(
             lambda unit: _replace(_sql(unit), gone, batches, self._tenant), at=self._at
         )
@@ -392,7 +392,7 @@ def cancel_move(source: CopySide, target: CopySide, tenant: str) -> bool:
     Raises StoreMoved if the tenant was moved: its hosts may have written to the target."""
     filled = _meta(target.engine, f"{FILLED}/{tenant}")
     is_watched = _is_watched(source, target, tenant)
-    given_up = json.dumps([_meta(target.engine, "generation"), tenant, ""])
+    given_up = json.dumps([_meta(target.engine, "generation"), tenant, "", target.engine.name])
 
     def stop(unit: Unit) -> None:
         session = _session(unit)
@@ -403,7 +403,7 @@ def cancel_move(source: CopySide, target: CopySide, tenant: str) -> bool:
             )
         if is_watched:
             # The last step of a move that still runs finds this, and moves nothing.
-            _set_meta(session, _WATCHED, given_up)
+            _set_meta(session, WATCHED, given_up)
 
     source.engine.write_now(stop, at=Tenant(tenant))
     is_filled = filled is not None and json.loads(filled)["source"] == _meta(source.engine, "generation")
@@ -420,7 +420,7 @@ def cancel_move(source: CopySide, target: CopySide, tenant: str) -> bool:
 
 def _is_watched(source: CopySide, target: CopySide, tenant: str | None) -> bool:
     """Whether changes in the source are noted for this target and tenant."""
-    watched = _meta(source.engine, _WATCHED)
+    watched = _meta(source.engine, WATCHED)
     return watched is not None and json.loads(watched)[:2] == [_meta(target.engine, "generation"), tenant]
 
 
@@ -430,7 +430,7 @@ def _stop_watching(source: CopySide) -> None:
         source.engine.write_now(lambda unit, t=table: source.notes.forget_changes(_session(unit), t), at=JobQueue())  # type: ignore[misc]
     source.engine.write_now(lambda unit: _session(unit).run("DROP TABLE IF EXISTS moving_row"), at=JobQueue())
     source.engine.write_now(
-        lambda unit: _session(unit).run("DELETE FROM meta WHERE key = ?", (_WATCHED,)), at=JobQueue()
+        lambda unit: _session(unit).run("DELETE FROM meta WHERE key = ?", (WATCHED,)), at=JobQueue()
     )
 
 
@@ -472,11 +472,11 @@ def read_batches(
 
 
 def read_rows(unit: SqlUnit, table: Table, tenant: str | None, keys: Sequence[tuple[Value, ...]]) -> _Batch:
-    """The rows with these primary keys that are there."""
-    one = f"({', '.join('?' * len(table.primary))})"
+    """The rows that are noted by these keys and are there."""
+    one = f"({', '.join('?' * len(table.noted))})"
     sql, values = _selected(f"SELECT {', '.join(table.columns)} FROM {table.name}", table, tenant)
     joint = "AND" if values else "WHERE"
-    sql = f"{sql} {joint} ({', '.join(table.primary)}) IN (VALUES {', '.join([one] * len(keys))})"
+    sql = f"{sql} {joint} ({', '.join(table.noted)}) IN (VALUES {', '.join([one] * len(keys))})"
     return _with_terms(unit, table, unit.session.rows(sql, [*values, *(value for key in keys for value in key)]))
 
 
@@ -531,7 +531,7 @@ def _replace(
     for table, keys in gone:
         if table.name == "entry" and keys:
             target.text.take(_entries_of(target.session, [int(str(key[0])) for key in keys], tenant))
-        same = " AND ".join(f"{column} = ?" for column in table.primary)
+        same = " AND ".join(f"{column} = ?" for column in table.noted)
         if tenant is None:
             target.session.run_many(f"DELETE FROM {table.name} WHERE {same}", keys)
         else:

@@ -1,4 +1,4 @@
-"""Triggers that note the primary key of every changed row in `moving_row`, while a store is being copied."""
+"""Triggers that note which rows have changed in `moving_row`, while a store is being copied."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def note_changes(session: Session, tables: Sequence[Table]) -> None:
 
 
 def _note(table: Table, row: str) -> str:
-    key = ", ".join(f"{row}.{column}" for column in table.primary)
+    key = ", ".join(f"{row}.{column}" for column in table.noted)
     return f"INSERT INTO moving_row (name, key) VALUES ('{table.name}', json_build_array({key})::text);"
 
 

@@ -29,7 +29,7 @@ from afterturn.stores.postgres.errors import is_lost, may_rerun, translate
 from afterturn.stores.postgres.migration import check_migrated, continue_migrations, find_state, migrate
 from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession, Transaction
-from afterturn.stores.sql.moved import FIND_MARKS, marks, refusal
+from afterturn.stores.sql.moved import FIND_MARKS, FIND_WATCHED, marks, refusal, remaining_copy
 from afterturn.stores.sql.session import Row
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.types import JobQueue, RemainingBytes, UnitScope
@@ -120,6 +120,11 @@ def _check_in_use(unit: Unit, server: StoreServer) -> None:
         raise refused
 
 
+def _find_watched(unit: Unit) -> Row | None:
+    assert isinstance(unit, SqlUnit)
+    return unit.session.row(FIND_WATCHED)
+
+
 def _guard(connection: PgConnection, tenant: str) -> bytes:
     """The query for the marks of a tenant, which is sent with the statement that begins a transaction."""
     return psycopg.ClientCursor(connection).mogrify(_FIND_MARKS, (list(marks(tenant)),)).encode()
@@ -161,8 +166,8 @@ class PostgresEngine:
         return self.readers.run(ServerRead(work, at))
 
     def scrub(self) -> tuple[RemainingBytes, ...]:
-        self.check_usable()
-        return _LEFT_TO_THE_SERVER
+        copied = self.read_now(lambda unit: remaining_copy(_find_watched(unit)))
+        return (*_LEFT_TO_THE_SERVER, *copied)
 
     def maintain(self, stopped: Callable[[], bool]) -> None:
         """Shows others that this host is alive and which version it has, and continues migrations."""

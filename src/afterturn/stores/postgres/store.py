@@ -17,6 +17,7 @@ from afterturn.stores.postgres.errors import translate
 from afterturn.stores.postgres.migration import find_state
 from afterturn.stores.postgres.session import PgConnection
 from afterturn.stores.postgres.shards import Directory, ShardEngine
+from afterturn.stores.sql.moved import WATCHED, copy_findings
 from afterturn.stores.threaded_store import ThreadedStore, Workers
 from afterturn.types import Finding
 
@@ -88,6 +89,8 @@ def _find_faults(connection: PgConnection, server: StoreServer) -> Iterator[Find
     yield Finding("ok", "server", f"PostgreSQL {_text(connection, 'SHOW server_version')}.")
     size = int(_text(connection, _SIZE, sql.Identifier(server.schema).as_string(connection)))
     yield Finding("ok", "size", f"The tables and indexes have {size / _MEBIBYTE:.1f} MiB.")
+    watched = sql.SQL("SELECT value FROM {}.meta WHERE key = %s").format(sql.Identifier(server.schema))
+    yield from copy_findings(connection.execute(watched, (WATCHED,)).fetchone())
     if _text(connection, "SHOW synchronous_commit") == "off" and server.config.synchronous == "full":
         yield Finding(
             "warning",

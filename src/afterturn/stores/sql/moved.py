@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from afterturn.errors import StoreError, StoreMoved, StoreUnavailable
 from afterturn.stores.sql.session import Row
+from afterturn.types import Finding, RemainingBytes
 
 MOVED, FILLED = "moved_to", "filled_from"
 """Rows of `meta`: what to open instead, and what is being copied into this store. `moved_to/acme` is for one tenant."""
+WATCHED = "watched_for"
+"""A row of `meta`: the copy for which changes are noted, as a JSON list. The last item is its name."""
+FIND_WATCHED = f"SELECT value FROM meta WHERE key = '{WATCHED}'"
+
+
+def watched_copy(row: Row | None) -> str | None:
+    """The name of the copy, by the row of FIND_WATCHED."""
+    return None if row is None else str(json.loads(row[0])[-1])
+
+
+def remaining_copy(row: Row | None) -> tuple[RemainingBytes, ...]:
+    """What `forget` says of it, because it gets changes later."""
+    name = watched_copy(row)
+    return () if name is None else (RemainingBytes(f"the unfinished copy {name}", "it is complete, or you delete it"),)
+
+
+def copy_findings(row: Row | None) -> Iterator[Finding]:
+    """What `doctor` says of it."""
+    if (name := watched_copy(row)) is not None:
+        yield Finding(
+            "warning",
+            "copy",
+            f"The store is being copied to {name}, and changes are noted for that.",
+            "If no `afterturn migrate` or `afterturn shards move` is running, run it again, or with --cancel.",
+        )
 
 
 def marks(tenant: str) -> tuple[str, ...]:

@@ -56,6 +56,12 @@ class Table:
         return found.format(self.name)
 
     @property
+    def noted(self) -> tuple[str, ...]:
+        """The columns by which a changed row is noted, while a store is copied. Not the words of a text, which may be
+        forgotten: all terms of a space are copied again instead."""
+        return ("space_key",) if self.name == "frequency" else self.primary
+
+    @property
     def own_key(self) -> str | None:
         """The column with the numeric key that the database gives to each row."""
         return next((column for column, table in self.numbers.items() if table == self.name), None)

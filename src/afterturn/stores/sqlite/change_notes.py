@@ -1,4 +1,4 @@
-"""Triggers that note the primary key of every changed row in `moving_row`, while a store is being copied."""
+"""Triggers that note which rows have changed in `moving_row`, while a store is being copied."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def note_changes(session: Session, tables: Sequence[Table]) -> None:
     )
     for table in tables:
         for event, row in _ROWS.items():
-            key = ", ".join(f"{row}.{column}" for column in table.primary)
+            key = ", ".join(f"{row}.{column}" for column in table.noted)
             session.run(
                 f"CREATE TRIGGER IF NOT EXISTS moving_{table.name}_{event} AFTER {event.upper()} ON {table.name} BEGIN "
                 f"INSERT INTO moving_row (name, key) VALUES ('{table.name}', json_array({key})); END"

@@ -23,7 +23,7 @@ from afterturn.errors import DeadlineExceeded, ForkedProcess, MemoryClosed, Stor
 from afterturn.log import logger
 from afterturn.ports import Clock, Unit
 from afterturn.stores.engine import ReadCall, Write, WriteOutcome
-from afterturn.stores.sql.moved import FIND_MARKS, marks, refusal
+from afterturn.stores.sql.moved import FIND_MARKS, FIND_WATCHED, marks, refusal, remaining_copy
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite.backup import (
     Progress,
@@ -191,10 +191,14 @@ class Engine:
         """Overwrites the bytes of deleted rows in file and log, unless somebody reads or writes."""
         self.check_usable()
         with self.writer.lock:
+            try:
+                copied = remaining_copy(next(iter(run(self.writer.connection, FIND_WATCHED)), None))
+            except apsw.Error as error:
+                raise translate(error, str(self.place.path)) from error
             if self.writer.empty_log() and _scrub_file(self.writer.connection) and self.writer.empty_log():
-                return ()
+                return copied
         until = "every process that reads it now has finished; a job tries again"
-        return (RemainingBytes(f"old pages of {self.place.path} and its log", until, retry=True),)
+        return (RemainingBytes(f"old pages of {self.place.path} and its log", until, retry=True), *copied)
 
     def maintain(self, stopped: Callable[[], bool]) -> None:
         """Nothing: one process migrates a file when it opens it."""
