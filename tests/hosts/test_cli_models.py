@@ -122,4 +122,4 @@ def test_a_terminal_shows_how_far_the_worker_is(cli: CommandLine) -> None:
     assert code == 0
     assert "Working" in shown
     assert "left" in shown
-    assert "All jobs are done." in shown
+    assert "All jobs are done: 1 done here, 0 failed attempts." in shown
