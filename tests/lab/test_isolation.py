@@ -31,8 +31,9 @@ def _verbs(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
 
 
-# Not for the words of a space: for the whole store, or without its content.
-OF_THE_STORE = {"backup", "restore", "ready", "drain", "start", "close", "start_closing", "wait_closed"}
+# Not for the words of a space: for the whole store, or without its content. `jobs` counts those of all tenants.
+OF_THE_STORE = {"backup", "restore", "ready", "drain", "jobs", "start", "close", "start_closing", "wait_closed"}
+# `migrate` copies a store or a tenant and prints counts of rows; `shards` shows an operator where tenants are.
 NOT_ABOUT_A_SPACE = {
     "completion",
     "config",
@@ -41,6 +42,8 @@ NOT_ABOUT_A_SPACE = {
     "worker",
     "backup",
     "restore",
+    "migrate",
+    "shards",
     "scan",
     "project",
     "install",
