@@ -29,7 +29,7 @@ _TRIES = 4
 _SILENCE = 2.0
 _SILENCES_MAX = 20
 # The polling of the job queue, in transactions of its own.
-_BACKGROUND = re.compile(r"BEGIN|COMMIT|ROLLBACK|SELECT .* FROM job |UPDATE job SET state = 'leased'")
+_BACKGROUND = re.compile(r"BEGIN|COMMIT|ROLLBACK|SELECT .* FROM job |WITH due AS .* UPDATE job SET state = 'leased'")
 _BURST = 40
 
 

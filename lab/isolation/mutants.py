@@ -35,6 +35,11 @@ _FORGET, _JOBS = "stores/sql/forget.py", "stores/sql/jobs.py"
 _IN_CONVERSATION = (
     '"SELECT c.key FROM conversation AS c JOIN space AS s ON s.key = c.space_key "\n    "WHERE s.tenant = ? AND s.name'
 )
+# To the end of the statement: the one that starts a turn begins alike.
+_STATE = (
+    '"FROM conversation AS c JOIN space AS s ON s.key = c.space_key "\n'
+    '    "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"\n'
+)
 # Here a second statement repeats the check of the first, so that one alone would erase nothing of others.
 _TIMELINE = _between(
     _FORGET, '"SELECT seq, conversation, data FROM timeline', "DELETE FROM timeline WHERE space_key = ? AND seq = ?"
@@ -110,8 +115,8 @@ MUTANTS = (
     ),
     _scope(
         _CONVERSATIONS,
-        '"FROM conversation AS c JOIN space AS s ON s.key = c.space_key "\n    "WHERE s.tenant = ? AND',
-        '"FROM conversation AS c JOIN space AS s ON s.key = c.space_key "\n    "WHERE ? <> \'\' AND',
+        _STATE,
+        _STATE.replace("s.tenant = ?", "? <> ''"),
         "the state of another tenant's conversation is read",
     ),
     _scope(
@@ -128,8 +133,8 @@ MUTANTS = (
     ),
     _scope(
         _REVIEWS,
-        "WHERE r.id = ? AND s.tenant = ?",
-        "WHERE r.id = ? AND ? <> ''",
+        "{_SELECT} WHERE r.tenant = ? AND r.id = ?",
+        "{_SELECT} WHERE ? <> '' AND r.id = ?",
         "a review of another tenant is found by its id",
     ),
     _scope(
@@ -140,7 +145,7 @@ MUTANTS = (
     ),
     _scope(
         _REVIEWS,
-        'return ("s.tenant = ?", [tenant]) if',
+        'return ("u.tenant = ?", [tenant]) if',
         "return (\"? <> ''\", [tenant]) if",
         "the token usage of other tenants is listed",
     ),
@@ -152,9 +157,9 @@ MUTANTS = (
     ),
     _scope(
         _JOBS,
-        'where = "s.tenant = ?"',
-        "where = \"? <> ''\"",
-        "the waiting jobs of other tenants are counted",
+        '(["s.tenant = ?"], [tenant])',
+        "([\"? <> ''\"], [tenant])",
+        "the waiting jobs of other tenants are counted and retried",
     ),
     _scope(
         _FORGET,
