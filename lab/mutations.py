@@ -214,8 +214,8 @@ FAULTS = (
     Fault(
         "delivery",
         "conversation/turn.py",
-        "turn.waited.add(run.prefetch.correlation)",
-        "pass",
+        "ends = turn.grace_ends.setdefault(correlation, now + grace)",
+        "ends = now + grace",
         "Every step of a tool loop waits for a slow recall.",
         ("tests/conversation/test_hand_over.py",),
     ),
@@ -422,8 +422,8 @@ FAULTS = (
     Fault(
         "store",
         "stores/sql/jobs.py",
-        "(state = 'leased' AND leased_until <= ?)",
-        "(state = 'leased' AND leased_until >= ?)",
+        "state = 'leased' AND leased_until <= ?",
+        "state = 'leased' AND leased_until >= ?",
         "Two processes run the same job.",
         (f"{_CONFORMANCE}::TestJobs",),
     ),
@@ -446,8 +446,8 @@ FAULTS = (
     Fault(
         "store",
         "stores/sql/entries.py",
-        "self.stats.left(key, space_key, found[key])\n\n",
-        "pass\n\n",
+        "self.stats.left(key, space_key, found[key])\n        self.backlog",
+        "self.backlog",
         "Deleted memories still count in the word frequencies, and indexes keep them.",
         (f"{_CONFORMANCE}::TestStats",),
     ),
