@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -95,10 +95,12 @@ def state(url: str, run_sql: RunSql) -> tuple[Any, ...]:
     return row
 
 
-def read_lines(stream: IO[str] | None, count: int) -> None:
-    assert stream is not None
+def read_lines(host: subprocess.Popen[str], count: int) -> None:
+    assert host.stdout is not None
+    assert host.stderr is not None
     for _ in range(count):
-        assert stream.readline().strip(), "a host has ended"
+        if not host.stdout.readline().strip():
+            raise AssertionError(f"a host has ended: {host.stderr.read()}")
 
 
 @contextmanager
@@ -129,16 +131,16 @@ def test_a_migration_runs_beside_two_hosts_of_the_version_before(url: str, run_s
     with start_host(url, "ada") as ada, start_host(url, "ben") as ben:
         hosts = (ada, ben)
         for host in hosts:
-            read_lines(host.stdout, 5)
+            read_lines(host, 5)
         newer = open_one(NEWER)
         assert state(url, run_sql) == ("expanded", 0)
         for host in hosts:
-            read_lines(host.stdout, 5)
+            read_lines(host, 5)
         newer.maintain(never)
         # Filled in once, and not finished: rows of the older hosts arrive all the time.
         assert state(url, run_sql) == ("expanded", 1)
         for host in hosts:
-            read_lines(host.stdout, 5)
+            read_lines(host, 5)
         older = open_one(MIGRATIONS)
         older.write_now(add("An older host may even be started"))
         newer.write_now(add("A newer host works beside it"))
