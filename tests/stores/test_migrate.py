@@ -306,7 +306,7 @@ def test_words_that_are_forgotten_during_a_copy_are_not_in_its_notes(source: Pat
     with apsw.Connection(str(source)) as connection:
         notes = connection.execute("SELECT name, key FROM moving_row").fetchall()
     assert "frequency" in {name for name, _ in notes}
-    assert [key for _, key in notes if "xylophone" in key] == []
+    assert [key for _, key in notes if "xylo" in key] == []
     move(source, target)
     assert digest(target) == digest(source)
 
