@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, TypeAlias
 
+import psutil
 import psycopg
 from psycopg import sql
 
@@ -98,7 +99,7 @@ QUICK = Scale(
     searches=3,
     cold_rounds=1,
     other_spaces=5,
-    conversations=(6,),
+    conversations=(20,),
     rate=10.0,
     seconds=1.0,
     spaces=(5, 10),
@@ -410,13 +411,14 @@ def _timed(work: Callable[..., object], *arguments: object) -> float:
 
 @dataclass(slots=True)
 class HostResult:
-    """One host process. `waits` are the seconds that its turns waited for memory."""
+    """One host process. `waits` are the seconds that its turns waited for memory, `cpu` its processor time."""
 
     turns: int = 0
     delivered: int = 0
     recorded: int = 0
     errors: int = 0
     waits: tuple[float, ...] = ()
+    cpu: float = 0.0
 
 
 def _measure_load(server: PostgresServer, scale: Scale, progress: Progress) -> Measured:
@@ -426,10 +428,22 @@ def _measure_load(server: PostgresServer, scale: Scale, progress: Progress) -> M
         clone_space(connection, SCHEMA, TEMPLATE, max(scale.conversations))
         connection.execute("VACUUM ANALYZE")
     figures: list[Figure] = []
+    costs: list[tuple[str, ...]] = []
     for conversations in scale.conversations:
         progress(f"load: {conversations:,} open conversations, {scale.rate:g} turns a second")
+        before = _server_costs(server)
         hosts = _run_hosts(server, conversations, scale)
+        after = _server_costs(server)
         turns = sum(host.turns for host in hosts)
+        costs.append(
+            (
+                f"{conversations:,}",
+                f"{(after.wal_bytes - before.wal_bytes) / turns / 1024:,.0f} KiB",
+                f"{(after.commits - before.commits) / turns:.1f}",
+                milliseconds((after.cpu - before.cpu) / turns),
+                milliseconds(sum(host.cpu for host in hosts) / turns),
+            )
+        )
         waits = [wait for host in hosts for wait in host.waits]
         name = f"{conversations:,} open conversations on two hosts"
         notes = (
@@ -444,7 +458,36 @@ def _measure_load(server: PostgresServer, scale: Scale, progress: Progress) -> M
             judge(f"{name}, errors", "", errors, Goal(0, "")),
             judge(f"{name}, recorded", "%", recorded, Goal(100, "%", at_least=True)),
         ]
-    return Measured(tuple(figures))
+    table = Table(
+        "What a turn costs",
+        "A turn with one tool call, with everything that follows from it: recall, recording, vectors, events, jobs. "
+        "The processor time of the hosts includes opening the store and loading the embedder once.",
+        ("open conversations", "WAL", "transactions", "CPU of the server", "CPU of the host"),
+        tuple(costs),
+    )
+    return Measured(tuple(figures), (table,))
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCosts:
+    """Totals since the server started. `cpu` has the seconds of all connections that have ended."""
+
+    wal_bytes: int
+    commits: int
+    cpu: float
+
+
+def _server_costs(server: PostgresServer) -> ServerCosts:
+    with _connected(server) as connection:
+        row = connection.execute(
+            "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'), "
+            "(SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()), pg_backend_pid()"
+        ).fetchone()
+        assert row is not None
+        postmaster = psutil.Process(row[2]).parent()
+        assert postmaster is not None
+        times = postmaster.cpu_times()
+    return ServerCosts(int(row[0]), int(row[1]), times.children_user + times.children_system)
 
 
 def _run_hosts(server: PostgresServer, conversations: int, scale: Scale) -> list[HostResult]:
@@ -476,19 +519,20 @@ async def run_host(url: str, host: int, conversations: int, rate: float, seconds
             memory.conversation(f"load-{number}", user=f"template-{number}")
             for number in range(host + 1, conversations + 1, 2)
         ]
-        # Every conversation is open: it has taken a turn before, if there is time for that.
+        # One after the other: a newer turn of the same conversation would take the recall of the one before.
+        random.shuffle(opened)
         running: set[asyncio.Task[None]] = set()
         began, started = perf_counter(), 0
         while (elapsed := perf_counter() - began) < seconds:
             while started < elapsed * rate:
-                task = asyncio.get_running_loop().create_task(_load_turn(random.choice(opened), result, waits))
+                task = asyncio.get_running_loop().create_task(_load_turn(opened[started % len(opened)], result, waits))
                 running.add(task)
                 task.add_done_callback(running.discard)
                 started += 1
             await asyncio.sleep(0.005)
         await asyncio.gather(*running)
         await memory.drain(within=120)
-    result.waits = tuple(waits)
+    result.waits, result.cpu = tuple(waits), process_time()
     return result
 
 
