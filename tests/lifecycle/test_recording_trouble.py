@@ -53,6 +53,28 @@ async def test_a_turn_waits_while_the_store_is_locked_and_is_stored_once(
     assert list(folder.iterdir()) == []
 
 
+async def test_a_turn_is_in_a_file_before_a_slow_store_has_answered(
+    path: Path, folder: Path, start: StartChild, event_log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C4: a process that is killed while the store does not answer loses no finished turn."""
+    monkeypatch.setattr(recorder, "SPILL_AFTER", 0.01)
+    async with afterturn.open(path, {**TROUBLED, "busy_timeout": WAIT}, on_event=event_log) as memory:
+        holder = _locked(start)
+        turn = await _say(memory, "Green tea, please")
+        waits = event_log.wait("recording_waits")
+        (file,) = folder.iterdir()
+        saved = Recording.from_json(file.read_text(encoding="utf-8"))
+        _release(holder)
+        assert await turn.wait_recorded(within=WAIT)
+        event_log.wait("recording_recovered")
+        assert await memory.drain(within=WAIT)
+        texts = await _texts(memory)
+    assert waits.data == {"reason": "slow", "spilled": True, "waiting": 0}
+    assert [message.text for message in saved.messages] == ["Green tea, please", "Noted."]
+    assert texts == ["Green tea, please", "Noted."]
+    assert list(folder.iterdir()) == []
+
+
 async def test_a_turn_waits_when_the_store_was_removed_and_is_stored_in_the_next_one(
     path: Path, event_log: EventLog
 ) -> None:

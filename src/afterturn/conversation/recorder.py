@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from afterturn.config import Config
 from afterturn.conversation.recall_queue import OVERLOAD
 from afterturn.conversation.record_sinks import RecordSink, RecordSinks
-from afterturn.conversation.recording import Key, Recording, RecordingOutcome, RecordingResult, is_exchange
+from afterturn.conversation.recording import (
+    Key,
+    Recording,
+    RecordingOutcome,
+    RecordingResult,
+    SinkKind,
+    is_exchange,
+)
 from afterturn.conversation.scope import is_private
 from afterturn.conversation.spill import Spill, covers
 from afterturn.conversation.tools import holds_answer
@@ -36,6 +43,9 @@ from afterturn.types import BlockRow, Message, Scalar, Selector, Taint
 
 RETRY_FIRST = 0.5
 RETRY_MOST = 30.0
+# It may take minutes to notice that a server does not answer, and a host that is killed meanwhile loses what is only in
+# its memory. So a turn that takes longer than this to be stored is written to a file, too.
+SPILL_AFTER = 1.0
 
 
 @dataclass(eq=False, slots=True)
@@ -149,9 +159,26 @@ class Recorder:
 
     async def _record(self, pending: PendingTurn) -> None:
         # More turns end than the store takes: a file is cheaper, and is stored when fewer end.
-        reason = OVERLOAD if len(self._recording) > self._queue_max else await self._write(pending)
+        if len(self._recording) > self._queue_max:
+            await self._hold(pending, OVERLOAD)
+            return
+        slow = asyncio.get_running_loop().call_later(SPILL_AFTER, self._start_spill, pending)
+        try:
+            reason = await self._write(pending)
+        finally:
+            slow.cancel()
         if reason is not None:
             await self._hold(pending, reason)
+
+    def _start_spill(self, pending: PendingTurn) -> None:
+        # A provider may take its time, and without recording no file may hold what was said.
+        if pending.recording.kept_by is SinkKind.MEMORY:
+            self.expect(self._supervisor.start(self._spill_slow(pending), f"spill {pending.recording.turn}"))
+
+    async def _spill_slow(self, pending: PendingTurn) -> None:
+        """The write goes on. A turn that is written twice is stored once."""
+        if pending in self._recording and not pending.spilled and await self._spill(pending):
+            self._emit("recording_waits", pending, reason="slow", spilled=True, waiting=len(self._waiting))
 
     def _ended(self, pending: PendingTurn) -> None:
         self._recording.pop(pending, None)
@@ -236,15 +263,16 @@ class Recorder:
             self._retrying = self._supervisor.start(self._retry(), "retry recordings")
 
     async def _spill(self, pending: PendingTurn) -> bool:
+        # Before the file is there: a write that ends meanwhile removes it, on the same thread, after it was written.
+        pending.spilled = True
         try:
             await run_on(self._file_writer, lambda: self.spill.put(pending.recording))
         except OSError as error:
+            pending.spilled = False
             logger.warning(
                 "a waiting turn cannot be saved in %s and is held in memory only: %s", self.spill.folder, error
             )
-            return False
-        pending.spilled = True
-        return True
+        return pending.spilled
 
     async def _retry(self) -> None:
         delay = RETRY_FIRST
