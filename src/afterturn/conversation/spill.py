@@ -13,7 +13,10 @@ from afterturn.log import logger
 from afterturn.runtime.files import sync
 from afterturn.types import Finding, Selector
 
-_LATER = "They are stored when the store can be written, or when their provider accepts them."
+_LATER = (
+    "A running host stores them when the store can be written, or when their provider accepts them. If none runs on "
+    "this machine, run `afterturn worker --once`."
+)
 _LINKED = "{folder} is a symbolic link, so no turn is written there"
 _LOOK = "Examine the file, then delete it, or rename it to .json to try again."
 
