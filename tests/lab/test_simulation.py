@@ -16,6 +16,7 @@ from afterturn.conversation.turn import Turn
 from afterturn.errors import MemoryClosed
 from afterturn.learning.review_jobs import ReviewJobs
 from afterturn.stores.sql.conversations import Tombstones
+from afterturn.stores.sql.session import Statement
 from afterturn.types import ReviewRow, Step
 from lab.simulation.run import Result, make_template, run_seed
 from lab.simulation.templates import FileTemplate, Template
@@ -104,8 +105,8 @@ def _report_twice(self: ReviewJobs, review: ReviewRow, steps: Sequence[Step]) ->
     _report_once(self, review, steps)
 
 
-def _forget_nothing(self: Tombstones, *values: object, **named: object) -> bool:
-    return False
+def _forget_nothing(self: Tombstones, *values: object, **named: object) -> Statement:
+    return "SELECT 1 FROM tombstone WHERE 1 = 0", ()
 
 
 @pytest.mark.slow
@@ -116,7 +117,7 @@ def _forget_nothing(self: Tombstones, *values: object, **named: object) -> bool:
         (Prefetcher, "_finish", _tell_nothing, "R5"),
         (Turn, "inject", _dawdle, "R7"),
         (ReviewJobs, "_report", _report_twice, "V4"),
-        (Tombstones, "cover", _forget_nothing, "M2"),
+        (Tombstones, "covering", _forget_nothing, "M2"),
     ],
 )
 def test_a_broken_promise_is_noticed(
