@@ -684,6 +684,8 @@ def find_store(target: object) -> Path | StoreUrl:
         raise StoreUnavailable(f'{text!r} is not a path. Pass the path of a file, such as "memory.db".')
     scheme, separator, rest = text.partition("://")
     if not separator:
+        if re.match(r"(sqlite|postgres|postgresql):", text):
+            raise StoreUnavailable("A URL has two slashes after its scheme: postgresql://user@host/database.")
         return _expand_home(text)
     if scheme == "sqlite" and rest.startswith("/") and rest != "/":
         return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as in SQLAlchemy
@@ -703,6 +705,12 @@ def _check_url(text: str) -> StoreUrl:
         # Without the cause, which quotes the URL.
         message = "The URL of the store cannot be read. Write postgresql://user@host:5432/database."
         raise StoreUnavailable(message) from None
+    if "#" in text or "@" in urlsplit(text).path:
+        # It is not known where the password ends, so no part of the URL is shown.
+        raise StoreUnavailable(
+            "The URL of the store has a # or an @ after its host. In a password, write such characters percent-encoded "
+            "(%23, %40, %2F), or leave the password out and set PGPASSWORD."
+        )
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
         raise StoreUnavailable(
             f"{schema!r} is not a valid schema. Use lower-case letters, digits and _, and at most 63 of them."

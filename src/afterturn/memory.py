@@ -374,7 +374,8 @@ def open(
 ) -> Memory:
     """Opens the store at `target`. Use it as a context manager: `async with afterturn.open("memory.db") as memory`.
 
-    `target` is a path or a `sqlite:///` URL. Omit it for the configured store. `None` turns memory off: conversations
+    `target` is a path, or a URL that begins with `sqlite:///` or `postgresql://`. Omit it for the configured store.
+    `None` turns memory off: conversations
     and turns work, but nothing is recalled or recorded, and verbs that need a store raise StoreUnavailable. `config` is
     a dictionary of settings, which is merged with the environment and the settings file, or a Config, which is used as
     it is.

@@ -51,6 +51,22 @@ def test_every_form_of_url_is_read(url: str, shown: str) -> None:
     assert (str(found), found.schema) == (shown, "afterturn")
 
 
+@pytest.mark.parametrize(
+    "url", ["postgresql://ada:p@ss/w#x@db/app", "postgresql://ada:s#t@db/app", "postgres://a:b/c@db/app"]
+)
+def test_a_password_that_is_not_encoded_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(StoreUnavailable, match="percent-encoded") as refused:
+        find_store(url)
+    assert "ss/w" not in str(refused.value)
+    assert "s#t" not in str(refused.value)
+    assert "b/c" not in str(refused.value)
+
+
+def test_a_url_with_one_slash_is_not_taken_for_a_file() -> None:
+    with pytest.raises(StoreUnavailable, match="two slashes"):
+        find_store("postgresql:/ada@db/app")
+
+
 @pytest.mark.parametrize("schema", ["Memory", "a-b", "", "x;drop", "x" * 64, "1st"])
 def test_a_schema_that_would_need_quotes_is_refused(schema: str) -> None:
     if schema:

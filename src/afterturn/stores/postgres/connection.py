@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -112,9 +113,13 @@ class StoreServer:
 def _parameters(url: StoreUrl) -> dict[str, Any]:
     try:
         given = conninfo_to_dict(url.connection_url)
-    except psycopg.Error:
-        # Without the cause: its message quotes the URL, which may contain a password.
-        message = "The URL of the store cannot be read. Write postgresql://user@host:5432/database."
+    except psycopg.Error as error:
+        # Without the cause: its message may quote the URL, which may contain a password.
+        unknown = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
+        reason = f"{unknown[1]!r} is not a parameter of it" if unknown else "it cannot be read"
+        message = (
+            f"The URL of the store is not valid: {reason}. Write postgresql://user@host:5432/database?schema=name."
+        )
         raise StoreUnavailable(message) from None
     return {**_DEFAULTS, **given, "client_encoding": "utf8"}
 

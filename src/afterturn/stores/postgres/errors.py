@@ -76,7 +76,7 @@ def translate(error: psycopg.Error | UnicodeEncodeError | OverflowError, name: s
 def _unavailable(error: psycopg.Error, name: str) -> AfterturnError:
     return StoreUnavailable(
         f"The store {name} cannot be reached: {describe_error(error)}. "
-        "Check that the server runs, and host, port, user and password of the URL."
+        "Check that the server runs, and its host, port, database, user and password."
     )
 
 
