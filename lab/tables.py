@@ -30,7 +30,8 @@ def open_tables(store: Store) -> Iterator[Session]:
         from afterturn.stores.postgres.session import PostgresSession, Transaction
 
         with psycopg.connect(target.connection_url, autocommit=True) as connection:
-            connection.execute(f'SET search_path TO "{target.schema}"'.encode())
+            # Rows of all tenants, also for a role to which row-level security applies.
+            connection.execute(f"SET search_path TO \"{target.schema}\"; SET afterturn.tenant = '*'".encode())
             transaction = Transaction(connection)
             yield PostgresSession(transaction, str(target), _Running())
             transaction.flush()

@@ -38,7 +38,7 @@ class PostgresServer:
         self._settings = {**_SETTINGS, **(settings or {})}
         self._owner = find_owner()
         self._is_copied = binaries is None
-        self._binaries = binaries or self.folder / _PACKAGE / "pginstall" / "bin"
+        self.binaries = binaries or self.folder / _PACKAGE / "pginstall" / "bin"
         self._data = self.folder / "data"
         self.port = free_port()
 
@@ -102,7 +102,7 @@ class PostgresServer:
             options = {"user": self._owner.pw_uid, "group": self._owner.pw_gid, "extra_groups": []}
         environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
         done = subprocess.run(
-            [self._binaries / program, f"--pgdata={self._data}", *arguments],
+            [self.binaries / program, f"--pgdata={self._data}", *arguments],
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -121,7 +121,7 @@ class Standby(PostgresServer):
     """A synchronous standby of `primary`: while it runs, a commit is acknowledged when both servers have it."""
 
     def __init__(self, primary: PostgresServer) -> None:
-        super().__init__(primary._binaries)
+        super().__init__(primary.binaries)
         self._primary = primary
 
     def start(self) -> None:

@@ -44,7 +44,10 @@ DRAIN_POLL = 0.02
 # Spaces at a time. A space in which nothing has changed is consolidated again after some days, because entries fade.
 CONSOLIDATE_BATCH = 100
 CONSOLIDATE_AGAIN_DAYS = 7
-_DUMP = "On a PostgreSQL server, run `pg_dump --schema={schema} --format=custom`, or archive the whole server."
+_DUMP = (
+    "On a PostgreSQL server, run `PGOPTIONS='-c afterturn.tenant=*' pg_dump --enable-row-security --schema={schema} "
+    "--format=custom`, or archive the whole server."
+)
 _UNDUMP = (
     "On a PostgreSQL server, run `pg_restore` with a file of pg_dump, or `afterturn import` with a file of "
     "`afterturn export`."

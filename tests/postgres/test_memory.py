@@ -214,7 +214,7 @@ def test_forget_says_where_the_server_still_has_the_bytes(url: str) -> None:
 
 def test_a_password_is_never_shown(url: str, capfd: pytest.CaptureFixture[str], caplog: Any) -> None:
     """Not in a repr, a statistic, an error, a log or a finding."""
-    locked_url = url.replace("postgres@", "postgres:hunter2horse@")
+    locked_url = url.replace("memory@", "memory:hunter2horse@")
     with blocking.open(locked_url, QUICK) as memory:
         shown = [repr(memory), repr(memory.config), repr(StoreUrl(locked_url)), json.dumps(memory.stats())]
         shown += [str(finding) for finding in memory.check()]

@@ -9,8 +9,8 @@ import pytest
 from afterturn.config import Config, StoreUrl
 from afterturn.errors import StoreError
 from afterturn.runtime.clock import SystemClock
+from afterturn.stores.postgres.doctor import find_faults
 from afterturn.stores.postgres.engine import open_engine
-from afterturn.stores.postgres.store import find_faults
 from afterturn.testing.entries import admit, operation
 from afterturn.types import Scope
 from lab.postgres.server import PostgresServer
@@ -38,7 +38,7 @@ def test_texts_of_failed_statements_are_logged_unless_the_role_says_no(
     """M2: doctor names the settings that copy texts to a place that forget cannot reach."""
     schema = StoreUrl(url).schema
     run_sql(f"CREATE ROLE keeper LOGIN; CREATE SCHEMA {schema} AUTHORIZATION keeper")
-    as_keeper = url.replace("postgres@", "keeper@")
+    as_keeper = url.replace("memory@", "keeper@")
     [warning] = fail_to_add(server, as_keeper, "Ada keeps bees in the attic")
     assert "log_min_error_statement = error" in warning
     run_sql("ALTER ROLE keeper SET log_min_error_statement = panic")
@@ -53,7 +53,7 @@ def test_doctor_names_a_setting_that_logs_statements(
     role = f"logged_{StoreUrl(url).schema}"
     run_sql(f"CREATE ROLE {role} LOGIN; CREATE SCHEMA {StoreUrl(url).schema} AUTHORIZATION {role}")
     run_sql(f"ALTER ROLE {role} SET log_min_error_statement = panic; ALTER ROLE {role} SET {setting}")
-    engine = open_engine(StoreUrl(url.replace("postgres@", f"{role}@")), Config(), SystemClock())
+    engine = open_engine(StoreUrl(url.replace("memory@", f"{role}@")), Config(), SystemClock())
     [found] = [finding for finding in find_faults(engine.server) if finding.subject == "server log"]
     engine.close()
     assert setting.partition(" ")[0] in found.message

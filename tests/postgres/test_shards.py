@@ -39,7 +39,7 @@ CONFIG = Config(synchronous="normal")
 def shards(url: str, run_sql: RunSql) -> Iterator[str]:
     """The URL of a directory with the buckets `one` and `two`, in two databases."""
     schema = url.rpartition("=")[2]
-    run_sql(f"CREATE DATABASE {schema}_db")
+    run_sql(f"CREATE DATABASE {schema}_db OWNER memory")
     found = url.replace("schema=", "directory=")
     directory = Directory(StoreUrl(found), CONFIG, SystemClock())
     add_bucket(directory, "one", f"{url}_one", CONFIG, SystemClock())

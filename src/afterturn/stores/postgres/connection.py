@@ -12,10 +12,10 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from afterturn.config import Config, StoreUrl
-from afterturn.errors import StoreUnavailable
+from afterturn.errors import InvalidInput, StoreUnavailable
 from afterturn.ports import Clock
 from afterturn.stores.postgres.errors import translate
-from afterturn.stores.postgres.schema import MIGRATIONS, Migration
+from afterturn.stores.postgres.schema import ALL_TENANTS, MIGRATIONS, Migration
 from afterturn.stores.postgres.session import PgConnection
 from afterturn.types import Scope, Tenant, UnitScope
 
@@ -31,6 +31,7 @@ _DEFAULTS = {
 }
 # A host that stops in the middle of a transaction, for example in a debugger, must not keep others waiting for longer.
 _IDLE_TIMEOUT = 60.0
+_SET_TENANT = sql.SQL("SET LOCAL afterturn.tenant = {}")
 # A migration that waits for a table keeps everybody behind it waiting too, so it gives up soon and tries again.
 _MIGRATION_LOCK_TIMEOUT = "300ms"
 
@@ -61,19 +62,25 @@ class StoreServer:
         # A commit that the server's disk need not have is what `normal` asks for.
         relaxed = [sql.SQL("SET LOCAL synchronous_commit = off")] if config.synchronous == "normal" else []
         self._begin = _joined(sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), *local, *relaxed)
+        self._begin_read = _joined(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), *local)
         self._store_lock = _lock_key(self.schema)
         self.lock_store = f"SELECT pg_advisory_xact_lock({self._store_lock})".encode()
-        self.begin_read = _joined(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), *local)
 
-    def begin_write(self, scopes: Sequence[UnitScope] = (None,)) -> bytes:
+    def begin_read(self, scope: UnitScope) -> bytes:
+        return b"; ".join([self._begin_read, set_tenant(scope)])
+
+    def begin_write(self, scopes: Sequence[UnitScope] = (None,), *, sees_all: bool = False) -> bytes:
         """Begins a transaction and takes its locks before the first read, so that what a unit reads stays true.
 
         A unit without a scope locks the store. Others share that lock, and either lock their tenant, or share that lock
         too and lock their spaces. The store first, then tenants, then spaces, each in the order of their keys, so that
-        no two units wait for each other.
+        no two units wait for each other. Units with different settings make theirs themselves; with `sees_all`, all
+        have rows of every tenant in sight, whatever they lock.
         """
+        settings = {set_tenant(None if sees_all else scope) for scope in scopes}
+        begin = [self._begin, *(settings if len(settings) == 1 else ())]
         if None in scopes:
-            return b"; ".join([self._begin, _lock(self._store_lock)])
+            return b"; ".join([*begin, _lock(self._store_lock)])
         whole = {scope.name for scope in scopes if isinstance(scope, Tenant)}
         parts = [scope for scope in scopes if isinstance(scope, Scope) and scope.tenant not in whole]
         tenants = {_lock_key(self.schema, name): _lock for name in whole}
@@ -84,14 +91,14 @@ class StoreServer:
             *(take(key) for key, take in sorted(tenants.items())),
             *(_lock(key) for key in sorted(spaces)),
         ]
-        return b"; ".join([self._begin, *locks])
+        return b"; ".join([*begin, *locks])
 
     def begin_migration(self) -> bytes:
         """Begins a transaction that changes the schema, one at a time, while units of work go on. It waits for no lock
         for long, and may itself be idle for as long as an index takes."""
         own = f"SET LOCAL lock_timeout = '{_MIGRATION_LOCK_TIMEOUT}'; SET LOCAL idle_in_transaction_session_timeout = 0"
         lock = f"SELECT pg_advisory_xact_lock({_lock_key(self.schema, 'migration')})"
-        return b"; ".join([self._begin, own.encode(), lock.encode()])
+        return b"; ".join([self._begin, set_tenant(None), own.encode(), lock.encode()])
 
     def connect(self) -> PgConnection:
         """Raises psycopg.OperationalError."""
@@ -108,6 +115,20 @@ class StoreServer:
             connection.close()
             raise StoreUnavailable(f"The store {self.name} cannot be used: {reason}")
         return connection
+
+
+def set_tenant(scope: UnitScope) -> bytes:
+    """The statement by which row-level security knows whose rows a unit may see. Raises InvalidInput."""
+    match scope:
+        case Scope():
+            tenant = scope.tenant
+        case Tenant():
+            tenant = scope.name
+        case _:
+            return _SET_TENANT.format(ALL_TENANTS).as_bytes(None)
+    if tenant == ALL_TENANTS:
+        raise InvalidInput(f"A store on PostgreSQL cannot have the tenant {tenant!r}. Choose another name.")
+    return _SET_TENANT.format(tenant).as_bytes(None)
 
 
 def _parameters(url: StoreUrl) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from afterturn.log import logger
 from afterturn.ports import Clock, Unit
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.engine import ReadCall, Write, WriteOutcome, tenant_of
-from afterturn.stores.postgres.connection import StoreServer
+from afterturn.stores.postgres.connection import StoreServer, set_tenant
 from afterturn.stores.postgres.errors import is_lost, may_rerun, translate
 from afterturn.stores.postgres.migration import check_migrated, continue_migrations, find_state, migrate
 from afterturn.stores.postgres.schema import MIGRATIONS, Migration
@@ -222,11 +222,12 @@ class ServerRead(Generic[R]):
 
     def run_on(self, connection: PgConnection, server: StoreServer) -> R:
         """Raises psycopg.Error only if the read may run again on another connection."""
-        transaction = Transaction(connection, server.begin_read)
+        begin = server.begin_read(self.at)
+        transaction = Transaction(connection, begin)
         if self.follows:
             tenant = tenant_of(self.at) or server.config.tenant
             refuse = partial(refusal, name=server.name, tenant=tenant)
-            transaction = Transaction(connection, server.begin_read, _guard(connection, tenant), refuse)
+            transaction = Transaction(connection, begin, _guard(connection, tenant), refuse)
         session = PostgresSession(transaction, server.name, self)
         try:
             value = self.work(SqlUnit(session, HashedTerms(session)))
@@ -350,7 +351,8 @@ class ServerWriter:
     def __init__(self, server: StoreServer, connection: PgConnection) -> None:
         self.lock = threading.RLock()
         self.halted = False
-        # Whether it writes to a store that is moved or not complete, as the copier does.
+        # Whether it writes to a store that is moved or not complete, as the copier does. The copier locks one tenant,
+        # and tells its rows from those of others, which it must see for that.
         self.may_fill = False
         self._server = server
         self._connection: PgConnection | None = connection
@@ -378,7 +380,7 @@ class ServerWriter:
                         return [self._failure(again.error) for _ in writes]
                 except psycopg.Error as error:
                     return [self._failure(error) for _ in writes]
-                except StoreError as error:
+                except AfterturnError as error:
                     return [WriteOutcome(error=error) for _ in writes]
 
     def halt(self) -> None:
@@ -421,7 +423,7 @@ class ServerWriter:
     def _attempt(self, writes: Sequence[Write], *, isolated: bool) -> list[WriteOutcome]:
         """Runs the writes in one transaction. Raises _Rerun, _Isolate, or the psycopg.Error that is final for all."""
         connection = self._connected()
-        begin = self._server.begin_write([write.at for write in writes])
+        begin = self._server.begin_write([write.at for write in writes], sees_all=self.may_fill)
         tenant = self._tenant(writes[0])
         refuse = partial(self._find_refusal, tenant=tenant)
         transaction = Transaction(connection, begin, _guard(connection, tenant), refuse)
@@ -458,15 +460,21 @@ class ServerWriter:
     def _tenant(self, write: Write) -> str:
         return tenant_of(write.at) or self._server.config.tenant
 
+    def _setting(self, write: Write) -> bytes:
+        return set_tenant(None if self.may_fill else write.at)
+
     def _run_units(self, transaction: Transaction, writes: Sequence[Write], *, isolated: bool) -> list[WriteOutcome]:
         deadline = self._server.clock.monotonic() + GROUP_SECONDS_MAX
         outcomes: list[WriteOutcome] = []
+        has_settings = len({self._setting(write) for write in writes}) > 1
         for write in writes:
             if not write.wanted():
                 outcomes.append(WriteOutcome(skipped=True))
             elif isolated:
                 outcomes.append(self._run_isolated(transaction, write))
             else:
+                if has_settings:
+                    transaction.add(self._setting(write))
                 outcomes.append(self._run(transaction, write))
                 if outcomes[-1].error is not None and len(writes) > 1:
                     raise _Isolate
@@ -475,7 +483,7 @@ class ServerWriter:
         return outcomes
 
     def _run_isolated(self, transaction: Transaction, write: Write) -> WriteOutcome:
-        transaction.begin_unit()
+        transaction.begin_unit(self._setting(write))
         outcome = self._run(transaction, write, isolated=True)
         if outcome.error is not None:
             transaction.undo_unit()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -22,7 +22,7 @@ from afterturn.errors import ForeignFile, StoreLocked, StoreTooNew, StoreUnavail
 from afterturn.log import logger
 from afterturn.stores.postgres.connection import StoreServer
 from afterturn.stores.postgres.errors import VERSION_CHECK, describe_error, translate
-from afterturn.stores.postgres.schema import Backfill, Migration, NewIndex
+from afterturn.stores.postgres.schema import Backfill, Migration, NewIndex, isolation
 from afterturn.stores.postgres.session import PgConnection
 
 R = TypeVar("R")
@@ -108,6 +108,7 @@ def migrate(connection: PgConnection, server: StoreServer) -> None:
 
 def continue_migrations(server: StoreServer, stopped: Callable[[], bool]) -> None:
     """Fills in rows, and finishes the migrations that no older host needs any more. May be stopped between batches.
+    Only a process of the owner can finish them.
 
     Blocks; uses a connection of its own. Raises a StoreError.
     """
@@ -119,6 +120,9 @@ def continue_migrations(server: StoreServer, stopped: Callable[[], bool]) -> Non
                 while _retried(connection, server, partial(_advance, connection, server, version)):
                     if stopped():
                         return
+            except psycopg.errors.InsufficientPrivilege as error:
+                logger.info("a migration of %s waits for the owner: %s", server.name, describe_error(error))
+                return
             except psycopg.Error as error:
                 raise translate(error, server.name) from error
             if version in find_state(connection, server).unfinished:
@@ -194,10 +198,25 @@ def _expand(connection: PgConnection, server: StoreServer, version: int) -> None
     migration = server.migrations[version - 1]
     for statement in migration.expand:
         connection.execute(_collated(statement).encode())
+    _isolate(connection, server, migration.isolated)
     if version == 1:
         connection.execute("INSERT INTO meta (key, value) VALUES ('generation', %s)", (uuid.uuid4().hex,))
     phase = MigrationPhase.INDEXING if migration.indexes else MigrationPhase.EXPANDED
     connection.execute("INSERT INTO migration (version, phase) VALUES (%s, %s)", (version, phase.value))
+
+
+def _isolate(connection: PgConnection, server: StoreServer, tables: Sequence[str]) -> None:
+    """Turns row-level security on, if the server lets this role do it. `doctor` says whether it is on."""
+    if not tables:
+        return
+    connection.execute("SAVEPOINT isolation")
+    try:
+        for table in tables:
+            for statement in isolation(table):
+                connection.execute(statement.encode())
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported) as error:
+        connection.execute("ROLLBACK TO SAVEPOINT isolation")
+        logger.warning("row-level security is off in %s: %s", server.name, describe_error(error))
 
 
 def _build_indexes(guard: PgConnection, server: StoreServer, version: int) -> None:

@@ -30,6 +30,7 @@ class Migration(NamedTuple):
 
     - `expand` and `indexes` run before the first host of the new version works. They only add: tables, and columns that
       are nullable or have a constant default. They do not depend on an earlier migration's `contract`.
+    - `isolated` names its tables that row-level security protects. They have a column `tenant`.
     - `backfills` run in the background.
     - `contract` runs when no host of an older version is left and all rows are filled in. It drops or tightens.
 
@@ -38,6 +39,7 @@ class Migration(NamedTuple):
 
     expand: tuple[str, ...] = ()
     indexes: tuple[NewIndex, ...] = ()
+    isolated: tuple[str, ...] = ()
     backfills: tuple[Backfill, ...] = ()
     contract: tuple[str, ...] = ()
 
@@ -389,5 +391,25 @@ _TABLES = (
     )""",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(expand=_TABLES),)
+ALL_TENANTS = "*"
+"""The value of `afterturn.tenant` for work on rows of several tenants. No tenant has this name."""
+ISOLATED = ("space", "entry", "turn", "usage", "review", "job")
+"""The tables of content that name their tenant in a column. Rows of others are found by the keys of these."""
+
+
+def isolation(table: str) -> tuple[str, ...]:
+    """The statements that let a transaction see and write rows of its own tenant only.
+
+    Without a tenant (the setting is missing, or empty after a transaction) it sees and writes nothing. The subqueries
+    are evaluated once in a statement, not for each row.
+    """
+    setting = "(SELECT nullif(current_setting('afterturn.tenant', true), ''))"
+    own = f"tenant = {setting} OR {setting} = '{ALL_TENANTS}'"
+    return (
+        f"CREATE POLICY tenant ON {table} USING ({own}) WITH CHECK (({own}) AND tenant NOT IN ('', '{ALL_TENANTS}'))",
+        f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (Migration(expand=_TABLES, isolated=ISOLATED),)
 """`MIGRATIONS[n]` leads from version n to n + 1."""

@@ -101,15 +101,15 @@ class Transaction:
         if self._waiting:
             self._send()
 
-    def begin_unit(self) -> None:
-        """From here to `end_unit` or `undo_unit`, which affect nothing before."""
+    def begin_unit(self, setting: bytes) -> None:
+        """From here to `end_unit` or `undo_unit`, which affect nothing before. `setting` holds until the next unit."""
         self._unit_at = len(self._waiting)
-        self._waiting.append(b"SAVEPOINT unit")
+        self._waiting += (b"SAVEPOINT unit", setting)
 
     def end_unit(self) -> None:
         """Sends all its statements, so that an error is raised here and not in another unit."""
-        if self._unit_at is not None and len(self._waiting) == self._unit_at + 1:
-            self._waiting.pop()
+        if self._unit_at is not None and len(self._waiting) == self._unit_at + 2:
+            del self._waiting[self._unit_at :]
         elif self._waiting:
             self.execute(b"RELEASE SAVEPOINT unit")
         else:
