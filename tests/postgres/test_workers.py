@@ -35,9 +35,9 @@ main()
 LOG = """
 CREATE TABLE {schema}.done (number BIGSERIAL, id TEXT, tenant TEXT, owner TEXT);
 CREATE TABLE {schema}.written (entry_key BIGINT);
-CREATE FUNCTION {schema}.note_job() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+CREATE FUNCTION {schema}.note_job() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
     INSERT INTO {schema}.done (id, tenant, owner) VALUES (OLD.id, OLD.tenant, OLD.owner); RETURN NULL; END $$;
-CREATE FUNCTION {schema}.note_vector() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+CREATE FUNCTION {schema}.note_vector() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
     INSERT INTO {schema}.written VALUES (NEW.entry_key); RETURN NULL; END $$;
 CREATE TRIGGER note_job AFTER DELETE ON {schema}.job FOR EACH ROW EXECUTE FUNCTION {schema}.note_job();
 CREATE TRIGGER note_vector AFTER INSERT OR UPDATE ON {schema}.embedding
