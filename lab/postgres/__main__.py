@@ -35,6 +35,7 @@ _WANTED = (
     "pytest-asyncio",
     "pytest-timeout",
     "pytest-xdist",
+    "types-psutil",
 )
 
 
