@@ -65,7 +65,7 @@ def model_server() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def open_world(tmp_path: Path, model_server: ModelServer) -> Iterator[Callable[..., World]]:
-    """Opens a memory with a model. `grace=0.01` is for a recall that is held back."""
+    """Opens a memory with a model. `grace=0.2` is for a recall that is held back."""
     opened: list[World] = []
 
     def open_one(**options: float) -> World:

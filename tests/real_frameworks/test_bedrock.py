@@ -175,7 +175,7 @@ def test_a_slow_recall_comes_with_the_first_results(
     server: ConverseServer, client: Any, open_world: Callable[..., World]
 ):
     """H1, H3: in the message with the tool results, after them, and without an event loop."""
-    world = open_world(grace=0.01)
+    world = open_world(grace=0.2)
     world.knows()
     world.store.hold()
     results = iter([world.release_recall])

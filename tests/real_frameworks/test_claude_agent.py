@@ -164,7 +164,7 @@ async def test_a_streamed_query_gets_the_same(world: World, tmp_path: Path):
 @pytest.mark.shows(LATE)
 async def test_a_slow_recall_arrives_after_a_tool_result(open_world: Callable[..., World], tmp_path: Path):
     """H1: with the first call of the model under way, the block waits for the tool's result."""
-    world = open_world(grace=0.01)
+    world = open_world(grace=0.2)
     world.knows()
     world.play_tools(tool=TOOL)
     world.store.hold()

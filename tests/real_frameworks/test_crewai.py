@@ -93,7 +93,7 @@ def test_a_tool_loop_gets_one_block(world: World, connect: Callable[..., None]):
 @pytest.mark.shows(LATE)
 def test_a_slow_recall_arrives_after_a_tool_result(open_world: Callable[..., World], connect: Callable[..., None]):
     """H1: with the first call of the model under way, the block waits for the tool's result."""
-    world = open_world(grace=0.01)
+    world = open_world(grace=0.2)
     connect(world)
     world.knows()
     world.play_tools()

@@ -162,7 +162,7 @@ async def test_a_streamed_run_gets_the_same(world: World):
 @pytest.mark.shows(LATE)
 async def test_a_slow_recall_arrives_after_a_tool_result(open_world: Callable[..., World]):
     """H1, H6: with the first call of the model under way, the block waits for the tool's result."""
-    world = open_world(grace=0.01)
+    world = open_world(grace=0.2)
     world.knows()
     world.play_tools()
     world.store.hold()
@@ -181,7 +181,7 @@ async def test_a_slow_recall_arrives_after_a_tool_result(open_world: Callable[..
 
 async def test_another_process_puts_a_late_block_back(open_world: Callable[..., World], tmp_path: Path):
     """H6: with ADK's sessions in a file, another runner and another memory send the same bytes."""
-    world = open_world(grace=0.01)
+    world = open_world(grace=0.2)
     world.knows()
     world.play_tools()
     world.store.hold()

@@ -120,7 +120,7 @@ async def test_a_streamed_run_gets_the_same(world: World):
 @pytest.mark.shows(LATE)
 async def test_a_slow_recall_arrives_after_a_tool_result(open_world: Callable[..., World]):
     """H1: with the first call of the model under way, the block waits for the tool's result."""
-    world = open_world(grace=0.01)
+    world = open_world(grace=0.2)
     world.knows()
     world.play_tools()
     world.store.hold()

@@ -202,7 +202,7 @@ async def test_a_slow_recall_arrives_after_a_tool_result(
     open_world: Callable[..., World], model: Callable[[World], Any], has_session: bool, is_streamed: bool
 ):
     """H1: with the first call of the model under way, the block waits for the tool's result."""
-    world = open_world(grace=0.01)
+    world = open_world(grace=0.2)
     world.knows()
     world.play_tools()
     world.store.hold()

@@ -167,7 +167,7 @@ async def test_a_run_that_is_driven_step_by_step_gets_the_same(world: World):
 @pytest.mark.shows(LATE)
 async def test_a_slow_recall_arrives_after_a_tool_result(open_world: Callable[..., World]):
     """H1: with the first call of the model under way, the block waits for the tool's result."""
-    world = open_world(grace=0.01)
+    world = open_world(grace=0.2)
     world.knows()
     world.play_tools()
     world.store.hold()
