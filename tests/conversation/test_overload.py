@@ -8,7 +8,7 @@ import pytest
 from controlled_store import Stage, letters
 from spoken import assistant, user
 
-from afterturn.conversation import recall_queue
+from afterturn.conversation import recall_queue, recorder
 from afterturn.conversation.recall_queue import RecallQueue, RecallShed
 
 WAIT = 20.0
@@ -113,8 +113,11 @@ async def test_recalls_are_left_out_and_every_turn_is_recorded(stage: Stage) -> 
     assert stage.endings().count(("degraded", "overload")) == 1
 
 
-async def test_turns_that_end_faster_than_the_store_takes_them_wait_in_files(stage: Stage) -> None:
+async def test_turns_that_end_faster_than_the_store_takes_them_wait_in_files(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """C4: memory holds `recording_queue_max` of them, and all are stored in the end."""
+    monkeypatch.setattr(recorder, "SPILL_AFTER", WAIT)
     async with stage.open(busy_timeout=60.0, recording_queue_max=1, grace=0.0, rules=False) as memory:
         other = apsw.Connection(str(stage.path))
         other.set_busy_timeout(10_000)
