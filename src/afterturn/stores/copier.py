@@ -27,7 +27,8 @@ from afterturn.types import JobQueue, Status, Tenant, UnitScope
 
 R = TypeVar("R")
 BATCH_ROWS = 500
-# The last pass, without other writers, begins when at most so many changed rows are left, or after so many passes.
+# When the last pass begins, without other writers: at most this number of changed rows is left, or this number of
+# passes has been made.
 _LEFT_MAX = 200
 _PASSES_MAX = 50
 _DIGEST_BYTES = 16
