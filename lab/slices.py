@@ -39,7 +39,7 @@ class StoreTarget(Protocol):
         """A new, empty place for one run: what `afterturn.open` takes. It is removed afterwards."""
 
     def files(self, store: Path) -> list[Path]:
-        """Every file that may hold bytes of the store."""
+        """Every file that may hold bytes of the store. What moves from one to another is read in this order, too."""
 
     def transaction(self, store: Path, *, writes: bool) -> AbstractContextManager[None]:
         """An open transaction of another program, which reads, or holds the lock for writing."""
@@ -65,7 +65,8 @@ class SqliteTarget:
             yield Path(folder) / "memory.db"
 
     def files(self, store: Path) -> list[Path]:
-        return sorted(path for path in store.parent.rglob("*") if path.is_file())
+        # The database is last: a checkpoint may move bytes from the log to it while somebody reads the files.
+        return sorted((path for path in store.parent.rglob("*") if path.is_file()), key=lambda path: path == store)
 
     @contextmanager
     def transaction(self, store: Path, *, writes: bool) -> Iterator[None]:

@@ -585,6 +585,7 @@ def test_messages_that_the_store_does_not_take_are_kept_in_a_file(store: Path, c
     with Memory.from_config({"afterturn": settings}) as memory:
         memory.add("Likes tea", user_id="alice")
         lock = apsw.Connection(str(store))
+        lock.set_busy_timeout(10_000)
         lock.execute("BEGIN IMMEDIATE")
         assert memory.add("Likes milk", user_id="alice") == {"results": []}
         assert "they wait in a file" in caplog.text

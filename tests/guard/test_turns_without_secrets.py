@@ -188,6 +188,7 @@ def _locked(path: Path):
     import apsw
 
     connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(10_000)
     connection.execute("BEGIN IMMEDIATE")
     return connection
 

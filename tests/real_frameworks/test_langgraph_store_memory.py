@@ -354,6 +354,8 @@ async def test_an_event_loop_goes_on_while_a_put_waits(path: Path):
     with AfterturnStore(path) as store:
         await store.aput(ADA, "pet", {"text": "cat"})
         other = apsw.Connection(str(path))
+        # The store may still be writing the vector of the first item.
+        other.set_busy_timeout(10_000)
         other.execute("BEGIN IMMEDIATE")
         put = asyncio.create_task(store.aput(ADA, "pet", {"text": "dog"}))
         # The loop runs other things, and reads of the store.
