@@ -1,4 +1,5 @@
-"""A TCP proxy before a PostgreSQL server that counts round trips, and can delay them as a network would."""
+"""A TCP proxy before a PostgreSQL server that counts round trips, and can delay them as a network would, or hold them
+as a server that hangs."""
 
 from __future__ import annotations
 
@@ -34,7 +35,20 @@ class WireProxy:
         self._sockets: list[socket.socket] = []
         self._sent: list[Sent] = []
         self._changed = threading.Condition()
+        self._is_free = threading.Event()
+        self._is_free.set()
+        self._held_text: bytes = b""
         self.port: int = self._listener.getsockname()[1]
+
+    def hold(self, text: str = "") -> None:
+        """From now on it passes nothing on, as before a server that hangs; with a text, from the message on that has
+        it. New connections are accepted."""
+        self._held_text = text.encode()
+        self._is_free.clear()
+
+    def resume(self) -> None:
+        """Passes on what was held."""
+        self._is_free.set()
 
     def __enter__(self) -> WireProxy:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -43,6 +57,7 @@ class WireProxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.resume()
         for each in (self._listener, *self._sockets):
             _close(each)
 
@@ -88,6 +103,10 @@ class WireProxy:
                 with self._changed:
                     self._sent += found
                     self._changed.notify_all()
+                if not self._is_free.is_set() and self._held_text in data:
+                    # From here on every message.
+                    self._held_text = b""
+                    self._is_free.wait()
                 server.sendall(data)
         with suppress(OSError):
             server.shutdown(socket.SHUT_WR)

@@ -69,6 +69,12 @@ class Config:
         "How long a write waits for a lock that nobody uses. While other processes write, it waits 12 times as long.",
         least=0,
     )
+    server_timeout: float = _key(
+        30.0,
+        "seconds",
+        "How long a server may take for one answer, in addition to `busy_timeout`, before the work fails.",
+        least=0,
+    )
     # switches
     recall: bool = _key(True, "", "Recalls memories in turns. If false, turns are only recorded.")
     recording: bool = _key(True, "", "Records finished turns. If false, memories are only recalled.")
@@ -304,6 +310,7 @@ class Settings(TypedDict, total=False):
     tenant: str
     synchronous: str
     busy_timeout: float
+    server_timeout: float
     recall: bool
     recording: bool
     briefing: bool

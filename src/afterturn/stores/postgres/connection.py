@@ -42,6 +42,8 @@ class StoreServer:
     def __init__(
         self, url: StoreUrl, config: Config, clock: Clock, migrations: Sequence[Migration] = MIGRATIONS
     ) -> None:
+        # None: statements may take as long as they need.
+        self.answer_timeout: float | None = config.server_timeout + config.busy_timeout
         self.name = str(url)
         self.config = config
         self.clock = clock
@@ -102,7 +104,10 @@ class StoreServer:
 
     def connect(self) -> PgConnection:
         """Raises psycopg.OperationalError."""
-        return psycopg.connect(**self._parameters, autocommit=True, prepare_threshold=None)
+        connection = PgConnection.connect(**self._parameters, autocommit=True, prepare_threshold=None)
+        connection.clock = self.clock
+        connection.answer_timeout = self.answer_timeout
+        return connection
 
     def open(self) -> PgConnection:
         """As `connect`, and checks that the server can have a store. Raises a StoreError."""

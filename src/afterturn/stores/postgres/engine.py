@@ -25,7 +25,7 @@ from afterturn.ports import Clock, Unit
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.engine import ReadCall, Write, WriteOutcome, tenant_of
 from afterturn.stores.postgres.connection import StoreServer, set_tenant
-from afterturn.stores.postgres.errors import is_lost, may_rerun, translate
+from afterturn.stores.postgres.errors import NotAnswering, is_lost, may_rerun, translate
 from afterturn.stores.postgres.migration import check_migrated, continue_migrations, find_state, migrate
 from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession, Transaction
@@ -43,6 +43,8 @@ _LOCK_TRIES_MAX = 12
 _RERUNS_MAX = 20
 _CONNECT_PAUSE = 0.25
 _CANCEL_WAIT = 5.0
+# The row that it would delete is outdated after some hours anyway.
+_LEAVE_WAIT = 1.0
 # The server ignores a signal that arrives before its statement, so it is sent again until the work has ended. No other
 # statement begins meanwhile.
 _CANCEL_TRIES_MAX = 20
@@ -70,7 +72,7 @@ def open_engine(
     url: StoreUrl, config: Config, clock: Clock, *, migrations: Sequence[Migration] = MIGRATIONS
 ) -> PostgresEngine:
     """Connects, checks and migrates. Blocks; raises the specific StoreError."""
-    engine = open_to_copy(url, config, clock, migrations=migrations)
+    engine = open_to_copy(url, config, clock, migrations=migrations, patient=False)
     try:
         engine.read_now(lambda unit: _check_in_use(unit, engine.server))
     except BaseException:
@@ -81,10 +83,19 @@ def open_engine(
 
 
 def open_to_copy(
-    url: StoreUrl, config: Config, clock: Clock, *, migrations: Sequence[Migration] = MIGRATIONS
+    url: StoreUrl,
+    config: Config,
+    clock: Clock,
+    *,
+    migrations: Sequence[Migration] = MIGRATIONS,
+    patient: bool = True,
 ) -> PostgresEngine:
-    """As `open_engine`, also for a store that was moved or is not complete."""
+    """As `open_engine`, also for a store that was moved or is not complete.
+
+    With `patient`, a statement may take as long as it needs, as one that compares whole tables does."""
     server = StoreServer(url, config, clock, migrations)
+    if patient:
+        server.answer_timeout = None
     connection = server.open()
     try:
         migrate(connection, server)
@@ -246,7 +257,7 @@ class ServerRead(Generic[R]):
         self.halted = True
         for _ in range(_CANCEL_TRIES_MAX):
             with self.lock:
-                if self.connection is None:
+                if self.connection is None or self.connection.is_abandoned:
                     return
                 _cancel(self.connection)
             if self.ended.wait(_CANCEL_PAUSE):
@@ -275,8 +286,10 @@ class ServerReaders:
                 try:
                     return self._run_once(read, idle)
                 except psycopg.Error as error:
+                    if isinstance(error, NotAnswering):
+                        self._drop_idle()
                     # An idle connection may have been lost long ago, for example when the server was restarted.
-                    if idle is None or not is_lost(error):
+                    if idle is None or not may_rerun(error):
                         raise translate(error, self._server.name) from error
 
     def halt(self) -> None:
@@ -290,6 +303,10 @@ class ServerReaders:
         """Closes idle connections at once, and each one in use after its read."""
         with self._lock:
             self._closed = True
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        with self._lock:
             while self._idle:
                 self._idle.pop().close()
 
@@ -388,7 +405,8 @@ class ServerWriter:
         self.halted = True
         self._stopped.set()
         for _ in range(_CANCEL_TRIES_MAX):
-            if (connection := self._connection) is not None and not connection.closed:
+            connection = self._connection
+            if connection is not None and not connection.closed and not connection.is_abandoned:
                 _cancel(connection)
             if self.lock.acquire(timeout=_CANCEL_PAUSE):
                 self.lock.release()
@@ -417,6 +435,7 @@ class ServerWriter:
         """Removes this process from those that are alive. If that fails, its row is outdated after some hours."""
         if self._has_committed and not connection.closed:
             drop = psycopg.ClientCursor(connection).mogrify(_DROP_MARK, (self._writer_id,))
+            connection.answer_timeout = _LEAVE_WAIT
             with suppress(psycopg.Error):
                 connection.execute(b"; ".join([self._server.begin_write(()), drop.encode(), b"COMMIT"]))
 
@@ -441,7 +460,7 @@ class ServerWriter:
         except psycopg.Error as error:
             if may_rerun(error):
                 raise _Rerun(error) from error
-            if len(writes) > 1 and not isolated:
+            if len(writes) > 1 and not isolated and not isinstance(error, NotAnswering):
                 raise _Isolate from error
             raise
         finally:
@@ -503,6 +522,8 @@ class ServerWriter:
         if session.failure is not None:
             if may_rerun(session.failure):
                 raise _Rerun(session.failure)
+            if isinstance(session.failure, NotAnswering):
+                raise session.failure
             # The unit may have caught the error; its transaction is lost all the same, and every later statement fails.
             if outcome.error is None or isinstance(outcome.error.__cause__, psycopg.errors.InFailedSqlTransaction):
                 outcome = self._failure(session.failure)
@@ -561,7 +582,8 @@ class ServerWriter:
                 self._connection = self._server.connect()
             except psycopg.Error as error:
                 tries -= 1
-                if not tries or not is_lost(error) or self._stopped.wait(_CONNECT_PAUSE):
+                is_restarting = is_lost(error) and not isinstance(error, psycopg.errors.ConnectionTimeout)
+                if not tries or not is_restarting or self._stopped.wait(_CONNECT_PAUSE):
                     self._is_away = True
                     raise
             else:
@@ -610,4 +632,6 @@ def _cancel(connection: PgConnection) -> None:
     try:
         connection.cancel_safe(timeout=_CANCEL_WAIT)
     except psycopg.Error as error:
+        # The server does not answer: the thread that waits for it gives the connection up.
+        connection.is_abandoned = True
         logger.warning("a statement could not be cancelled: %s", error)

@@ -34,6 +34,11 @@ _UNSTORABLE_REMEDY = (
 _RERUN_STATES = ("40001", "40P01", "55P03")
 
 
+class NotAnswering(psycopg.OperationalError):
+    """The server said nothing for `server_timeout`, and the connection was closed. What it was asked may be done later,
+    but not committed, unless that was a COMMIT."""
+
+
 def is_lost(error: psycopg.Error) -> bool:
     """Whether the connection is gone, or the server is stopping or starting."""
     state = error.sqlstate
@@ -43,8 +48,9 @@ def is_lost(error: psycopg.Error) -> bool:
 
 
 def may_rerun(error: psycopg.Error) -> bool:
-    """Whether the transaction was rolled back for a reason that may be over now."""
-    return error.sqlstate in _RERUN_STATES or is_lost(error)
+    """Whether the transaction was rolled back for a reason that may be over now. A caller who has waited for a server
+    that does not answer does not wait again."""
+    return error.sqlstate in _RERUN_STATES or (is_lost(error) and not isinstance(error, NotAnswering))
 
 
 def describe_error(error: psycopg.Error) -> str:
@@ -60,6 +66,11 @@ def translate(error: psycopg.Error | UnicodeEncodeError | OverflowError, name: s
         return InvalidInput(_UNSTORABLE_REMEDY)
     if isinstance(error, psycopg.DataError):
         return InvalidInput(f"{_UNSTORABLE_REMEDY} PostgreSQL says: {describe_error(error)}.")
+    if isinstance(error, NotAnswering):
+        return StoreUnavailable(
+            f"The store {name} is not available: {describe_error(error)}. Nothing was stored. Check the server's disk, "
+            "load and network, then try again. If a statement needs more time, raise `server_timeout`."
+        )
     if is_lost(error):
         return _unavailable(error, name)
     if error.diag.constraint_name == VERSION_CHECK:

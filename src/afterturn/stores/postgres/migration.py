@@ -169,9 +169,10 @@ def _retried(connection: PgConnection, server: StoreServer, work: Callable[[], R
     pause = threading.Event()
     for _ in range(_TRIES_MAX):
         try:
-            connection.execute(server.begin_migration())
-            value = work()
-            connection.execute("COMMIT")
+            with connection.without_limit():
+                connection.execute(server.begin_migration())
+                value = work()
+                connection.execute("COMMIT")
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             # Rolled back below, so that it holds no lock during the pause.
             pass
@@ -224,7 +225,7 @@ def _build_indexes(guard: PgConnection, server: StoreServer, version: int) -> No
     `guard` keeps the lock of migrations meanwhile; it has no snapshot that the server would wait for."""
     if _find_phases(guard, server)[version] is not MigrationPhase.INDEXING:
         return
-    with server.open() as connection:
+    with server.open() as connection, connection.without_limit():
         for index in server.migrations[version - 1].indexes:
             _build_index(connection, server, index)
     _set_phase(guard, version, MigrationPhase.EXPANDED)

@@ -13,16 +13,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import psycopg
+from psycopg.abc import RV, PQGen
 from psycopg.pq import TransactionStatus
 
 from afterturn.errors import DeadlineExceeded, StoreError
-from afterturn.stores.postgres.errors import UNSTORABLE, translate
+from afterturn.ports import Clock
+from afterturn.stores.postgres.errors import UNSTORABLE, NotAnswering, translate
 from afterturn.stores.sql.session import Row, Session, Statement, Value
-
-PgConnection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _TABLE = re.compile(r"INSERT INTO (\w+)")
 # The numeric key of a table, if it has another name than `key`.
@@ -31,6 +31,44 @@ _KEY_COLUMNS = {"operation": "seq"}
 _STATEMENTS_MAX = 200
 _BYTES_MAX = 1_000_000
 _ARRAY_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"'})
+
+
+class PgConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that is given up when the server has said nothing for `answer_timeout` seconds."""
+
+    answer_timeout: float | None = None
+    clock: Clock
+    is_abandoned = False
+
+    def wait(self, gen: PQGen[RV], *arguments: Any, **options: Any) -> RV:
+        return super().wait(self._limited(gen), *arguments, **options)
+
+    @contextmanager
+    def without_limit(self) -> Iterator[None]:
+        """For statements that may take as long as they need."""
+        limit, self.answer_timeout = self.answer_timeout, None
+        try:
+            yield
+        finally:
+            self.answer_timeout = limit
+
+    def _limited(self, gen: PQGen[RV]) -> PQGen[RV]:
+        """The same generator, which psycopg calls ten times a second while nothing arrives."""
+        heard = self.clock.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                now = self.clock.monotonic()
+                if ready:
+                    heard = now
+                elif self.is_abandoned or (self.answer_timeout is not None and now - heard > self.answer_timeout):
+                    self.close()
+                    raise NotAnswering(f"it did not answer within {now - heard:.3g} seconds")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            value: RV = end.value
+            return value
 
 
 class Stoppable(Protocol):
@@ -49,7 +87,7 @@ class Transaction:
 
     def __init__(
         self,
-        connection: PgConnection,
+        connection: psycopg.Connection[tuple[Any, ...]],
         begin: bytes = b"",
         guard: bytes = b"",
         refuse: Callable[[Sequence[Row]], StoreError | None] = lambda rows: None,

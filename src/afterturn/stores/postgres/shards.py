@@ -279,7 +279,7 @@ class ShardEngine:
         return True
 
     def _open(self, bucket: Bucket) -> PostgresEngine:
-        engine = open_to_copy(bucket_url(bucket), self._config, self.clock)
+        engine = open_to_copy(bucket_url(bucket), self._config, self.clock, patient=False)
         engine.writer.may_fill = False
         engine.follows = True
         return engine
