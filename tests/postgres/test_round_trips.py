@@ -82,6 +82,17 @@ def test_a_warm_recall_takes_three_round_trips(proxy: WireProxy, url: str) -> No
     assert next(later, len(of_reader)) <= 3, of_reader
 
 
+def test_rows_of_one_table_are_one_statement(proxy: WireProxy, url: str) -> None:
+    """The server plans it once: a turn counts some forty terms."""
+    *before, question = questions(5)
+    with blocking.open(through(proxy, url), PATIENT) as memory:
+        messages = warm_up(memory, proxy, before)
+        proxy.clear()
+        take_turn(memory, messages, question)
+        (counted,) = [one.text for one in proxy.round_trips() if "INSERT INTO frequency" in one.text]
+    assert [counted.count(f"INSERT INTO {table} ") for table in ("frequency", "entry_terms", "embedding")] == [1, 1, 1]
+
+
 def test_turns_work_over_a_network(server: PostgresServer, url: str) -> None:
     with WireProxy(server.port, delay=0.001) as slow, blocking.open(through(slow, url), PATIENT) as memory:
         memory.space(SPACE).add_many([Draft(text) for text in memories(100)])

@@ -25,11 +25,14 @@ from afterturn.stores.postgres.errors import UNSTORABLE, NotAnswering, translate
 from afterturn.stores.sql.session import Row, Session, Statement, Value
 
 _TABLE = re.compile(r"INSERT INTO (\w+)")
+# Its values are placeholders only.
+_INSERT = re.compile(r"(INSERT INTO \w+ \([\w, ]+\) VALUES )(\([?, ]+\))( ON CONFLICT .+)?")
 # The numeric key of a table, if it has another name than `key`.
 _KEY_COLUMNS = {"operation": "seq"}
 # A text with so many statements or bytes is sent at once.
 _STATEMENTS_MAX = 200
 _BYTES_MAX = 1_000_000
+_ROWS_MAX = 200
 _ARRAY_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"'})
 
 
@@ -219,8 +222,20 @@ class PostgresSession:
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         with self._translated():
+            for statement in self._statements(sql, rows):
+                self._transaction.add(statement)
+
+    def _statements(self, sql: str, rows: Sequence[Sequence[Value]]) -> Iterator[bytes]:
+        insert = _INSERT.fullmatch(sql)
+        if insert is None:
             for values in rows:
-                self._transaction.add(self._bound(sql, values))
+                yield self._bound(sql, values)
+            return
+        # The server plans a statement of many rows once.
+        start, row, end = insert.groups("")
+        for at in range(0, len(rows), _ROWS_MAX):
+            bound = b", ".join(self._bound(row, values) for values in rows[at : at + _ROWS_MAX])
+            yield start.encode() + bound + end.encode()
 
     def among(self, expression: str, values: Sequence[str] | Sequence[int]) -> tuple[str, Value]:
         # The array has the type of the expression.

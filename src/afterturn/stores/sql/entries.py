@@ -109,7 +109,8 @@ class _Delta:
         self.documents = 0
         self.terms_total = 0
         self.frequencies: Counter[str] = Counter()
-        self.changed: list[int] = []
+        # In order. An entry that changed twice is named once.
+        self.changed: dict[int, None] = {}
 
 
 class StatsDelta:
@@ -125,7 +126,7 @@ class StatsDelta:
         delta.documents += 1
         delta.terms_total += len(terms)
         delta.frequencies.update(set(terms))
-        delta.changed.append(key)
+        delta.changed[key] = None
 
     def left(self, key: int, space_key: int, terms: Sequence[str]) -> None:
         """Counts an entry that is no longer active."""
@@ -133,10 +134,10 @@ class StatsDelta:
         delta.documents -= 1
         delta.terms_total -= len(terms)
         delta.frequencies.subtract(set(terms))
-        delta.changed.append(key)
+        delta.changed[key] = None
 
     def changed(self, key: int, space_key: int) -> None:
-        self._deltas[space_key].changed.append(key)
+        self._deltas[space_key].changed[key] = None
 
     def flush(self) -> None:
         deltas, self._deltas = self._deltas, defaultdict(_Delta)

@@ -109,6 +109,7 @@ class SqlIndex:
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
         self._session = entries.session
+        self._states: dict[tuple[str, str, EmbedderIdentity], _VectorState] = {}
 
     def stats(self, scope: Scope) -> dict[str, SpaceStats]:
         self._entries.flush()
@@ -248,29 +249,22 @@ class SqlIndex:
                 raise ValueError(
                     f"The vector of entry {key} has {len(data)} bytes; {embedder.name} has {size}. Embed it again."
                 )
-        condition, value = self._session.among("key", [key for key, _ in vectors])
-        found, rows = self._session.batch(
-            (_STATE, (*_identity_values(embedder), tenant, space)),
-            (
-                "SELECT key FROM entry WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) "
-                f"AND {condition}",
-                (tenant, space, value),
-            ),
-        )
-        if not found:
+        state = self._find_state(tenant, space, embedder)
+        if state is None:
             return 0
-        state, keys = _read_state(found[0], embedder), {key for (key,) in rows}
+        keys = self._entries.backlog.having(state.space_key, {key for key, _ in vectors})
         embedder_key = state.asked or self._add_embedder(embedder)
         self._session.run_many(
             "INSERT INTO embedding (embedder_key, space_key, entry_key, data) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (embedder_key, space_key, entry_key) DO UPDATE SET data = excluded.data",
-            [(embedder_key, state.space_key, key, data) for key, data in vectors if key in keys],
+            [(embedder_key, state.space_key, key, data) for key, data in dict(vectors).items() if key in keys],
         )
         for key in sorted(keys):
             self._entries.stats.changed(key, state.space_key)
         if state.is_own:
             self._entries.backlog.embedded(state.space_key, keys)
         elif not state.own or state.is_adopted:
+            self._states.clear()
             self._entries.backlog.begin(state.space_key, embedder_key)
         return len(keys)
 
@@ -278,6 +272,7 @@ class SqlIndex:
         identity = identity_text(embedder)
         if self._meta("embedder") == identity:
             return []
+        self._states.clear()
         self._entries.flush()
         self._session.run(
             "INSERT INTO meta (key, value) VALUES ('embedder', ?) "
@@ -317,13 +312,19 @@ class SqlIndex:
             return 0
         if not state.is_own:
             # Rows about an embedder would be wrong once its vectors are gone.
+            self._states.clear()
             self._entries.backlog.begin(state.space_key, state.asked)
         return OrphanedVectors(self._session, state.asked, state.space_key).drop(limit)
 
     def _find_state(self, tenant: str, space: str, embedder: EmbedderIdentity) -> _VectorState | None:
         """None if there is no such space."""
-        row = self._session.row(_STATE, (*_identity_values(embedder), tenant, space))
-        return None if row is None else _read_state(row, embedder)
+        state = self._states.get((tenant, space, embedder))
+        if state is None:
+            row = self._session.row(_STATE, (*_identity_values(embedder), tenant, space))
+            if row is None:
+                return None
+            self._states[tenant, space, embedder] = state = _read_state(row, embedder)
+        return state
 
     def _meta(self, key: str) -> str | None:
         row = self._session.row("SELECT value FROM meta WHERE key = ?", (key,))
@@ -334,6 +335,7 @@ class SqlIndex:
         return None if row is None else int(row[0])
 
     def _add_embedder(self, embedder: EmbedderIdentity) -> int:
+        self._states.clear()
         # A unit of another space may do the same at this moment.
         self._session.run(
             "INSERT INTO embedder (name, version, dimensions, normalised) VALUES (?, ?, ?, ?) "

@@ -47,7 +47,8 @@ class Session(Protocol):
         """As `insert` for each of them, in one round trip."""
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
-        """Runs one statement for each of `rows`, as `later` does."""
+        """Runs one statement for each of `rows`, as `later` does, or fewer that do the same. So the rows of an INSERT
+        with ON CONFLICT DO UPDATE must differ in what they conflict about."""
 
     def among(self, expression: str, values: Sequence[str] | Sequence[int]) -> tuple[str, Value]:
         """SQL that tests whether `expression` is one of the values, and the one value to bind for it."""

@@ -7,7 +7,7 @@ store's. For any other embedder the space's entries are compared with its vector
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 
 from afterturn.stores.sql.session import Row, Session
 from afterturn.types import Entry, Kind, Origin
@@ -75,6 +75,15 @@ class VectorBacklog:
         self._session.run("DELETE FROM unembedded WHERE space_key = ?", (space_key,))
         self._session.run(_ADD.format(chosen="e.space_key = ?"), (space_key,))
         self._new.pop(space_key, None)
+
+    def having(self, space_key: int, keys: Set[int]) -> set[int]:
+        """Those of `keys` that the space has."""
+        known = keys & self._new[space_key].keys()
+        if len(known) < len(keys):
+            condition, value = self._session.among("key", list(keys))
+            rows = self._session.rows(f"SELECT key FROM entry WHERE space_key = ? AND {condition}", (space_key, value))
+            known = {key for (key,) in rows}
+        return known
 
     def find(self, space_key: int, *, limit: int) -> list[tuple[int, str]]:
         """(key, text) of the entries that wait for a vector of the space's embedder, oldest first."""
