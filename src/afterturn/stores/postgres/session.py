@@ -314,7 +314,10 @@ class HashedTerms:
     def matching(self, space_keys: Sequence[int], terms: Sequence[str]) -> tuple[str, Value]:
         self.flush()
         hashes = sorted({_hash(space_key, term) for space_key in space_keys for term in terms})
-        return "t.hashes && ?", _array(map(str, hashes))
+        # First all keys, then their rows from the newest on, until there are enough. As one join, the planner would
+        # start with the space, which it expects to have as many entries as the average one: 400 ms for one of 100,000.
+        found = "SELECT entry_key FROM entry_terms WHERE hashes && ?"
+        return f"t.entry_key = ANY (ARRAY({found}))", _array(map(str, hashes))
 
     def terms(self, stored: str) -> tuple[str, ...]:
         return tuple(json.loads(stored))

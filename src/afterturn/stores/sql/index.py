@@ -89,6 +89,9 @@ _NEIGHBOURS = (
 )
 # The sum keeps the query planner from starting at the space, and so at all of its messages.
 _SPACE_LAST = "s.key = e.space_key + 0"
+# A range and not an equality, and the space in the order too: otherwise PostgreSQL may walk the entries of all spaces
+# by key, because it expects those of a large space everywhere. They can be far from the newest.
+_ACTIVE_OF_SPACE = "space_key BETWEEN ? AND ? AND status = 'active'"
 # Jumps from one name to the next in the index: a space with a hundred thousand messages has a few speakers.
 _SPEAKERS = (
     "WITH RECURSIVE spoke (speaker) AS ("
@@ -143,7 +146,7 @@ class SqlIndex:
         where = Conditions(self._session, query.scope)
         where.lane(query, at=query.now)
         rows = self._session.rows(
-            f"SELECT {INDEXED_COLUMNS}, {text.column} FROM {text.source} JOIN space AS s ON s.key = e.space_key "
+            f"SELECT {INDEXED_COLUMNS}, {text.column} FROM {text.source} JOIN space AS s ON {_SPACE_LAST} "
             f"WHERE {condition} AND {where.sql} ORDER BY {text.newest} LIMIT ?",
             [value, *where.values, limit],
         )
@@ -191,8 +194,8 @@ class SqlIndex:
     def newest(self, tenant: str, space: str, *, limit: int) -> list[int]:
         space_key = self._entries.spaces.find(tenant, space)
         rows = self._session.each(
-            "SELECT key FROM entry WHERE space_key = ? AND status = 'active' ORDER BY key DESC LIMIT ?",
-            (space_key, limit),
+            f"SELECT key FROM entry WHERE {_ACTIVE_OF_SPACE} ORDER BY space_key DESC, key DESC LIMIT ?",
+            (space_key, space_key, limit),
         )
         return [key for (key,) in rows]
 
@@ -203,14 +206,15 @@ class SqlIndex:
         text, space_key = self._entries.text, self._entries.spaces.find(tenant, space)
         if space_key is None:
             return []
-        chosen: str = "key > ?"
-        value: Value = after
+        chosen: str = f"{_ACTIVE_OF_SPACE} AND key > ? ORDER BY space_key, key"
+        values: list[Value] = [space_key, space_key, after]
         if keys is not None:
-            chosen, value = self._session.among("key", keys)
+            among, value = self._session.among("key", keys)
+            chosen, values = f"space_key = ? AND status = 'active' AND {among} ORDER BY key", [space_key, value]
         rows = self._session.rows(
             f"SELECT {INDEXED_COLUMNS}, {text.column} FROM {text.source} WHERE {text.key} IN (SELECT key FROM entry "
-            f"WHERE space_key = ? AND status = 'active' AND {chosen} ORDER BY key LIMIT ?) ORDER BY e.key",
-            (space_key, value, limit),
+            f"WHERE {chosen} LIMIT ?) ORDER BY e.key",
+            [*values, limit],
         )
         spaces = {space_key: space}
         return [read_indexed_entry(row, spaces, text.terms(row[-1])) for row in rows]
