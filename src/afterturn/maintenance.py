@@ -15,7 +15,7 @@ from afterturn.config import StoreUrl, unknown_variables
 from afterturn.errors import StoreError
 from afterturn.events import Events
 from afterturn.log import describe, logger
-from afterturn.ports import FileStore, Store, Unit
+from afterturn.ports import FileStore, ServerStore, Store, Unit
 from afterturn.space.inbox import expire_proposals
 from afterturn.types import (
     Event,
@@ -288,11 +288,10 @@ class Maintenance:
             return unit.jobs.counts(self._tenant), len(spaces), entries
 
         jobs, spaces, entries = await self._store.read(count, at=Tenant(self._tenant))
-        size = sum(path.stat().st_size for path in _store_files(self._services.target) if path.exists())
         return {
             "store": str(self._services.target),
             "tenant": self._tenant,
-            "size_bytes": size,
+            "size_bytes": await self._size_bytes(),
             "spaces": spaces,
             "entries": dict(sorted(entries.items())),
             "jobs": {str(state): count for state, count in sorted(jobs.items())},
@@ -302,30 +301,31 @@ class Maintenance:
             "embedder": self._services.config.embedder,
         }
 
+    async def _size_bytes(self) -> int:
+        if isinstance(self._store, ServerStore):
+            return await self._store.size_bytes()
+        files = [Path(f"{self._services.target}{suffix}") for suffix in ("", "-wal", "-shm")]
+        return sum(path.stat().st_size for path in files if path.exists())
+
     async def usage(self, *, limit: int = 1000) -> list[UsageRow]:
         """Lists model calls and tokens by day, space and purpose, newest day first."""
         return await self._store.read(lambda unit: unit.usage.page(self._tenant, limit=limit), at=Tenant(self._tenant))
 
     async def check(self) -> list[Finding]:
-        """Checks the store, jobs, embedder, models and settings. `afterturn doctor` prints the findings."""
-        findings = await self._store.check()
-        dead = await self._store.read(
-            lambda unit: unit.jobs.page(self._tenant, state=JobState.DEAD), at=Tenant(self._tenant)
-        )
-        for job in dead:
-            findings.append(
-                Finding(
-                    "error",
-                    f"job {job.kind}",
-                    f"Gave up on {job.space}: {job.error}",
-                    "Fix the cause, then run `afterturn worker --retry`.",
-                )
-            )
+        """Checks the store, jobs, embedder, models and settings. `afterturn doctor` prints the findings.
+
+        A store that cannot be read is a finding too, in place of those that need it."""
+        findings: list[Finding] = []
+        check_store = self._store.check  # raises if memory is off
+        try:
+            findings += await check_store()
+            findings += await self._dead_jobs()
+            findings += [await self._embedder_finding(), await self._reviews_finding()]
+        except StoreError as unreadable:
+            findings.append(Finding("error", "store", str(unreadable)))
         findings.extend(self._recorder.spill.findings())
-        findings.append(await self._embedder_finding())
         if self._embedding is not None:
             findings.append(self._embedding.table_finding())
-        findings.append(await self._reviews_finding())
         for variable, hint in unknown_variables().items():
             findings.append(Finding("warning", "settings", f"{variable} is not a setting.", hint))
         for name, error in self._services.supervisor.failures:
@@ -353,6 +353,13 @@ class Maintenance:
         self._services.wake_jobs()
         return count
 
+    async def _dead_jobs(self) -> list[Finding]:
+        dead = await self._store.read(
+            lambda unit: unit.jobs.page(self._tenant, state=JobState.DEAD), at=Tenant(self._tenant)
+        )
+        remedy = "Fix the cause, then run `afterturn worker --retry`."
+        return [Finding("error", f"job {job.kind}", f"Gave up on {job.space}: {job.error}", remedy) for job in dead]
+
     async def _reviews_finding(self) -> Finding:
         waiting = await self._store.read(
             lambda unit: unit.jobs.counts(self._tenant, [JobKind.REVIEW]), at=Tenant(self._tenant)
@@ -375,8 +382,3 @@ class Maintenance:
 
 def no_progress(done: int, total: int) -> None:
     """The default for `progress`."""
-
-
-def _store_files(target: Path | StoreUrl | None) -> list[Path]:
-    """None for a store on a server: its size is a finding of `check`."""
-    return [Path(f"{target}{suffix}") for suffix in ("", "-wal", "-shm")] if isinstance(target, Path) else []

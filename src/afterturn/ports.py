@@ -812,6 +812,14 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class ServerStore(Protocol):
+    """What a store on a server can do too."""
+
+    def size_bytes(self) -> Awaitable[int]:
+        """How much room the store takes on the server's disk, all tenants together."""
+
+
+@runtime_checkable
 class FileStore(Protocol):
     """What a store in a file can do too. A store on a server leaves it to the server's own tools."""
 

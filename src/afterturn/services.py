@@ -442,6 +442,16 @@ def _open_server(url: StoreUrl, config: Config, components: Components) -> Store
     return open_url(url, config, components.clock, worker=components.worker)
 
 
+def has_tables(url: StoreUrl, config: Config) -> bool:
+    """Whether there is a store at the URL. Blocks; raises the StoreError that says what is wrong, or ExtraMissing."""
+    try:
+        from afterturn.stores.postgres.engine import is_created
+    except ImportError as error:
+        raise postgres_missing(error) from error
+    # The buckets of a directory have tables.
+    return url.directory is not None or is_created(url, config, SystemClock())
+
+
 def rescue(target: Path | StoreUrl, source: Path, config: Config, progress: Callable[[int, int], None] | None) -> Path:
     """Replaces a store that is too damaged to open with a backup. Blocks. Returns where the damaged file is now."""
     if isinstance(target, StoreUrl):

@@ -189,6 +189,44 @@ def test_commands_take_the_url_from_the_environment(url: str) -> None:
     assert "PostgreSQL 1" in findings.stdout
 
 
+@pytest.mark.parametrize("arguments", [["list"], ["search", "bees"], ["stats"], ["doctor"], ["worker", "--status"]])
+def test_commands_that_read_create_no_store(url: str, run_sql: RunSql, arguments: list[str]) -> None:
+    """In the words that are used for a file."""
+    done = run_cli(url, *arguments)
+    assert done.returncode != 0
+    assert "There is no store at postgresql://" in done.stdout + done.stderr
+    assert run_sql(f"SELECT 1 FROM pg_namespace WHERE nspname = '{StoreUrl(url).schema}'") == []
+
+
+def test_the_size_is_that_of_the_tables(url: str, run_sql: RunSql) -> None:
+    schema = StoreUrl(url).schema
+    with blocking.open(url, QUICK) as memory:
+        memory.space("user:ada").add("Ada keeps bees")
+        size = memory.stats()["size_bytes"]
+    tables = run_sql(
+        f"SELECT pg_total_relation_size(oid) FROM pg_class WHERE relname = 'entry' "
+        f"AND relnamespace = '{schema}'::regnamespace"
+    )
+    assert size > tables[0][0] > 0
+
+
+def test_a_check_reports_a_server_that_is_down(own_server: PostgresServer, tmp_path: Path) -> None:
+    """L1: an error among the findings, next to those that need no server."""
+    settings = {**QUICK, "spill_folder": str(tmp_path), "busy_timeout": 0.0, "background": False}
+    with blocking.open(own_server.url(), settings) as memory:
+        assert [one for one in memory.check() if one.level == "error"] == []
+        own_server.stop()
+        findings = memory.check()
+        [error] = [one for one in findings if one.level == "error"]
+        assert (error.subject, "cannot be reached" in error.message) == ("store", True)
+        own_server.start()
+        assert [one for one in memory.check() if one.level == "error"] == []
+    own_server.stop()
+    done = run_cli(own_server.url(), "doctor")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "cannot be reached" in done.stdout
+
+
 def test_copies_of_files_are_left_to_the_server(url: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     with blocking.open(url, QUICK) as memory:

@@ -44,7 +44,7 @@ class Invocation:
     def memory(
         self, *, create: bool = False, vectors: bool = False, background: bool = False, floor: float | None = None
     ) -> Iterator[blocking.Memory]:
-        """Opens the store. Without `create`, a missing store is an error: a command that reads must not create a file.
+        """Opens the store. Without `create`, a missing store is an error: a command that reads must not create one.
 
         Without `vectors` the embedder is not loaded, which halves the time of a short command. `floor` overrides
         `search_score_min`.
@@ -52,7 +52,7 @@ class Invocation:
         from afterturn import blocking
 
         config, path = self.config(), self.path()
-        if not create and isinstance(path, Path) and not _is_there(path):
+        if not create and path is not None and not _is_there(path, config):
             raise StoreUnavailable(f"There is no store at {path}. `afterturn add` creates one; --store names another.")
         chosen = config if vectors else replace(config, embedder="none")
         chosen = chosen if floor is None else replace(chosen, search_score_min=floor)
@@ -82,7 +82,11 @@ class Invocation:
         return check_space(current_user_space(config))
 
 
-def _is_there(path: Path) -> bool:
+def _is_there(path: Path | StoreUrl, config: Config) -> bool:
+    if isinstance(path, StoreUrl):
+        from afterturn.services import has_tables
+
+        return has_tables(path, config)
     try:
         return path.exists()
     except (OSError, ValueError) as error:

@@ -30,7 +30,7 @@ from afterturn.stores.postgres.migration import check_migrated, continue_migrati
 from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession, Transaction
 from afterturn.stores.sql.moved import FIND_MARKS, FIND_WATCHED, marks, refusal, remaining_copy
-from afterturn.stores.sql.session import Row
+from afterturn.stores.sql.session import Row, Session
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.types import JobQueue, RemainingBytes, UnitScope
 
@@ -56,6 +56,10 @@ _MARK = (
 )
 _DROP_MARK = "DELETE FROM last_commit WHERE writer = %s"
 _FIND_MARKS = "SELECT key, value FROM meta WHERE key = ANY (%s) ORDER BY key DESC"
+_SIZE = (
+    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class AS c "
+    "JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = ? AND c.relkind IN ('r', 'p', 'm')"
+)
 _DROP_OLD_MARKS = b"DELETE FROM last_commit WHERE at < %s"
 
 # Deleted rows are gone for every query. When their bytes are overwritten is the server's own affair.
@@ -123,17 +127,27 @@ def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit]
             raise translate(error, server.name) from error
 
 
+def is_created(url: StoreUrl, config: Config, clock: Clock) -> bool:
+    """Whether the schema has the tables of a store, of any version. Blocks; raises a StoreError."""
+    server = StoreServer(url, config, clock)
+    with server.open() as connection:
+        return find_state(connection, server).version > 0
+
+
 def _check_in_use(unit: Unit, server: StoreServer) -> None:
     """Raises for a store or tenant that was moved or is not complete."""
-    assert isinstance(unit, SqlUnit)
     tenant = server.config.tenant
-    if (refused := refusal(unit.session.rows(FIND_MARKS, marks(tenant)), server.name, tenant)) is not None:
+    if (refused := refusal(_session(unit).rows(FIND_MARKS, marks(tenant)), server.name, tenant)) is not None:
         raise refused
 
 
 def _find_watched(unit: Unit) -> Row | None:
+    return _session(unit).row(FIND_WATCHED)
+
+
+def _session(unit: Unit) -> Session:
     assert isinstance(unit, SqlUnit)
-    return unit.session.row(FIND_WATCHED)
+    return unit.session
 
 
 def _guard(connection: PgConnection, tenant: str) -> bytes:
@@ -179,6 +193,12 @@ class PostgresEngine:
     def scrub(self) -> tuple[RemainingBytes, ...]:
         copied = self.read_now(lambda unit: remaining_copy(_find_watched(unit)))
         return (*_LEFT_TO_THE_SERVER, *copied)
+
+    def size_bytes(self) -> int:
+        """Of all tables with their indexes. Waits up to `busy_timeout` for a table that is being rewritten."""
+        row = self.read_now(lambda unit: _session(unit).row(_SIZE, (self.server.schema,)))
+        assert row is not None
+        return int(row[0])
 
     def maintain(self, stopped: Callable[[], bool]) -> None:
         """Shows others that this host is alive and which version it has, and continues migrations."""

@@ -26,6 +26,9 @@ class PostgresStore(ThreadedStore):
         self.write_now = engine.write_now
         self.read_now = engine.read_now
 
+    async def size_bytes(self) -> int:
+        return await self._run_aside(lambda stopped: self.engine.size_bytes())
+
 
 def open_shard(url: StoreUrl, config: Config, clock: Clock, *, worker: Workers = ThreadWorker) -> ShardStore:
     """Opens the bucket of the configured tenant, by the directory at `url`. Blocks; raises a StoreError."""
@@ -36,3 +39,7 @@ class ShardStore(ThreadedStore):
     def __init__(self, engine: ShardEngine, worker: Workers = ThreadWorker) -> None:
         super().__init__(engine, lambda: find_faults(engine.current.server), worker)
         self.engine = engine
+
+    async def size_bytes(self) -> int:
+        """Of the bucket, in which other tenants are too."""
+        return await self._run_aside(lambda stopped: self.engine.current.size_bytes())
