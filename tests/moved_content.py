@@ -19,6 +19,21 @@ WORDS = (
 SETTINGS: dict[str, Any] = {"grace": 5.0, "approval": "background", "review_interval": 0}
 
 
+# Arguments: source, target, and the number of the report at which it kills itself.
+KILLED_MIGRATION = """
+import os, signal, sys
+from afterturn.config import Config, find_store
+from afterturn.services import migrate
+calls = 0
+def report(done, total):
+    global calls
+    calls += 1
+    if calls == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+migrate(find_store(sys.argv[1]), find_store(sys.argv[2]), Config(), tenant=None, keep=False, progress=report)
+"""
+
+
 def open_memory(target: StoreTarget, *, tenant: str = "default", background: bool = True) -> blocking.Memory:
     return blocking.open(
         target, SETTINGS, tenant=tenant, background=background, components=Components(embedder=HashingEmbedder())

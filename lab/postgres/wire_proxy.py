@@ -3,15 +3,15 @@ as a server that hangs."""
 
 from __future__ import annotations
 
-import itertools
 import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from time import perf_counter, sleep
 from types import TracebackType
 from typing import NamedTuple
+
+from lab.postgres.tcp_proxy import TcpProxy
 
 # SSLRequest, GSSENCRequest and CancelRequest: untyped messages that come before, or instead of, the start of a session.
 _REQUESTS = (80877103, 80877104, 80877102)
@@ -24,21 +24,18 @@ class Sent(NamedTuple):
     text: str
 
 
-class WireProxy:
+class WireProxy(TcpProxy):
     """A client that sends a query or a Sync waits for the answer, so each of these messages is one round trip, except a
     ROLLBACK after a read. `delay` is how many seconds each takes longer."""
 
     def __init__(self, port: int, *, delay: float = 0.0) -> None:
-        self._port = port
+        super().__init__(port)
         self._delay = delay
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._sockets: list[socket.socket] = []
         self._sent: list[Sent] = []
         self._changed = threading.Condition()
         self._is_free = threading.Event()
         self._is_free.set()
         self._held_text: bytes = b""
-        self.port: int = self._listener.getsockname()[1]
 
     def hold(self, text: str = "") -> None:
         """From now on it passes nothing on, as before a server that hangs; with a text, from the message on that has
@@ -50,16 +47,11 @@ class WireProxy:
         """Passes on what was held."""
         self._is_free.set()
 
-    def __enter__(self) -> WireProxy:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.resume()
-        for each in (self._listener, *self._sockets):
-            _close(each)
+        super().__exit__(kind, error, trace)
 
     def clear(self) -> None:
         """Counts from here."""
@@ -81,35 +73,21 @@ class WireProxy:
         with self._changed:
             return self._changed.wait_for(is_sent, within)
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            for number in itertools.count():
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._port))
-                for each in (client, server):
-                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._sockets += [client, server]
-                threading.Thread(target=self._pass_on, args=(number, client, server), daemon=True).start()
-                threading.Thread(target=_pass_back, args=(client, server), daemon=True).start()
-
-    def _pass_on(self, number: int, client: socket.socket, server: socket.socket) -> None:
+    def pass_on(self, number: int, client: socket.socket, server: socket.socket) -> None:
         reader = _MessageReader()
-        with suppress(OSError):
-            while data := client.recv(65536):
-                arrived = perf_counter()
-                found = [Sent(number, text) for text in reader.read(data)]
-                if found and self._delay:
-                    sleep(max(0.0, self._delay - (perf_counter() - arrived)))
-                with self._changed:
-                    self._sent += found
-                    self._changed.notify_all()
-                if not self._is_free.is_set() and self._held_text in data:
-                    # From here on every message.
-                    self._held_text = b""
-                    self._is_free.wait()
-                server.sendall(data)
-        with suppress(OSError):
-            server.shutdown(socket.SHUT_WR)
+        while data := client.recv(65536):
+            arrived = perf_counter()
+            found = [Sent(number, text) for text in reader.read(data)]
+            if found and self._delay:
+                sleep(max(0.0, self._delay - (perf_counter() - arrived)))
+            with self._changed:
+                self._sent += found
+                self._changed.notify_all()
+            if not self._is_free.is_set() and self._held_text in data:
+                # From here on every message.
+                self._held_text = b""
+                self._is_free.wait()
+            server.sendall(data)
 
 
 class _MessageReader:
@@ -134,20 +112,6 @@ class _MessageReader:
                 yield message[5:-1].decode(errors="replace")
             elif message[:1] == b"S":
                 yield ""
-
-
-def _pass_back(client: socket.socket, server: socket.socket) -> None:
-    with suppress(OSError):
-        while data := server.recv(65536):
-            client.sendall(data)
-    _close(client)
-    _close(server)
-
-
-def _close(each: socket.socket) -> None:
-    with suppress(OSError):
-        each.shutdown(socket.SHUT_RDWR)
-    each.close()
 
 
 if __name__ == "__main__":

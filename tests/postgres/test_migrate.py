@@ -22,7 +22,7 @@ from afterturn.stores.postgres.engine import open_to_copy as open_server
 from afterturn.stores.sql.tables import NOT_MOVED, TABLES
 from afterturn.stores.sqlite import change_notes as file_notes
 from afterturn.stores.sqlite.engine import open_to_copy as open_file
-from moved_content import add_rare_rows, answers, fill, open_memory, say
+from moved_content import KILLED_MIGRATION, add_rare_rows, answers, fill, open_memory, say
 
 pytestmark = pytest.mark.postgres
 
@@ -180,27 +180,13 @@ def test_words_that_are_forgotten_during_a_copy_are_not_in_its_notes(
     assert digest(second_url) == digest(url)
 
 
-KILLED = """
-import os, signal, sys
-from afterturn.config import Config, find_store
-from afterturn.services import migrate
-calls = 0
-def report(done, total):
-    global calls
-    calls += 1
-    if calls == int(sys.argv[3]):
-        os.kill(os.getpid(), signal.SIGKILL)
-migrate(find_store(sys.argv[1]), find_store(sys.argv[2]), Config(), tenant=None, keep=False, progress=report)
-"""
-
-
 def test_a_killed_migration_continues_and_loses_nothing(
     file: tuple[str, dict[str, str]], url: str, second_url: str
 ) -> None:
     """C2: killed while it copies to a server, then between two schemas, also during the last step."""
     for source, target, call in ((file[0], url, 9), (url, second_url, 30)):
         before = digest(source)
-        command = [sys.executable, "-c", KILLED, source, target, str(call)]
+        command = [sys.executable, "-c", KILLED_MIGRATION, source, target, str(call)]
         assert subprocess.run(command, timeout=60, check=False, env=dict(os.environ)).returncode == -signal.SIGKILL
         move(source, target)
         assert digest(target) == before

@@ -28,7 +28,7 @@ from afterturn.stores.sql.tables import NOT_MOVED, TABLES
 from afterturn.stores.sqlite import change_notes
 from afterturn.stores.sqlite.engine import open_to_copy
 from afterturn.types import JobQueue, UnitScope
-from moved_content import add_rare_rows, answers, fill, leftovers, open_memory, say
+from moved_content import KILLED_MIGRATION, add_rare_rows, answers, fill, leftovers, open_memory, say
 
 R = TypeVar("R")
 CONFIG = Config(synchronous="normal")
@@ -246,26 +246,11 @@ def test_a_target_that_is_not_complete_cannot_be_opened(source: Path, tmp_path: 
         open_memory(tmp_path / "target.db").start()
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from afterturn.config import Config
-from afterturn.services import migrate
-calls = 0
-def report(done, total):
-    global calls
-    calls += 1
-    if calls == int(sys.argv[3]):
-        os.kill(os.getpid(), signal.SIGKILL)
-migrate(Path(sys.argv[1]), Path(sys.argv[2]), Config(), tenant=None, keep=False, progress=report)
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("call", [1, 9, 18, 26, 30])
 def test_a_killed_migration_continues_and_loses_nothing(source: Path, tmp_path: Path, call: int) -> None:
     target, before = tmp_path / "target.db", digest(source)
-    command = [sys.executable, "-c", KILLED, str(source), str(target), str(call)]
+    command = [sys.executable, "-c", KILLED_MIGRATION, str(source), str(target), str(call)]
     assert subprocess.run(command, timeout=60, check=False, env=dict(os.environ)).returncode == -signal.SIGKILL
     move(source, target)
     assert digest(target) == before
