@@ -560,70 +560,104 @@ async def _load_turn(conversation: afterturn.Conversation, result: HostResult, w
 # Growth: the same work among more and more spaces
 
 
+@dataclass(frozen=True, slots=True)
+class GrownTimes:
+    """Seconds. The bare ones are of a script, in other spaces that nobody has read before, between our turns."""
+
+    recalls: list[float]
+    records: list[float]
+    bare_reads: list[float]
+    bare_writes: list[float]
+
+    def cells(self) -> list[str]:
+        times = (self.recalls, self.bare_reads, self.records, self.bare_writes)
+        return [milliseconds(value) for some in times for value in (_median(some), percentile(some, 0.99))]
+
+
 def _measure_growth(server: PostgresServer, scale: Scale, progress: Progress) -> Measured:
     asyncio.run(_fill_template(server))
     rows: list[tuple[str, ...]] = []
-    found: list[tuple[float, float]] = []
+    found: list[GrownTimes] = []
     made = 0
     with _connected(server) as connection:
         for spaces in scale.spaces:
             progress(f"growth: {spaces:,} spaces of {len(ABOUT)} memories")
-            clone_space(connection, SCHEMA, TEMPLATE, spaces - made, first=made + 1)
+            new = range(made + 1, spaces + 1)
+            clone_space(connection, SCHEMA, TEMPLATE, len(new), first=new.start)
             made = spaces
             connection.execute("VACUUM ANALYZE")
+            connection.execute("CHECKPOINT")
             progress(f"growth: {spaces:,} spaces, turns")
-            recalls, records = asyncio.run(_grown_turns(server, spaces, scale.growth_rounds))
+            found.append(asyncio.run(_grown_turns(server, connection, new, scale.growth_rounds)))
             size = connection.execute("SELECT pg_database_size(current_database())").fetchone()
             assert size is not None
-            found.append((percentile(recalls, 0.99), percentile(records, 0.99)))
-            rows.append(
-                (
-                    f"{spaces:,}",
-                    f"{size[0] / 2**20:,.0f} MiB",
-                    f"{size[0] / (spaces * len(ABOUT)):,.0f}",
-                    milliseconds(_median(recalls)),
-                    milliseconds(found[-1][0]),
-                    milliseconds(_median(records)),
-                    milliseconds(found[-1][1]),
-                )
-            )
+            database = (f"{size[0] / 2**20:,.0f} MiB", f"{size[0] / (spaces * len(ABOUT)):,.0f}")
+            rows.append((f"{spaces:,}", *database, *found[-1].cells()))
     span = f"from {scale.spaces[0]:,} to {scale.spaces[-1]:,} spaces"
-    columns = ("spaces", "database", "bytes a memory", "recall p50", "recall p99", "record p50", "record p99")
+    times = [f"{what} {each}" for what in ("recall", "bare read", "record", "bare write") for each in ("p50", "p99")]
     table = Table(
         "Growth",
-        "The same turns among more and more spaces of ten memories. Each turn is in a space that this process has not "
-        "read before: *recall* is the time until the block is ready, *record* from leaving the turn until it is "
-        "durable.",
-        columns,
+        "The same turns among more and more spaces of ten memories. Each turn is in a space that nobody has read "
+        "before: *recall* is the time until the block is ready, *record* from leaving the turn until it is durable. "
+        "Beside them a script in other such spaces: *bare read* reads the texts and vectors of one with one "
+        "statement, *bare write* changes one row and commits.",
+        ("spaces", "database", "bytes a memory", *times),
         tuple(rows),
     )
+    first, last = found[0], found[-1]
     return Measured(
         (
-            judge(f"recall p99, {span}", "ms", 1000 * found[-1][0], Goal(1.5), baseline=1000 * found[0][0]),
-            judge(f"record p99, {span}", "ms", 1000 * found[-1][1], Goal(1.5), baseline=1000 * found[0][1]),
+            _grown(f"recall p99, {span}", last.recalls, first.recalls, Goal(1.5)),
+            _grown(f"bare read p99, {span}", last.bare_reads, first.bare_reads),
+            _grown(f"record p99, {span}", last.records, first.records, Goal(1.5)),
+            _grown(f"bare write p99, {span}", last.bare_writes, first.bare_writes),
         ),
         (table,),
     )
 
 
-async def _grown_turns(server: PostgresServer, spaces: int, rounds: int) -> tuple[list[float], list[float]]:
-    recalls, records, random = list[float](), list[float](), Random(spaces)
-    numbers = random.sample(range(1, spaces + 1), min(rounds, spaces))
+def _grown(name: str, last: Sequence[float], first: Sequence[float], goal: Goal | None = None) -> Figure:
+    return judge(name, "ms", 1000 * percentile(last, 0.99), goal, baseline=1000 * percentile(first, 0.99))
+
+
+async def _grown_turns(server: PostgresServer, connection: Connection, new: range, rounds: int) -> GrownTimes:
+    times = GrownTimes([], [], [], [])
+    numbers = Random(len(new)).sample(new, min(2 * rounds, len(new)))
+    turns, bare = numbers[::2], numbers[1::2]
     async with afterturn.open(server.url()) as memory:
         await memory.ready(within=60)
-        for at, number in enumerate(numbers):
+        for at, (number, other) in enumerate(zip(turns, bare, strict=False)):
             messages: list[dict[str, Any]] = [{"role": "user", "content": QUESTIONS[at % len(QUESTIONS)]}]
-            async with memory.conversation(f"growth-{spaces}", user=f"template-{number}").turn(messages) as turn:
+            async with memory.conversation("growth", user=f"template-{number}").turn(messages) as turn:
                 began = perf_counter()
                 assert await turn.block(within=30), "nothing was recalled"
-                recalls.append(perf_counter() - began)
+                times.recalls.append(perf_counter() - began)
                 messages.append({"role": "assistant", "content": "I have looked it up."})
                 await asyncio.sleep(0.05)
                 began = perf_counter()
             assert await turn.wait_recorded(within=30)
-            records.append(perf_counter() - began)
+            times.records.append(perf_counter() - began)
+            times.bare_reads.append(await asyncio.to_thread(_timed, _read_bare, connection, f"{TEMPLATE}-{other}"))
+            times.bare_writes.append(await asyncio.to_thread(_timed, _write_bare, connection, f"{TEMPLATE}-{other}"))
     # The first turns of a process load modules and tables of words.
-    return recalls[min(20, len(recalls) // 4) :], records[min(20, len(records) // 4) :]
+    unmeasured = min(20, len(times.recalls) // 4)
+    for some in (times.recalls, times.records, times.bare_reads, times.bare_writes):
+        del some[:unmeasured]
+    return times
+
+
+def _read_bare(connection: Connection, space: str) -> None:
+    rows = connection.execute(
+        "SELECT e.text, v.data FROM space AS s JOIN entry AS e ON e.space_key = s.key JOIN embedding AS v "
+        "ON v.space_key = s.key AND v.entry_key = e.key WHERE s.tenant = 'default' AND s.name = %s",
+        (space,),
+    ).fetchall()
+    assert len(rows) == len(ABOUT)
+
+
+def _write_bare(connection: Connection, space: str) -> None:
+    done = connection.execute("UPDATE space SET seq = seq WHERE tenant = 'default' AND name = %s", (space,))
+    assert done.rowcount == 1
 
 
 # LangGraph's own store on the same server
