@@ -20,11 +20,20 @@ from afterturn.hosts.cli.app import run
 from afterturn.oneshot import recall_once
 from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
-from afterturn.stores.copier import CopySide, StoreCopy, TableDigest, digest_store
+from afterturn.stores.copier import CopySide, StoreCopy, TableDigest, delete_moved, digest_store
 from afterturn.stores.engine import Write
 from afterturn.stores.postgres import change_notes
 from afterturn.stores.postgres.engine import PostgresEngine, open_to_copy
-from afterturn.stores.postgres.shards import Bucket, Directory, ShardEngine, add_bucket, bucket_url, move_tenant
+from afterturn.stores.postgres.shards import (
+    Bucket,
+    Directory,
+    ShardEngine,
+    add_bucket,
+    bucket_url,
+    cancel_tenant_move,
+    move_tenant,
+)
+from afterturn.stores.sql.moved import FIND_MARKS, marks
 from afterturn.types import Tenant, UnitScope
 from moved_content import answers, fill, open_memory, say
 
@@ -144,9 +153,9 @@ def open_bucket(shards: str, bucket: str, tenant: str) -> PostgresEngine:
     return open_to_copy(bucket_url(find(shards).bucket(bucket)), replace(CONFIG, tenant=tenant), SystemClock())
 
 
-def copy_to_two(shards: str, tenant: str) -> None:
+def copy_to_two(shards: str, tenant: str, *, number: int = 1) -> None:
     """A move that ended after its mark: the tenant lives in the other bucket, and its old rows are still there."""
-    mark = json.dumps({"bucket": "two", "number": 1})
+    mark = json.dumps({"bucket": "two", "number": number})
     with closing(open_bucket(shards, "one", tenant)) as one, closing(open_bucket(shards, "two", tenant)) as two:
         sides = CopySide(one, change_notes), CopySide(two, change_notes)
         tables = StoreCopy(*sides, tenant=tenant, report=lambda done, total: None, mark=mark).run(keep=False)
@@ -387,6 +396,108 @@ def test_a_move_that_has_not_ended_can_be_given_up(shards: str, monkeypatch: pyt
         move(shards, tenant, "two")
         with open_memory(shards, tenant=tenant, background=False) as memory:
             assert texts(memory) == [f"I belong to {tenant}"]
+
+
+class Paused:
+    """An engine that waits before a write of this name, until others have done something."""
+
+    def __init__(self, engine: PostgresEngine, name: str, meanwhile: Callable[[], object], *, after: int = 0) -> None:
+        self.name = engine.name
+        self.read_now = engine.read_now
+        self._engine = engine
+        self._waits_before = name
+        self._after = after
+        self._meanwhile = meanwhile
+
+    def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
+        if work.__name__ == self._waits_before:
+            self._after -= 1
+            if self._after < 0:
+                self._meanwhile()
+        return self._engine.write_now(work, at=at)
+
+
+def test_a_move_that_was_paused_writes_nothing_to_a_bucket_in_use(shards: str) -> None:
+    """C2, M1: another process finishes the move meanwhile; what was forgotten since then does not come back."""
+    (acme,) = tenants_in(shards, "one", 1)
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        memory.space("user:ada").add("Moves away")
+
+    def finish() -> None:
+        move(shards, acme, "two")
+        with open_memory(shards, tenant=acme, background=False) as memory:
+            memory.space("user:ada").forget(everything=True)
+            memory.space("user:ben").add("Written afterwards")
+
+    with closing(open_bucket(shards, "one", acme)) as one, closing(open_bucket(shards, "two", acme)) as two:
+        # The rows of the table `entry` are read, and not stored yet.
+        paused = Paused(two, "store", finish, after=1)
+        sides = CopySide(one, change_notes), CopySide(paused, change_notes)
+        mark = json.dumps({"bucket": "two", "number": 1})
+        with pytest.raises(StoreError, match="Another process has finished"):
+            StoreCopy(*sides, tenant=acme, report=lambda done, total: None, mark=mark).run(keep=False)
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        assert texts(memory) == []
+        assert [entry.text for entry in memory.space("user:ben").list()] == ["Written afterwards"]
+
+
+def test_a_move_that_was_paused_deletes_nothing_of_a_tenant_that_came_back(shards: str) -> None:
+    """C2: neither while the tenant is copied back, nor afterwards, nor when it leaves a second time."""
+    (acme,) = tenants_in(shards, "one", 1)
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        memory.space("user:ada").add("Moves there and back")
+    first = json.dumps({"bucket": "two", "number": 1})
+
+    def wake(done: int = 0, total: int = 0) -> None:
+        with closing(open_bucket(shards, "one", acme)) as one:
+            delete_moved(CopySide(one, change_notes), acme, first)
+
+    move(shards, acme, "two")
+    move(shards, acme, "one", progress=wake)
+    wake()
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        assert texts(memory) == ["Moves there and back"]
+    copy_to_two(shards, acme, number=3)
+    before = content(shards, acme, "one")
+    wake()
+    assert content(shards, acme, "one") == before
+
+
+def test_a_move_that_was_paused_opens_no_bucket_that_was_left_since(shards: str) -> None:
+    """C2: the mark of a later move stays."""
+    (acme,) = tenants_in(shards, "one", 1)
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        memory.space("user:ada").add("Moves there and back")
+    with closing(open_bucket(shards, "one", acme)) as one, closing(open_bucket(shards, "two", acme)) as two:
+        paused = Paused(two, "open_target", lambda: [move(shards, acme, bucket) for bucket in ("two", "one")])
+        sides = CopySide(one, change_notes), CopySide(paused, change_notes)
+        mark = json.dumps({"bucket": "two", "number": 1})
+        StoreCopy(*sides, tenant=acme, report=lambda done, total: None, mark=mark).run(keep=False)
+        refused = two.read_now(lambda unit: unit.memories._session.row(FIND_MARKS, marks(acme)))  # type: ignore[attr-defined]
+    assert refused is not None
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        assert texts(memory) == ["Moves there and back"]
+
+
+def test_a_move_can_be_given_up_while_it_runs(shards: str) -> None:
+    """C2: it leaves nothing in the other bucket, and can be made again."""
+    (acme,) = tenants_in(shards, "one", 1)
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        memory.space("user:ada").add("Stays here")
+    calls = 0
+
+    def cancel(done: int, total: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            cancel_tenant_move(find(shards), acme, "two", CONFIG, SystemClock())
+
+    with pytest.raises(StoreError):
+        move(shards, acme, "two", progress=cancel)
+    assert {table.rows for table in content(shards, acme, "two")} == {0}
+    move(shards, acme, "two")
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        assert texts(memory) == ["Stays here"]
 
 
 def test_wrong_buckets_and_directories_are_refused(

@@ -321,6 +321,29 @@ def test_a_copy_that_is_cancelled_while_it_runs_moves_nothing(source: Path, tmp_
         assert memory.space("user:ada").add("Still in use").created
 
 
+def test_a_copy_that_was_paused_writes_nothing_to_a_target_in_use(source: Path, tmp_path: Path) -> None:
+    """C2, M1: another process finishes the copy meanwhile; what was forgotten since then does not come back."""
+    target, is_moved = tmp_path / "target.db", False
+
+    def finish_elsewhere(done: int, total: int) -> None:
+        nonlocal is_moved
+        if not is_moved:
+            is_moved = True
+            move(source, target)
+            with open_memory(target, background=False) as memory:
+                memory.space("user:ada").forget(everything=True)
+
+    with (
+        pytest.raises(StoreError, match="Another process has finished"),
+        side(source) as one,
+        side(target) as other,
+    ):
+        StoreCopy(one, other, tenant=None, report=finish_elsewhere, batch_rows=7).run(keep=False)
+    assert is_moved
+    with open_memory(target, background=False) as memory:
+        assert memory.space("user:ada").list() == []
+
+
 def test_a_migration_that_has_ended_is_not_cancelled(source: Path, tmp_path: Path) -> None:
     """C2: hosts may have written to the target."""
     move(source, tmp_path / "target.db")

@@ -3,7 +3,7 @@
 Rows are copied table by table in the order of their keys. Triggers in the source note which rows
 change meanwhile (`moving_row`); these rows are copied again, the last of them while nobody else may write. Both stores
 are then compared, and the source refuses further writes. A copy that was stopped continues where it was: the target
-holds how far it came.
+holds how far it came, and which process may write to it. One that was paused meanwhile finds another there and ends.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -139,6 +140,7 @@ class StoreCopy:
         self._tables = [table for table in TABLES if mark is None or table.name != "embedder"]
         self._embedders: dict[int, int] = {}
         self._watched = ""
+        self._claimed = ""
 
     def run(self, *, keep: bool) -> Sequence[ComparedTable]:
         """Copies everything and compares it. Afterwards the source refuses writes, unless `keep`.
@@ -156,7 +158,7 @@ class StoreCopy:
             compared = self._source.engine.write_now(lambda unit: self._finish(unit, keep=keep), at=self._at)
         except _Differs as differs:
             return differs.tables
-        self._release()
+        self._release(self._claimed)
         return compared
 
     def _begin(self) -> bool:
@@ -168,22 +170,13 @@ class StoreCopy:
         is_moved = moved is not None and moved in (self._target.engine.name, self._mark)
         if is_moved or (filled is None and _is_watched(self._source, self._target, self._tenant)):
             # The target is complete; an earlier run may have been killed before it had removed everything else.
-            self._release()
+            self._release(filled)
             return False
         if moved is not None and filled is None:
             raise StoreMoved(f"{self._source.engine.name} was moved to {moved} before. Migrate that one.", target=moved)
         mine = {"source": source_id, "name": self._source.engine.name, "tenant": self._tenant}
-        known = None if filled is None else json.loads(filled)
-        if known is not None and {**known, "watch": ""} != {**mine, "watch": ""}:
-            raise StoreError(
-                f"{self._target.engine.name} is being filled from {known['name']}. Finish that migration, or name a "
-                "new target."
-            )
         # In both stores: a copy whose changes were not noted all the time cannot be continued.
-        watch = uuid.uuid4().hex if known is None else known["watch"]
-        if known is None:
-            claim = json.dumps({**mine, "watch": watch})
-            self._target.engine.write_now(lambda unit: self._claim(_session(unit), claim), at=self._at)
+        watch = self._target.engine.write_now(lambda unit: self._claim(_session(unit), mine), at=self._at)
         self._watched = json.dumps([target_id, self._tenant, watch, self._target.engine.name])
         if _meta(self._source.engine, WATCHED) != self._watched and _meta(self._target.engine, self._progress):
             raise StoreError(
@@ -204,7 +197,24 @@ class StoreCopy:
         _set_meta(session, WATCHED, self._watched)
         self._source.notes.note_changes(session, TABLES)
 
-    def _claim(self, session: Session, mine: str) -> None:
+    def _claim(self, session: Session, mine: dict[str, str | None]) -> str:
+        """Begins the copy or takes it over: from now on no other process writes to the target for it. Returns the
+        number under which changes are noted."""
+        found = session.row("SELECT value FROM meta WHERE key = ?", (self._filled,))
+        known = None if found is None else json.loads(found[0])
+        if known is None:
+            self._check_empty(session)
+        elif any(known[key] != value for key, value in mine.items()):
+            raise StoreError(
+                f"{self._target.engine.name} is being filled from {known['name']}. Finish that migration, or name a "
+                "new target."
+            )
+        watch: str = uuid.uuid4().hex if known is None else known["watch"]
+        self._claimed = json.dumps({**mine, "watch": watch, "run": uuid.uuid4().hex})
+        _set_meta(session, self._filled, self._claimed)
+        return watch
+
+    def _check_empty(self, session: Session) -> None:
         one_tenant = ("", ()) if self._mark is None else (" WHERE tenant = ?", (self._tenant,))
         if (found := session.row(f"SELECT tenant, name FROM space{one_tenant[0]} LIMIT 1", one_tenant[1])) is not None:
             raise StoreError(
@@ -212,9 +222,18 @@ class StoreCopy:
                 "new file, or a new schema with ?schema= in the URL."
             )
         if self._mark is not None:
-            # An earlier move may have left its row.
+            # An earlier move may have left its rows.
             session.run("DELETE FROM tenant WHERE name = ?", (self._tenant,))
-        _set_meta(session, self._filled, mine)
+            session.run("DELETE FROM meta WHERE key = ?", (self._progress,))
+
+    def _check_claim(self, session: Session) -> None:
+        """In every transaction that writes to the target. This process may have been paused for hours, and hosts may
+        work with the target meanwhile."""
+        if not _has_meta(session, self._filled, self._claimed):
+            raise StoreError(
+                f"Another process has finished, continued or cancelled the copy to {self._target.engine.name}. This "
+                "one wrote nothing after that."
+            )
 
     def _copy_tables(self) -> None:
         state = _meta(self._target.engine, self._progress)
@@ -231,6 +250,7 @@ class StoreCopy:
 
     def _store(self, batch: _Batch, place: str) -> None:
         def store(unit: Unit) -> None:
+            self._check_claim(_session(unit))
             _insert(_sql(unit), batch)
             _set_meta(_session(unit), self._progress, place)
 
@@ -243,7 +263,9 @@ class StoreCopy:
         """Copies the rows of one batch of notes, or of several if none is left out. Returns how many notes are left."""
         while notes := self._source.engine.read_now(lambda unit: self._noted(_sql(unit))):
             applied = self._apply(notes)
-            self._source.engine.write_now(lambda unit, seqs=applied: _drop_notes(_session(unit), seqs), at=self._at)  # type: ignore[misc]
+            self._source.engine.write_now(
+                lambda unit, seqs=applied: self._drop_notes(_session(unit), seqs), at=self._at
+            )  # type: ignore[misc]
             if len(notes.seqs) < self._batch_rows or not applied:
                 break
         return self._source.engine.read_now(lambda unit: _scalar(_session(unit), "SELECT count(*) FROM moving_row"))
@@ -253,12 +275,11 @@ class StoreCopy:
 
         Others may add notes meanwhile, which concern nothing that is copied."""
         source = _sql(unit)
-        if source.session.row("SELECT 1 FROM meta WHERE key = ? AND value = ?", (WATCHED, self._watched)) is None:
-            raise StoreError(f"The copy of {self._source.engine.name} was cancelled meanwhile. Nothing was moved.")
+        self._check_watch(source.session)
         waiting, last = 0, _scalar(source.session, "SELECT coalesce(max(seq), 0) FROM moving_row")
         while notes := self._noted(source, skip=waiting, last=last):
             applied = self._apply(notes)
-            _drop_notes(source.session, applied)
+            self._drop_notes(source.session, applied)
             waiting += len(notes.seqs) - len(applied)
             if waiting and applied:
                 # A row that had to wait for another one is tried again from the first.
@@ -270,7 +291,8 @@ class StoreCopy:
             )
         adopted = source.session.row("SELECT value FROM meta WHERE key = 'embedder'")
         if adopted is not None and self._mark is None:
-            self._target.engine.write_now(lambda unit: _set_meta(_session(unit), "embedder", adopted[0]))
+            self._target.engine.write_now(lambda unit: self._adopt(_session(unit), adopted[0]))
+        self._target.engine.read_now(lambda unit: self._check_claim(_session(unit)))
         compared = self._compare(source)
         if not all(table.is_equal for table in compared):
             raise _Differs(compared)
@@ -278,11 +300,32 @@ class StoreCopy:
             _set_meta(source.session, self._moved, self._mark or self._target.engine.name)
         return compared
 
-    def _release(self) -> None:
-        """Opens the target to hosts. A copy that ends before this is finished by running it again."""
+    def _adopt(self, session: Session, embedder: str) -> None:
+        self._check_claim(session)
+        _set_meta(session, "embedder", embedder)
+
+    def _check_watch(self, session: Session) -> None:
+        if not _has_meta(session, WATCHED, self._watched):
+            raise StoreError(
+                f"The copy of {self._source.engine.name} was cancelled meanwhile, or finished by "
+                "another process. This one moved nothing."
+            )
+
+    def _drop_notes(self, session: Session, seqs: Sequence[int]) -> None:
+        self._check_watch(session)
+        condition, value = session.among("seq", seqs)
+        session.run(f"DELETE FROM moving_row WHERE {condition}", (value,))
+
+    def _release(self, claimed: str | None) -> None:
+        """Opens the target to hosts, unless it is open. A copy that ends before this is finished by running it again.
+
+        `claimed`: the target's mark. Another process that continues the same copy may have replaced it."""
 
         def open_target(unit: Unit) -> None:
             session = _session(unit)
+            found = session.row("SELECT value FROM meta WHERE key = ?", (self._filled,))
+            if found is None or claimed is None or json.loads(found[0])["watch"] != json.loads(claimed)["watch"]:
+                return
             if self._mark is None:
                 self._target.notes.settle_keys(session, TABLES)
             # A tenant that comes back leaves no mark here.
@@ -300,6 +343,7 @@ class StoreCopy:
 
     def _noted(self, unit: SqlUnit, *, skip: int = 0, last: int | None = None) -> _Noted | None:
         """The oldest notes, up to `last`, with the rows as they are now. Notes of other tenants have no row."""
+        self._check_watch(unit.session)
         until, values = ("", ()) if last is None else ("WHERE seq <= ? ", (last,))
         found = unit.session.rows(
             f"SELECT seq, name, key FROM moving_row {until}ORDER BY seq LIMIT {self._batch_rows} OFFSET {skip}", values
@@ -319,9 +363,12 @@ class StoreCopy:
         batches = [self._translated(batch) for batch in notes.batches]
         noted = [(table, list(notes.keys[table.name])) for table in self._tables if table.name in notes.keys]
         gone = [(table, [self._in_target(table, table.noted, key) for key in keys]) for table, keys in noted]
-        kept_out = self._target.engine.write_now(
-            lambda unit: _replace(_sql(unit), gone, batches, self._tenant), at=self._at
-        )
+
+        def replace(unit: Unit) -> dict[str, set[tuple[Value, ...]]]:
+            self._check_claim(_session(unit))
+            return _replace(_sql(unit), gone, batches, self._tenant)
+
+        kept_out = self._target.engine.write_now(replace, at=self._at)
         waiting = {seq for name, keys in kept_out.items() for key in keys for seq in notes.keys[name][key]}
         return [seq for seq in notes.seqs if seq not in waiting]
 
@@ -408,12 +455,23 @@ def cancel_move(source: CopySide, target: CopySide, tenant: str) -> bool:
 
     source.engine.write_now(stop, at=Tenant(tenant))
     is_filled = filled is not None and json.loads(filled)["source"] == _meta(source.engine, "generation")
-    if is_filled:
-        delete_tenant(target, tenant)
-        keys = [(f"{key}/{tenant}",) for key in (FILLED, _PROGRESS)]
-        target.engine.write_now(
-            lambda unit: _session(unit).run_many("DELETE FROM meta WHERE key = ?", keys), at=Tenant(tenant)
-        )
+    if filled is not None and is_filled:
+        key, given_up = f"{FILLED}/{tenant}", json.dumps({**json.loads(filled), "run": uuid.uuid4().hex})
+
+        def end(unit: Unit) -> None:
+            session = _session(unit)
+            if _has_meta(session, key, given_up):
+                session.run("DELETE FROM meta WHERE key IN (?, ?)", (key, f"{_PROGRESS}/{tenant}"))
+
+        def begin(unit: Unit) -> None:
+            found = _session(unit).row("SELECT value FROM meta WHERE key = ?", (key,))
+            if found is not None and json.loads(found[0])["watch"] == json.loads(filled)["watch"]:
+                _set_meta(_session(unit), key, given_up)
+
+        # A move that still runs writes nothing more after this.
+        target.engine.write_now(begin, at=Tenant(tenant))
+        delete_tenant(target, tenant, while_marked=lambda session: _has_meta(session, key, given_up))
+        target.engine.write_now(end, at=Tenant(tenant))
     if is_watched:
         _stop_watching(source)
     return is_filled or is_watched
@@ -426,13 +484,21 @@ def _is_watched(source: CopySide, target: CopySide, tenant: str | None) -> bool:
 
 
 def _stop_watching(source: CopySide) -> None:
-    """Each table in a transaction of its own: one that locked several could wait for a reader that waits for it."""
-    for table in TABLES:
-        source.engine.write_now(lambda unit, t=table: source.notes.forget_changes(_session(unit), t), at=JobQueue())  # type: ignore[misc]
-    source.engine.write_now(lambda unit: _session(unit).run("DROP TABLE IF EXISTS moving_row"), at=JobQueue())
-    source.engine.write_now(
-        lambda unit: _session(unit).run("DELETE FROM meta WHERE key = ?", (WATCHED,)), at=JobQueue()
-    )
+    """Each table in a transaction of its own: one that locked several could wait for a reader that waits for it. Ends if
+    another copy has begun meanwhile, which needs the notes."""
+    watched = _meta(source.engine, WATCHED)
+
+    def stop(unit: Unit, work: Callable[[Session], object]) -> None:
+        if watched is None or _has_meta(_session(unit), WATCHED, watched):
+            work(_session(unit))
+
+    steps: list[Callable[[Session], object]] = [
+        *(partial(source.notes.forget_changes, table=table) for table in TABLES),
+        lambda session: session.run("DROP TABLE IF EXISTS moving_row"),
+        lambda session: session.run("DELETE FROM meta WHERE key = ?", (WATCHED,)),
+    ]
+    for step in steps:
+        source.engine.write_now(partial(stop, work=step), at=JobQueue())
 
 
 class _Batch(NamedTuple):
@@ -555,19 +621,28 @@ def _entries_of(session: Session, keys: Sequence[int], tenant: str | None) -> Se
     return [key for (key,) in session.rows(f"SELECT key FROM entry WHERE {condition} AND tenant = ?", (value, tenant))]
 
 
-def _drop_notes(session: Session, seqs: Sequence[int]) -> None:
-    condition, value = session.among("seq", seqs)
-    session.run(f"DELETE FROM moving_row WHERE {condition}", (value,))
+def delete_moved(side: CopySide, tenant: str, mark: str) -> None:
+    """Deletes what a tenant has left behind. Nothing after it has begun to come back: this process may have been paused
+    for hours."""
+
+    def is_left(session: Session) -> bool:
+        comes_back = session.row("SELECT 1 FROM meta WHERE key = ?", (f"{FILLED}/{tenant}",)) is not None
+        return not comes_back and _has_meta(session, f"{MOVED}/{tenant}", mark)
+
+    delete_tenant(side, tenant, while_marked=is_left)
 
 
-def delete_tenant(side: CopySide, tenant: str) -> None:
-    """Deletes what a tenant has, in small transactions, after it was moved."""
+def delete_tenant(side: CopySide, tenant: str, *, while_marked: Callable[[Session], bool]) -> None:
+    """Deletes what a tenant has, in small transactions, each of them only if `while_marked` says so."""
     changes = Table("change", ("space_key",), ("space_key",))
     for table in (changes, *reversed(TABLES)):
         if table.name == "embedder":
             continue
-        at = Tenant(tenant)
-        while side.engine.write_now(lambda unit, t=table: _delete_some(_sql(unit), t, tenant), at=at):  # type: ignore[misc]
+
+        def delete_some(unit: Unit, table: Table = table) -> int:
+            return _delete_some(_sql(unit), table, tenant) if while_marked(_session(unit)) else 0
+
+        while side.engine.write_now(delete_some, at=Tenant(tenant)):
             continue
 
 
@@ -658,6 +733,10 @@ def _meta(engine: CopyEngine, key: str) -> str | None:
 
     row = engine.read_now(find)
     return None if row is None else str(row[0])
+
+
+def _has_meta(session: Session, key: str, value: str) -> bool:
+    return session.row("SELECT 1 FROM meta WHERE key = ? AND value = ?", (key, value)) is not None
 
 
 def _set_meta(session: Session, key: str, value: str) -> None:

@@ -21,7 +21,7 @@ from psycopg import sql
 from afterturn.config import Config, StoreUrl, find_store
 from afterturn.errors import Conflict, InvalidInput, MemoryClosed, NotFound, StoreError, StoreLocked, StoreUnavailable
 from afterturn.ports import Clock, Unit
-from afterturn.stores.copier import ComparedTable, CopySide, StoreCopy, cancel_move, delete_tenant
+from afterturn.stores.copier import ComparedTable, CopySide, StoreCopy, cancel_move, delete_moved
 from afterturn.stores.engine import Progress, ReadCall, Write, WriteOutcome
 from afterturn.stores.postgres import change_notes
 from afterturn.stores.postgres.connection import StoreServer
@@ -352,7 +352,7 @@ def move_tenant(
         if not all(table.is_equal for table in compared):
             return compared
         # Last, so that a run that was killed before is continued by the next one. Until then hosts follow the mark.
-        delete_tenant(sides[0], tenant)
+        delete_moved(sides[0], tenant, mark)
         directory.place(tenant, target.name, number)
     return compared
 
