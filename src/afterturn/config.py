@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict, get_args
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from afterturn.errors import ConfigError, StoreUnavailable
 from afterturn.scanners.detection import DEFAULT_SCANNERS, PERSONAL_DATA_CHOICES, ScanPolicy
@@ -644,11 +644,17 @@ def _check_range(name: str, value: Any, place: str) -> None:
         raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be a number of at most {most:g}.")
 
 
+_SHOWN_PARAMETERS = frozenset(
+    ("schema", "directory", "host", "hostaddr", "port", "dbname", "user", "service", "sslmode", "target_session_attrs")
+)
+_HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
+
+
 @dataclass(frozen=True, slots=True)
 class StoreUrl:
     """The URL of a store on a database server, such as postgresql://ada@db.example:5432/app?schema=memory.
 
-    `str` and `repr` leave passwords out.
+    `str` and `repr` leave passwords out, and all parameters that do not say which store it is.
     """
 
     url: str = field(repr=False)
@@ -656,9 +662,13 @@ class StoreUrl:
     def __str__(self) -> str:
         parts = urlsplit(self.url)
         user, at, host = parts.netloc.rpartition("@")
-        kept = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
+        kept = [
+            (name, value)
+            for name, value in parse_qsl(parts.query)
+            if name in _SHOWN_PARAMETERS and "password" not in value.lower()
+        ]
         query = f"?{urlencode(kept, safe='/,:')}" if kept else ""
-        return f"postgresql://{user.partition(':')[0]}{at}{host}{parts.path}{query}"
+        return f"postgresql://{re.split(':|%3a', user, flags=re.IGNORECASE)[0]}{at}{host}{parts.path}{query}"
 
     def __repr__(self) -> str:
         return f"<StoreUrl {self}>"
@@ -693,6 +703,8 @@ def find_store(target: object) -> Path | StoreUrl:
     if not separator:
         if re.match(r"(sqlite|postgres|postgresql):", text):
             raise StoreUnavailable("A URL has two slashes after its scheme: postgresql://user@host/database.")
+        if re.search(r"\bpassword\s*=", text):
+            raise StoreUnavailable("This is not a path. Write the URL of a store as postgresql://user@host/database.")
         return _expand_home(text)
     if scheme == "sqlite" and rest.startswith("/") and rest != "/":
         return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as in SQLAlchemy
@@ -712,11 +724,23 @@ def _check_url(text: str) -> StoreUrl:
         # Without the cause, which quotes the URL.
         message = "The URL of the store cannot be read. Write postgresql://user@host:5432/database."
         raise StoreUnavailable(message) from None
-    if "#" in text or "@" in urlsplit(text).path:
-        # It is not known where the password ends, so no part of the URL is shown.
+    # In each of these cases it is not known where a password ends, so no part of the URL is shown.
+    parts = urlsplit(text)
+    if "#" in text or "@" in parts.path or parts.netloc.count("@") > 1 or "@" in parts.query.partition("/")[0]:
         raise StoreUnavailable(
-            "The URL of the store has a # or an @ after its host. In a password, write such characters percent-encoded "
-            "(%23, %40, %2F), or leave the password out and set PGPASSWORD."
+            "The URL of the store has a #, or an @ that does not end the password. In names and passwords, write such "
+            "characters percent-encoded (%23, %40, %2F, %3F), or leave the password out and set PGPASSWORD."
+        )
+    if not all(map(_HOST.fullmatch, parts.netloc.rpartition("@")[2].split(","))):
+        raise StoreUnavailable(
+            "The URL of the store has a port that is not a number, or a password without a host after it. Write "
+            "postgresql://user@host:5432/database."
+        )
+    if re.search("[=@?]|://", f"{unquote(parts.path)} {dict(parse_qsl(parts.query)).get('dbname', '')}"):
+        # The client library would take it for another URL.
+        raise StoreUnavailable(
+            "The database in the URL of the store has one of the characters =, @ and ?. Write parameters after a ?, as "
+            "in postgresql://user@host:5432/database?sslmode=require."
         )
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
         raise StoreUnavailable(
@@ -728,11 +752,14 @@ def _check_url(text: str) -> StoreUrl:
 def spill_folder(config: Config, target: Path | StoreUrl, environment: Mapping[str, str] | None = None) -> Path:
     """The folder for turns that wait because the store cannot be written: a setting, or else next to the store's file.
 
-    For a store on a server it is below the state folder, one for each database and schema.
+    For a store on a server it is below the state folder, one for each database and schema. With a directory of shards
+    there is one for each tenant, because a host has the bucket of its own tenant only.
     """
     if isinstance(target, Path) and config.spill_folder is None:
         return Path(f"{target}.waiting")
     store = str(target if isinstance(target, StoreUrl) else target.absolute())
+    if isinstance(target, StoreUrl) and target.directory is not None:
+        store = f"{store}\n{config.tenant}"
     name = hashlib.blake2b(store.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
     if config.spill_folder is not None:
         return Path(config.spill_folder).expanduser() / name

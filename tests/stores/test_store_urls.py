@@ -40,7 +40,11 @@ def test_the_client_library_gets_the_url_without_our_schema() -> None:
     [
         ("postgresql://host/app", "postgresql://host/app"),
         ("postgres://ada:p%40ss@[::1]:5432/app", "postgresql://ada@[::1]:5432/app"),
-        ("postgresql://ada:a@b@one:1,two:2/app", "postgresql://ada@one:1,two:2/app"),
+        ("postgresql://ada:ab@one:1,two:2/app", "postgresql://ada@one:1,two:2/app"),
+        ("postgresql://ada%3Ahunter2@host/app", "postgresql://ada@host/app"),
+        ("postgresql://host/app?oauth_client_secret=hunter2&scram_client_key=hunter2", "postgresql://host/app"),
+        ("postgresql://host/app?pasword=hunter2&options=-c%20x.y%3Dhunter2", "postgresql://host/app"),
+        ("postgresql://host/app?user=ada;password=hunter2", "postgresql://host/app"),
         ("postgresql://?service=memory&password=x", "postgresql://?service=memory"),
         ("postgresql:///app?host=/run/postgresql", "postgresql:///app?host=/run/postgresql"),
     ],
@@ -52,7 +56,17 @@ def test_every_form_of_url_is_read(url: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://ada:p@ss/w#x@db/app", "postgresql://ada:s#t@db/app", "postgres://a:b/c@db/app"]
+    "url",
+    [
+        "postgresql://ada:p@ss/w#x@db/app",
+        "postgresql://ada:s#t@db/app",
+        "postgres://a:b/c@db/app",
+        "postgresql://ada:s#t?x@db/app",
+        "postgresql://ada:x@ss/w@db/app",
+        "postgresql://ada:ss/w?x@db/app",
+        "postgresql://ada:hunter2?x@db/app",
+        "postgresql://ada:x@hunter2@db/app",
+    ],
 )
 def test_a_password_that_is_not_encoded_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(StoreUnavailable, match="percent-encoded") as refused:
@@ -60,6 +74,24 @@ def test_a_password_that_is_not_encoded_is_refused_and_not_shown(url: str) -> No
     assert "ss/w" not in str(refused.value)
     assert "s#t" not in str(refused.value)
     assert "b/c" not in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ada:hunter2",
+        "postgresql://ada:hunter2/app",
+        "postgresql://db/user=ada%20password=hunter2",
+        "postgresql://db/?dbname=postgresql%3A%2F%2Fada%3Ahunter2%40db%2Fapp",
+        "host=db user=ada password=hunter2",
+    ],
+)
+def test_a_password_in_the_wrong_place_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(StoreUnavailable, match="postgresql://user@host") as refused:
+        find_store(url)
+    assert "hunter2" not in str(refused.value)
+    assert refused.value.__cause__ is None
 
 
 def test_a_url_with_one_slash_is_not_taken_for_a_file() -> None:

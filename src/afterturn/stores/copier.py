@@ -484,8 +484,8 @@ def _is_watched(source: CopySide, target: CopySide, tenant: str | None) -> bool:
 
 
 def _stop_watching(source: CopySide) -> None:
-    """Each table in a transaction of its own: one that locked several could wait for a reader that waits for it. Ends if
-    another copy has begun meanwhile, which needs the notes."""
+    """Each table in a transaction of its own: one that locked several could wait for a reader that waits for it. Ends
+    if another copy has begun meanwhile, which needs the notes."""
     watched = _meta(source.engine, WATCHED)
 
     def stop(unit: Unit, work: Callable[[Session], object]) -> None:
