@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 import pytest
 
 from afterturn import blocking
-from afterturn.config import Config, StoreUrl
+from afterturn.config import Config, StoreUrl, spill_folder
+from afterturn.conversation.recording import Recording
+from afterturn.conversation.spill import Spill
 from afterturn.errors import Conflict, InvalidInput, NotFound, StoreError, StoreLocked, StoreMoved, StoreUnavailable
 from afterturn.hosts.cli.app import run
 from afterturn.oneshot import recall_once
@@ -34,7 +36,8 @@ from afterturn.stores.postgres.shards import (
     move_tenant,
 )
 from afterturn.stores.sql.moved import FIND_MARKS, marks
-from afterturn.types import Tenant, UnitScope
+from afterturn.text import content_hash
+from afterturn.types import Message, Tenant, UnitScope
 from moved_content import answers, fill, open_memory, say
 
 pytestmark = pytest.mark.postgres
@@ -102,6 +105,23 @@ def test_tenants_have_buckets_and_keep_them_when_buckets_are_added(shards: str, 
         assert [hit.entry.text for hit in found.hits] == [f"I belong to {tenant}"]
 
 
+def test_tenants_of_a_first_bucket_with_content_stay_in_it(url: str, run_sql: RunSql) -> None:
+    """C1: those that were there when it was added, and those that came by its own URL before the second bucket."""
+    names = [f"tenant-{number}" for number in range(8)]
+    directory = Directory(StoreUrl(url.replace("schema=", "directory=")), CONFIG, SystemClock())
+    for number, tenant in enumerate(names):
+        with open_memory(f"{url}_one", tenant=tenant, background=False) as memory:
+            memory.space("user:ada").add(f"I belong to {tenant}")
+        if number == 3:
+            add_bucket(directory, "one", f"{url}_one", CONFIG, SystemClock())
+    add_bucket(directory, "two", f"{url}_two", CONFIG, SystemClock())
+    assert [directory.find(tenant).bucket.name for tenant in names] == ["one"] * 8
+    with open_memory(directory.name, tenant=names[0], background=False) as memory:
+        assert texts(memory) == [f"I belong to {names[0]}"]
+    schema = url.rpartition("=")[2]
+    run_sql(f"DROP SCHEMA {schema}_one CASCADE; DROP SCHEMA {schema}_two CASCADE")
+
+
 def test_a_tenant_moves_there_and_back_with_everything(shards: str) -> None:
     """M1, L6: the same answers; old changes can be undone; the bucket that it left has nothing of it."""
     operations, home, away = fill(shards), find(shards).find("default").bucket.name, other(shards, "default")
@@ -117,6 +137,22 @@ def test_a_tenant_moves_there_and_back_with_everything(shards: str) -> None:
         assert "Miso" in say(memory, "later", "What food is my cat allergic to?")
     with open_memory(shards, tenant="acme", background=False) as memory:
         assert [entry.text for entry in memory.space("team:support").list()] == ["Jürgen wohnt in Köln"]
+
+
+def test_a_turn_that_waits_in_a_file_is_stored_in_the_bucket_of_its_tenant(shards: str) -> None:
+    """C3: a host of another tenant on the same machine leaves it alone."""
+    (acme,), (beta,) = tenants_in(shards, "one", 1), tenants_in(shards, "two", 1)
+    spoken = (("user", "Miso belongs to beta."), ("assistant", "Noted."))
+    said = tuple(Message(role, text, role, content_hash(text)) for role, text in spoken)
+    turn = Recording(beta, "user:ada", "monday", "one", "user:ada", 1.0, 0, "", said, ended_at=2.0)
+    waiting = Spill(spill_folder(replace(CONFIG, tenant=beta), StoreUrl(shards)))
+    waiting.put(turn)
+    for tenant, left in ((acme, 1), (beta, 0)):
+        with open_memory(shards, tenant=tenant) as memory:
+            assert memory.drain(within=30.0)
+            assert len(waiting.files()) == left
+    with open_memory(shards, tenant=beta, background=False) as memory:
+        assert "Miso belongs to beta." in texts(memory)
 
 
 def test_an_open_host_follows_its_tenant_there_and_back(shards: str) -> None:
@@ -295,7 +331,9 @@ def test_two_hosts_that_write_during_moves_lose_nothing_and_write_nothing_twice(
 
 KILLED = """
 import os, signal, sys
-from afterturn.config import Config, StoreUrl
+from afterturn.config import Config, StoreUrl, spill_folder
+from afterturn.conversation.recording import Recording
+from afterturn.conversation.spill import Spill
 from afterturn.runtime.clock import SystemClock
 from afterturn.stores.postgres.shards import Directory, move_tenant
 calls = 0
@@ -361,9 +399,9 @@ def test_a_bucket_is_added_when_its_keys_begin_at_a_number_of_their_own(shards: 
     schema, keys = f"{url.rpartition('=')[2]}_three", []
 
     class Watched(Directory):
-        def add(self, bucket: Bucket) -> None:
+        def add(self, bucket: Bucket, tenants: Sequence[str] = ()) -> None:
             keys.extend(run_sql(f"SELECT nextval(pg_get_serial_sequence('{schema}.entry', 'key'))"))
-            super().add(bucket)
+            super().add(bucket, tenants)
 
     watched = Watched(StoreUrl(shards), CONFIG, SystemClock())
     add_bucket(watched, "three", f"{url}_three", CONFIG, SystemClock())

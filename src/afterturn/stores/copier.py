@@ -263,9 +263,7 @@ class StoreCopy:
         """Copies the rows of one batch of notes, or of several if none is left out. Returns how many notes are left."""
         while notes := self._source.engine.read_now(lambda unit: self._noted(_sql(unit))):
             applied = self._apply(notes)
-            self._source.engine.write_now(
-                lambda unit, seqs=applied: self._drop_notes(_session(unit), seqs), at=self._at
-            )  # type: ignore[misc]
+            self._source.engine.write_now(partial(self._drop_notes, seqs=applied), at=self._at)
             if len(notes.seqs) < self._batch_rows or not applied:
                 break
         return self._source.engine.read_now(lambda unit: _scalar(_session(unit), "SELECT count(*) FROM moving_row"))
@@ -279,7 +277,7 @@ class StoreCopy:
         waiting, last = 0, _scalar(source.session, "SELECT coalesce(max(seq), 0) FROM moving_row")
         while notes := self._noted(source, skip=waiting, last=last):
             applied = self._apply(notes)
-            self._drop_notes(source.session, applied)
+            self._drop_notes(source, applied)
             waiting += len(notes.seqs) - len(applied)
             if waiting and applied:
                 # A row that had to wait for another one is tried again from the first.
@@ -311,7 +309,8 @@ class StoreCopy:
                 "another process. This one moved nothing."
             )
 
-    def _drop_notes(self, session: Session, seqs: Sequence[int]) -> None:
+    def _drop_notes(self, unit: Unit, seqs: Sequence[int]) -> None:
+        session = _session(unit)
         self._check_watch(session)
         condition, value = session.among("seq", seqs)
         session.run(f"DELETE FROM moving_row WHERE {condition}", (value,))

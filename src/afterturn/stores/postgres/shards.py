@@ -85,19 +85,36 @@ class Directory:
             raise NotFound(f"There is no bucket {name!r} in {self.name}. Known: {', '.join(found) or 'none'}.")
         return found[name]
 
-    def add(self, bucket: Bucket) -> None:
-        """Creates the directory, if it is the first bucket."""
+    def add(self, bucket: Bucket, tenants: Sequence[str] = ()) -> None:
+        """Creates the directory, if it is the first bucket. Its tenants stay in it."""
         with self._connected() as connection:
             if not self._is_there(connection):
                 for statement in _DIRECTORY:
                     self._run(connection, statement)
-            row = self._run(
-                connection,
-                "INSERT INTO {}.bucket (number, name, url) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING RETURNING number",
-                bucket,
-            ).fetchone()
+            # Together: another host may open one of them as soon as the bucket is known.
+            with connection.transaction():
+                row = self._run(
+                    connection,
+                    "INSERT INTO {}.bucket (number, name, url) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING "
+                    "RETURNING number",
+                    bucket,
+                ).fetchone()
+                if row is not None:
+                    self._settle(connection, bucket.name, tenants)
         if row is None:
             raise Conflict(f"Another bucket was added to {self.name} at the same time. Add {bucket.name!r} again.")
+
+    def settle(self, bucket: str, tenants: Sequence[str]) -> None:
+        """Notes that new tenants are in this bucket."""
+        with self._connected() as connection:
+            self._settle(connection, bucket, tenants)
+
+    def _settle(self, connection: PgConnection, bucket: str, tenants: Sequence[str]) -> None:
+        self._run(
+            connection,
+            "INSERT INTO {}.tenant (tenant, bucket) SELECT unnest(%s::text[]), %s ON CONFLICT DO NOTHING",
+            (list(tenants), bucket),
+        )
 
     def find(self, tenant: str) -> TenantPlacement:
         """The tenant's bucket. A new tenant gets one by a hash of its name, and keeps it when buckets are added."""
@@ -108,11 +125,7 @@ class Directory:
         with self._connected() as connection:
             row = self._run(connection, _FIND, (tenant,)).fetchone()
             if row is None:
-                self._run(
-                    connection,
-                    "INSERT INTO {}.tenant (tenant, bucket) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-                    (tenant, chosen),
-                )
+                self._settle(connection, chosen, [tenant])
                 row = self._run(connection, _FIND, (tenant,)).fetchone()
         assert row is not None
         return TenantPlacement(buckets[row[0]], row[1])
@@ -319,8 +332,8 @@ def release_tenant(engine: PostgresEngine, tenant: str, number: int) -> None:
 def add_bucket(directory: Directory, name: str, url: str, config: Config, clock: Clock) -> Bucket:
     """Creates the store, if it is new, and adds it. Only the first bucket may have content already."""
     with closing(open_engine(bucket_url(Bucket(0, name, url)), config, clock)) as engine:
-        known, has_content = directory.buckets(), engine.read_now(_has_content)
-        if has_content and known:
+        known, tenants = directory.buckets(), engine.read_now(_find_tenants)
+        if tenants and known:
             raise StoreError(f"{engine.name} has content. Only the first bucket may have some; name an empty schema.")
         if any(name == one.name or url == one.url for one in known):
             raise Conflict(f"{directory.name} has a bucket {name!r}, or one with this URL, already. Name another one.")
@@ -328,8 +341,12 @@ def add_bucket(directory: Directory, name: str, url: str, config: Config, clock:
         if bucket.number:
             first = (bucket.number << _KEYS_BITS) + 1
             engine.write_now(lambda unit: change_notes.start_keys(_sql_unit(unit).session, TABLES, first))
+        if bucket.number == 1:
+            # Until now all tenants were in the first bucket, also those that no host has opened by the directory.
+            with closing(open_engine(bucket_url(known[0]), config, clock)) as first_engine:
+                directory.settle(known[0].name, first_engine.read_now(_find_tenants))
         # Last: from then on tenants are placed in it.
-        directory.add(bucket)
+        directory.add(bucket, tenants)
     return bucket
 
 
@@ -373,8 +390,8 @@ def cancel_tenant_move(directory: Directory, tenant: str, to: str, config: Confi
     )
 
 
-def _has_content(unit: Unit) -> bool:
-    return _sql_unit(unit).session.row("SELECT 1 FROM space LIMIT 1") is not None
+def _find_tenants(unit: Unit) -> list[str]:
+    return [name for (name,) in _sql_unit(unit).session.rows("SELECT DISTINCT tenant FROM space")]
 
 
 def _sql_unit(unit: Unit) -> SqlUnit:
