@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from afterturn.stores.sql.entries import REFERENCE, Entries
 from afterturn.stores.sql.records import finding_position, read_position
-from afterturn.stores.sql.session import Row, Session, Statement, Value
+from afterturn.stores.sql.session import Row, Session, Statement, Value, values_clause
 from afterturn.types import (
     BlockRow,
     Candidate,
@@ -333,8 +333,9 @@ _INSERT_BLOCK = (
     "ON CONFLICT (conversation_key, hash) DO NOTHING"
 )
 # Before the block: one that is stored has lost its references to forgotten memories.
-_INSERT_REF = (
-    f"INSERT INTO block_ref (conversation_key, hash, ordinal, ref) SELECT ({FIND_CONVERSATION}), ?, ?, ? "
+_INSERT_REFS = (
+    "INSERT INTO block_ref (conversation_key, hash, ordinal, ref) WITH new (ordinal, ref) AS (VALUES {rows}) "
+    f"SELECT ({FIND_CONVERSATION}), ?, new.ordinal, new.ref FROM new "
     f"WHERE NOT EXISTS (SELECT 1 FROM block WHERE {_OF_CONVERSATION} AND hash = ?)"
 )
 # A visible block stays where it was first injected. A block that was hidden is now where it is injected again.
@@ -385,7 +386,9 @@ class BlockRows:
         placed: list[Value] = [block.turn, block.injected_at, block.point, block.anchor]
         named: list[Value] = [*_place(key), block.hash]
         cleared: list[Value] = [*_place(key), block.injected_at]
-        self._session.run_many(_INSERT_REF, [(*named, ordinal, ref, *named) for ordinal, ref in enumerate(block.refs)])
+        if block.refs:
+            rows, values = values_clause(list(enumerate(block.refs)))
+            self._session.later(_INSERT_REFS.format(rows=rows), [*values, *named, *named])
         self._session.later(_INSERT_BLOCK, [*named, block.size_bytes, *placed, *cleared, int(block.in_sight)])
         if block.in_sight:
             self._session.later(_MOVE_BLOCK, [*placed, *named, *cleared])

@@ -10,6 +10,12 @@ Row: TypeAlias = tuple[Any, ...]
 Statement: TypeAlias = tuple[str, Sequence[Value]]
 
 
+def values_clause(rows: Sequence[Sequence[Value]]) -> tuple[str, list[Value]]:
+    """What follows VALUES for these rows, which may not be empty, and the values to bind for it."""
+    row = f"({', '.join('?' * len(rows[0]))})"
+    return ", ".join([row] * len(rows)), [value for values in rows for value in values]
+
+
 class Session(Protocol):
     """The statements of one transaction. Errors are translated into `StoreError`s."""
 

@@ -3,10 +3,17 @@
 from collections.abc import Sequence
 
 from afterturn.stores.sql.entries import Conditions, Entries, decode_metadata, encode_metadata
-from afterturn.stores.sql.session import Row
+from afterturn.stores.sql.session import Row, values_clause
 from afterturn.types import Event, Scope
 
+_ROWS_MAX = 100
 _SPACE = "(SELECT key FROM space WHERE tenant = ? AND name = ?)"
+_APPEND = (
+    "INSERT INTO timeline (space_key, seq, at, name, conversation, turn, data) "
+    "WITH new (ordinal, at, name, conversation, turn, data) AS (VALUES {rows}) "
+    f"SELECT {_SPACE}, (SELECT coalesce(max(seq), 0) FROM timeline WHERE space_key = {_SPACE}) + new.ordinal, "
+    "new.at, new.name, new.conversation, new.turn, new.data FROM new"
+)
 
 
 class SqlTimeline:
@@ -35,14 +42,14 @@ class SqlTimeline:
     def _append(self, place: tuple[str, str], events: Sequence[Event], entries_max: int) -> None:
         """Without reading anything first, so that a commit of events takes one round trip."""
         self._spaces.ensure(*place)
-        self._session.run_many(
-            "INSERT INTO timeline (space_key, seq, at, name, conversation, turn, data) "
-            f"SELECT {_SPACE}, coalesce(max(seq), 0) + 1, ?, ?, ?, ?, ? FROM timeline WHERE space_key = {_SPACE}",
-            [
-                (*place, event.at, event.name, event.conversation, event.turn, encode_metadata(event.data), *place)
-                for event in events
-            ],
-        )
+        for start in range(0, len(events), _ROWS_MAX):
+            rows, values = values_clause(
+                [
+                    (ordinal, event.at, event.name, event.conversation, event.turn, encode_metadata(event.data))
+                    for ordinal, event in enumerate(events[start : start + _ROWS_MAX], 1)
+                ]
+            )
+            self._session.later(_APPEND.format(rows=rows), [*values, *place, *place])
         self._session.later(
             f"DELETE FROM timeline WHERE space_key = {_SPACE} "
             f"AND seq <= (SELECT max(seq) FROM timeline WHERE space_key = {_SPACE}) - ?",
