@@ -79,9 +79,11 @@ class Memory(BlockingFacade, MemoryFacade):
         return Space(self._services.space(name), self._loop)
 
     def work(self, until: Callable[[], bool]) -> None:
-        """Runs the background jobs until `until()` is true, and then lets those that run end, for up to
-        `close_timeout`. For a process that does nothing else: it runs no jobs after that."""
+        """Runs the background jobs, and the housekeeping of all tenants, until `until()` is true. Then lets the jobs
+        that run end, for up to `close_timeout`. For a process that does nothing else: it runs no jobs after that."""
         pause, services = threading.Event(), self._services
+        if not until():
+            services.loop.post(services.housekeeping.serve_all_tenants)
         while not until():
             pause.wait(WORK_POLL)
         self._loop.wait(services.finish_jobs())

@@ -7,12 +7,12 @@ import asyncio
 import functools
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from afterturn.config import StoreUrl, unknown_variables
-from afterturn.errors import StoreError
+from afterturn.errors import AfterturnError, StoreError, StoreMoved, StoreUnavailable
 from afterturn.events import Events
 from afterturn.log import describe, logger
 from afterturn.ports import FileStore, ServerStore, Store, Unit
@@ -38,6 +38,14 @@ if TYPE_CHECKING:
 # A turn of a few steps emits all its events in this time, and so costs one commit for them.
 TIMELINE_DELAY = 1.0
 HOUSEKEEPING_EVERY = 3600.0
+# After a failure it is tried again sooner, with pauses that double.
+HOUSEKEEPING_RETRY = 5.0
+HOUSEKEEPING_RETRY_MAX = 600.0
+# How often a worker looks for tenants that are due, how many it reads at a time, and when another worker may take over
+# the tenant of one that was killed.
+TENANTS_EVERY = 60.0
+TENANTS_BATCH = 100
+TENANT_LEASE = 600.0
 RETENTION_BATCH = 200
 DAY = 86_400.0
 DRAIN_POLL = 0.02
@@ -98,7 +106,7 @@ def _add_events(unit: Unit, *, events: list[Event], entries_max: int) -> None:
 class Housekeeping:
     """When memory opens and every hour: stores turns that wait in files, ends turns that were left open, erases records
     past their retention, rejects proposals that nobody decided, and schedules the consolidation of spaces that have
-    changed."""
+    changed. For the tenant of the settings; a worker does it for every tenant of the store."""
 
     def __init__(self, services: Services) -> None:
         self._store = services.store
@@ -107,37 +115,123 @@ class Housekeeping:
         self._clock = services.clock
         self._ids = services.ids
         self._events = services.events
+        self._supervisor = services.supervisor
+        # How often it has failed without a success in between: by tenant, and "" for the store as a whole.
+        self._failures: Counter[str] = Counter()
+        # A tenant that this process has claimed when the store became unavailable.
+        self._held: str | None = None
+        self._is_worker = False
 
     async def run(self) -> None:
         while True:
-            for step in (
-                self._store.maintain,
-                self._recorder.recover,
-                self._abandon_turns,
-                self._end_retention,
-                self._empty_inbox,
-                self._consolidate,
-            ):
-                try:
-                    await step()
-                except Exception as error:  # the boundary of one step: the others are done anyway
-                    logger.warning(
-                        "housekeeping: %s failed and is tried again in an hour", step.__name__, exc_info=error
-                    )
-            await asyncio.sleep(HOUSEKEEPING_EVERY)
+            pause = await self.run_once()
+            await asyncio.sleep(pause)
 
-    async def _abandon_turns(self) -> None:
+    async def run_once(self) -> float:
+        """Returns how many seconds later the next time is."""
+        own = {"the store": self._store.maintain, "waiting turns": self._recorder.recover}
+        error = await self._run_steps({**own, **self._steps_for(self._config.tenant)})
+        if error is not None:
+            return self._pause_after(error, self._config.tenant)
+        del self._failures[self._config.tenant]
+        return HOUSEKEEPING_EVERY
+
+    def serve_all_tenants(self) -> None:
+        """From now on until memory is closed. Call it on the loop."""
+        if not self._is_worker:
+            self._is_worker = True
+            self._supervisor.start(self._run_for_all_tenants(), "housekeeping of all tenants")
+
+    async def _run_for_all_tenants(self) -> None:
+        while True:
+            pause = await self.run_due_tenants()
+            await asyncio.sleep(pause)
+
+    async def run_due_tenants(self) -> float:
+        """Does the housekeeping of every tenant that is due, one after the other; each is claimed by one process at a
+        time, and fails alone. Returns how many seconds later to look again."""
+        try:
+            if self._held is not None:
+                await self._run_claimed(self._held)
+            while due := await self._find_due():
+                for tenant in due:
+                    if await self._claim(tenant):
+                        await self._run_claimed(tenant)
+        except StoreError as error:
+            return self._pause_after(error, "")
+        del self._failures[""]
+        return TENANTS_EVERY
+
+    async def _find_due(self) -> list[str]:
+        now = self._clock.now()
+        return await self._store.read(lambda unit: unit.jobs.due_tenants(now=now, limit=TENANTS_BATCH), at=JobQueue())
+
+    async def _claim(self, tenant: str) -> bool:
+        now = self._clock.now()
+        work = functools.partial(_claim_tenant, tenant=tenant, now=now, until=now + TENANT_LEASE)
+        return await self._store.write(work, at=JobQueue())
+
+    async def _run_claimed(self, tenant: str) -> None:
+        """Raises StoreUnavailable; then the tenant stays claimed by this process."""
+        self._held = tenant
+        error = await self._run_steps(self._steps_for(tenant))
+        if isinstance(error, StoreUnavailable):
+            raise error
+        pause = HOUSEKEEPING_EVERY
+        if error is None:
+            del self._failures[tenant]
+        else:
+            pause = self._pause_after(error, tenant)
+        until = self._clock.now() + pause
+        await self._store.write(lambda unit: unit.jobs.put_off_tenant(tenant, until=until), at=JobQueue())
+        self._held = None
+
+    def _steps_for(self, tenant: str) -> dict[str, Callable[[], Awaitable[None]]]:
+        steps = {
+            "abandoned turns": self._abandon_turns,
+            "retention": self._end_retention,
+            "inbox": self._empty_inbox,
+            "consolidation": self._consolidate,
+        }
+        return {name: functools.partial(step, tenant) for name, step in steps.items()}
+
+    async def _run_steps(self, steps: Mapping[str, Callable[[], Awaitable[None]]]) -> Exception | None:
+        """Returns the first error. The other steps are done anyway, unless the store is away."""
+        first: Exception | None = None
+        for name, step in steps.items():
+            try:
+                await step()
+            except StoreMoved:
+                # The next process that has the tenant does it, in the other place.
+                return None
+            except AfterturnError as error:
+                first = first or error
+                if isinstance(error, StoreUnavailable):
+                    break
+            except Exception as error:  # the boundary of one step: the others are done anyway
+                logger.warning("housekeeping: %s failed", name, exc_info=error)
+                first = first or error
+        return first
+
+    def _pause_after(self, error: Exception, subject: str) -> float:
+        """Logs one line and returns a pause that is longer after each failure."""
+        self._failures[subject] += 1
+        pause = min(HOUSEKEEPING_RETRY * 2.0 ** (self._failures[subject] - 1), HOUSEKEEPING_RETRY_MAX)
+        tenant = f" of tenant {subject!r}" if subject else ""
+        logger.warning("housekeeping%s failed and is tried again in %g seconds: %s", tenant, pause, describe(error))
+        return pause
+
+    async def _abandon_turns(self, tenant: str) -> None:
         now = self._clock.now()
         before = now - self._config.turn_idle_timeout
-        tenant = self._config.tenant
         count = await self._store.write(
             lambda unit: unit.conversations.abandon_turns(tenant, idle_since=before, at=now), at=Tenant(tenant)
         )
         if count:
-            self._events.emit("turns_abandoned", turns=count)
+            self._events.of(tenant).emit("turns_abandoned", turns=count)
 
-    async def _end_retention(self) -> None:
-        days, tenant = self._config.records_retention_days, self._config.tenant
+    async def _end_retention(self, tenant: str) -> None:
+        days = self._config.records_retention_days
         if days is None:
             return
         now = self._clock.now()
@@ -151,10 +245,10 @@ class Housekeeping:
             erased += len(ended)
         if erased:
             await self._store.scrub()
-            self._events.emit("retention_ended", records=erased, statements=learned)
+            self._events.of(tenant).emit("retention_ended", records=erased, statements=learned)
 
-    async def _empty_inbox(self) -> None:
-        days, tenant, now = self._config.inbox_days, self._config.tenant, self._clock.now()
+    async def _empty_inbox(self, tenant: str) -> None:
+        days, now = self._config.inbox_days, self._clock.now()
         if days is None:
             return
         before, total, count = now - days * DAY, 0, 1
@@ -170,12 +264,12 @@ class Housekeeping:
             )
             total += count
         if total:
-            self._events.emit("proposals_expired", proposals=total)
+            self._events.of(tenant).emit("proposals_expired", proposals=total)
 
-    async def _consolidate(self) -> None:
+    async def _consolidate(self, tenant: str) -> None:
         if not self._config.consolidation:
             return
-        tenant, now, ids = self._config.tenant, self._clock.now(), self._ids
+        now, ids = self._clock.now(), self._ids
         before = now - CONSOLIDATE_AGAIN_DAYS * DAY
         spaces = await self._store.read(
             lambda unit: unit.reviews.unconsolidated(tenant, before=before, limit=CONSOLIDATE_BATCH), at=Tenant(tenant)
@@ -187,6 +281,10 @@ class Housekeeping:
 
         if spaces:
             await self._store.write(work, at=Scope(tenant, tuple(spaces)))
+
+
+def _claim_tenant(unit: Unit, *, tenant: str, now: float, until: float) -> bool:
+    return unit.jobs.claim_tenant(tenant, now=now, until=until)
 
 
 def _erase(unit: Unit, *, tenant: str, entries: list[tuple[str, str]], at: float) -> int:
@@ -221,6 +319,8 @@ class Maintenance:
     async def drain(self, *, within: float = 30.0, all_tenants: bool = False) -> bool:
         """Runs background jobs until none is left for this tenant, or for all, those of other processes included.
 
+        With `all_tenants`, the housekeeping of all tenants that are due comes first.
+
         Vectors of another embedder are computed again. Returns False if all that takes longer than `within` seconds.
         """
         if not self._services.has_store:
@@ -229,6 +329,8 @@ class Maintenance:
             async with asyncio.timeout(within):
                 await self._recorder.recover()
                 await self.ready(within=within)
+                if all_tenants:
+                    await self._services.housekeeping.run_due_tenants()
                 while not await self._is_drained(within, None if all_tenants else self._tenant):  # noqa: ASYNC110 other processes run jobs too
                     await asyncio.sleep(DRAIN_POLL)
         except TimeoutError:

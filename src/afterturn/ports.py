@@ -526,6 +526,18 @@ class Jobs(Protocol):
     def retry(self, tenant: str | None, *, now: float) -> int:
         """Makes dead jobs of one tenant, or of all, ready again and returns how many."""
 
+    def due_tenants(self, *, now: float, limit: int) -> list[str]:
+        """Returns tenants whose housekeeping is due at `now`, those that never had any first. Writes nothing.
+
+        Tenants that were moved away or are not complete here are left out.
+        """
+
+    def claim_tenant(self, tenant: str, *, now: float, until: float) -> bool:
+        """Puts a tenant's housekeeping off to `until`. False if it is not due: another process has claimed it."""
+
+    def put_off_tenant(self, tenant: str, *, until: float) -> None:
+        """Says when a tenant's housekeeping is due again."""
+
 
 class Conversations(Protocol):
     """Conversations with their turns, and the blocks that were injected into them."""
@@ -780,7 +792,7 @@ class Store(Protocol):
     - `Scope`: it writes rows of these spaces only. What it reads of other spaces of the tenant may change meanwhile,
       except by a unit that works in the whole tenant, such as a forget.
     - `Tenant`: it writes, or relies on, rows of any space of the tenant.
-    - `JobQueue`: it claims or releases jobs of any tenant, and writes nothing else.
+    - `JobQueue`: it claims or releases jobs or the housekeeping of any tenant, and writes nothing else.
     - None: it writes rows that belong to no tenant, or of several tenants. Nothing else is written meanwhile.
     """
 

@@ -174,9 +174,9 @@ async def test_with_its_switch_housekeeping_consolidates_what_has_changed(tmp_pa
         assert len(await texts(space)) == 2
     async with open_memory(tmp_path, consolidation=True) as memory:
         space = memory.space("user:ada")
-        await memory._services.housekeeping._consolidate()
+        await memory._services.housekeeping._consolidate("default")
         assert await memory.drain(within=20)
-        await memory._services.housekeeping._consolidate()
+        await memory._services.housekeeping._consolidate("default")
         assert await memory.drain(within=20)
 
         assert await texts(space) == ["The user lives in Oslo"]
@@ -191,7 +191,7 @@ async def test_nothing_is_consolidated_while_a_turn_is_open(tmp_path: Path) -> N
         async with memory.conversation("c", user="ada").turn(messages) as turn:
             await space.add("The user lives in Lyon", origin="agent", clean=True, occurred_at=100.0)
             await space.add("The user lives in Oslo", origin="agent", clean=True, occurred_at=200.0)
-            await memory._services.housekeeping._consolidate()
+            await memory._services.housekeeping._consolidate("default")
             assert await memory.drain(within=20)
             assert len(await texts(space)) == 2
             messages.append({"role": "assistant", "content": "hi"})

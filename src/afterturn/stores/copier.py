@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from afterturn.errors import StoreError, StoreMoved
 from afterturn.ports import Unit
 from afterturn.stores.engine import Progress
-from afterturn.stores.sql.moved import FILLED, MOVED, WATCHED
+from afterturn.stores.sql.moved import FILLED, HOUSEKEPT, MOVED, WATCHED
 from afterturn.stores.sql.session import Row, Session, Value
 from afterturn.stores.sql.tables import TABLES, Table
 from afterturn.stores.sql.unit import SqlUnit
@@ -643,6 +643,8 @@ def delete_tenant(side: CopySide, tenant: str, *, while_marked: Callable[[Sessio
 
         while side.engine.write_now(delete_some, at=Tenant(tenant)):
             continue
+    key = f"{HOUSEKEPT}/{tenant}"
+    side.engine.write_now(lambda unit: _session(unit).run("DELETE FROM meta WHERE key = ?", (key,)), at=Tenant(tenant))
 
 
 def _delete_some(unit: SqlUnit, table: Table, tenant: str) -> int:

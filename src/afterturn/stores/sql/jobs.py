@@ -1,4 +1,5 @@
-"""Background jobs: claimed under a lease by one owner at a time, retried, or left dead.
+"""Background jobs: claimed under a lease by one owner at a time, retried, or left dead. And the housekeeping of each
+tenant, whose time is a row of `meta`.
 
 `job.place` is a job's number among the waiting jobs of its tenant and kind. NULL for a job that was put off.
 """
@@ -6,7 +7,7 @@
 from collections.abc import Sequence
 
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.moved import FILLED, MOVED
+from afterturn.stores.sql.moved import FILLED, HOUSEKEPT, MOVED
 from afterturn.stores.sql.session import Row, Value
 from afterturn.types import Job, JobState
 
@@ -34,6 +35,17 @@ _LAST_PLACE = (
     "SELECT place FROM job WHERE tenant = ? AND state = 'ready' AND kind = ? AND place IS NOT NULL "
     "ORDER BY place DESC LIMIT 1"
 )
+# Reads one row of the index for each tenant, however many spaces it has.
+_DUE_TENANTS = f"""
+WITH RECURSIVE found (name) AS (
+    SELECT min(tenant) FROM space
+    UNION ALL SELECT (SELECT min(tenant) FROM space WHERE tenant > found.name) FROM found WHERE found.name IS NOT NULL
+)
+SELECT name FROM found LEFT JOIN meta ON key = '{HOUSEKEPT}/' || name
+WHERE name IS NOT NULL AND (value IS NULL OR CAST(value AS DOUBLE PRECISION) <= ?)
+AND (SELECT count(*) FROM meta AS mark WHERE mark.key IN ('{MOVED}/' || name, '{FILLED}/' || name)) = 0
+ORDER BY CAST(coalesce(value, '0') AS DOUBLE PRECISION), name LIMIT ?"""
+_PUT_OFF = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
 class SqlJobs:
@@ -135,6 +147,20 @@ class SqlJobs:
             f"(SELECT j.id FROM {_FROM} WHERE j.state = 'dead' AND {' AND '.join(conditions)})",
             (now, *values),
         )
+
+    def due_tenants(self, *, now: float, limit: int) -> list[str]:
+        return [name for (name,) in self._session.rows(_DUE_TENANTS, (now, limit))]
+
+    def claim_tenant(self, tenant: str, *, now: float, until: float) -> bool:
+        # Two that claim at once: the second waits for the row, and then finds that it is not due.
+        row = self._session.row(
+            f"{_PUT_OFF} WHERE CAST(meta.value AS DOUBLE PRECISION) <= ? RETURNING key",
+            (f"{HOUSEKEPT}/{tenant}", repr(until), now),
+        )
+        return row is not None
+
+    def put_off_tenant(self, tenant: str, *, until: float) -> None:
+        self._session.run(_PUT_OFF, (f"{HOUSEKEPT}/{tenant}", repr(until)))
 
     def _is_waiting(self, space_key: int, job: Job) -> bool:
         # Locks the row until the commit: a job that is claimed before that may read the state before this unit.

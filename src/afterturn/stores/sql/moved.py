@@ -11,6 +11,8 @@ from afterturn.types import Finding, RemainingBytes
 
 MOVED, FILLED = "moved_to", "filled_from"
 """Rows of `meta`: what to open instead, and what is being copied into this store. `moved_to/acme` is for one tenant."""
+HOUSEKEPT = "housekeeping"
+"""`housekeeping/acme` is a row of `meta` that says when the tenant's housekeeping is due."""
 WATCHED = "watched_for"
 """A row of `meta`: the copy for which changes are noted, as a JSON list. The last item is its name."""
 FIND_WATCHED = f"SELECT value FROM meta WHERE key = '{WATCHED}'"

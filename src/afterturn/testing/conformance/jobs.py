@@ -192,6 +192,26 @@ class TestJobs:
         assert await self._complete(store, "one")
         assert await self._find(store, "j1") is None
 
+    async def test_the_housekeeping_of_each_tenant_is_claimed_once_when_it_is_due(self, store: Store) -> None:
+        """C8: by one process at a time, and again when its time has come."""
+        for tenant in ("beta", "acme", TENANT):
+            for number in range(3):
+                await self._add(store, f"{tenant}{number}", tenant=tenant, space=f"user:{number}")
+        tenants = sorted(("beta", "acme", TENANT))
+        assert await self._due_tenants(store, now=10.0) == tenants
+        claims = await asyncio.gather(*(self._claim_tenant(store, "acme", now=10.0, until=20.0) for _ in range(8)))
+        assert sorted(claims) == [False] * 7 + [True]
+        assert await self._due_tenants(store, now=19.0) == [tenant for tenant in tenants if tenant != "acme"]
+        await store.write(lambda unit: unit.jobs.put_off_tenant("beta", until=15.0), at=QUEUE)
+        assert (await self._due_tenants(store, now=20.0))[-2:] == ["beta", "acme"]
+        assert await self._claim_tenant(store, "acme", now=20.0, until=30.0)
+
+    async def _due_tenants(self, store: Store, *, now: float) -> list[str]:
+        return await store.read(lambda unit: unit.jobs.due_tenants(now=now, limit=100), at=QUEUE)
+
+    async def _claim_tenant(self, store: Store, tenant: str, *, now: float, until: float) -> bool:
+        return await store.write(lambda unit: unit.jobs.claim_tenant(tenant, now=now, until=until), at=QUEUE)
+
     async def test_another_tenant_s_jobs_are_not_listed(self, store: Store) -> None:
         """L2: figures stay with their tenant."""
         await self._add(store, "j1")

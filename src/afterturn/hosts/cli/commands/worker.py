@@ -1,4 +1,4 @@
-"""`worker`: runs background jobs, such as embedding and reviews, for processes that run none themselves."""
+"""`worker`: runs background jobs, such as embedding and reviews, and the housekeeping of all tenants."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ LOOK_EVERY = 1.0
     """,
 )
 @click.option("--status", is_flag=True, help="Only count the jobs.")
-@click.option("--once", is_flag=True, help="Run all waiting jobs, then exit.")
+@click.option("--once", is_flag=True, help="Do what is due, then exit.")
 @click.option("--retry", is_flag=True, help="First requeue jobs that failed too often.")
 @click.option(
     "--within", type=click.FloatRange(min=0), default=300.0, show_default=True, help="How many seconds --once may take."
 )
 def worker(invocation: Invocation, *, status: bool, once: bool, retry: bool, within: float) -> None:
-    """Run background jobs of all tenants until stopped.
+    """Run background jobs and housekeeping of all tenants until stopped.
+
+    Retention, the inbox, abandoned turns and consolidation follow the settings of this command, for every tenant.
 
     Several workers, on any number of hosts, may share one store. SIGTERM and Ctrl-C stop a worker after
     the current job; others that it had claimed are given back. If a worker is killed, the rest take up
