@@ -36,6 +36,7 @@ from afterturn.embedders.word_vectors import StaticEmbedder
 from afterturn.errors import (
     AfterturnError,
     ConfigError,
+    DeadlineExceeded,
     InvalidInput,
     StoreError,
     StoreUnavailable,
@@ -382,7 +383,7 @@ class Services:
                     await self.embedding.load_word_table()
                     return
                 pause = self.embedding.pause()
-            except StoreError as error:
+            except (StoreError, DeadlineExceeded) as error:
                 logger.warning("vectors are not available yet, because the store cannot be written: %s", error)
             await asyncio.sleep(pause)
 
@@ -390,7 +391,7 @@ class Services:
         while True:
             try:
                 return await runner.run()
-            except StoreError as error:
+            except (StoreError, DeadlineExceeded) as error:
                 logger.warning("background jobs pause, because the store cannot be written: %s", error)
                 await asyncio.sleep(RETRY_AFTER)
 

@@ -160,6 +160,11 @@ def test_the_name_that_means_all_tenants_is_not_a_tenant(engine: PostgresEngine)
         engine.write_now(every_text, at=Tenant("*"))
 
 
+def test_a_store_is_not_opened_for_the_name_that_means_all_tenants(url: str) -> None:
+    with pytest.raises(InvalidInput, match="Choose another name"):
+        open_engine(StoreUrl(url), Config(tenant="*"), SystemClock())
+
+
 def test_every_table_that_names_a_tenant_is_protected(engine: PostgresEngine, url: str, run_sql: RunSql) -> None:
     """`unembedded` has only keys."""
     schema = StoreUrl(url).schema

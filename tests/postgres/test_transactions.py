@@ -260,6 +260,20 @@ def test_idle_connections_of_a_server_that_was_restarted_are_replaced(own_server
         engine.close()
 
 
+def test_a_session_that_the_server_has_ended_because_it_was_idle_is_replaced(
+    url: str, open_one: Callable[..., PostgresEngine], run_sql: Callable[..., list[tuple[Any, ...]]]
+) -> None:
+    """C2: many servers are set up to end them. The next write and the next read succeed."""
+    engine = open_one(f"{url}&options=-c%20idle_session_timeout%3D50ms&application_name=idle_{StoreUrl(url).schema}")
+    for text in ("Ada keeps bees", "Ada likes tea"):
+        engine.write_now(add(text))
+        texts(engine)
+        while run_sql(f"SELECT 1 FROM pg_stat_activity WHERE application_name = 'idle_{StoreUrl(url).schema}'"):
+            threading.Event().wait(0.02)
+    engine.write_now(add("Ada has a cat"))
+    assert texts(engine) == ["Ada has a cat", "Ada keeps bees", "Ada likes tea"]
+
+
 def test_a_server_that_is_away_is_an_error_and_then_works_again(own_server: PostgresServer) -> None:
     """C2: a write that cannot be stored says so soon, and the store recovers by itself."""
     engine = open_engine(StoreUrl(own_server.url()), Config(busy_timeout=0.3), SystemClock())

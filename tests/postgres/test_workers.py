@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 
+from afterturn import blocking
 from afterturn.config import Config, StoreUrl
 from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
 from afterturn.stores.postgres.engine import PostgresEngine, open_engine
 from afterturn.testing.entries import admit, operation
-from afterturn.types import Job, JobKind
+from afterturn.types import Job, JobKind, Kind
+from lab.postgres.server import PostgresServer
 
 pytestmark = pytest.mark.postgres
 
@@ -119,6 +122,30 @@ def fleet(url: str, run_sql: RunSql) -> Iterator[Fleet]:
     opened = Fleet(url, run_sql)
     yield opened
     opened.engine.close()
+
+
+def test_background_jobs_go_on_after_an_administrator_has_cancelled_their_statements(
+    url: str, server: PostgresServer, run_sql: RunSql
+) -> None:
+    """C4: so do they after a statement_timeout."""
+    schema, pause = StoreUrl(url).schema, threading.Event()
+    waiting = (
+        "FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'afterturn' AND usename = 'memory'"
+    )
+    with blocking.open(url, {"embedder": "none", "busy_timeout": 60.0}) as memory:
+        with psycopg.connect(server.url().partition("?")[0]) as connection:
+            connection.execute(f"LOCK TABLE {schema}.job IN ACCESS EXCLUSIVE MODE".encode())
+            while not run_sql(f"SELECT count(*) {waiting}")[0][0]:
+                pause.wait(0.05)
+            run_sql(f"SELECT pg_cancel_backend(pid) {waiting}")
+            while run_sql(f"SELECT count(*) {waiting}")[0][0]:
+                pause.wait(0.05)
+        messages = [{"role": "user", "content": "Remember that I keep bees."}]
+        with memory.conversation("monday", user="ada").turn(messages):
+            messages.append({"role": "assistant", "content": "Noted."})
+        assert memory.drain(within=60.0)
+        learned = [entry for entry in memory.space("user:ada").list() if entry.kind is Kind.STATEMENT]
+        assert len(learned) == 1
 
 
 def test_four_workers_run_every_job_once_though_one_is_killed(fleet: Fleet) -> None:

@@ -99,7 +99,8 @@ class StoreServer:
         """Begins a transaction that changes the schema, one at a time, while units of work go on. It waits for no lock
         for long, and may itself be idle for as long as an index takes."""
         own = f"SET LOCAL lock_timeout = '{_MIGRATION_LOCK_TIMEOUT}'; SET LOCAL idle_in_transaction_session_timeout = 0"
-        lock = f"SELECT pg_advisory_xact_lock({_lock_key(self.schema, 'migration')})"
+        # The blank is not a tenant, so no tenant has the same lock.
+        lock = f"SELECT pg_advisory_xact_lock({_lock_key(self.schema, '', 'migration')})"
         return b"; ".join([self._begin, set_tenant(None), own.encode(), lock.encode()])
 
     def connect(self) -> PgConnection:

@@ -32,7 +32,7 @@ from afterturn.stores.postgres.session import HashedTerms, PgConnection, Postgre
 from afterturn.stores.sql.moved import FIND_MARKS, FIND_WATCHED, marks, refusal, remaining_copy
 from afterturn.stores.sql.session import Row, Session
 from afterturn.stores.sql.unit import SqlUnit
-from afterturn.types import JobQueue, RemainingBytes, UnitScope
+from afterturn.types import JobQueue, RemainingBytes, Tenant, UnitScope
 
 R = TypeVar("R")
 READERS = 4
@@ -97,6 +97,8 @@ def open_to_copy(
     """As `open_engine`, also for a store that was moved or is not complete.
 
     With `patient`, a statement may take as long as it needs, as one that compares whole tables does."""
+    # Raises InvalidInput now, not when the first turn is recorded.
+    set_tenant(Tenant(config.tenant))
     server = StoreServer(url, config, clock, migrations)
     if patient:
         server.answer_timeout = None

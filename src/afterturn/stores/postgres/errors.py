@@ -32,6 +32,8 @@ _UNSTORABLE_REMEDY = (
 )
 # A serialisation failure, a deadlock, a lock that was not free in time: the transaction may succeed the next time.
 _RERUN_STATES = ("40001", "40P01", "55P03")
+# The server is stopping or starting, or has ended a session that was idle for too long.
+_LOST_STATES = ("57P01", "57P02", "57P03", "57P05", "25P03")
 
 
 class NotAnswering(psycopg.OperationalError):
@@ -44,7 +46,7 @@ def is_lost(error: psycopg.Error) -> bool:
     state = error.sqlstate
     if state is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return state.startswith("08") or state in ("57P01", "57P02", "57P03", "25P03")
+    return state.startswith("08") or state in _LOST_STATES
 
 
 def may_rerun(error: psycopg.Error) -> bool:
@@ -123,7 +125,10 @@ def _corrupt(error: psycopg.Error, name: str) -> AfterturnError:
 
 
 def _interrupted(error: psycopg.Error, name: str) -> AfterturnError:
-    return DeadlineExceeded(f"Work on the store {name} was interrupted, and none of it was stored. Try again.")
+    return DeadlineExceeded(
+        f"Work on the store {name} was interrupted, and none of it was stored: {describe_error(error)}. Try again. If "
+        "the server's statement_timeout or transaction_timeout is too low for this role, raise it."
+    )
 
 
 def _too_large(error: psycopg.Error, name: str) -> AfterturnError:
@@ -147,7 +152,7 @@ _TRANSLATIONS: tuple[tuple[tuple[str, ...], Callable[[psycopg.Error, str], After
     (("53300", "28", "3D000", "0A000"), _unavailable),
     (("25006", "42501"), _read_only),
     (("XX001", "XX002"), _corrupt),
-    (("57014",), _interrupted),
+    (("57014", "25P04"), _interrupted),
     (("54",), _too_large),
     (("42P01", "3F000"), _missing),
 )
