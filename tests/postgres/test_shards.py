@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -36,8 +37,10 @@ from afterturn.stores.postgres.shards import (
     move_tenant,
 )
 from afterturn.stores.sql.moved import FIND_MARKS, marks
+from afterturn.testing.entries import admit, operation
 from afterturn.text import content_hash
-from afterturn.types import Message, Tenant, UnitScope
+from afterturn.types import Job, JobKind, Message, Tenant, UnitScope
+from lab.postgres.server import free_port
 from moved_content import answers, fill, open_memory, say
 
 pytestmark = pytest.mark.postgres
@@ -560,3 +563,99 @@ def test_wrong_buckets_and_directories_are_refused(
     assert run(["shards", "move", "acme", other(shards, "acme")]) == 0
     assert run(["shards", "list", "--store", "memory.db"]) == 2
     assert run(["migrate", shards, "copy.db"]) == 2
+
+
+# The command, with pauses that a test can wait for.
+WORKER = """
+import afterturn.hosts.cli.commands.worker as worker
+worker.DIRECTORY_EVERY = worker.RETRY_AFTER = 0.2
+from afterturn.hosts.cli import main
+main()
+"""
+
+
+@contextmanager
+def start_worker(shards: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", WORKER, "worker", *arguments],
+        env={**os.environ, "AFTERTURN_STORE": shards, "OPENBLAS_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def add_jobs(shards: str, bucket: str, count: int) -> None:
+    """Statements without vectors in the space of as many tenants, and a job for each."""
+
+    def work(unit: Unit) -> None:
+        for number in range(count):
+            tenant = f"{bucket}-{number:03d}"
+            unit.memories.add(operation(tenant=tenant, space="user:ada"), admit(f"Number {number} keeps bees"))
+            unit.jobs.add(Job(tenant, JobKind.EMBED, tenant, "user:ada", "{}", 1.0))
+
+    with closing(open_bucket(shards, bucket, "none")) as engine:
+        engine.write_now(work)
+
+
+def open_jobs(shards: str, bucket: str) -> int:
+    with closing(open_bucket(shards, bucket, "none")) as engine:
+        return sum(engine.read_now(lambda unit: unit.jobs.counts(None)).values())
+
+
+def wait(condition: Callable[[], object], *, within: float = 90.0) -> None:
+    gate = threading.Event()
+    for _ in range(int(within / 0.05)):
+        if condition():
+            return
+        gate.wait(0.05)
+    raise AssertionError("it did not happen")
+
+
+def test_one_worker_serves_every_bucket(shards: str) -> None:
+    """C8, M4: jobs and housekeeping, also in the bucket that the tenant of its settings has left."""
+    with open_memory(shards, background=False) as memory:
+        memory.space("user:ada").add("Moves away")
+    for _ in range(2):
+        move(shards, "default", other(shards, "default"))
+    for bucket in ("one", "two"):
+        add_jobs(shards, bucket, 3)
+    with start_worker(shards, "--status", "--json") as status:
+        assert json.loads(status.communicate(timeout=60)[0])["waiting"] >= 6
+    with start_worker(shards, "--once", "--json") as worker:
+        said = worker.communicate(timeout=120)
+    assert worker.returncode == 0, said
+    assert json.loads(said[0])["done"] >= 6
+    assert [open_jobs(shards, bucket) for bucket in ("one", "two")] == [0, 0]
+    for bucket in ("one", "two"):
+        with closing(open_bucket(shards, bucket, "none")) as engine:
+            # An hour later.
+            assert engine.read_now(lambda unit: unit.jobs.due_tenants(now=SystemClock().now(), limit=9)) == []
+
+
+def test_no_bucket_waits_for_another(shards: str, url: str, run_sql: RunSql) -> None:
+    """C8: not for its many jobs, nor for its server; a bucket that is added is served, too."""
+    schema = url.rpartition("=")[2]
+    lost = f"postgresql://memory@127.0.0.1:{free_port()}/postgres?schema=lost"
+    run_sql(f"INSERT INTO {schema}.bucket (number, name, url) VALUES (7, 'lost', '{lost}')")
+    add_jobs(shards, "one", 300)
+    with start_worker(shards) as worker:
+        wait(lambda: open_jobs(shards, "one") < 300)
+        add_jobs(shards, "two", 1)
+        add_bucket(find(shards), "three", f"{url}_one_three", CONFIG, SystemClock())
+        add_jobs(shards, "three", 1)
+        wait(lambda: open_jobs(shards, "two") + open_jobs(shards, "three") == 0)
+        left = open_jobs(shards, "one")
+        wait(lambda: open_jobs(shards, "one") == 0)
+        worker.terminate()
+        said = worker.communicate(timeout=60)
+    run_sql(f"DROP SCHEMA {schema}_one_three CASCADE")
+    assert left > 0
+    assert worker.returncode == 0, said
+    assert "the bucket lost is tried again" in said[1]
+    assert "Traceback" not in said[1]

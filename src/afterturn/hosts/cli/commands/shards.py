@@ -109,12 +109,20 @@ def move(invocation: Invocation, name: str, bucket: str, *, cancel: bool) -> Non
 
 
 def _directory(invocation: Invocation) -> Directory:
-    url = invocation.path()
-    if not isinstance(url, StoreUrl) or url.directory is None:
+    directory = find_directory(invocation)
+    if directory is None:
         raise InvalidInput(
             "The store is not a directory of shards. Name one with --store, such as "
             "postgresql://user@host/database?directory=shards."
         )
+    return directory
+
+
+def find_directory(invocation: Invocation) -> Directory | None:
+    """None if the store is another one. Connects to nothing yet."""
+    url = invocation.path()
+    if not isinstance(url, StoreUrl) or url.directory is None:
+        return None
     try:
         from afterturn.stores.postgres.shards import Directory
     except ImportError as error:

@@ -5,22 +5,32 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.errors import DeadlineExceeded
+from afterturn.config import StoreUrl
+from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError
 from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.commands.shards import find_directory
 from afterturn.hosts.cli.output import ProgressCallback, note, print_document, progress
 from afterturn.hosts.cli.process import show_warnings
+from afterturn.log import logger
 
 if TYPE_CHECKING:
     from afterturn import blocking
+    from afterturn.stores.postgres.shards import Bucket, Directory
 
 LOOK_EVERY = 1.0
+# How often a worker for several buckets reads their directory, and how soon it tries again to open one of them.
+DIRECTORY_EVERY = 60.0
+RETRY_AFTER = 5.0
+RETRY_AFTER_MAX = 600.0
 
 
 @command(
@@ -46,38 +56,121 @@ def worker(invocation: Invocation, *, status: bool, once: bool, retry: bool, wit
     Several workers, on any number of hosts, may share one store. SIGTERM and Ctrl-C stop a worker after
     the current job; others that it had claimed are given back. If a worker is killed, the rest take up
     its jobs when their lease has ended, after a minute or two.
+
+    With a directory of shards as the store, it serves all buckets at the same time.
     """
+    directory = find_directory(invocation)
     if status:
-        _show_status(invocation)
+        _show_status(invocation, directory)
         return
     show_warnings()
-    with invocation.memory(create=True, vectors=True, background=True) as memory:
-        retried = memory.retry_dead(all_tenants=True) if retry else 0
-        if once:
-            _drain(memory, within)
-            memory.work(lambda: True)
-        else:
-            stop = _stop_signal()
-            note(f"Working. {_describe(memory.jobs())} Press Ctrl-C to stop.")
-            memory.work(stop.is_set)
-        jobs = memory.jobs()
+    jobs: Counter[str] = Counter(waiting=0, running=0, dead=0, done=0, failed=0, retried=0)
+    if directory is not None:
+        workers = BucketWorkers(invocation, directory, threading.Event() if once else _stop_signal(), retry=retry)
+        jobs.update(workers.run_once(within) if once else workers.run())
+    else:
+        with invocation.memory(create=True, vectors=True, background=True) as memory:
+            jobs["retried"] = memory.retry_dead(all_tenants=True) if retry else 0
+            if once:
+                _drain(memory, within)
+                memory.work(lambda: True)
+            else:
+                stop = _stop_signal()
+                note(f"Working. {_describe(memory.jobs())} Press Ctrl-C to stop.")
+                memory.work(stop.is_set)
+            jobs.update(memory.jobs())
     if invocation.json:
-        print_document({"retried": retried, "drained": once, **jobs})
+        print_document({"retried": jobs.pop("retried"), "drained": once, **jobs})
     else:
         ended = f"{jobs['done']:,} done here, {jobs['failed']:,} failed attempts"
         click.echo(f"{'All jobs are done' if once else 'Stopped'}: {ended}. {_describe(jobs)}")
 
 
-def _show_status(invocation: Invocation) -> None:
-    with invocation.memory() as memory:
-        jobs = memory.jobs()
+def _show_status(invocation: Invocation, directory: Directory | None) -> None:
+    jobs: Counter[str] = Counter()
+    for bucket in [None] if directory is None else [StoreUrl(one.url) for one in directory.buckets()]:
+        with invocation.memory(bucket=bucket) as memory:
+            jobs.update(memory.jobs())
     if invocation.json:
         print_document({name: jobs[name] for name in ("waiting", "running", "dead")})
     else:
         click.echo(_describe(jobs))
 
 
-def _describe(jobs: dict[str, int]) -> str:
+class BucketWorkers:
+    """Serves every bucket of a directory by a worker in a thread of its own, so that no bucket waits for the many jobs
+    or for the server of another. Buckets that are added meanwhile are served too."""
+
+    def __init__(self, invocation: Invocation, directory: Directory, stop: threading.Event, *, retry: bool) -> None:
+        self._invocation = invocation
+        self._directory = directory
+        self._stop = stop
+        self._retry = retry
+        self._jobs: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def run(self) -> Counter[str]:
+        """Returns when `stop` is set and the jobs that ran then have ended."""
+        buckets = self._directory.buckets()
+        note(f"Working for {len(buckets)} buckets. Press Ctrl-C to stop.")
+        threads: dict[str, threading.Thread] = {}
+        while True:
+            for bucket in buckets:
+                if bucket.name not in threads:
+                    threads[bucket.name] = threading.Thread(target=self._serve, args=(bucket,), name=bucket.name)
+                    threads[bucket.name].start()
+            if self._stop.wait(DIRECTORY_EVERY):
+                break
+            try:
+                buckets = self._directory.buckets()
+            except StoreError as error:
+                logger.warning("the directory of shards cannot be read; the known buckets are served: %s", error)
+        for thread in threads.values():
+            thread.join()
+        return self._jobs
+
+    def run_once(self, within: float) -> Counter[str]:
+        """All buckets at the same time. Raises the first error when the others have ended."""
+        buckets = self._directory.buckets()
+        with ThreadPoolExecutor(max(1, len(buckets))) as pool:
+            results = [(bucket, pool.submit(self._drain, bucket, within)) for bucket in buckets]
+        for bucket, result in results:
+            error = result.exception()
+            if isinstance(error, AfterturnError):
+                raise StoreError(f"The bucket {bucket.name!r} has work left: {error}") from error
+            if error is not None:
+                raise error
+        return self._jobs
+
+    def _serve(self, bucket: Bucket) -> None:
+        pause = RETRY_AFTER
+        while not self._stop.is_set():
+            try:
+                with self._opened(bucket) as memory:
+                    pause = RETRY_AFTER
+                    memory.work(self._stop.is_set)
+            except AfterturnError as error:
+                logger.warning("the bucket %s is tried again in %g seconds: %s", bucket.name, pause, error)
+                self._stop.wait(pause)
+                pause = min(2 * pause, RETRY_AFTER_MAX)
+
+    def _drain(self, bucket: Bucket, within: float) -> None:
+        with self._opened(bucket) as memory:
+            if not memory.drain(within=within, all_tenants=True):
+                raise _too_slow(within)
+            memory.work(lambda: True)
+
+    @contextmanager
+    def _opened(self, bucket: Bucket) -> Iterator[blocking.Memory]:
+        url = StoreUrl(bucket.url)
+        with self._invocation.memory(create=True, vectors=True, background=True, bucket=url) as memory:
+            retried = memory.retry_dead(all_tenants=True) if self._retry else 0
+            yield memory
+            with self._lock:
+                self._jobs.update({**memory.jobs(), "retried": retried})
+
+
+def _describe(jobs: Mapping[str, int]) -> str:
     text = f"{jobs['waiting']:,} waiting, {jobs['running']:,} running, {jobs['dead']:,} dead."
     return f"{text} `afterturn worker --retry` requeues the dead ones." if jobs["dead"] else text
 
@@ -85,9 +178,11 @@ def _describe(jobs: dict[str, int]) -> str:
 def _drain(memory: blocking.Memory, within: float) -> None:
     with progress("Working") as report, _watched(memory, report):
         if not memory.drain(within=within, all_tenants=True):
-            raise DeadlineExceeded(
-                f"Jobs remain after {within:g} seconds. Run it again, or allow more time with --within."
-            )
+            raise _too_slow(within)
+
+
+def _too_slow(within: float) -> DeadlineExceeded:
+    return DeadlineExceeded(f"Jobs remain after {within:g} seconds. Run it again, or allow more time with --within.")
 
 
 @contextmanager
