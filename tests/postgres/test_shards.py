@@ -23,7 +23,7 @@ from afterturn.hosts.cli.app import run
 from afterturn.oneshot import recall_once
 from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
-from afterturn.stores.copier import CopySide, StoreCopy, TableDigest, delete_moved, digest_store
+from afterturn.stores.copier import CopySide, StoreCopy, TableDigest, cancel_move, delete_moved, digest_store
 from afterturn.stores.engine import Write
 from afterturn.stores.postgres import change_notes
 from afterturn.stores.postgres.engine import PostgresEngine, open_to_copy
@@ -37,6 +37,8 @@ from afterturn.stores.postgres.shards import (
     move_tenant,
 )
 from afterturn.stores.sql.moved import FIND_MARKS, marks
+from afterturn.stores.sql.session import Session
+from afterturn.stores.sql.tables import Table
 from afterturn.testing.entries import admit, operation
 from afterturn.text import content_hash
 from afterturn.types import Job, JobKind, Message, Tenant, UnitScope
@@ -539,6 +541,43 @@ def test_a_move_can_be_given_up_while_it_runs(shards: str) -> None:
     move(shards, acme, "two")
     with open_memory(shards, tenant=acme, background=False) as memory:
         assert texts(memory) == ["Stays here"]
+
+
+class LockedNotes:
+    """Triggers that cannot be removed, because others read the tables."""
+
+    note_changes = staticmethod(change_notes.note_changes)
+    settle_keys = staticmethod(change_notes.settle_keys)
+
+    def forget_changes(self, session: Session, table: Table) -> None:
+        raise StoreLocked("Others read.")
+
+
+def test_a_move_after_an_interrupted_cancel_does_not_take_the_target_for_complete(shards: str) -> None:
+    """C2: the tenant stays in its bucket until the move was given up as a whole."""
+    (acme,) = tenants_in(shards, "one", 1)
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        memory.space("user:ada").add("Moves away")
+
+    def stop(done: int, total: int) -> None:
+        if done == total:
+            raise StoreError("Stopped.")
+
+    with pytest.raises(StoreError, match="Stopped"):
+        move(shards, acme, "two", progress=stop)
+    with (
+        closing(open_bucket(shards, "one", acme)) as one,
+        closing(open_bucket(shards, "two", acme)) as two,
+        pytest.raises(StoreLocked),
+    ):
+        cancel_move(CopySide(one, LockedNotes()), CopySide(two, change_notes), acme)
+    with pytest.raises(StoreError, match=r"shards move --cancel"):
+        move(shards, acme, "two")
+    assert find(shards).find(acme).bucket.name == "one"
+    cancel_tenant_move(find(shards), acme, "two", CONFIG, SystemClock())
+    assert move(shards, acme, "two") > 0
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        assert texts(memory) == ["Moves away"]
 
 
 def test_wrong_buckets_and_directories_are_refused(

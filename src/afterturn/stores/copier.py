@@ -168,7 +168,9 @@ class StoreCopy:
             raise StoreError(f"{self._source.engine.name} and {self._target.engine.name} are the same store.")
         filled, moved = _meta(self._target.engine, self._filled), _meta(self._source.engine, self._moved)
         is_moved = moved is not None and moved in (self._target.engine.name, self._mark)
-        if is_moved or (filled is None and _is_watched(self._source, self._target, self._tenant)):
+        # Of a tenant, the same is left by `cancel_move` if it was interrupted. A finished move has its mark.
+        is_copied = self._mark is None and filled is None
+        if is_moved or (is_copied and _is_watched(self._source, self._target, self._tenant)):
             # The target is complete; an earlier run may have been killed before it had removed everything else.
             self._release(filled)
             return False
@@ -191,8 +193,8 @@ class StoreCopy:
         found = session.row("SELECT value FROM meta WHERE key = ?", (WATCHED,))
         if found is not None and found[0] != self._watched:
             raise StoreError(
-                f"{self._source.engine.name} is being copied to another place. Finish that, or run `afterturn migrate "
-                "--cancel` for it."
+                f"{self._source.engine.name} is being copied to another place, or that was given up and not ended. "
+                "Finish that, or run `afterturn migrate --cancel` or `afterturn shards move --cancel` for it."
             )
         _set_meta(session, WATCHED, self._watched)
         self._source.notes.note_changes(session, TABLES)
