@@ -43,6 +43,9 @@ INSERT INTO review (tenant, space_key, id, kind, writes, created_at, conversatio
     FROM space;
 INSERT INTO review_message (space_key, review, ordinal, role, speaker, text, trust, occurred_at, fresh)
     SELECT key, 'r' || key, 0, 'user', 'bob', 'bees', 100, 9, 1 FROM space;
+INSERT INTO job (id, space_key, tenant, kind, payload, run_at, attempts, state, error)
+    SELECT state || key, key, tenant, 'review', '', 9, 0, state, ''
+    FROM space, (VALUES ('ready'), ('dead')) AS s (state) WHERE tenant = 'acme';
 """
 
 
@@ -77,6 +80,10 @@ def test_what_is_due_is_found_without_reading_every_space(engine: PostgresEngine
         "vectors": 0,
         "shared records": [],
         "forget": (),
+        "unfinished jobs": False,
+        "counts of jobs": {},
+        "jobs": [],
+        "dead jobs": 0,
     }
     assert {what: read for what, (_, read) in answers.items() if read > 100} == {}
 
@@ -90,4 +97,8 @@ QUESTIONS: dict[str, Callable[[Unit], object]] = {
     "vectors": lambda unit: unit.index.waiting(TENANT, SMALL),
     "shared records": lambda unit: unit.records.spaces_of(TENANT, "user:1"),
     "forget": lambda unit: unit.operations.forget(TENANT, "user:1", Selector(speaker="bob"), at=9.0).ids,
+    "unfinished jobs": lambda unit: unit.jobs.has_unfinished(TENANT, ["embed", "review"], by=1000.0),
+    "counts of jobs": lambda unit: unit.jobs.counts(TENANT),
+    "jobs": lambda unit: unit.jobs.page(TENANT),
+    "dead jobs": lambda unit: unit.jobs.retry(TENANT, now=1000.0),
 }

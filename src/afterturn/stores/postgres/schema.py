@@ -207,6 +207,7 @@ _TABLES = (
     "CREATE INDEX job_first ON job (kind, place, id) WHERE state = 'ready' AND place IS NOT NULL",
     "CREATE INDEX job_place ON job (tenant, kind, place) WHERE state = 'ready' AND place IS NOT NULL",
     "CREATE INDEX job_leased ON job (leased_until) WHERE state = 'leased'",
+    "CREATE INDEX job_tenant ON job (tenant, state, run_at, id)",
     "CREATE INDEX job_space ON job (space_key, kind)",
     """CREATE TABLE timeline (
         space_key BIGINT NOT NULL,

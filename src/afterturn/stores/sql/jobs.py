@@ -117,12 +117,12 @@ class SqlJobs:
         )
 
     def find(self, tenant: str, job_id: str) -> Job | None:
-        found = self._select("j.id = ? AND s.tenant = ?", job_id, tenant)
+        found = self._select("j.id = ? AND j.tenant = ?", job_id, tenant)
         return found[0] if found else None
 
     def page(self, tenant: str, *, state: str | None = None, limit: int = 100) -> list[Job]:
         return self._select(
-            "s.tenant = ? AND (j.state = ? OR ? IS NULL) ORDER BY j.run_at, j.id LIMIT ?", tenant, state, state, limit
+            "j.tenant = ? AND (j.state = ? OR ? IS NULL) ORDER BY j.run_at, j.id LIMIT ?", tenant, state, state, limit
         )
 
     def counts(self, tenant: str | None, kinds: Sequence[str] | None = None) -> dict[str, int]:
@@ -177,7 +177,7 @@ class SqlJobs:
 
 
 def _of_tenant(tenant: str | None) -> tuple[list[str], list[Value]]:
-    return (["1 = 1"], []) if tenant is None else (["s.tenant = ?"], [tenant])
+    return (["1 = 1"], []) if tenant is None else (["j.tenant = ?"], [tenant])
 
 
 def _job(row: Row) -> Job:

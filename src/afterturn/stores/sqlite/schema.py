@@ -549,6 +549,7 @@ FAIR_JOBS = (
     "CREATE INDEX job_first ON job (kind, place, id) WHERE state = 'ready' AND place IS NOT NULL",
     "CREATE INDEX job_place ON job (tenant, kind, place) WHERE state = 'ready' AND place IS NOT NULL",
     "CREATE INDEX job_leased ON job (leased_until) WHERE state = 'leased'",
+    "CREATE INDEX job_tenant ON job (tenant, state, run_at, id)",
 )
 
 # A process of an older version that has the file open goes on after a migration, and does not name the tenant of what
