@@ -227,7 +227,8 @@ def test_a_job_is_claimed_once(hosts: Hosts) -> None:
 
     def run(number: int) -> None:
         while found := hosts.engines[number].write_now(
-            lambda unit: unit.jobs.claim(["embed"], owner=f"owner{number}", now=2.0, lease=60.0, limit=3)
+            lambda unit: unit.jobs.claim(["embed"], owner=f"owner{number}", now=2.0, lease=60.0, limit=3),
+            at=JobQueue(),
         ):
             assert len(found) <= 3
             claimed[number] += [job.id for job in found]

@@ -14,7 +14,8 @@ from lab.postgres.wire_proxy import WireProxy
 
 pytestmark = pytest.mark.postgres
 
-SETTINGS = {"server_timeout": 0.5, "busy_timeout": 0.5, "embedder": "none", "background": False}
+# Together how long the server may be silent, also while the store is created on a busy machine.
+SETTINGS = {"server_timeout": 2.0, "busy_timeout": 0.5, "embedder": "none", "background": False}
 VERBS: list[tuple[str, Callable[[blocking.Memory], object]]] = [
     ("add", lambda memory: memory.space("user:ada").add("Ada plays chess")),
     ("search", lambda memory: memory.space("user:ada").search("bees")),

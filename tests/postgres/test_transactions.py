@@ -102,9 +102,9 @@ def test_a_position_is_given_once(
         read.set()
         assert go.wait(WAIT)
 
-    first = pool.submit(here.write_now, record(given, hold))
+    first = pool.submit(here.write_now, record(given, hold), at=ADA)
     assert read.wait(WAIT)
-    second = pool.submit(there.write_now, record(given, lambda: None))
+    second = pool.submit(there.write_now, record(given, lambda: None), at=ADA)
     wait_for_lock(run_sql)
     assert given == []
     go.set()
@@ -119,10 +119,34 @@ def test_many_writers_lose_and_repeat_nothing(
 
     def run(engine: PostgresEngine) -> None:
         for _ in range(15):
-            engine.write_now(record(given, lambda: None))
+            engine.write_now(record(given, lambda: None), at=ADA)
 
     list(pool.map(run, [open_one() for _ in range(4)]))
     assert sorted(given) == list(range(60))
+
+
+def test_several_locks_together_take_no_longer_than_one(open_one: Callable[..., PostgresEngine]) -> None:
+    """§13: the client hears nothing until it has them all, and must not take that for a server that hangs."""
+    engine = open_one(busy_timeout=6.0)
+
+    def show(unit: Unit) -> str:
+        return unit.session.row("SHOW lock_timeout")[0]  # type: ignore[attr-defined]
+
+    assert engine.write_now(show, at=ADA) == "6s"
+    assert engine.write_now(show, at=Scope(TENANT, ("user:ada", "user:bob", "user:eve"))) == "2s"
+
+
+def test_a_commit_after_closing_opens_no_connection(open_one: Callable[..., PostgresEngine], run_sql: RunSql) -> None:
+    """C4: a thread may still have the engine of a place that its tenant has left."""
+    engine = open_one()
+    engine.write_now(add("Ada keeps bees"), at=ADA)
+    engine.close()
+    (outcome,) = engine.commit([Write(add("Ada likes tea"), at=ADA)])
+    assert isinstance(outcome.error, MemoryClosed)
+    with pytest.raises(MemoryClosed):
+        engine.writer.refresh()
+    assert engine.writer._connection is not None
+    assert engine.writer._connection.closed
 
 
 def test_a_reader_does_not_wait_for_a_writer(open_one: Callable[..., PostgresEngine], pool: ThreadPoolExecutor) -> None:

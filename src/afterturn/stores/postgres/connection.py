@@ -61,6 +61,7 @@ class StoreServer:
                 )
             ),
         )
+        self._lock_milliseconds = config.busy_timeout * 1000
         # A commit that the server's disk need not have is what `normal` asks for.
         relaxed = [sql.SQL("SET LOCAL synchronous_commit = off")] if config.synchronous == "normal" else []
         self._begin = _joined(sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), *local, *relaxed)
@@ -88,6 +89,9 @@ class StoreServer:
         tenants = {_lock_key(self.schema, name): _lock for name in whole}
         tenants |= {_lock_key(self.schema, scope.tenant): _share for scope in parts}
         spaces = {_lock_key(self.schema, scope.tenant, space) for scope in parts for space in scope.spaces}
+        if len(spaces) > 1:
+            # All of them together take no longer than `busy_timeout`. The client hears nothing until it has them all.
+            begin.append(f"SET LOCAL lock_timeout = {max(1, int(self._lock_milliseconds / len(spaces)))}".encode())
         locks = [
             _share(self._store_lock),
             *(take(key) for key, take in sorted(tenants.items())),

@@ -399,6 +399,7 @@ class ServerWriter:
         self._has_committed = False
         # While the server is away, one try is enough for each commit: its callers have other plans for that.
         self._is_away = False
+        self._is_closed = False
         self._stopped = threading.Event()
 
     def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
@@ -436,6 +437,7 @@ class ServerWriter:
 
     def close(self) -> None:
         with self.lock:
+            self._is_closed = True
             self._stopped.set()
             if self._connection is not None:
                 self._leave(self._connection)
@@ -595,7 +597,12 @@ class ServerWriter:
         )
 
     def _connected(self) -> PgConnection:
-        """The connection, a new one if it was lost. Waits up to `busy_timeout` for a server that is being restarted."""
+        """The connection, a new one if it was lost. Waits up to `busy_timeout` for a server that is being restarted.
+
+        Raises psycopg.Error, and MemoryClosed after `close`.
+        """
+        if self._is_closed:
+            raise MemoryClosed(f"The store {self._server.name} is closed. Open it again.")
         if self._connection is not None and not self._connection.closed:
             return self._connection
         tries = 1 if self._is_away else max(1, int(self._server.config.busy_timeout / _CONNECT_PAUSE))
