@@ -680,7 +680,8 @@ class StoreUrl:
 
     @property
     def directory(self) -> str | None:
-        """The schema with the directory of shards, if the URL names that instead of a store."""
+        """The schema or the absolute path of the file with the directory of shards, if the URL names that instead of a
+        store."""
         return dict(parse_qsl(urlsplit(self.url).query)).get("directory")
 
     @property
@@ -742,9 +743,10 @@ def _check_url(text: str) -> StoreUrl:
             "The database in the URL of the store has one of the characters =, @ and ?. Write parameters after a ?, as "
             "in postgresql://user@host:5432/database?sslmode=require."
         )
-    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema) and not (url.directory or "").startswith("/"):
         raise StoreUnavailable(
-            f"{schema!r} is not a valid schema. Use lower-case letters, digits and _, and at most 63 of them."
+            f"{schema!r} is not a valid schema. Use lower-case letters, digits and _, and at most 63 of them. A "
+            "directory may also be the absolute path of a file."
         )
     return url
 

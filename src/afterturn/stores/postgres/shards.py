@@ -1,4 +1,4 @@
-"""Shards: tenants spread over several stores, the buckets, by a directory in a database.
+"""Shards: tenants spread over several stores, the buckets, by a directory in a database or in a file.
 
 A bucket is a whole store in a schema of some server. Its keys begin at a number of its own, so that a tenant's rows can
 move to another bucket as they are. A tenant has one bucket; while it moves, `ShardEngine` waits and then follows it.
@@ -6,6 +6,7 @@ move to another bucket as they are. A tenant has one bucket; while it moves, `Sh
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
@@ -21,6 +23,7 @@ from psycopg import sql
 from afterturn.config import Config, StoreUrl, find_store
 from afterturn.errors import Conflict, InvalidInput, MemoryClosed, NotFound, StoreError, StoreLocked, StoreUnavailable
 from afterturn.ports import Clock, Unit
+from afterturn.runtime.files import replace_file
 from afterturn.stores.copier import ComparedTable, CopySide, StoreCopy, cancel_move, delete_moved
 from afterturn.stores.engine import Progress, ReadCall, Write, WriteOutcome
 from afterturn.stores.postgres import change_notes
@@ -169,6 +172,104 @@ _DIRECTORY = (
 )
 
 
+class FileDirectory(Directory):
+    """The same in a file of JSON, which is read for each question:
+
+        {"buckets": {"one": {"number": 0, "url": "postgresql://…"}}, "tenants": {"acme": "one"}}
+
+    A tenant has the name of its bucket, or {"bucket": "two", "moves": 1} when it was moved. New tenants are not placed:
+    a host must not decide that for others, who may have another copy of the file.
+    """
+
+    def __init__(self, url: StoreUrl) -> None:
+        assert url.directory is not None
+        self.name = str(url)
+        self._path = Path(url.directory)
+
+    def buckets(self) -> list[Bucket]:
+        return sorted(Bucket(one["number"], name, one["url"]) for name, one in self._read()["buckets"].items())
+
+    def tenants(self) -> list[tuple[str, str, int]]:
+        return sorted((tenant, *_placed(placed)) for tenant, placed in self._read()["tenants"].items())
+
+    def add(self, bucket: Bucket, tenants: Sequence[str] = ()) -> None:
+        with self._changed() as content:
+            if any(bucket.name == name or bucket.number == one["number"] for name, one in content["buckets"].items()):
+                raise Conflict(f"Another bucket was added to {self.name} at the same time. Add {bucket.name!r} again.")
+            content["buckets"][bucket.name] = {"number": bucket.number, "url": bucket.url}
+            content["tenants"] = {**dict.fromkeys(tenants, bucket.name), **content["tenants"]}
+
+    def settle(self, bucket: str, tenants: Sequence[str]) -> None:
+        with self._changed() as content:
+            content["tenants"] = {**dict.fromkeys(tenants, bucket), **content["tenants"]}
+
+    def find(self, tenant: str) -> TenantPlacement:
+        """Raises StoreUnavailable for a tenant that is not listed."""
+        placed = self._read()["tenants"].get(tenant)
+        if placed is None:
+            if not self._path.exists():
+                raise StoreUnavailable(f"There is no file {self._path}. `afterturn shards add` creates it.")
+            raise StoreUnavailable(
+                f'The tenant {tenant!r} is not in the directory {self._path}. Add it to "tenants" with its bucket.'
+            )
+        bucket, moves = _placed(placed)
+        return TenantPlacement(self.bucket(bucket), moves)
+
+    def place(self, tenant: str, bucket: str, moves: int) -> None:
+        try:
+            with self._changed() as content:
+                if _placed(content["tenants"].get(tenant, ""))[1] < moves:
+                    content["tenants"][tenant] = {"bucket": bucket, "moves": moves}
+        except StoreError as error:
+            raise StoreError(
+                f"{tenant!r} is in the bucket {bucket!r} now, and hosts follow it there. But the directory does not "
+                f'say so: {error} Write {{"bucket": "{bucket}", "moves": {moves}}} for this tenant there.'
+            ) from error
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return {"buckets": {}, "tenants": {}}
+        except OSError as error:
+            raise StoreUnavailable(f"The directory {self._path} cannot be read: {error.strerror}.") from error
+        try:
+            content = json.loads(text)
+            for one in content["buckets"].values():
+                int(one["number"]), str(one["url"])
+            for placed in content["tenants"].values():
+                _placed(placed)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            # Without the content, which may have a password.
+            raise StoreUnavailable(
+                f"{self._path} is not a directory of shards ({type(error).__name__}). Correct it: docs/postgres.md "
+                "shows what it has."
+            ) from None
+        return dict(content)
+
+    @contextmanager
+    def _changed(self) -> Iterator[dict[str, Any]]:
+        """The content, to be changed: the file is replaced when the block ends. One process at a time."""
+        try:
+            with open(f"{self._path}.lock", "a", encoding="utf-8") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                content = self._read()
+                yield content
+                replace_file(self._path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise StoreError(f"The directory {self._path} cannot be written: {error.strerror}.") from error
+
+
+def _placed(value: Any) -> tuple[str, int]:
+    """The bucket of a tenant, and how often it was moved."""
+    return (value, 0) if isinstance(value, str) else (str(value["bucket"]), int(value["moves"]))
+
+
+def open_directory(url: StoreUrl, config: Config, clock: Clock) -> Directory:
+    """Connects to nothing yet."""
+    return FileDirectory(url) if (url.directory or "").startswith("/") else Directory(url, config, clock)
+
+
 def _hash(tenant: str) -> int:
     return int.from_bytes(hashlib.blake2b(tenant.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
@@ -178,7 +279,7 @@ def _hash(tenant: str) -> int:
 
 def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit], R], *, at: UnitScope) -> R:
     """Runs one read in the caller's thread, in the bucket of the configured tenant."""
-    directory = Directory(url, config, clock)
+    directory = open_directory(url, config, clock)
     bucket = directory.find(config.tenant).bucket
     for _ in range(_MOVES_MAX):
         try:

@@ -9,7 +9,7 @@ from afterturn.ports import Clock
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.postgres.doctor import find_faults
 from afterturn.stores.postgres.engine import PostgresEngine, open_engine
-from afterturn.stores.postgres.shards import Directory, ShardEngine
+from afterturn.stores.postgres.shards import ShardEngine, open_directory
 from afterturn.stores.threaded_store import ThreadedStore, Workers
 
 
@@ -32,7 +32,7 @@ class PostgresStore(ThreadedStore):
 
 def open_shard(url: StoreUrl, config: Config, clock: Clock, *, worker: Workers = ThreadWorker) -> ShardStore:
     """Opens the bucket of the configured tenant, by the directory at `url`. Blocks; raises a StoreError."""
-    return ShardStore(ShardEngine(Directory(url, config, clock), config, clock), worker)
+    return ShardStore(ShardEngine(open_directory(url, config, clock), config, clock), worker)
 
 
 class ShardStore(ThreadedStore):

@@ -113,7 +113,7 @@ def _directory(invocation: Invocation) -> Directory:
     if directory is None:
         raise InvalidInput(
             "The store is not a directory of shards. Name one with --store, such as "
-            "postgresql://user@host/database?directory=shards."
+            "postgresql://user@host/database?directory=shards or postgresql://?directory=/path/of/shards.json."
         )
     return directory
 
@@ -124,7 +124,7 @@ def find_directory(invocation: Invocation) -> Directory | None:
     if not isinstance(url, StoreUrl) or url.directory is None:
         return None
     try:
-        from afterturn.stores.postgres.shards import Directory
+        from afterturn.stores.postgres.shards import open_directory
     except ImportError as error:
         raise postgres_missing(error) from error
-    return Directory(url, invocation.config(), SystemClock())
+    return open_directory(url, invocation.config(), SystemClock())
