@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import psycopg
 import pytest
 
 from afterturn import blocking
@@ -42,7 +44,7 @@ from afterturn.stores.sql.tables import Table
 from afterturn.testing.entries import admit, operation
 from afterturn.text import content_hash
 from afterturn.types import Job, JobKind, Message, Tenant, UnitScope
-from lab.postgres.server import free_port
+from lab.postgres.server import PostgresServer, free_port
 from moved_content import answers, fill, open_memory, say
 
 pytestmark = pytest.mark.postgres
@@ -578,6 +580,31 @@ def test_a_move_after_an_interrupted_cancel_does_not_take_the_target_for_complet
     assert move(shards, acme, "two") > 0
     with open_memory(shards, tenant=acme, background=False) as memory:
         assert texts(memory) == ["Moves away"]
+
+
+def test_the_end_of_a_move_lets_readers_pass_behind_a_long_reader(
+    shards: str, server: PostgresServer, run_sql: RunSql
+) -> None:
+    """Removing a trigger waits for all readers of its table, and new readers wait behind it."""
+    (acme,) = tenants_in(shards, "one", 1)
+    with open_memory(shards, tenant=acme, background=False) as memory:
+        memory.space("user:ada").add("Moves away")
+    table = f"{bucket_url(find(shards).bucket('one')).schema}.entry"
+    waits = f"SELECT 1 FROM pg_locks WHERE relation = '{table}'::regclass AND NOT granted"
+    patient = replace(CONFIG, busy_timeout=60.0)
+    administrator = f"postgresql://postgres@127.0.0.1:{server.port}/postgres"
+    with ThreadPoolExecutor(1) as mover, psycopg.connect(administrator) as long_reader:
+        long_reader.execute(f"SELECT 1 FROM {table}".encode())
+        moving = mover.submit(
+            move_tenant, find(shards), acme, "two", patient, SystemClock(), progress=lambda done, total: None
+        )
+        while not run_sql(waits):
+            assert not moving.done()
+        run_sql(f"SET statement_timeout = '20s'; SELECT 1 FROM {table}")
+        assert not moving.done()
+        long_reader.rollback()
+        assert all(one.is_equal for one in moving.result(timeout=60.0))
+    assert find(shards).find(acme).bucket.name == "two"
 
 
 def test_wrong_buckets_and_directories_are_refused(
