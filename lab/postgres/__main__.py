@@ -20,7 +20,9 @@ FOLDER = ROOT / ".postgres"
 PYTHON = FOLDER / "bin" / "python"
 _LOCK = Path(__file__).with_name("lock.txt")
 _STAMP = FOLDER / "installed"
-_POOLED = tuple(f"tests/postgres/test_{name}.py" for name in ("conformance", "interleaved", "processes", "memory"))
+_POOLED = tuple(
+    f"tests/postgres/test_{name}.py" for name in ("conformance", "interleaved", "processes", "memory", "isolation")
+)
 _NOTHING_COLLECTED = 5
 _UV = Path(sys.executable).parent / "uv"
 _WANTED = (

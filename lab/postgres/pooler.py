@@ -22,6 +22,8 @@ FOLDER = ROOT / ".postgres" / "pgbouncer"
 _PACKAGES = ("pgbouncer", "libevent-2.1-7", "libc-ares2")
 _PROGRAM = "usr/sbin/pgbouncer"
 _START_TRIES_MAX = 200
+ROLES = ("postgres", "memory")
+"""Who may connect. The tests create the second one, for which row-level security is on."""
 
 
 def find_pooler() -> Path | None:
@@ -80,8 +82,8 @@ class PgBouncer:
                 self._watch.end()
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def url(self, *, schema: str = "afterturn") -> str:
-        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres?schema={schema}"
+    def url(self, *, schema: str = "afterturn", user: str = "postgres") -> str:
+        return f"postgresql://{user}@127.0.0.1:{self.port}/postgres?schema={schema}"
 
     def _start(self) -> None:
         source = find_pooler()
@@ -96,6 +98,7 @@ class PgBouncer:
                 shutil.copy(library, libraries / library.name)
         self._folder.chmod(0o755)
         (self._folder / "pgbouncer.ini").write_text(self._settings(), encoding="utf-8")
+        (self._folder / "users").write_text("".join(f'"{name}" ""\n' for name in ROLES), encoding="utf-8")
         owner, options = find_owner(), dict[str, Any]()
         if owner is not None:
             options = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
@@ -115,12 +118,13 @@ class PgBouncer:
 
     def _settings(self) -> str:
         return f"""[databases]
-* = host=127.0.0.1 port={self._server.port} user=postgres
+* = host=127.0.0.1 port={self._server.port}
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {self.port}
 unix_socket_dir =
-auth_type = any
+auth_type = trust
+auth_file = {self._folder / "users"}
 pool_mode = transaction
 max_client_conn = 200
 default_pool_size = 20

@@ -77,13 +77,12 @@ def place(server: "PostgresServer", pytestconfig: pytest.Config) -> Iterator["Po
 
 @pytest.fixture
 def url(server: "PostgresServer", place: "PostgresServer | PgBouncer", run_sql: Callable[..., object]) -> Iterator[str]:
-    """The URL of a schema that is removed after the test, with a role for which row-level security is on. The pooler
-    has only the administrator's."""
+    """The URL of a schema that is removed after the test, with a role for which row-level security is on."""
     if not run_sql("SELECT 1 FROM pg_roles WHERE rolname = 'memory'"):
         run_sql("CREATE ROLE memory LOGIN; GRANT CREATE ON DATABASE postgres TO memory")
     _numbers.append(len(_numbers))
     schema = f"test_{_numbers[-1]}"
-    yield server.url(schema=schema, user="memory") if place is server else place.url(schema=schema)
+    yield place.url(schema=schema, user="memory")
     run_sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 

@@ -178,7 +178,6 @@ def test_the_guide_names_the_tables_without_a_policy(engine: PostgresEngine, url
     without = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     tables = run_sql(f"SELECT tablename FROM pg_tables WHERE schemaname = '{StoreUrl(url).schema}'")
     assert without == {name for (name,) in tables} - set(ISOLATED)
-    assert all(f"`{name}`" in section.partition("| tables |")[0] for name in ISOLATED)
 
 
 @pytest.mark.parametrize("page", ["production.md", "postgres.md"])

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from afterturn import blocking
 from afterturn.config import Config, StoreUrl
 from afterturn.errors import InvalidInput
 from afterturn.ports import Unit
@@ -18,6 +19,7 @@ from afterturn.stores.postgres.schema import ISOLATED
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.entries import admit, operation
 from afterturn.types import JobQueue, Scope, Tenant
+from lab.postgres.server import PostgresServer
 
 pytestmark = pytest.mark.postgres
 
@@ -33,9 +35,9 @@ def engine(url: str) -> Iterator[PostgresEngine]:
 
 
 @pytest.fixture
-def session(url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """A connection as the store has it, in its schema. Its transactions end with `rollback`."""
-    with psycopg.connect(StoreUrl(url).connection_url) as connection:
+def session(url: str, server: PostgresServer) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """A connection as the store has it, in its schema, without a pooler. Its transactions end with `rollback`."""
+    with psycopg.connect(server.url(user="memory").partition("?")[0]) as connection:
         connection.execute(f"SET search_path TO {StoreUrl(url).schema}".encode())
         connection.commit()
         yield connection
@@ -165,18 +167,67 @@ def test_a_store_is_not_opened_for_the_name_that_means_all_tenants(url: str) -> 
         open_engine(StoreUrl(url), Config(tenant="*"), SystemClock())
 
 
-def test_every_table_that_names_a_tenant_is_protected(engine: PostgresEngine, url: str, run_sql: RunSql) -> None:
-    """`unembedded` has only keys."""
+def test_every_table_of_content_is_protected_except_for_the_index_of_words(
+    engine: PostgresEngine, url: str, run_sql: RunSql
+) -> None:
+    """C5: the others belong to the store as a whole."""
     schema = StoreUrl(url).schema
-    named = run_sql(
-        f"SELECT table_name FROM information_schema.columns WHERE table_schema = '{schema}' AND column_name = 'tenant'"
-    )
-    assert {name for (name,) in named} == {*ISOLATED, "unembedded"}
+    tables = {name for (name,) in run_sql(f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")}
+    assert tables - set(ISOLATED) == {"entry_terms", "meta", "embedder", "last_commit", "migration"}
     protected = run_sql(
         "SELECT relname FROM pg_class AS c JOIN pg_policy AS p ON p.polrelid = c.oid "
         f"WHERE relrowsecurity AND relforcerowsecurity AND relnamespace = '{schema}'::regnamespace"
     )
     assert sorted(name for (name,) in protected) == sorted(ISOLATED)
+
+
+def test_no_table_shows_rows_of_another_tenant(
+    engine: PostgresEngine, url: str, session: psycopg.Connection[tuple[Any, ...]], run_sql: RunSql
+) -> None:
+    """C5: a query without a condition, on a store in which two tenants did the same; and none without a tenant."""
+    schema = StoreUrl(url).schema
+    for tenant in ("acme", "globex"):
+        with blocking.open(url, {"embedder": "none", "grace": 5.0}, tenant=tenant) as memory:
+            memory.space("user:ada").add("Ada is allergic to nuts", pinned=True)
+            for conversation, text in (
+                ("sunday", "My old address was in Lisbon."),
+                ("monday", "Remember that my cat Miso is allergic to chicken."),
+                ("tuesday", "What food is my cat allergic to?"),
+            ):
+                messages: list[dict[str, str]] = [{"role": "user", "content": text}]
+                chat = memory.conversation(conversation, user="ada")
+                chat.standing().block()
+                with chat.turn(messages) as turn:
+                    turn.inject(messages)
+                    messages.append({"role": "assistant", "content": "Noted."})
+                assert turn.wait_recorded(within=30.0)
+                assert memory.drain(within=30.0)
+            memory.space("user:ada").forget(conversation="sunday")
+    seen = {}
+    for table in ISOLATED:
+        [(total,)] = run_sql(f"SELECT count(*) FROM {schema}.{table}")
+        counts = []
+        for tenant in ("acme", "globex", "*", ""):
+            session.execute("SELECT set_config('afterturn.tenant', %s, true)", (tenant,))
+            counts += session.execute(f"SELECT count(*) FROM {table}".encode()).fetchall()
+        session.rollback()
+        seen[table] = [count for (count,) in counts]
+        own, others, *rest = seen[table]
+        assert (own + others, rest) == (total, [total, 0]), table
+    empty = {table for table, counts in seen.items() if not counts[2]}
+    assert empty <= {"job", "carried", "unembedded", "embedding", "usage", "review_message", "spent_block"}
+
+
+def test_a_row_that_belongs_to_another_tenants_cannot_be_written(
+    engine: PostgresEngine, session: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    """C5: rows without a tenant of their own."""
+    assert engine.commit([add("Ada keeps bees", ADA)])[0].error is None
+    session.execute("SET LOCAL afterturn.tenant = '*'")
+    [(key,)] = session.execute("SELECT key FROM space").fetchall()
+    session.execute("SET LOCAL afterturn.tenant = 'globex'")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        session.execute("INSERT INTO frequency VALUES (%s, 'bees', 1)", (key,))
 
 
 def test_indexes_are_used_under_row_level_security(engine: PostgresEngine) -> None:
@@ -196,6 +247,14 @@ def test_indexes_are_used_under_row_level_security(engine: PostgresEngine) -> No
         ("SELECT text FROM entry WHERE key = ANY ('{7,8}')", "entry_pkey"),
         ("SELECT text FROM entry WHERE space_key = 7 AND key > 3 AND status = 'active' ORDER BY key", "entry_active"),
         ("SELECT key FROM space WHERE tenant = 'acme' AND name = 'user:ada'", "space_tenant_name_key"),
+        ("SELECT term FROM frequency WHERE space_key = 7 AND term = ANY ('{bees,tea}')", "frequency_pkey"),
+        ("SELECT data FROM timeline WHERE space_key = 7 ORDER BY seq DESC LIMIT 3", "timeline_pkey"),
+        ("SELECT text FROM block WHERE conversation_key = 7 AND hash = 'x'", "block_pkey"),
+        ("SELECT source FROM source WHERE source = ANY ('{bees,tea}')", "source_name"),
+        (
+            "SELECT data FROM embedding WHERE embedder_key = 1 AND space_key = 7 AND entry_key = ANY ('{1}')",
+            "embedding_pkey",
+        ),
         ("SELECT id FROM turn WHERE tenant = 'acme' AND touched_at < 3 AND status = 'open'", "turn_open"),
         (
             "SELECT e.id FROM entry_terms AS t JOIN entry AS e ON e.key = t.entry_key WHERE t.hashes && '{17}'",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -206,14 +206,14 @@ def _expand(connection: PgConnection, server: StoreServer, version: int) -> None
     connection.execute("INSERT INTO migration (version, phase) VALUES (%s, %s)", (version, phase.value))
 
 
-def _isolate(connection: PgConnection, server: StoreServer, tables: Sequence[str]) -> None:
+def _isolate(connection: PgConnection, server: StoreServer, tables: Mapping[str, str]) -> None:
     """Turns row-level security on, if the server lets this role do it. `doctor` says whether it is on."""
     if not tables:
         return
     connection.execute("SAVEPOINT isolation")
     try:
-        for table in tables:
-            for statement in isolation(table):
+        for table, column in tables.items():
+            for statement in isolation(table, column):
                 connection.execute(statement.encode())
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported) as error:
         connection.execute("ROLLBACK TO SAVEPOINT isolation")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -30,7 +32,7 @@ class Migration(NamedTuple):
 
     - `expand` and `indexes` run before the first host of the new version works. They only add: tables, and columns that
       are nullable or have a constant default. They do not depend on an earlier migration's `contract`.
-    - `isolated` names its tables that row-level security protects. They have a column `tenant`.
+    - `isolated` names its tables that row-level security protects, and the column that says whose each row is.
     - `backfills` run in the background.
     - `contract` runs when no host of an older version is left and all rows are filled in. It drops or tightens.
 
@@ -39,7 +41,7 @@ class Migration(NamedTuple):
 
     expand: tuple[str, ...] = ()
     indexes: tuple[NewIndex, ...] = ()
-    isolated: tuple[str, ...] = ()
+    isolated: Mapping[str, str] = MappingProxyType({})
     backfills: tuple[Backfill, ...] = ()
     contract: tuple[str, ...] = ()
 
@@ -394,20 +396,46 @@ _TABLES = (
 
 ALL_TENANTS = "*"
 """The value of `afterturn.tenant` for work on rows of several tenants. No tenant has this name."""
-ISOLATED = ("space", "entry", "turn", "usage", "review", "job")
-"""The tables of content that name their tenant in a column. Rows of others are found by the keys of these."""
+_PARENTS = {
+    "space_key": ("space", "key"),
+    "conversation_key": ("conversation", "key"),
+    "entry_key": ("entry", "key"),
+    "operation_seq": ("operation", "seq"),
+}
+ISOLATED = MappingProxyType(
+    {
+        "tenant": "name",
+        **dict.fromkeys(("space", "entry", "turn", "usage", "review", "job", "unembedded"), "tenant"),
+        **dict.fromkeys(
+            ("conversation", "operation", "timeline", "tombstone", "recall", "review_message"), "space_key"
+        ),
+        **dict.fromkeys(("frequency", "change", "embedding", "spent_block"), "space_key"),
+        **dict.fromkeys(("block", "block_ref", "carried", "standing", "standing_ref"), "conversation_key"),
+        "source": "entry_key",
+        "step": "operation_seq",
+    }
+)
+"""The protected tables, with the column that names the tenant or a row that belongs to one."""
 
 
-def isolation(table: str) -> tuple[str, ...]:
+def isolation(table: str, column: str) -> tuple[str, ...]:
     """The statements that let a transaction see and write rows of its own tenant only.
 
     Without a tenant (the setting is missing, or empty after a transaction) it sees and writes nothing. The subqueries
-    are evaluated once in a statement, not for each row.
+    for the setting are evaluated once in a statement. A row without a tenant of its own is seen if the row that it
+    belongs to is: one lookup by a primary key for each row.
     """
     setting = "(SELECT nullif(current_setting('afterturn.tenant', true), ''))"
-    own = f"tenant = {setting} OR {setting} = '{ALL_TENANTS}'"
+    if column in _PARENTS:
+        parent, key = _PARENTS[column]
+        # Not EXISTS: the server might read all spaces of the tenant for that.
+        own = f"{setting} = '{ALL_TENANTS}' OR (SELECT true FROM {parent} AS p WHERE p.{key} = {table}.{column})"
+        check = own
+    else:
+        own = f"{column} = {setting} OR {setting} = '{ALL_TENANTS}'"
+        check = f"({own}) AND {column} NOT IN ('', '{ALL_TENANTS}')"
     return (
-        f"CREATE POLICY tenant ON {table} USING ({own}) WITH CHECK (({own}) AND tenant NOT IN ('', '{ALL_TENANTS}'))",
+        f"CREATE POLICY tenant ON {table} USING ({own}) WITH CHECK ({check})",
         f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
     )
 
