@@ -92,6 +92,8 @@ _SPACE_LAST = "s.key = e.space_key + 0"
 # A range and not an equality, and the space in the order too: otherwise PostgreSQL may walk the entries of all spaces
 # by key, because it expects those of a large space everywhere. They can be far from the newest.
 _ACTIVE_OF_SPACE = "space_key BETWEEN ? AND ? AND status = 'active'"
+# For a condition on the keys, which has to come first: by the space, all of its entries would be read.
+_ACTIVE_WITH_KEYS = "space_key + 0 = ? AND status = 'active'"
 # Jumps from one name to the next in the index: a space with a hundred thousand messages has a few speakers.
 _SPEAKERS = (
     "WITH RECURSIVE spoke (speaker) AS ("
@@ -210,7 +212,7 @@ class SqlIndex:
         values: list[Value] = [space_key, space_key, after]
         if keys is not None:
             among, value = self._session.among("key", keys)
-            chosen, values = f"space_key = ? AND status = 'active' AND {among} ORDER BY key", [space_key, value]
+            chosen, values = f"{_ACTIVE_WITH_KEYS} AND {among} ORDER BY key", [space_key, value]
         rows = self._session.rows(
             f"SELECT {INDEXED_COLUMNS}, {text.column} FROM {text.source} WHERE {text.key} IN (SELECT key FROM entry "
             f"WHERE {chosen} LIMIT ?) ORDER BY e.key",
@@ -239,7 +241,7 @@ class SqlIndex:
         chosen, value = self._session.among("key", keys)
         rows = self._session.rows(
             f"SELECT entry_key, data FROM embedding WHERE embedder_key = ({_EMBEDDER}) AND space_key = ? "
-            f"AND entry_key IN (SELECT key FROM entry WHERE space_key = ? AND status = 'active' AND {chosen})",
+            f"AND entry_key IN (SELECT key FROM entry WHERE {_ACTIVE_WITH_KEYS} AND {chosen})",
             [*_identity_values(embedder), space_key, space_key, value],
         )
         return dict(rows)
