@@ -28,7 +28,8 @@ from afterturn.recall.word_table import WordTable
 from afterturn.types import Changes, EmbedderIdentity, SpaceStats
 
 _QUEUE_MAX = 256
-_BUILD_AFTER = 0.02
+# Longer than a turn waits for its block.
+_BUILD_AFTER = 0.1
 # Building an index of 100,000 entries leaves 20 MB of free memory in the process.
 _LARGE_BYTES = 1 << 23
 _TOO_LARGE_MAX = 4096
