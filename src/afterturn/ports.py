@@ -409,9 +409,10 @@ class Index(Protocol):
         """Returns, by space, how many active entries contain each term. A term that none contains is absent."""
 
     def matches(
-        self, query: LaneQuery, terms: Sequence[str], *, limit: int, terms_max: int | None = None
+        self, query: LaneQuery, terms: Sequence[str], *, limit: int, terms_max: int | None = None, at_least: int = 1
     ) -> list[IndexedEntry]:
-        """Returns active, unexpired entries in the scope and lane that contain at least one of the terms.
+        """Returns active, unexpired entries in the scope and lane that contain `at_least` of the terms, which are
+        distinct.
 
         The newest `limit`, newest first. `terms_max` limits the number of terms of all of them together: the longest
         entries are left out, but never all.

@@ -1,5 +1,6 @@
 """Search by words on a real store, entry by entry."""
 
+import pytest
 from asking import by_words
 
 from afterturn.recall.query import QUERY_TERMS_MAX, Query, read_query, weigh_terms
@@ -10,6 +11,7 @@ from afterturn.recall.store_search import (
     Neighbours,
     find_by_words,
     indexed_entry,
+    known_terms,
     rarest_terms,
 )
 from afterturn.testing.entries import entry
@@ -97,6 +99,7 @@ class Frequencies:
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
         self.asked: tuple[str, ...] = ()
+        self.asked_together: tuple[str, ...] = ()
 
     def speakers(self, scope, *, limit):
         return []
@@ -107,17 +110,25 @@ class Frequencies:
     def frequencies(self, scope, wanted):
         return {"user:ada": {term: self.counts[term] for term in wanted if term in self.counts}}
 
-    def matches(self, query, wanted, *, limit, terms_max):
-        self.asked = tuple(wanted)
+    def matches(self, query, wanted, *, limit, terms_max, at_least=1):
+        if at_least == 1:
+            self.asked = tuple(wanted)
+        else:
+            assert at_least == 2
+            self.asked_together = tuple(wanted)
         assert (limit, terms_max) == (CANDIDATES_MAX, TERMS_READ_MAX)
         return []
 
 
 def ask(counts: dict[str, int], *wanted: str) -> tuple[str, ...]:
+    return search_counted(counts, *wanted).asked
+
+
+def search_counted(counts: dict[str, int], *wanted: str) -> Frequencies:
     index = Frequencies(counts)
     asked = read_query(index, ADA, *read_words(" ".join(wanted)))  # type: ignore[arg-type]
     assert find_by_words(index, LaneQuery(ADA, 0.0), asked) == []  # type: ignore[arg-type]
-    return index.asked
+    return index
 
 
 def test_common_words_are_not_searched_by_beside_rare_ones():
@@ -140,7 +151,20 @@ def test_words_that_no_space_knows_are_not_searched_by():
 def test_how_common_a_word_is_counts_over_all_spaces():
     """L6: candidates of all of them have to be read."""
     spaces = {name: weigh_terms(("cat", "dog"), {"cat": 300, "dog": 200}, 1000) for name in ("user:ada", "team:a")}
-    assert rarest_terms(Query(("cat", "dog"), frozenset(), spaces)) == ("dog",)
+    assert rarest_terms(known_terms(Query(("cat", "dog"), frozenset(), spaces))) == ("dog",)
+
+
+def test_where_words_are_common_entries_with_two_of_the_rarest_are_searched_too():
+    """L6: the newest entries with the rarest word need not have another."""
+    counts = {"cat": 30_000, "dog": 20_000, "miso": 3, "soup": 900, "bowl": 800, "tea": 0}
+    index = search_counted(counts, *counts)
+    assert (index.asked, index.asked_together) == (("miso",), ("miso", "bowl", "soup", "dog"))
+
+
+@pytest.mark.parametrize("counts", [{"miso": 3, "soup": CANDIDATES_MAX - 3}, {"cat": 30_000}])
+def test_pairs_are_not_searched_where_they_find_nothing_else(counts):
+    """L6: all entries with a word of the query are candidates already, or it has one word only."""
+    assert search_counted(counts, *counts, "gold").asked_together == ()
 
 
 class Looked(tuple[str, ...]):

@@ -97,6 +97,6 @@ def test_terms_come_back_as_they_were_put(terms: list[str]):
     text.put(2, 70, terms)
     assert text.find([1]) == {1: tuple(terms)}
     for term in terms:
-        condition, value = text.matching([7], [term])
+        condition, value = text.matching([7], [term], 1)
         assert connection.execute(f"SELECT rowid FROM entry_terms WHERE {condition}", (value,)).fetchall() == [(1,)]
     connection.close()

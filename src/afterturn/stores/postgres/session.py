@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import chain, combinations
 from typing import Any, Protocol
 
 import psycopg
@@ -311,13 +312,19 @@ class HashedTerms:
         rows = self._session.rows(f"SELECT entry_key, terms FROM entry_terms WHERE {condition}", (value,))
         return {key: self.terms(stored) for key, stored in rows}
 
-    def matching(self, space_keys: Sequence[int], terms: Sequence[str]) -> tuple[str, Value]:
+    def matching(self, space_keys: Sequence[int], terms: Sequence[str], at_least: int) -> tuple[str, Value]:
         self.flush()
-        hashes = sorted({_hash(space_key, term) for space_key in space_keys for term in terms})
         # First all keys, then their rows from the newest on, until there are enough. As one join, the planner would
         # start with the space, which it expects to have as many entries as the average one: 400 ms for one of 100,000.
-        found = "SELECT entry_key FROM entry_terms WHERE hashes && ?"
-        return f"t.entry_key = ANY (ARRAY({found}))", _array(map(str, hashes))
+        condition = "t.entry_key = ANY (ARRAY(SELECT entry_key FROM {}))"
+        hashes = [[str(_hash(space_key, term)) for term in terms] for space_key in space_keys]
+        if at_least == 1:
+            return condition.format("entry_terms WHERE hashes && ?"), _array(chain.from_iterable(hashes))
+        groups = chain.from_iterable(combinations(of_space, at_least) for of_space in hashes)
+        joined = (
+            "unnest(CAST(? AS text[])) AS g (hashes) JOIN entry_terms AS h ON h.hashes @> CAST(g.hashes AS bigint[])"
+        )
+        return condition.format(joined), _array(f'"{_array(group)}"' for group in groups)
 
     def terms(self, stored: str) -> tuple[str, ...]:
         return tuple(json.loads(stored))

@@ -139,12 +139,12 @@ class SqlIndex:
         return found
 
     def matches(
-        self, query: LaneQuery, terms: Sequence[str], *, limit: int, terms_max: int | None = None
+        self, query: LaneQuery, terms: Sequence[str], *, limit: int, terms_max: int | None = None, at_least: int = 1
     ) -> list[IndexedEntry]:
         text, spaces = self._entries.text, self._entries.spaces.named(query.scope)
-        if not spaces or not terms:
+        if not spaces or len(terms) < at_least:
             return []
-        condition, value = text.matching(sorted(spaces), terms)
+        condition, value = text.matching(sorted(spaces), terms, at_least)
         where = Conditions(self._session, query.scope)
         where.lane(query, at=query.now)
         rows = self._session.rows(

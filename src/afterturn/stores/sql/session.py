@@ -90,8 +90,8 @@ class TextIndex(Protocol):
 
     def find(self, keys: Sequence[int]) -> dict[int, tuple[str, ...]]: ...
 
-    def matching(self, space_keys: Sequence[int], terms: Sequence[str]) -> tuple[str, Value]:
-        """A condition on `source`: in one of the spaces, with one of the terms. Neither may be empty."""
+    def matching(self, space_keys: Sequence[int], terms: Sequence[str], at_least: int) -> tuple[str, Value]:
+        """A condition on `source`: in one of the spaces, with `at_least` of the terms. There are at least as many."""
 
     def terms(self, stored: str) -> tuple[str, ...]:
         """The terms that `put` received, in order, repeats included."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from typing import Protocol
 
 import apsw
@@ -139,10 +140,11 @@ class FtsText:
         stored = self._session.rows(f"SELECT rowid, terms FROM entry_terms WHERE {condition}", (value,))
         return {key: self.terms(content) for key, content in stored}
 
-    def matching(self, space_keys: Sequence[int], terms: Sequence[str]) -> tuple[str, Value]:
+    def matching(self, space_keys: Sequence[int], terms: Sequence[str], at_least: int) -> tuple[str, Value]:
         self.flush()
         spaces = " OR ".join(f'"_{key}"' for key in space_keys)
-        wanted = " OR ".join(f'"{_encode((term,))}"' for term in terms)
+        quoted = [f'"{_encode((term,))}"' for term in terms]
+        wanted = " OR ".join(f"({' AND '.join(group)})" for group in combinations(quoted, at_least))
         return "entry_terms MATCH ?", f"({spaces}) AND ({wanted})"
 
     def terms(self, stored: str) -> tuple[str, ...]:

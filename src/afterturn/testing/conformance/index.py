@@ -92,6 +92,26 @@ class TestSearch:
         assert [len(match.terms) for match in hits] == sizes
 
     @pytest.mark.parametrize(
+        "at_least, found",
+        [(1, ["bees and wasps", "honey", "bees, honey"]), (2, ["bees and wasps", "bees, honey"]), (3, []), (4, [])],
+    )
+    async def test_entries_with_several_of_the_terms_are_found(
+        self, store: Store, at_least: int, found: list[str]
+    ) -> None:
+        """L6: and two occurrences of one term are not two terms."""
+        for text in ("bees, honey", "honey", "butter", "bees and wasps"):
+            await add(store, text)
+        await add(store, "bees and honey and wasps", within=operation(space="user:bob"))
+        query, wanted = LaneQuery(ADA, NOW), ["bee", "honey", "wasp"]
+
+        def match(unit: Unit) -> list[str]:
+            hits = unit.index.matches(query, wanted, limit=9, at_least=at_least)
+            resolved = unit.index.resolve(query, [hit.key for hit in hits])
+            return [resolved[hit.key].text for hit in hits]
+
+        assert await store.read(match, at=ALL_SPACES) == found
+
+    @pytest.mark.parametrize(
         "text", ["養蜂場の蜂蜜", "пчёлы и мёд", "नमस्ते दुनिया", "mücken im Café", "نحل وعسل", "ผึ้งและน้ำผึ้ง", "𝐁𝐞𝐞𝐬 𝟜𝟚"]
     )
     async def test_every_script_is_found_by_each_of_its_terms(self, store: Store, text: str) -> None:
