@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from afterturn.config import StoreUrl, unknown_variables
-from afterturn.errors import AfterturnError, StoreError, StoreMoved, StoreUnavailable
+from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError, StoreMoved, StoreUnavailable
 from afterturn.events import Events
 from afterturn.log import describe, logger
 from afterturn.ports import FileStore, ServerStore, Store, Unit
@@ -157,7 +157,7 @@ class Housekeeping:
                 for tenant in due:
                     if await self._claim(tenant):
                         await self._run_claimed(tenant)
-        except StoreError as error:
+        except (StoreError, DeadlineExceeded) as error:
             return self._pause_after(error, "")
         del self._failures[""]
         return TENANTS_EVERY

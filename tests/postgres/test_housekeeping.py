@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import afterturn
@@ -139,6 +140,28 @@ async def test_after_an_outage_it_is_tried_again_soon_with_one_line_for_each_try
         assert {one.exc_info for one in lines} == {None}
         own_server.start()
         assert await housekeeping.run_once() == maintenance.HOUSEKEEPING_EVERY
+        assert await housekeeping.run_due_tenants() == maintenance.TENANTS_EVERY
+
+
+async def test_it_goes_on_after_an_administrator_has_cancelled_its_statement(
+    url: str, server: PostgresServer, run_sql: RunSql
+) -> None:
+    """M4: so does it after a statement_timeout."""
+    schema, pause = StoreUrl(url).schema, threading.Event()
+    waiting = "FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = 'memory'"
+    talk(url, "acme")
+
+    def cancel() -> None:
+        while not run_sql(f"SELECT pg_cancel_backend(pid) {waiting}"):
+            pause.wait(0.05)
+
+    async with afterturn.open(url, {**QUICK, "busy_timeout": 60.0}, background=False) as memory:
+        housekeeping = memory._services.housekeeping
+        with psycopg.connect(server.url().partition("?")[0]) as connection:
+            connection.execute(f"LOCK TABLE {schema}.space IN ACCESS EXCLUSIVE MODE".encode())
+            looking = asyncio.ensure_future(housekeeping.run_due_tenants())
+            await asyncio.to_thread(cancel)
+            assert await looking == maintenance.HOUSEKEEPING_RETRY
         assert await housekeeping.run_due_tenants() == maintenance.TENANTS_EVERY
 
 

@@ -146,7 +146,10 @@ def test_a_tenant_moves_there_and_back_with_everything(shards: str) -> None:
         assert [entry.text for entry in memory.space("team:support").list()] == ["Jürgen wohnt in Köln"]
 
 
-def test_a_turn_that_waits_in_a_file_is_stored_in_the_bucket_of_its_tenant(shards: str) -> None:
+@pytest.mark.parametrize("by_worker", [False, True])
+def test_a_turn_that_waits_in_a_file_is_stored_in_the_bucket_of_its_tenant(
+    shards: str, monkeypatch: pytest.MonkeyPatch, *, by_worker: bool
+) -> None:
     """C3: a host of another tenant on the same machine leaves it alone."""
     (acme,), (beta,) = tenants_in(shards, "one", 1), tenants_in(shards, "two", 1)
     spoken = (("user", "Miso belongs to beta."), ("assistant", "Noted."))
@@ -154,10 +157,16 @@ def test_a_turn_that_waits_in_a_file_is_stored_in_the_bucket_of_its_tenant(shard
     turn = Recording(beta, "user:ada", "monday", "one", "user:ada", 1.0, 0, "", said, ended_at=2.0)
     waiting = Spill(spill_folder(replace(CONFIG, tenant=beta), StoreUrl(shards)))
     waiting.put(turn)
-    for tenant, left in ((acme, 1), (beta, 0)):
-        with open_memory(shards, tenant=tenant) as memory:
+    with open_memory(shards, tenant=acme) as memory:
+        assert memory.drain(within=30.0)
+    assert len(waiting.files()) == 1
+    if by_worker:
+        monkeypatch.setenv("AFTERTURN_STORE", shards)
+        assert run(["worker", "--once"]) == 0
+    else:
+        with open_memory(shards, tenant=beta) as memory:
             assert memory.drain(within=30.0)
-            assert len(waiting.files()) == left
+    assert waiting.files() == []
     with open_memory(shards, tenant=beta, background=False) as memory:
         assert "Miso belongs to beta." in texts(memory)
 

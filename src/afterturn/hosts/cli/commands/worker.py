@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.config import StoreUrl
+from afterturn.config import StoreUrl, spill_folder
+from afterturn.conversation.spill import Spill
 from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.commands.shards import find_directory
@@ -119,6 +121,10 @@ class BucketWorkers:
                 if bucket.name not in threads:
                     threads[bucket.name] = threading.Thread(target=self._serve, args=(bucket,), name=bucket.name)
                     threads[bucket.name].start()
+            try:
+                self._store_waiting_turns(DIRECTORY_EVERY)
+            except AfterturnError as error:
+                logger.warning("turns that wait in files are tried again in a minute: %s", error)
             if self._stop.wait(DIRECTORY_EVERY):
                 break
             try:
@@ -131,6 +137,7 @@ class BucketWorkers:
 
     def run_once(self, within: float) -> Counter[str]:
         """All buckets at the same time. Raises the first error when the others have ended."""
+        self._store_waiting_turns(within)
         buckets = self._directory.buckets()
         with ThreadPoolExecutor(max(1, len(buckets))) as pool:
             results = [(bucket, pool.submit(self._drain, bucket, within)) for bucket in buckets]
@@ -141,6 +148,19 @@ class BucketWorkers:
             if error is not None:
                 raise error
         return self._jobs
+
+    def _store_waiting_turns(self, within: float) -> None:
+        """Turns that hosts on this machine have left in files, in a folder for each tenant."""
+        from afterturn import blocking
+
+        config, url = self._invocation.config(), self._invocation.path()
+        assert isinstance(url, StoreUrl)
+        for tenant, *_ in self._directory.tenants():
+            own = replace(config, tenant=tenant)
+            if Spill(spill_folder(own, url)).files():
+                with blocking.open(url, own, background=True) as memory:
+                    if not memory.drain(within=within):
+                        raise _too_slow(within)
 
     def _serve(self, bucket: Bucket) -> None:
         pause = RETRY_AFTER
