@@ -81,6 +81,28 @@ def test_a_damaged_file_is_set_aside(spill: Spill, content: bytes, caplog: pytes
     assert "set aside" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("tenant", 5),
+        ("turn", ["turn-1"]),
+        ("conversation", None),
+        ("started_at", "early"),
+        ("ended_at", None),
+        ("forgets", "many"),
+        ("reads", [1]),
+        ("messages", [{"role": "user", "text": 5, "speaker": "ada", "hash": "h"}]),
+    ],
+)
+def test_a_file_with_values_of_another_type_is_set_aside(spill: Spill, field: str, value: object) -> None:
+    """C4: it would fail when it is stored, and keep all turns behind it waiting."""
+    path = spill.put(replace(TURN, turn="turn-0", ended_at=1.0))
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    spill.put(TURN)
+    assert list(spill.waiting()) == [TURN]
+    assert spill.damaged() == [path.with_suffix(".bad")]
+
+
 def test_a_file_of_a_later_version_is_set_aside_whole(spill: Spill) -> None:
     """C4: an unknown field is not dropped in silence."""
     path = spill.put(TURN)

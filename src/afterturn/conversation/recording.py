@@ -105,6 +105,15 @@ class Recording:
     def speakers(self) -> set[str]:
         return {message.speaker for message in self.messages}
 
+    def _check_types(self) -> None:
+        """Raises TypeError. A file that fails later than this would keep all others waiting."""
+        spoken = [part for one in self.messages for part in (one.role, one.text, one.speaker, one.hash)]
+        optional = [value for value in (self.agent, self.project) if value is not None]
+        texts = [*self.key, self.space, self.user_hash, self.environment, *self.reads, *self.shown, *spoken, *optional]
+        for values, kind in ((texts, str), ((self.started_at, self.ended_at), int | float), ((self.forgets,), int)):
+            if not all(isinstance(value, kind) for value in values):
+                raise TypeError(f"a value is not of type {kind}")
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=True)
 
@@ -123,7 +132,9 @@ class Recording:
             fields["shown"] = tuple(fields.get("shown", ()))
             taint = fields.get("taint", Taint.UNKNOWN)
             fields["taint"] = Taint(taint) if taint else None
-            return cls(**fields)
+            found = cls(**fields)
+            found._check_types()
+            return found
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InvalidFile(
                 f"A waiting recording cannot be read: {error}. Move the file away, or delete it."
