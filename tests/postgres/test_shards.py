@@ -616,6 +616,38 @@ def test_the_end_of_a_move_lets_readers_pass_behind_a_long_reader(
     assert find(shards).find(acme).bucket.name == "two"
 
 
+def test_a_move_reads_no_rows_of_a_large_tenant_in_the_same_bucket(shards: str, run_sql: RunSql) -> None:
+    """Also on a server that cannot skip the first column of an index: each vector has another embedder."""
+    (acme,) = tenants_in(shards, "one", 1)
+    with open_memory(shards, tenant=acme) as memory:
+        say(memory, "monday", "My cat Miso is allergic to chicken.")
+        assert memory.drain(within=30.0)
+    schema = bucket_url(find(shards).bucket("one")).schema
+    run_sql(f"""
+        SET search_path TO {schema};
+        INSERT INTO space (key, tenant, name) SELECT n, 'large', n FROM generate_series(1000, 1199) AS n;
+        INSERT INTO conversation (key, space_key, id, opened_at, active_at)
+            SELECT n, n, 'long', 0, 0 FROM generate_series(1000, 1199) AS n;
+        INSERT INTO embedding SELECT n, 1000 + n % 200, n, '' FROM generate_series(1000, 20999) AS n;
+        INSERT INTO turn (tenant, conversation_key, id, status, started_at, touched_at, user_hash)
+            SELECT 'large', 1000 + n % 200, n, 'recorded', 0, 0, '' FROM generate_series(1000, 20999) AS n;
+        INSERT INTO job (id, space_key, tenant, kind, payload, run_at, state)
+            SELECT n, 1000 + n % 200, 'large', 'review', '', 0, 'failed' FROM generate_series(1000, 20999) AS n;
+        ANALYZE space, conversation, embedding, turn, job""")
+
+    def rows_read() -> dict[str, int]:
+        # A session adds its numbers before it is gone.
+        while run_sql("SELECT 1 FROM pg_stat_activity WHERE application_name = 'afterturn'"):
+            continue
+        rows = run_sql(f"""SELECT relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)
+            FROM pg_stat_user_tables WHERE schemaname = '{schema}' AND relname IN ('embedding', 'turn', 'job')""")
+        return dict(rows)
+
+    before = rows_read()
+    assert move(shards, acme, "two") > 0
+    assert {name: rows - before[name] for name, rows in rows_read().items() if rows - before[name] > 1000} == {}
+
+
 def test_wrong_buckets_and_directories_are_refused(
     shards: str, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

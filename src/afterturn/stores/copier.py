@@ -339,7 +339,8 @@ class StoreCopy:
 
     def _count(self, session: Session) -> int:
         return sum(
-            _scalar(session, *_selected(f"SELECT count(*) FROM {t.name}", t, self._tenant)) for t in self._tables
+            _scalar(session, *_selected(session, f"SELECT count(*) FROM {t.name}", t, self._tenant))
+            for t in self._tables
         )
 
     def _noted(self, unit: SqlUnit, *, skip: int = 0, last: int | None = None) -> _Noted | None:
@@ -527,7 +528,7 @@ def read_batches(
 ) -> Iterator[_Batch]:
     primary = ", ".join(table.primary)
     while True:
-        sql, values = _selected(f"SELECT {', '.join(table.columns)} FROM {table.name}", table, tenant)
+        sql, values = _selected(unit.session, f"SELECT {', '.join(table.columns)} FROM {table.name}", table, tenant)
         if after is not None:
             joint = "AND" if values else "WHERE"
             sql = f"{sql} {joint} ({primary}) > ({', '.join('?' * len(after))})"
@@ -542,7 +543,7 @@ def read_batches(
 def read_rows(unit: SqlUnit, table: Table, tenant: str | None, keys: Sequence[tuple[Value, ...]]) -> _Batch:
     """The rows that are noted by these keys and are there."""
     one = f"({', '.join('?' * len(table.noted))})"
-    sql, values = _selected(f"SELECT {', '.join(table.columns)} FROM {table.name}", table, tenant)
+    sql, values = _selected(unit.session, f"SELECT {', '.join(table.columns)} FROM {table.name}", table, tenant)
     joint = "AND" if values else "WHERE"
     sql = f"{sql} {joint} ({', '.join(table.noted)}) IN (VALUES {', '.join([one] * len(keys))})"
     return _with_terms(unit, table, unit.session.rows(sql, [*values, *(value for key in keys for value in key)]))
@@ -651,9 +652,8 @@ def delete_tenant(side: CopySide, tenant: str, *, while_marked: Callable[[Sessio
 
 def _delete_some(unit: SqlUnit, table: Table, tenant: str) -> int:
     primary = ", ".join(table.primary)
-    keys = unit.session.rows(
-        f"SELECT DISTINCT {primary} FROM {table.name} WHERE {table.of_tenant} LIMIT {BATCH_ROWS}", (tenant,)
-    )
+    sql, values = _selected(unit.session, f"SELECT DISTINCT {primary} FROM {table.name}", table, tenant)
+    keys = unit.session.rows(f"{sql} LIMIT {BATCH_ROWS}", values)
     if table.name == "entry" and keys:
         unit.text.take([key for (key,) in keys])
     same = " AND ".join(f"{column} = ?" for column in table.primary)
@@ -711,8 +711,14 @@ def _read_apart(engine: CopyEngine, table: Table, tenant: str | None) -> Iterato
 # Small parts
 
 
-def _selected(sql: str, table: Table, tenant: str | None) -> tuple[str, list[Value]]:
-    return (sql, []) if tenant is None else (f"{sql} WHERE {table.of_tenant}", [tenant])
+def _selected(session: Session, sql: str, table: Table, tenant: str | None) -> tuple[str, list[Value]]:
+    if tenant is None:
+        return sql, []
+    if table.name != "embedding":
+        return f"{sql} WHERE {table.of_tenant}", [tenant]
+    # Its only index begins with the embedder. Their keys are bound, so that the planner knows how few they are.
+    embedders, keys = session.among("embedder_key", [key for (key,) in session.rows("SELECT key FROM embedder")])
+    return f"{sql} WHERE {embedders} AND {table.of_tenant}", [keys, tenant]
 
 
 def _sql(unit: Unit) -> SqlUnit:

@@ -45,6 +45,9 @@ class Table:
         """A condition on the rows of one tenant, with one value to bind. True for a table that tenants share."""
         if self.name == "tenant":
             return "name = ?"
+        if self.name == "turn":
+            # No index has the tenants of all turns.
+            return _BY_COLUMN["conversation_key"]
         return next((sql for column, sql in _BY_COLUMN.items() if column in self.columns), "? IS NOT NULL")
 
     @property
