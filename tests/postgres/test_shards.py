@@ -33,6 +33,7 @@ from afterturn.stores.postgres.shards import (
     Bucket,
     Directory,
     ShardEngine,
+    TenantPlacement,
     add_bucket,
     bucket_url,
     cancel_tenant_move,
@@ -110,6 +111,18 @@ def test_tenants_have_buckets_and_keep_them_when_buckets_are_added(shards: str, 
             assert texts(memory) == [f"I belong to {tenant}"]
         found = recall_once("belong", user="ada", store=shards, config={"tenant": tenant})
         assert [hit.entry.text for hit in found.hits] == [f"I belong to {tenant}"]
+
+
+def test_a_tenant_is_found_in_a_bucket_that_was_added_meanwhile(shards: str, url: str) -> None:
+    class Late(Directory):
+        def buckets(self) -> list[Bucket]:
+            """The buckets as they were before another process added one, and placed the tenant in it."""
+            found = super().buckets()
+            find(shards).add(Bucket(2, "three", f"{url}_three"), ["acme"])
+            return found
+
+    late = Late(StoreUrl(shards), CONFIG, SystemClock())
+    assert late.find("acme") == TenantPlacement(Bucket(2, "three", f"{url}_three"), 0)
 
 
 def test_tenants_of_a_first_bucket_with_content_stay_in_it(url: str, run_sql: RunSql) -> None:

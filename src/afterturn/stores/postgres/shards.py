@@ -121,17 +121,17 @@ class Directory:
 
     def find(self, tenant: str) -> TenantPlacement:
         """The tenant's bucket. A new tenant gets one by a hash of its name, and keeps it when buckets are added."""
-        buckets = {bucket.name: bucket for bucket in self.buckets()}
+        buckets = sorted(bucket.name for bucket in self.buckets())
         if not buckets:
             raise StoreUnavailable(f"{self.name} has no bucket yet. Add one with `afterturn shards add NAME URL`.")
-        chosen = sorted(buckets)[_hash(tenant) % len(buckets)]
+        chosen = buckets[_hash(tenant) % len(buckets)]
         with self._connected() as connection:
             row = self._run(connection, _FIND, (tenant,)).fetchone()
             if row is None:
                 self._settle(connection, chosen, [tenant])
                 row = self._run(connection, _FIND, (tenant,)).fetchone()
         assert row is not None
-        return TenantPlacement(buckets[row[0]], row[1])
+        return TenantPlacement(Bucket(*row[:3]), row[3])
 
     def place(self, tenant: str, bucket: str, moves: int) -> None:
         """Notes a finished move, unless a later one is noted already."""
@@ -162,7 +162,8 @@ class Directory:
         return connection.execute(sql.SQL(statement).format(*[self._schema] * statement.count("{}")), values)  # type: ignore[arg-type]
 
 
-_FIND = "SELECT bucket, moves FROM {}.tenant WHERE tenant = %s"
+# With the bucket: it may have been added since the others were read.
+_FIND = "SELECT number, name, url, moves FROM {}.tenant JOIN {}.bucket ON name = bucket WHERE tenant = %s"
 _DIRECTORY = (
     "CREATE SCHEMA IF NOT EXISTS {}",
     "CREATE TABLE IF NOT EXISTS {}.bucket (number BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, "
