@@ -111,7 +111,9 @@ class ThreadedStore:
 
     def _ended(self, deadline: float) -> bool:
         workers = (self._writer, self._reader, *self._asides)
-        return all(worker.close(within=max(0.0, deadline - self._now())) for worker in workers)
+        # Each of them is closed, also after one that does not end.
+        ended = [worker.close(within=max(0.0, deadline - self._now())) for worker in workers]
+        return all(ended)
 
     def _check_open(self) -> None:
         self._engine.check_usable()

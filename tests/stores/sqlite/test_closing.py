@@ -108,6 +108,27 @@ async def test_reads_without_end_do_not_keep_a_store_open(tmp_path: Path) -> Non
     assert [item.name for item in tmp_path.iterdir()] == ["memory.db"]
 
 
+async def test_reading_threads_end_also_if_the_writing_thread_does_not(tmp_path: Path) -> None:
+    """§13: closing is bounded, and leaves only the thread that does not end."""
+    store = plain_store(tmp_path / "memory.db")
+    begun, over, readers = threading.Event(), threading.Event(), set[threading.Thread]()
+
+    def stuck(unit: Any) -> None:
+        begun.set()
+        over.wait(WAIT)
+
+    await store.read(lambda unit: readers.add(threading.current_thread()), at=None)
+    write = asyncio.ensure_future(store.write(stuck, at=None))
+    await asyncio.to_thread(begun.wait, WAIT)
+    await store.close(within=0.0)
+    for reader in readers:
+        reader.join(WAIT)
+    assert [reader.is_alive() for reader in readers] == [False]
+    over.set()
+    with pytest.raises(DeadlineExceeded):
+        await write
+
+
 async def test_a_lock_of_another_process_does_not_hold_closing_up(tmp_path: Path) -> None:
     """§13: closing is bounded even while the writer waits for somebody's lock."""
     store = plain_store(tmp_path / "memory.db", busy_timeout=600.0)
