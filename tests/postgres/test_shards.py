@@ -39,7 +39,7 @@ from afterturn.stores.postgres.shards import (
     cancel_tenant_move,
     move_tenant,
 )
-from afterturn.stores.sql.moved import FIND_MARKS, marks
+from afterturn.stores.sql.moved import FIND_MARKS, HOUSEKEPT, marks
 from afterturn.stores.sql.session import Session
 from afterturn.stores.sql.tables import Table
 from afterturn.testing.entries import admit, operation
@@ -508,7 +508,7 @@ def test_a_move_that_was_paused_writes_nothing_to_a_bucket_in_use(shards: str) -
         assert [entry.text for entry in memory.space("user:ben").list()] == ["Written afterwards"]
 
 
-def test_a_move_that_was_paused_deletes_nothing_of_a_tenant_that_came_back(shards: str) -> None:
+def test_a_move_that_was_paused_deletes_nothing_of_a_tenant_that_came_back(shards: str, run_sql: RunSql) -> None:
     """C2: neither while the tenant is copied back, nor afterwards, nor when it leaves a second time."""
     (acme,) = tenants_in(shards, "one", 1)
     with open_memory(shards, tenant=acme, background=False) as memory:
@@ -521,9 +521,12 @@ def test_a_move_that_was_paused_deletes_nothing_of_a_tenant_that_came_back(shard
 
     move(shards, acme, "two")
     move(shards, acme, "one", progress=wake)
+    meta, due = f"{bucket_url(find(shards).bucket('one')).schema}.meta", f"{HOUSEKEPT}/{acme}"
+    run_sql(f"INSERT INTO {meta} (key, value) VALUES ('{due}', '1')")
     wake()
     with open_memory(shards, tenant=acme, background=False) as memory:
         assert texts(memory) == ["Moves there and back"]
+    assert run_sql(f"SELECT value FROM {meta} WHERE key = '{due}'") == [("1",)]
     copy_to_two(shards, acme, number=3)
     before = content(shards, acme, "one")
     wake()

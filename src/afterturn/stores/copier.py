@@ -646,8 +646,12 @@ def delete_tenant(side: CopySide, tenant: str, *, while_marked: Callable[[Sessio
 
         while side.engine.write_now(delete_some, at=Tenant(tenant)):
             continue
-    key = f"{HOUSEKEPT}/{tenant}"
-    side.engine.write_now(lambda unit: _session(unit).run("DELETE FROM meta WHERE key = ?", (key,)), at=Tenant(tenant))
+
+    def delete_due(unit: Unit) -> None:
+        if while_marked(_session(unit)):
+            _session(unit).run("DELETE FROM meta WHERE key = ?", (f"{HOUSEKEPT}/{tenant}",))
+
+    side.engine.write_now(delete_due, at=Tenant(tenant))
 
 
 def _delete_some(unit: SqlUnit, table: Table, tenant: str) -> int:
