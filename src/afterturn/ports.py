@@ -510,6 +510,9 @@ class Jobs(Protocol):
     def fail(self, job_id: str, *, owner: str, error: str, retry_at: float | None) -> None:
         """Makes it ready again at `retry_at`, or dead if that is None. Does nothing if the lease was lost."""
 
+    def renew(self, *, owner: str, until: float) -> int:
+        """Extends the leases that this owner still has. Returns how many."""
+
     def release(self, *, owner: str) -> int:
         """Makes the jobs of this owner ready again, as if they had not been claimed. Returns how many."""
 

@@ -1,5 +1,6 @@
 """`afterturn worker` in several processes on one server: every job once, even if one of them is killed."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,11 +15,17 @@ import pytest
 
 from afterturn import blocking
 from afterturn.config import Config, StoreUrl
+from afterturn.events import Events
 from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
+from afterturn.runtime.jobs import Commit, JobRunner
+from afterturn.runtime.once_future import is_set
 from afterturn.stores.postgres.engine import PostgresEngine, open_engine
+from afterturn.stores.postgres.store import open_store
+from afterturn.stores.sql.unit import SqlUnit
+from afterturn.testing.clock import ManualClock
 from afterturn.testing.entries import admit, operation
-from afterturn.types import Job, JobKind, Kind
+from afterturn.types import Job, JobKind, JobQueue, Kind
 from lab.postgres.server import PostgresServer
 
 pytestmark = pytest.mark.postgres
@@ -168,3 +175,47 @@ def test_four_workers_run_every_job_once_though_one_is_killed(fleet: Fleet) -> N
     [(late,)] = fleet.sql("SELECT number FROM {schema}.done WHERE tenant = 'late'")
     # What the others had claimed by then, and the first jobs of the small ones, come before it; not the large one's.
     assert late - before < (total - before) / 2
+
+
+async def test_jobs_that_outlast_their_lease_are_not_done_twice(url: str) -> None:
+    """C8: it is renewed while they run, also for those that were claimed together and have not begun."""
+    clock, done, lease = ManualClock(), [], 0.3
+    stores = [open_store(StoreUrl(url), Config(), clock) for _ in range(2)]
+    kind, wait = "note", asyncio.Event()
+
+    def add(unit: Unit) -> None:
+        for number in range(4):
+            unit.jobs.add(Job(f"job-{number}", kind, "default", f"user:{number}", "{}", 1.0))
+
+    async def quick(job: Job) -> Commit:
+        done.append(job.id)
+        return Commit()
+
+    other = JobRunner(stores[1], clock, Events(clock, "default", None), "other", {kind: quick}, lease=lease)
+
+    async def slow(job: Job) -> Commit:
+        for _ in range(3):
+            clock.advance(0.8 * lease)
+            await until_renewed(job)
+        assert await other.run_due() == 0
+        return await quick(job)
+
+    async def until_renewed(job: Job) -> None:
+        renewed = clock.now() + 0.9 * lease
+        for _ in range(100):
+            if (job.id,) in await stores[0].read(lambda unit: find_leases(unit, renewed), at=JobQueue()):
+                return
+            await is_set(wait, within=0.05)
+        raise AssertionError("it was not renewed")
+
+    await stores[0].write(add, at=None)
+    runner = JobRunner(stores[0], clock, Events(clock, "default", None), "slow", {kind: slow}, lease=lease)
+    assert await runner.run_due() == 4
+    assert sorted(done) == [f"job-{number}" for number in range(4)]
+    for store in stores:
+        await store.close(within=5.0)
+
+
+def find_leases(unit: Unit, after: float) -> list[tuple[Any, ...]]:
+    assert isinstance(unit, SqlUnit)
+    return unit.session.rows("SELECT id FROM job WHERE state = 'leased' AND leased_until > ?", (after,))

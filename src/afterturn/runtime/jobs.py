@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -14,6 +15,10 @@ from afterturn.runtime.once_future import is_set
 from afterturn.types import Job, JobQueue, Scope, Tenant
 
 LEASE = 60.0
+# A lease is renewed while a job runs: several that were claimed together take longer than one. Not for ever, so that
+# another process can take over from one that hangs.
+RENEWALS_A_LEASE = 3
+RENEWALS_MAX = 10 * RENEWALS_A_LEASE
 POLL = 2.0
 # A job costs two commits and much CPU time, so it waits until writes pause for a moment. It does not wait long, nor for
 # many writes: until it has run, recall has no vectors of what they added. A long import embeds its own entries.
@@ -53,8 +58,8 @@ class LeaseLost(AfterturnError):
 class JobRunner:
     """A handler prepares outside of any transaction and returns the writes, which are committed with the job's removal.
 
-    `owner` names this runner in the store. `lease` must be longer than any of its jobs takes. With `concurrent`,
-    claimed jobs run at the same time: for jobs that mostly wait for a server.
+    `owner` names this runner in the store. `lease` is renewed while its jobs run, for up to ten times as long. With
+    `concurrent`, claimed jobs run at the same time: for jobs that mostly wait for a server.
     """
 
     def __init__(
@@ -123,7 +128,7 @@ class JobRunner:
             while not self._is_ending and (
                 jobs := await self._claim(list(self._handlers if kinds is None else kinds), by)
             ):
-                done += await self._run_all(jobs)
+                done += await self._run_held(jobs)
                 # Those that were not begun are given back by `finish`.
                 self._is_holding = self._is_ending
                 if by is not None:
@@ -132,6 +137,32 @@ class JobRunner:
                     # While many wait, a tenant's first job must not wait for all of them.
                     by = max(by, self._clock.now() - GATHER_MAX)
         return done
+
+    async def _run_held(self, jobs: Sequence[Job]) -> int:
+        """Runs them and keeps their leases meanwhile."""
+        ended = asyncio.Event()
+
+        async def run() -> int:
+            try:
+                return await self._run_all(jobs)
+            finally:
+                ended.set()
+
+        done, _ = await asyncio.gather(run(), self._renew_until(ended))
+        return done
+
+    async def _renew_until(self, ended: asyncio.Event) -> None:
+        for _ in range(RENEWALS_MAX):
+            if await is_set(ended, within=self._lease / RENEWALS_A_LEASE):
+                return
+            until = self._clock.now() + self._lease
+            try:
+                await self._store.write(functools.partial(self._renew, until=until), at=JobQueue())
+            except AfterturnError as error:
+                logger.warning("the leases of running jobs could not be renewed: %s", error)
+
+    def _renew(self, unit: Unit, *, until: float) -> None:
+        unit.jobs.renew(owner=self._owner, until=until)
 
     async def _run_all(self, jobs: Sequence[Job]) -> int:
         if not self._concurrent:

@@ -109,6 +109,9 @@ class SqlJobs:
             (state.value, error[:_ERROR_CHARS_MAX], retry_at, job_id, owner),
         )
 
+    def renew(self, *, owner: str, until: float) -> int:
+        return self._session.run("UPDATE job SET leased_until = ? WHERE owner = ? AND state = 'leased'", (until, owner))
+
     def release(self, *, owner: str) -> int:
         return self._session.run(
             "UPDATE job SET state = 'ready', owner = NULL, leased_until = NULL, attempts = attempts - 1 "

@@ -143,6 +143,17 @@ class TestJobs:
         assert await store.write(lambda unit: unit.jobs.retry(TENANT, now=40.0), at=ALL_SPACES) == 1
         assert [job.attempts for job in await self._claim(store, "one", now=40.0)] == [1]
 
+    async def test_a_renewed_lease_is_not_taken_over(self, store: Store) -> None:
+        """C8: only by its owner, and only while that still has it."""
+        for name in ("j1", "j2"):
+            await self._add(store, name)
+        await self._claim(store, "one", now=10.0, lease=5.0, limit=1)
+        await self._claim(store, "two", now=10.0, lease=5.0, limit=1)
+        assert await store.write(lambda unit: unit.jobs.renew(owner="one", until=30.0), at=QUEUE) == 1
+        assert [job.id for job in await self._claim(store, "three", now=20.0)] == ["j2"]
+        assert await store.write(lambda unit: unit.jobs.renew(owner="two", until=90.0), at=QUEUE) == 0
+        assert [job.id for job in await self._claim(store, "two", now=30.0)] == ["j1"]
+
     async def test_a_released_job_is_as_if_it_had_not_been_claimed(self, store: Store) -> None:
         """C8: a process that closes gives its jobs back, and nobody waits for the lease."""
         await self._add(store, "j1")
