@@ -28,6 +28,7 @@ OBJECTS = [
     afterturn.Tools,
     afterturn.ChatModel,
     afterturn.Embedder,
+    afterturn.KeyProvider,
     afterturn.RecordingProvider,
     afterturn.Scanner,
 ]

@@ -242,6 +242,7 @@ PORTS = (
     afterturn.OpenAICompatible,
     afterturn.Embedder,
     afterturn.RecordingProvider,
+    afterturn.KeyProvider,
     afterturn.Scanner,
 )
 VALUES = {

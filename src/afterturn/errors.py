@@ -32,7 +32,9 @@ AfterturnError
     ├── StoreLocked         another process holds the write lock
     ├── StoreMoved          the store was moved; open the one at `target`
     ├── StoreFull           there is no space left on the disk
-    └── StoreCorrupt        the file is damaged
+    ├── KeysUnavailable     the provider of keys does not answer, or the store and the setting `keys` do not fit
+    ├── KeyMissing          the key of one space is gone (`space`); other spaces can be used
+    └── StoreCorrupt        the file is damaged, or a sealed value was changed
 """
 
 from afterturn.scanners.secrets import redact
@@ -216,5 +218,19 @@ class StoreFull(StoreError):
     """There is no space left on the disk."""
 
 
+class KeysUnavailable(StoreError):
+    """The keys of a sealed store cannot be used: the provider of keys does not answer, its folder is not there or can
+    be read by others, or the setting `keys` does not fit the store."""
+
+
+class KeyMissing(StoreError):
+    """The key of one space is gone, so nobody can read what the store has of it. Other spaces can be used."""
+
+    def __init__(self, message: str, *, space: str) -> None:
+        super().__init__(message)
+        self.space = space
+
+
 class StoreCorrupt(StoreError):
-    """The file is damaged. `afterturn restore` or `blocking.rescue` replaces it with a backup."""
+    """The file is damaged, or a sealed value was changed. `afterturn restore` or `blocking.rescue` replaces the file
+    with a backup."""

@@ -18,6 +18,7 @@ from afterturn.ports import Unit
 from afterturn.recall.search import search
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.space.arguments import search_request
+from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, key_provider, too_many_loads
 from afterturn.stores.sqlite.engine import read_once
 from afterturn.types import ANYTHING, Filter, Lane, Scope, SearchResults
 from afterturn.validation import check_name, check_space, check_text
@@ -85,19 +86,28 @@ def recall_block_once(
 
 def _read(store: str | os.PathLike[str] | None, config: Config, work: Callable[[Unit], R], at: Scope) -> R:
     target = find_store(config.store or default_store() if store is None else store)
-    if isinstance(target, StoreUrl):
-        return _read_server(target, config, work, at)
-    return read_once(target, config, SystemClock(), work)
+    provider = key_provider(config)
+    keys = None if provider is None else KeyRing(provider, SystemClock())
+    for _ in range(LOADS_MAX):
+        try:
+            if isinstance(target, StoreUrl):
+                return _read_server(target, config, work, at, keys)
+            return read_once(target, config, SystemClock(), work, keys=keys)
+        except KeyNeeded as needed:
+            assert keys is not None
+            keys.load(needed)
+    raise too_many_loads()
 
 
-def _read_server(url: StoreUrl, config: Config, work: Callable[[Unit], R], at: Scope) -> R:
+def _read_server(url: StoreUrl, config: Config, work: Callable[[Unit], R], at: Scope, keys: KeyRing | None) -> R:
     # Loaded when it is needed: the client library is an extra, and it imports asyncio.
     try:
         from afterturn.stores.postgres import engine, shards
     except ImportError as error:
         raise postgres_missing(error) from error
-    reader = engine.read_once if url.directory is None else shards.read_once
-    return reader(url, config, SystemClock(), work, at=at)
+    if url.directory is None:
+        return engine.read_once(url, config, SystemClock(), work, at=at, keys=keys)
+    return shards.read_once(url, config, SystemClock(), work, at=at)
 
 
 def _settings(config: Config | Settings | Mapping[str, Any] | None) -> Config:

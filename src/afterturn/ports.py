@@ -221,6 +221,24 @@ class RecordingProvider(Protocol):
         return False
 
 
+class KeyProvider(Protocol):
+    """Keeps the keys of a sealed store's spaces, outside the store. See docs/keys.md.
+
+    It is called on several threads, and may block: nothing waits longer for it than a few seconds. Whatever it raises
+    is reported as KeysUnavailable, by the name of its type only.
+    """
+
+    def make(self, tenant: str, space: str) -> str:
+        """Makes a new random key of 32 bytes and returns its id: at most 200 characters, not secret, never used
+        before. The key must be durable by then. Both names are blank for the key of the store itself."""
+
+    def get(self, key_id: str) -> bytes | None:
+        """Returns the key, None if it was destroyed. If it cannot be found out now, raises."""
+
+    def destroy(self, key_id: str) -> None:
+        """When it returns, nobody can get the key any more. Does nothing if there is no such key."""
+
+
 # The repositories of a store. A unit of work has one of each.
 
 

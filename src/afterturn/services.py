@@ -38,6 +38,7 @@ from afterturn.errors import (
     ConfigError,
     DeadlineExceeded,
     InvalidInput,
+    KeysUnavailable,
     StoreError,
     StoreUnavailable,
     postgres_missing,
@@ -51,7 +52,18 @@ from afterturn.log import logger
 from afterturn.maintenance import Housekeeping, Maintenance, TimelineWriter, no_progress
 from afterturn.models.chat import OpenAICompatible
 from afterturn.models.meter import Meter
-from afterturn.ports import ChatModel, Clock, Embedder, FileStore, Ids, RecordingProvider, Store, Unit, Worker
+from afterturn.ports import (
+    ChatModel,
+    Clock,
+    Embedder,
+    FileStore,
+    Ids,
+    KeyProvider,
+    RecordingProvider,
+    Store,
+    Unit,
+    Worker,
+)
 from afterturn.recall.word_table import WordTable
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.runtime.file_reads import FileReads
@@ -63,9 +75,11 @@ from afterturn.runtime.worker import ThreadWorker
 from afterturn.space.consolidation import consolidate_job
 from afterturn.space.verbs import SpaceCore
 from afterturn.stores.copier import CopySide, MigrationResult, StoreCopy, cancel_copy
+from afterturn.stores.keys import key_provider
 from afterturn.stores.sqlite import change_notes as file_notes
 from afterturn.stores.sqlite.engine import open_to_copy, rescue_store
 from afterturn.stores.sqlite.store import open_store as open_file
+from afterturn.stores.threaded_store import ThreadedStore
 from afterturn.types import (
     ConversationKey,
     Event,
@@ -105,6 +119,7 @@ class Components:
     worker: Callable[[str, int], Worker] = ThreadWorker
     store: Callable[[Path, Config, Clock], Store] | None = None
     word_table: Callable[[], WordTable] = WordTable
+    keys: KeyProvider | None = None
 
 
 _OFF = "Memory is off: it was opened without a store. Pass a path to `afterturn.open(...)`."
@@ -235,7 +250,10 @@ class Services:
             self.supervisor,
             self._file_writer,
             config,
-            Spill(Path(os.devnull) if self.target is None else spill_folder(config, self.target)),
+            Spill(
+                Path(os.devnull) if self.target is None else spill_folder(config, self.target),
+                self.store.keys if isinstance(self.store, ThreadedStore) else None,
+            ),
             self.wake_jobs,
         )
         self.timeline = TimelineWriter(self.store, events, config.timeline_entries_max)
@@ -353,9 +371,9 @@ class Services:
         self.forgets[self.tenant] = max(number, self.forgets.get(self.tenant, 0))
         self._drop_recalls(space)
 
-    def unreachable_copies(self) -> list[str]:
-        """Files and providers that may still hold forgotten text."""
-        copies = self.store.backups() if isinstance(self.store, FileStore) else []
+    def unreachable_copies(self, *, sealed: bool = False) -> list[str]:
+        """Files and providers that may still hold forgotten text. `sealed`: except copies of the store."""
+        copies = self.store.backups() if isinstance(self.store, FileStore) and not sealed else []
         found = [str(path) for path in [*copies, *self.recorder.spill.unreadable()]]
         if (provider := self.components.provider) is not None:
             found.append(f"the records of {type(provider).__name__}")
@@ -428,7 +446,8 @@ def open_store(target: Path | StoreUrl, config: Config, components: Components) 
         return _open_server(target, config, components)
     if components.store is not None:
         return components.store(target, config, components.clock)
-    return open_file(target, config, components.clock, worker=components.worker)
+    keys = components.keys or key_provider(config)
+    return open_file(target, config, components.clock, worker=components.worker, keys=keys)
 
 
 def _open_server(url: StoreUrl, config: Config, components: Components) -> Store:
@@ -438,9 +457,14 @@ def _open_server(url: StoreUrl, config: Config, components: Components) -> Store
         from afterturn.stores.postgres.store import open_store as open_url
     except ImportError as error:
         raise postgres_missing(error) from error
+    keys = components.keys or key_provider(config)
     if url.directory is not None:
+        if keys is not None:
+            raise KeysUnavailable(
+                f"{url} is a directory of shards, which cannot be sealed with keys. Remove the setting."
+            )
         return open_shard(url, config, components.clock, worker=components.worker)
-    return open_url(url, config, components.clock, worker=components.worker)
+    return open_url(url, config, components.clock, worker=components.worker, keys=keys)
 
 
 def has_tables(url: StoreUrl, config: Config) -> bool:
@@ -475,7 +499,7 @@ def migrate(
     """
     with ExitStack() as stack:
         sides = [stack.enter_context(_opened_to_copy(place, config)) for place in (source, target)]
-        tables = StoreCopy(*sides, tenant=tenant, report=progress).run(keep=keep)
+        tables = StoreCopy(*sides, tenant=tenant, report=progress, wants_keys=config.keys is not None).run(keep=keep)
     waiting, is_moved = 0, not keep and all(table.is_equal for table in tables)
     if is_moved:
         waiting = Spill(spill_folder(config, source)).move_to(Spill(spill_folder(config, target)))

@@ -490,11 +490,17 @@ class SpaceSummary:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What a store's `forget` removed: the ids of entries, with all their versions, and the `spaces` they were in."""
+    """What a store's `forget` removed: the ids of entries, with all their versions, and the `spaces` they were in.
+
+    `key_id` is the key of a sealed space that was erased as a whole, which `scrub` destroys. `copied_to` are other
+    spaces that had copies of its text, such as blocks that quoted it, sealed with their own keys.
+    """
 
     ids: tuple[str, ...]
     versions: int
     spaces: tuple[str, ...] = ()
+    key_id: str | None = None
+    copied_to: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,18 +519,27 @@ class RemainingBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class RemainingKey(RemainingBytes):
+    """A key that is not destroyed yet."""
+
+    key_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Forgotten:
     """The result of `forget`. `erased` counts entries.
 
     `state` is "erased", or "pending" while a reader still holds old pages of the file; no query finds the entries then,
     and a job removes the rest. `out_of_reach` names what may still hold the text: backups, and other spaces that
-    recorded conversations of this one. `remaining` are bytes that the store itself still has.
+    recorded conversations of this one. `remaining` are bytes that the store itself still has. `key_destroyed`: the
+    space was sealed and its key is gone, so copies of its rows, wherever they are, cannot be read.
     """
 
     state: str
     erased: int
     out_of_reach: tuple[str, ...] = ()
     remaining: tuple[RemainingBytes, ...] = ()
+    key_destroyed: bool = False
 
 
 class JobKind(StrEnum):

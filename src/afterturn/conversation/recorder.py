@@ -26,7 +26,7 @@ from afterturn.conversation.turn_state import LoopTurn, TurnMessages
 from afterturn.dialects.detection import find_dialect
 from afterturn.dialects.dialect import Dialect, Strip
 from afterturn.dialects.history import Exchange, any_untrusted, find_exchange, find_latest_user, read_exchange
-from afterturn.errors import DeadlineExceeded, MemoryClosed, StoreError
+from afterturn.errors import DeadlineExceeded, KeyMissing, MemoryClosed, StoreError
 from afterturn.events import Events
 from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import scanner
@@ -193,6 +193,10 @@ class Recorder:
         """Returns why it has to wait, or None if nothing is left to do."""
         try:
             written = await self._sink_of(pending).record(pending.recording)
+        except KeyMissing as error:
+            # Turns of other spaces must not wait for a key that is gone.
+            await self._give_up(pending, type(error).__name__)
+            return None
         except (StoreError, DeadlineExceeded, MemoryClosed) as error:
             return type(error).__name__
         except Exception as error:  # the boundary of one turn: later turns must not wait for ever

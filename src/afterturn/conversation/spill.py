@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from afterturn.conversation.recording import Recording
-from afterturn.errors import InvalidFile
+from afterturn.errors import InvalidFile, KeyMissing, KeysUnavailable, StoreCorrupt, StoreError
 from afterturn.log import logger
 from afterturn.runtime.files import sync
+from afterturn.stores.keys import KeyRing
 from afterturn.types import Finding, Selector
 
 _LATER = (
     "A running host stores them when the store can be written, or when their provider accepts them. If none runs on "
     "this machine, run `afterturn worker --once`."
 )
+_SEALED, _COLUMN = "sealed", "spill file"
 _LINKED = "{folder} is a symbolic link, so no turn is written there"
 _LOOK = "Examine the file, then delete it, or rename it to .json to try again."
 
@@ -24,23 +27,46 @@ _LOOK = "Examine the file, then delete it, or rename it to .json to try again."
 class Spill:
     """A folder of waiting recordings. A file is whole or not there; several processes may share the folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, keys: KeyRing | None = None) -> None:
         self.folder = folder
+        # If the store is sealed, its files are too.
+        self._keys = keys
 
     def put(self, recording: Recording) -> Path:
-        """Durable when it returns. The same turn spilled twice is one file. Raises OSError."""
+        """Durable when it returns. The same turn spilled twice is one file.
+
+        Raises OSError, also if the store is sealed and the key of the turn's space cannot be used.
+        """
+        target = self._path(recording)
+        self._write(target, self._content(recording, target), recording.ended_at)
+        return target
+
+    def _content(self, recording: Recording, target: Path) -> str:
+        text = recording.to_json()
+        if self._keys is None:
+            return text
+        try:
+            cipher = self._keys.known_cipher(recording.tenant, recording.space)
+        except StoreError as error:
+            raise OSError(str(error)) from error
+        if cipher is None:
+            raise OSError(f"the key of {recording.space} was not used before, so the turn cannot be sealed")
+        sealed = cipher.seal(_COLUMN, target.stem, text)
+        header = {"tenant": recording.tenant, "space": recording.space, "key": cipher.key_id}
+        return json.dumps({**header, _SEALED: sealed})
+
+    def _write(self, target: Path, content: str, ended_at: float) -> None:
         if self.is_linked:
             raise OSError(_LINKED.format(folder=self.folder))
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        target = self._path(recording)
         draft = target.with_suffix(f".{os.getpid()}.tmp")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(recording.to_json())
+                file.write(content)
                 file.flush()
                 # `files` sorts by this time, so that turns keep their order even if they were written late or together.
-                os.utime(file.fileno(), (recording.ended_at, recording.ended_at))
+                os.utime(file.fileno(), (ended_at, ended_at))
                 os.fsync(file.fileno())
             draft.replace(target)
         except BaseException:
@@ -48,7 +74,6 @@ class Spill:
             draft.unlink(missing_ok=True)
             raise
         sync(self.folder)
-        return target
 
     @property
     def is_linked(self) -> bool:
@@ -73,10 +98,12 @@ class Spill:
         """The waiting recordings, oldest first. A damaged file is renamed to `.bad`, for a person to examine."""
         for path in self.files():
             try:
-                yield Recording.from_json(path.read_text(encoding="utf-8"))
+                yield self._read_file(path)
             except FileNotFoundError:
                 continue  # another process was quicker
-            except (InvalidFile, UnicodeDecodeError) as error:
+            except KeysUnavailable as error:
+                logger.warning("%s cannot be opened and keeps waiting: %s", path, error)
+            except (InvalidFile, KeyMissing, StoreCorrupt, UnicodeDecodeError) as error:
                 logger.warning("%s is damaged and is set aside: %s", path, error)
                 _set_aside(path)
             except OSError as error:
@@ -85,11 +112,34 @@ class Spill:
     def move_to(self, other: Spill) -> int:
         """Moves the waiting recordings to the folder of another store. Returns how many. Raises OSError."""
         moved = 0
+        for path in self.files():
+            if _header(path) is not None:
+                # Sealed as it is: both stores have the same keys.
+                other._write(other.folder / path.name, path.read_text(encoding="utf-8"), _modified(path))
+                _erase(path)
+                moved += 1
         for recording in self.waiting():
             other.put(recording)
             self.remove(recording)
             moved += 1
         return moved
+
+    def _read_file(self, path: Path) -> Recording:
+        text = path.read_text(encoding="utf-8")
+        header = _header(path)
+        if header is None:
+            return Recording.from_json(text)
+        if self._keys is None:
+            raise KeysUnavailable(f"{path} is sealed. Set `keys` as it was when the turn was recorded.")
+        cipher = self._keys.load_cipher(header["key"], header["tenant"], header["space"])
+        return Recording.from_json(cipher.open(_COLUMN, path.stem, header[_SEALED]))
+
+    def _read(self, path: Path) -> Recording | None:
+        """Returns None if it cannot be read."""
+        try:
+            return self._read_file(path)
+        except (InvalidFile, StoreError, UnicodeDecodeError, OSError):
+            return None
 
     def files(self) -> list[Path]:
         return sorted(self._named("*.json"), key=lambda path: (_modified(path), path.name))
@@ -115,19 +165,23 @@ class Spill:
 
     def unreadable(self) -> list[Path]:
         """Files that may contain any turn: damaged ones, and those that another process is writing."""
-        return [path for path in self.damaged() if _read(path) is None] + sorted(self._named("*.tmp"))
+        damaged = [path for path in self.damaged() if _header(path) is None and self._read(path) is None]
+        return damaged + sorted(self._named("*.tmp"))
 
     def forget(self, tenant: str, space: str, selector: Selector) -> int:
         """Erases the files that a selector covers. Returns how many. Raises OSError."""
         self.clear_drafts()
-        covered = [
-            path
-            for path in [*self.files(), *self.damaged()]
-            if (recording := _read(path)) is not None and covers(recording, tenant, space, selector)
-        ]
+        covered = [path for path in [*self.files(), *self.damaged()] if self._is_covered(path, tenant, space, selector)]
         for path in covered:
             _erase(path)
         return len(covered)
+
+    def _is_covered(self, path: Path, tenant: str, space: str, selector: Selector) -> bool:
+        header = _header(path)
+        if header is not None and selector.everything and (header["tenant"], header["space"]) == (tenant, space):
+            return True
+        recording = self._read(path)
+        return recording is not None and covers(recording, tenant, space, selector)
 
     def _path(self, recording: Recording) -> Path:
         key = "\n".join(recording.key)
@@ -147,12 +201,16 @@ def covers(recording: Recording, tenant: str, space: str, selector: Selector) ->
     )
 
 
-def _read(path: Path) -> Recording | None:
-    """Returns None if it cannot be read."""
+def _header(path: Path) -> dict[str, str] | None:
+    """The content of a sealed file, None for any other."""
     try:
-        return Recording.from_json(path.read_text(encoding="utf-8"))
-    except (InvalidFile, UnicodeDecodeError, OSError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError):
         return None
+    is_sealed = isinstance(found, dict) and all(
+        isinstance(found.get(name), str) for name in ("tenant", "space", "key", _SEALED)
+    )
+    return found if is_sealed else None
 
 
 def _modified(path: Path) -> float:

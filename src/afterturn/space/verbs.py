@@ -53,6 +53,7 @@ from afterturn.types import (
     LoggedOperation,
     Operation,
     Origin,
+    RemainingKey,
     ReviewRow,
     Scope,
     SearchResults,
@@ -581,13 +582,25 @@ class SpaceCore:
         for space in {self.name, *erased.spaces}:
             services.note_forget(space, number)
         remaining = await services.store.scrub()
+        key_destroyed = erased.key_id is not None and not any(
+            isinstance(place, RemainingKey) and place.key_id == erased.key_id for place in remaining
+        )
+        copies = services.unreachable_copies()
+        if key_destroyed and not erased.copied_to:
+            # Nobody can read what the store's own pages, logs and copies have of it.
+            remaining, copies = (), services.unreachable_copies(sealed=True)
         services.wake_jobs()
         state = "pending" if any(place.retry for place in remaining) else "erased"
         for entry_id in erased.ids if services.events.has_handler else ():
             services.events.pass_on("memory_forgotten", space=self.name, memory=entry_id)
         services.events.emit("forgotten", space=self.name, erased=len(erased.ids) + waiting, state=state)
-        out_of_reach = [*await self._find_elsewhere(selector), *services.unreachable_copies()]
-        return Forgotten(state, len(erased.ids) + waiting, tuple(out_of_reach), remaining)
+        out_of_reach = [*await self._find_elsewhere(selector), *copies]
+        if key_destroyed:
+            out_of_reach += [
+                f"copies of rows of {space}, which quoted or learned from {self.name} and has a key of its own"
+                for space in erased.copied_to
+            ]
+        return Forgotten(state, len(erased.ids) + waiting, tuple(out_of_reach), remaining, key_destroyed)
 
     async def _find_elsewhere(self, selector: Selector) -> Sequence[str]:
         """Other spaces that recorded this space's conversations: what they have is theirs to forget."""

@@ -21,6 +21,7 @@ from afterturn.errors import StoreError, StoreMoved
 from afterturn.ports import Unit
 from afterturn.stores.engine import Progress
 from afterturn.stores.sql.moved import FILLED, HOUSEKEPT, MOVED, WATCHED
+from afterturn.stores.sql.sealing import drop_key_rows, is_sealed_store, key_rows
 from afterturn.stores.sql.session import Row, Session, Value
 from afterturn.stores.sql.tables import TABLES, Table
 from afterturn.stores.sql.unit import SqlUnit
@@ -124,7 +125,9 @@ class StoreCopy:
         report: Progress,
         mark: str | None = None,
         batch_rows: int = BATCH_ROWS,
+        wants_keys: bool = False,
     ) -> None:
+        self._wants_keys = wants_keys
         self._source = source
         self._target = target
         self._tenant = tenant
@@ -147,7 +150,7 @@ class StoreCopy:
 
         If a table is not equal in the end, the source stays in use. Raises StoreError if the target has other content.
         """
-        if not self._begin():
+        if not self._begin(keep=keep):
             return []
         self._total = self._source.engine.read_now(lambda unit: self._count(_session(unit)))
         self._copy_tables()
@@ -161,11 +164,27 @@ class StoreCopy:
         self._release(self._claimed)
         return compared
 
-    def _begin(self) -> bool:
+    def _check_sealed(self, *, keep: bool) -> None:
+        source, target = (
+            side.engine.read_now(lambda unit: is_sealed_store(_session(unit))) for side in (self._source, self._target)
+        )
+        if (target or self._wants_keys) and not source:
+            raise StoreError(
+                f"{self._source.engine.name} is not sealed with keys, and rows are copied as they are. Migrate without "
+                "the setting `keys`, or export the spaces and import them into a new store with keys."
+            )
+        if source and (keep or self._tenant is not None):
+            raise StoreError(
+                f"{self._source.engine.name} is sealed, and a copy would share its keys: a forget in one would destroy "
+                "the keys of both. Move the whole store, without --keep."
+            )
+
+    def _begin(self, *, keep: bool) -> bool:
         """False if the source was moved or copied to this target already."""
         source_id, target_id = (_meta(side.engine, "generation") for side in (self._source, self._target))
         if source_id == target_id:
             raise StoreError(f"{self._source.engine.name} and {self._target.engine.name} are the same store.")
+        self._check_sealed(keep=keep)
         filled, moved = _meta(self._target.engine, self._filled), _meta(self._source.engine, self._moved)
         is_moved = moved is not None and moved in (self._target.engine.name, self._mark)
         # Of a tenant, the same is left by `cancel_move` if it was interrupted. A finished move has its mark.
@@ -292,6 +311,9 @@ class StoreCopy:
         adopted = source.session.row("SELECT value FROM meta WHERE key = 'embedder'")
         if adopted is not None and self._mark is None:
             self._target.engine.write_now(lambda unit: self._adopt(_session(unit), adopted[0]))
+        if rows := key_rows(source.session):
+            # Sealed rows are copied as they are, and the copy has the same keys.
+            self._target.engine.write_now(lambda unit: _copy_keys(_session(unit), rows))
         self._target.engine.read_now(lambda unit: self._check_claim(_session(unit)))
         compared = self._compare(source)
         if not all(table.is_equal for table in compared):
@@ -750,6 +772,12 @@ def _meta(engine: CopyEngine, key: str) -> str | None:
 
 def _has_meta(session: Session, key: str, value: str) -> bool:
     return session.row("SELECT 1 FROM meta WHERE key = ? AND value = ?", (key, value)) is not None
+
+
+def _copy_keys(session: Session, rows: Sequence[tuple[str, str]]) -> None:
+    drop_key_rows(session)
+    for key, value in rows:
+        _set_meta(session, key, value)
 
 
 def _set_meta(session: Session, key: str, value: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from afterturn.ports import Clock, Unit
+from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.types import RemainingBytes, Scope, Tenant, UnitScope
 
 R = TypeVar("R")
@@ -40,7 +41,7 @@ class WriteOutcome(NamedTuple):
     """The result of one write. A skipped write has neither value nor error."""
 
     value: Any = None
-    error: Exception | None = None
+    error: Exception | KeyNeeded | None = None
     skipped: bool = False
 
 
@@ -60,6 +61,10 @@ class StoreEngine(Protocol):
 
     @property
     def clock(self) -> Clock: ...
+
+    @property
+    def keys(self) -> KeyRing | None:
+        """None if the store is not sealed."""
 
     @property
     def readers_max(self) -> int:

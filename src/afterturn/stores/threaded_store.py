@@ -6,23 +6,28 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from afterturn.errors import MemoryClosed
+from afterturn.errors import KeysUnavailable, MemoryClosed, StoreError
 from afterturn.log import logger
 from afterturn.ports import Unit, Worker
 from afterturn.runtime.loop_calls import call_on
 from afterturn.stores.engine import StoreEngine, Write, WriteOutcome
-from afterturn.types import Finding, RemainingBytes, UnitScope
+from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, too_many_loads
+from afterturn.stores.sql.sealing import OF_STORE
+from afterturn.stores.sql.unit import find_dropped_keys, find_store_key, has_store_key, name_key, note_destroyed_key
+from afterturn.types import Finding, JobQueue, RemainingBytes, RemainingKey, Scope, UnitScope
 
 R = TypeVar("R")
 Workers: TypeAlias = Callable[[str, int], Worker]
 GROUP_WRITES_MAX = 128
 _HALT_WAIT = 1.0
 _ASIDE = "afterturn-aside"
+# If a provider of keys hangs, some calls are left for other spaces.
+_KEY_CALLS_MAX = 4
 
 
 class _Pending(NamedTuple):
@@ -41,6 +46,9 @@ class ThreadedStore:
         self._worker = worker
         self._writer = worker("afterturn-write", 1)
         self._reader = worker("afterturn-read", engine.readers_max)
+        self.keys = self._keys = engine.keys
+        if self._keys is not None:
+            self._key_worker = worker("afterturn-keys", _KEY_CALLS_MAX)
         self._pending: deque[_Pending] = deque()
         self._is_posted = False
         self._asides: set[Worker] = set()
@@ -50,6 +58,11 @@ class ThreadedStore:
         self._drained = False
 
     async def write(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
+        if self._keys is None:
+            return await self._write(work, at)
+        return await self._with_keys(self._keys, lambda: self._write(work, at))
+
+    async def _write(self, work: Callable[[Unit], R], at: UnitScope) -> R:
         self._check_open()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
@@ -61,6 +74,11 @@ class ThreadedStore:
         return await future
 
     async def read(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
+        if self._keys is None:
+            return await self._read(work, at)
+        return await self._with_keys(self._keys, lambda: self._read(work, at))
+
+    async def _read(self, work: Callable[[Unit], R], at: UnitScope) -> R:
         self._check_open()
         read = self._engine.new_read(work, at)
         try:
@@ -71,13 +89,67 @@ class ThreadedStore:
 
     async def scrub(self) -> tuple[RemainingBytes, ...]:
         self._check_open()
-        return await self._posted(self._writer, self._engine.scrub)
+        remaining = await self._posted(self._writer, self._engine.scrub)
+        return remaining if self._keys is None else (*await self._destroy_keys(self._keys), *remaining)
+
+    # Keys of a sealed store. The provider is called outside transactions, on threads of its own.
+
+    async def _with_keys(self, keys: KeyRing, call: Callable[[], Awaitable[R]]) -> R:
+        for _ in range(LOADS_MAX):
+            try:
+                return await call()
+            except KeyNeeded as needed:
+                await self._load_keys(keys, needed)
+        raise too_many_loads()
+
+    async def _load_keys(self, keys: KeyRing, needed: KeyNeeded) -> None:
+        if needed.spaces and OF_STORE not in needed.spaces and not await self._read(has_store_key, None):
+            # Before the first key of a space: a provider that does not have it is not the store's.
+            needed = KeyNeeded(needed.ids, (OF_STORE, *needed.spaces))
+        made = await self._ask_provider(lambda: keys.load(needed))
+        for (tenant, space), key_id in made.items():
+            at = None if (tenant, space) == OF_STORE else Scope(tenant, (space,))
+            stored = await self._write(partial(name_key, tenant, space, key_id), at)
+            if stored != key_id:
+                # Another process was quicker.
+                await self._ask_provider(partial(keys.destroy, key_id))
+
+    async def _destroy_keys(self, keys: KeyRing) -> list[RemainingKey]:
+        """Destroys the keys of spaces that were erased. Returns those that are left."""
+        left = []
+        for key_id, space in await self._read(find_dropped_keys, None):
+            try:
+                await self._ask_provider(partial(keys.destroy, key_id))
+            except KeysUnavailable as error:
+                logger.warning("the key of %s is not destroyed yet: %s", space, error)
+                until = "the provider of keys has destroyed it; a job tries again"
+                left.append(RemainingKey(f"the key of {space}", until, retry=True, key_id=key_id))
+            else:
+                await self._write(partial(note_destroyed_key, key_id, space), JobQueue())
+        return left
+
+    async def _check_keys(self, keys: KeyRing) -> Finding:
+        try:
+            await self.read(find_store_key, at=None)
+            left = len(await self._destroy_keys(keys))
+        except StoreError as error:
+            return Finding("error", "keys", str(error), "Until then sealed spaces can be neither read nor written.")
+        if left:
+            message = (
+                f"{left} {'key is' if left == 1 else 'keys are'} not destroyed yet, although the space is forgotten."
+            )
+            return Finding("warning", "keys", message, "Check the provider of keys. A job tries again.")
+        return Finding("ok", "keys", "The store is sealed, and the provider of keys answers.")
+
+    async def _ask_provider(self, call: Callable[[], R]) -> R:
+        return await self._posted(self._key_worker, call)
 
     async def maintain(self) -> None:
         await self._run_aside(self._engine.maintain)
 
     async def check(self) -> list[Finding]:
-        return await self._run_aside(lambda stopped: self._find_faults())
+        found = await self._run_aside(lambda stopped: self._find_faults())
+        return found if self._keys is None else [*found, await self._check_keys(self._keys)]
 
     async def close(self, *, within: float) -> None:
         if self._engine.is_foreign():
@@ -110,6 +182,7 @@ class ThreadedStore:
             logger.warning("the store %s was left open because work on it did not finish", self._engine.name)
 
     def _ended(self, deadline: float) -> bool:
+        # A call to the provider of keys is not waited for: it may hang, and holds nothing of the store.
         workers = (self._writer, self._reader, *self._asides)
         # Each of them is closed, also after one that does not end.
         ended = [worker.close(within=max(0.0, deadline - self._now())) for worker in workers]
@@ -190,7 +263,7 @@ class ThreadedStore:
 def _run_for(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], work: Callable[[], R]) -> None:
     try:
         outcome = WriteOutcome(work())
-    except Exception as error:  # noqa: BLE001 the boundary of a thread: the future gets the error
+    except (Exception, KeyNeeded) as error:  # noqa: BLE001 the boundary of a thread: the future gets the error
         outcome = WriteOutcome(error=error)
     _post_to(loop, [(future, outcome)])
 

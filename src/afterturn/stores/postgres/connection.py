@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from afterturn.config import Config, StoreUrl
 from afterturn.errors import InvalidInput, StoreUnavailable
 from afterturn.ports import Clock
+from afterturn.stores.keys import KeyRing
 from afterturn.stores.postgres.errors import translate
 from afterturn.stores.postgres.schema import ALL_TENANTS, MIGRATIONS, Migration
 from afterturn.stores.postgres.session import PgConnection
@@ -49,6 +50,8 @@ class StoreServer:
         self.clock = clock
         self.migrations = migrations
         self.schema = url.schema
+        # None if the store is not sealed.
+        self.keys: KeyRing | None = None
         self._parameters = _parameters(url)
         # In every transaction and not once for a connection: behind a pooler the next transaction has another one.
         local = (

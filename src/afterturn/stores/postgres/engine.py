@@ -21,17 +21,19 @@ from psycopg.pq import TransactionStatus
 from afterturn.config import Config, StoreUrl
 from afterturn.errors import AfterturnError, DeadlineExceeded, ForkedProcess, MemoryClosed, StoreError, StoreUnavailable
 from afterturn.log import logger
-from afterturn.ports import Clock, Unit
+from afterturn.ports import Clock, KeyProvider, Unit
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.engine import ReadCall, Write, WriteOutcome, tenant_of
+from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.stores.postgres.connection import StoreServer, set_tenant
 from afterturn.stores.postgres.errors import NotAnswering, is_lost, may_rerun, translate
 from afterturn.stores.postgres.migration import check_migrated, continue_migrations, find_state, migrate
 from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession, Transaction
 from afterturn.stores.sql.moved import FIND_MARKS, FIND_WATCHED, marks, refusal, remaining_copy
-from afterturn.stores.sql.session import Row, Session
-from afterturn.stores.sql.unit import SqlUnit
+from afterturn.stores.sql.sealing import check_keys, is_sealed_store
+from afterturn.stores.sql.session import Row
+from afterturn.stores.sql.unit import SqlUnit, settle_keys, sql_session
 from afterturn.types import JobQueue, RemainingBytes, Tenant, UnitScope
 
 R = TypeVar("R")
@@ -76,12 +78,21 @@ _LEFT_TO_THE_SERVER = (
 
 
 def open_engine(
-    url: StoreUrl, config: Config, clock: Clock, *, migrations: Sequence[Migration] = MIGRATIONS
+    url: StoreUrl,
+    config: Config,
+    clock: Clock,
+    *,
+    migrations: Sequence[Migration] = MIGRATIONS,
+    keys: KeyProvider | None = None,
 ) -> PostgresEngine:
-    """Connects, checks and migrates. Blocks; raises the specific StoreError."""
-    engine = open_to_copy(url, config, clock, migrations=migrations, patient=False)
+    """Connects, checks and migrates. Blocks; raises the specific StoreError. With `keys` the store is sealed, or is if
+    it is new."""
+    engine = open_to_copy(url, config, clock, migrations=migrations, patient=False, keys=keys)
     try:
         engine.read_now(lambda unit: _check_in_use(unit, engine.server))
+        engine.read_now(lambda unit: check_keys(sql_session(unit), engine.keys, engine.name))
+        if keys is not None and not engine.read_now(_is_sealed):
+            engine.write_now(partial(settle_keys, keys=engine.keys, name=engine.name))
     except BaseException:
         engine.close()
         raise
@@ -96,13 +107,15 @@ def open_to_copy(
     *,
     migrations: Sequence[Migration] = MIGRATIONS,
     patient: bool = True,
+    keys: KeyProvider | None = None,
 ) -> PostgresEngine:
-    """As `open_engine`, also for a store that was moved or is not complete.
+    """As `open_engine`, also for a store that was moved or is not complete, sealed or not.
 
     With `patient`, a statement may take as long as it needs, as one that compares whole tables does."""
     # Raises InvalidInput now, not when the first turn is recorded.
     set_tenant(Tenant(config.tenant))
     server = StoreServer(url, config, clock, migrations)
+    server.keys = None if keys is None else KeyRing(keys, clock)
     if patient:
         server.answer_timeout = None
     connection = server.open()
@@ -116,14 +129,24 @@ def open_to_copy(
     return engine
 
 
-def read_once(url: StoreUrl, config: Config, clock: Clock, work: Callable[[Unit], R], *, at: UnitScope) -> R:
+def read_once(
+    url: StoreUrl,
+    config: Config,
+    clock: Clock,
+    work: Callable[[Unit], R],
+    *,
+    at: UnitScope,
+    keys: KeyRing | None = None,
+) -> R:
     """Runs one read in the caller's thread. Creates, migrates and writes nothing."""
     server = StoreServer(url, config, clock)
+    server.keys = keys
     with server.open() as connection:
         check_migrated(find_state(connection, server), server)
 
         def checked(unit: Unit) -> R:
             _check_in_use(unit, server)
+            check_keys(sql_session(unit), keys, server.name)
             return work(unit)
 
         try:
@@ -142,17 +165,17 @@ def is_created(url: StoreUrl, config: Config, clock: Clock) -> bool:
 def _check_in_use(unit: Unit, server: StoreServer) -> None:
     """Raises for a store or tenant that was moved or is not complete."""
     tenant = server.config.tenant
-    if (refused := refusal(_session(unit).rows(FIND_MARKS, marks(tenant)), server.name, tenant)) is not None:
+    rows = sql_session(unit).rows(FIND_MARKS, marks(tenant))
+    if (refused := refusal(rows, server.name, tenant, has_keys=server.keys is not None)) is not None:
         raise refused
 
 
+def _is_sealed(unit: Unit) -> bool:
+    return is_sealed_store(sql_session(unit))
+
+
 def _find_watched(unit: Unit) -> Row | None:
-    return _session(unit).row(FIND_WATCHED)
-
-
-def _session(unit: Unit) -> Session:
-    assert isinstance(unit, SqlUnit)
-    return unit.session
+    return sql_session(unit).row(FIND_WATCHED)
 
 
 def _guard(connection: PgConnection, tenant: str) -> bytes:
@@ -169,6 +192,7 @@ class PostgresEngine:
         self.server = server
         self.name = server.name
         self.clock = server.clock
+        self.keys = server.keys
         self.writer = ServerWriter(server, connection)
         # One more than there are reading threads, so that `read_now` need not wait for them.
         self.readers = ServerReaders(server, READERS + 1)
@@ -201,7 +225,7 @@ class PostgresEngine:
 
     def size_bytes(self) -> int:
         """Of all tables with their indexes. Waits up to `busy_timeout` for a table that is being rewritten."""
-        row = self.read_now(lambda unit: _session(unit).row(_SIZE, (self.server.schema,)))
+        row = self.read_now(lambda unit: sql_session(unit).row(_SIZE, (self.server.schema,)))
         assert row is not None
         return int(row[0])
 
@@ -266,7 +290,7 @@ class ServerRead(Generic[R]):
             transaction = Transaction(connection, begin, _guard(connection, tenant), refuse)
         session = PostgresSession(transaction, server.name, self)
         try:
-            value = self.work(SqlUnit(session, HashedTerms(session)))
+            value = self.work(SqlUnit(session, HashedTerms(session), server.keys))
         except AfterturnError:
             if session.failure is not None and is_lost(session.failure):
                 raise session.failure from None
@@ -499,7 +523,8 @@ class ServerWriter:
             self._end(connection)
 
     def _find_refusal(self, rows: Sequence[Row], *, tenant: str) -> StoreError | None:
-        return None if self.may_fill else refusal(rows, self._server.name, tenant)
+        has_keys = self._server.keys is not None
+        return None if self.may_fill else refusal(rows, self._server.name, tenant, has_keys=has_keys)
 
     def _first_group(self, writes: Sequence[Write]) -> Sequence[Write]:
         """The first writes that may share a commit. One that needs the whole store does not keep that lock for others,
@@ -543,13 +568,13 @@ class ServerWriter:
     def _run(self, transaction: Transaction, write: Write, *, isolated: bool = False) -> WriteOutcome:
         session = PostgresSession(transaction, self._server.name, self)
         try:
-            unit = SqlUnit(session, HashedTerms(session))
+            unit = SqlUnit(session, HashedTerms(session), self._server.keys)
             value = write.work(unit)
             unit.flush()
             if isolated:
                 session.end_unit()
             outcome = WriteOutcome(value)
-        except Exception as error:  # noqa: BLE001 the boundary of one unit: its caller gets the error, the others go on
+        except (Exception, KeyNeeded) as error:  # noqa: BLE001 the boundary of one unit: its caller gets the error
             outcome = WriteOutcome(error=error)
         if session.failure is not None:
             if may_rerun(session.failure):

@@ -26,6 +26,7 @@ from afterturn.ports import Clock, Unit
 from afterturn.runtime.files import replace_file
 from afterturn.stores.copier import ComparedTable, CopySide, StoreCopy, cancel_move, delete_moved
 from afterturn.stores.engine import Progress, ReadCall, Write, WriteOutcome
+from afterturn.stores.keys import KeyRing
 from afterturn.stores.postgres import change_notes
 from afterturn.stores.postgres.connection import StoreServer
 from afterturn.stores.postgres.engine import READERS, PostgresEngine, open_engine, open_to_copy
@@ -33,6 +34,7 @@ from afterturn.stores.postgres.engine import read_once as read_bucket
 from afterturn.stores.postgres.errors import translate
 from afterturn.stores.postgres.session import PgConnection
 from afterturn.stores.sql.moved import MOVED, NotComplete, TenantMoved, marks
+from afterturn.stores.sql.sealing import check_keys
 from afterturn.stores.sql.tables import TABLES
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.types import RemainingBytes, Tenant, UnitScope
@@ -295,6 +297,7 @@ class ShardEngine:
     is read when its transaction begins, before anything has changed."""
 
     readers_max = READERS
+    keys: KeyRing | None = None
 
     def __init__(self, directory: Directory, config: Config, clock: Clock) -> None:
         self.name = directory.name
@@ -373,7 +376,7 @@ class ShardEngine:
             "in time. Run `afterturn shards move` again to finish it."
         )
 
-    def _may_follow(self, engine: PostgresEngine, error: Exception | None) -> bool:
+    def _may_follow(self, engine: PostgresEngine, error: BaseException | None) -> bool:
         """Whether the work may succeed when it is tried again, and opens the bucket to which the tenant was moved."""
         if isinstance(error, MemoryClosed):
             return engine is not self.current
@@ -395,6 +398,11 @@ class ShardEngine:
 
     def _open(self, bucket: Bucket) -> PostgresEngine:
         engine = open_to_copy(bucket_url(bucket), self._config, self.clock, patient=False)
+        try:
+            engine.read_now(lambda unit: check_keys(_sql_unit(unit).session, None, engine.name))
+        except BaseException:
+            engine.close()
+            raise
         engine.writer.may_fill = False
         engine.follows = True
         return engine

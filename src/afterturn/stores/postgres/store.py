@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from afterturn.config import Config, StoreUrl
-from afterturn.ports import Clock
+from afterturn.ports import Clock, KeyProvider
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.postgres.doctor import find_faults
 from afterturn.stores.postgres.engine import PostgresEngine, open_engine
@@ -13,10 +13,17 @@ from afterturn.stores.postgres.shards import ShardEngine, open_directory
 from afterturn.stores.threaded_store import ThreadedStore, Workers
 
 
-def open_store(url: StoreUrl, config: Config, clock: Clock, *, worker: Workers = ThreadWorker) -> PostgresStore:
+def open_store(
+    url: StoreUrl,
+    config: Config,
+    clock: Clock,
+    *,
+    worker: Workers = ThreadWorker,
+    keys: KeyProvider | None = None,
+) -> PostgresStore:
     """Blocks while the server is checked and the schema is migrated: do not call it on an event loop. Raises a
     StoreError."""
-    return PostgresStore(open_engine(url, config, clock), worker)
+    return PostgresStore(open_engine(url, config, clock, keys=keys), worker)
 
 
 class PostgresStore(ThreadedStore):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from afterturn.stores.sql.entries import REFERENCE, Entries
 from afterturn.stores.sql.records import finding_position, read_position
+from afterturn.stores.sql.sealing import Sealer, hidden, open_text, row_name, seal_text
 from afterturn.stores.sql.session import Row, Session, Statement, Value, values_clause
 from afterturn.types import (
     BlockRow,
@@ -282,6 +283,11 @@ def decode_carried(correlation: str, turn: str, detail: str) -> CarriedRow:
     return CarriedRow(correlation=correlation, turn=turn, **values)
 
 
+def detail_row(conversation: str, correlation: str, phase: str | None = None) -> str:
+    """The name of a recall's row; without a phase, of a carried one's."""
+    return row_name(conversation, correlation, *(() if phase is None else (phase,)))
+
+
 def without(detail: str, space: str, refs: Set[str]) -> tuple[str, str]:
     """Names and detail of a recall or carried row, without these versions of that space."""
     values = json.loads(detail)
@@ -376,13 +382,43 @@ _SHOWING = (
 )
 
 
+def _hash_column(key: ConversationKey) -> str:
+    return row_name("block.hash", key.tenant, key.space)
+
+
+def _seal_block(sealer: Sealer, key: ConversationKey, block: BlockRow) -> BlockRow:
+    cipher, row = sealer.get(key.tenant, key.space), row_name(key.id, block.hash)
+    return replace(
+        block,
+        hash=sealer.store.hide(_hash_column(key), block.hash),
+        text=seal_text(cipher, "block.text", row, block.text),
+        anchor=seal_text(cipher, "block.anchor", row, block.anchor),
+    )
+
+
+def _open_block(sealer: Sealer, key: ConversationKey, block: BlockRow) -> BlockRow:
+    found = sealer.store.reveal(_hash_column(key), block.hash)
+    if not block.text and not block.anchor:
+        return replace(block, hash=found)
+    cipher, row = sealer.opener(key.tenant, key.space), row_name(key.id, found)
+    return replace(
+        block,
+        hash=found,
+        text=open_text(cipher, "block.text", row, block.text),
+        anchor=open_text(cipher, "block.anchor", row, block.anchor),
+    )
+
+
 class BlockRows:
     """The blocks that were injected into conversations, by the hash of their bytes."""
 
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
+        self._sealer = entries.sealer
 
     def add(self, key: ConversationKey, block: BlockRow) -> None:
+        if self._sealer is not None:
+            block = _seal_block(self._sealer, key, block)
         placed: list[Value] = [block.turn, block.injected_at, block.point, block.anchor]
         named: list[Value] = [*_place(key), block.hash]
         cleared: list[Value] = [*_place(key), block.injected_at]
@@ -406,7 +442,7 @@ class BlockRows:
 
         Unless `in_full`, hidden blocks have no text and references.
         """
-        return self.read(self._session.batch(*self.reading(key, in_full=in_full)))
+        return self.read(key, self._session.batch(*self.reading(key, in_full=in_full)))
 
     def reading(self, key: ConversationKey, *, in_full: bool) -> list[Statement]:
         """What reads them, for `read`."""
@@ -416,7 +452,7 @@ class BlockRows:
             (_SELECT_SPENT, (key.tenant, key.space)),
         ]
 
-    def read(self, results: Sequence[Sequence[Row]]) -> list[BlockRow]:
+    def read(self, key: ConversationKey, results: Sequence[Sequence[Row]]) -> list[BlockRow]:
         ref_rows, own_rows, spent_rows = results
         refs: dict[str, list[str]] = {}
         for block_hash, ref in ref_rows:
@@ -441,10 +477,20 @@ class BlockRows:
             for block_hash, size_bytes in spent_rows
             if block_hash not in known
         ]
-        return spent + own
+        if self._sealer is None or not (spent or own):
+            return spent + own
+        spent = [_open_block(self._sealer, key, block) for block in spent]
+        own = [_open_block(self._sealer, key, block) for block in own]
+        # In the order of the hashes that are not sealed.
+        return [
+            *sorted(spent, key=lambda block: block.hash),
+            *sorted(own, key=lambda block: (block.injected_at, block.hash)),
+        ]
 
-    def hide(self, conversation: int, still: Collection[str]) -> None:
+    def hide(self, key: ConversationKey, conversation: int, still: Collection[str]) -> None:
         """Marks all blocks as not in sight, except those whose hashes are in `still`."""
+        if self._sealer is not None and still:
+            still = hidden((self._sealer.store,), _hash_column(key), still)
         condition, value = self._session.among("hash", sorted(still))
         self._session.later(
             f"UPDATE block SET in_sight = 0 WHERE conversation_key = ? AND in_sight = 1 AND NOT ({condition})",
@@ -477,26 +523,34 @@ class CarriedRows:
 
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
+        self._sealer = entries.sealer
         self._candidates = CandidateRows(entries)
 
-    def put(self, tenant: str, conversation: int, carried: CarriedRow) -> None:
-        (live,) = self._candidates.live(tenant, carried.candidates)
+    def put(self, key: ConversationKey, conversation: int, carried: CarriedRow) -> None:
+        (live,) = self._candidates.live(key.tenant, carried.candidates)
         kept = replace(carried, candidates=live)
-        names = names_of(kept.candidates)
-        self._session.later(_PUT_CARRIED, (conversation, kept.correlation, kept.turn, names, encode_carried(kept)))
+        names, detail = names_of(kept.candidates), encode_carried(kept)
+        if self._sealer is not None:
+            cipher = self._sealer.get(key.tenant, key.space)
+            detail = cipher.seal("carried.detail", detail_row(key.id, kept.correlation), detail)
+        self._session.later(_PUT_CARRIED, (conversation, kept.correlation, kept.turn, names, detail))
 
     def find(self, key: ConversationKey) -> CarriedRow | None:
-        return self.read(key.tenant, self._session.rows(*self.reading(key)))
+        return self.read(key, self._session.rows(*self.reading(key)))
 
     def reading(self, key: ConversationKey) -> Statement:
         return f"SELECT correlation, turn, detail FROM carried WHERE {_OF_CONVERSATION}", _place(key)
 
-    def read(self, tenant: str, rows: Sequence[Row]) -> CarriedRow | None:
+    def read(self, key: ConversationKey, rows: Sequence[Row]) -> CarriedRow | None:
         """Candidates are checked again, because a forget in another space does not change this row."""
         if not rows:
             return None
-        carried = decode_carried(*rows[0])
-        (live,) = self._candidates.live(tenant, carried.candidates)
+        correlation, turn, detail = rows[0]
+        if self._sealer is not None:
+            cipher = self._sealer.opener(key.tenant, key.space)
+            detail = cipher.open("carried.detail", detail_row(key.id, correlation), detail)
+        carried = decode_carried(correlation, turn, detail)
+        (live,) = self._candidates.live(key.tenant, carried.candidates)
         return replace(carried, candidates=live) if live else None
 
     def drop(self, conversation: int, correlation: str) -> bool:
@@ -514,30 +568,37 @@ class StandingRows:
 
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
+        self._sealer = entries.sealer
         self._live_refs = LiveRefs(entries)
 
-    def put(self, tenant: str, conversation: int, standing: StandingRow) -> None:
+    def put(self, key: ConversationKey, conversation: int, standing: StandingRow) -> None:
         """Replaces it. A block that shows a forgotten memory is not stored, and will be built again."""
         self.clear(conversation)
-        if not self._live_refs.all_live(tenant, standing.refs):
+        if not self._live_refs.all_live(key.tenant, standing.refs):
             return
+        text = standing.text
+        if self._sealer is not None:
+            text = seal_text(self._sealer.get(key.tenant, key.space), "standing.text", row_name(key.id), text)
         self._session.later(
             "INSERT INTO standing (conversation_key, made_at, text) VALUES (?, ?, ?)",
-            (conversation, standing.made_at, standing.text),
+            (conversation, standing.made_at, text),
         )
         self._session.run_many(
             "INSERT INTO standing_ref (conversation_key, ordinal, ref) VALUES (?, ?, ?)",
             [(conversation, ordinal, ref) for ordinal, ref in enumerate(standing.refs)],
         )
 
-    def find(self, conversation: int) -> StandingRow | None:
+    def find(self, key: ConversationKey, conversation: int) -> StandingRow | None:
         row = self._session.row("SELECT text, made_at FROM standing WHERE conversation_key = ?", (conversation,))
         if row is None:
             return None
         refs = self._session.rows(
             "SELECT ref FROM standing_ref WHERE conversation_key = ? ORDER BY ordinal", (conversation,)
         )
-        return StandingRow(text=row[0], refs=tuple(ref for (ref,) in refs), made_at=row[1])
+        text = row[0]
+        if self._sealer is not None:
+            text = open_text(self._sealer.opener(key.tenant, key.space), "standing.text", row_name(key.id), text)
+        return StandingRow(text=text, refs=tuple(ref for (ref,) in refs), made_at=row[1])
 
     def clear(self, conversation: int) -> None:
         for table in ("standing", "standing_ref"):
@@ -578,18 +639,19 @@ class SqlConversations:
         self._carried = CarriedRows(entries)
         self._standing = StandingRows(entries)
         self._tombstones = Tombstones(entries.session)
+        self._sealer = entries.sealer
 
     def start_turn(self, key: ConversationKey, turn: TurnRow) -> bool:
-        (started,) = self._keys.activate(key, turn.started_at, _starting(key, turn)).results
+        (started,) = self._keys.activate(key, turn.started_at, self._starting(key, turn)).results
         return bool(started)
 
     def find_turn(self, key: ConversationKey, turn_id: str) -> TurnRow | None:
         row = self._session.row(f"{_TURNS} AND id = ?", (key.tenant, key.space, key.id, turn_id))
-        return None if row is None else _turn(row)
+        return None if row is None else self._turn(key, row)
 
     def turns(self, key: ConversationKey) -> list[TurnRow]:
         rows = self._session.rows(f"{_TURNS} ORDER BY started_at, id", _place(key))
-        return [_turn(row) for row in rows]
+        return [self._turn(key, row) for row in rows]
 
     def end_turn(
         self,
@@ -611,7 +673,7 @@ class SqlConversations:
         if start is None:
             ended = self._session.rows(*ending)
         else:
-            _, ended = self._keys.activate(key, start.started_at, _starting(key, start), ending).results
+            _, ended = self._keys.activate(key, start.started_at, self._starting(key, start), ending).results
         if ended:
             self._keys.touch(key, ended[0][0], at, turns=int(recorded))
         return recorded and bool(ended)
@@ -664,9 +726,9 @@ class SqlConversations:
             finding_forgets(key.tenant),
         )
         return ConversationSnapshot(
-            tuple(self._blocks.read(blocks)),
+            tuple(self._blocks.read(key, blocks)),
             _state(state),
-            self._carried.read(key.tenant, carried),
+            self._carried.read(key, carried),
             read_forgets(forgets),
         )
 
@@ -682,7 +744,7 @@ class SqlConversations:
             finding_forgets(key.tenant),
             finding_position(key.tenant, writes, key.id, owner=key.space),
         )
-        found = _turn(turns[0]) if turns else None
+        found = self._turn(key, turns[0]) if turns else None
         return StoredTurn(
             found,
             _state(state),
@@ -713,11 +775,11 @@ class SqlConversations:
                 "UPDATE conversation SET compactions = compactions + 1, compacted_at = ? WHERE key = ?",
                 (at, conversation),
             )
-        self._blocks.hide(conversation, still)
+        self._blocks.hide(key, conversation, still)
         self._carried.clear(conversation)
 
     def carry(self, key: ConversationKey, carried: CarriedRow) -> None:
-        self._carried.put(key.tenant, self._active(key, carried.settled_at), carried)
+        self._carried.put(key, self._active(key, carried.settled_at), carried)
 
     def find_carried(self, key: ConversationKey) -> CarriedRow | None:
         return self._carried.find(key)
@@ -728,11 +790,11 @@ class SqlConversations:
 
     def find_standing(self, key: ConversationKey) -> StandingRow | None:
         found = self._find(key)
-        return None if found is None else self._standing.find(found)
+        return None if found is None else self._standing.find(key, found)
 
     def put_standing(self, key: ConversationKey, standing: StandingRow | None) -> None:
         if standing is not None:
-            self._standing.put(key.tenant, self._active(key, standing.made_at), standing)
+            self._standing.put(key, self._active(key, standing.made_at), standing)
         elif (found := self._find(key)) is not None:
             self._standing.clear(found)
 
@@ -753,6 +815,20 @@ class SqlConversations:
             [*values, limit],
         )
         return [conversation for (conversation,) in rows]
+
+    def _starting(self, key: ConversationKey, turn: TurnRow) -> Statement:
+        if self._sealer is not None:
+            cipher, row = self._sealer.get(key.tenant, key.space), row_name(key.id, turn.id)
+            turn = replace(turn, user_hash=seal_text(cipher, "turn.user_hash", row, turn.user_hash))
+        return _starting(key, turn)
+
+    def _turn(self, key: ConversationKey, row: Row) -> TurnRow:
+        turn = _turn(row)
+        if self._sealer is None or not turn.user_hash:
+            return turn
+        cipher = self._sealer.opener(key.tenant, key.space)
+        found = cipher.open("turn.user_hash", row_name(key.id, turn.id), turn.user_hash)
+        return replace(turn, user_hash=found)
 
 
 def _starting(key: ConversationKey, turn: TurnRow) -> Statement:
@@ -794,6 +870,7 @@ _TRIM_RECALLS = (
 class SqlRecalls:
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
+        self._sealer = entries.sealer
         self._keys = ConversationKeys(entries)
         self._candidates = CandidateRows(entries)
 
@@ -802,6 +879,10 @@ class SqlRecalls:
         conversation, space_key, results = self._keys.activate(key, recall.asked_at, *reading.values())
         (live,) = self._candidates.chosen(results, reading, recall.candidates)
         kept = replace(recall, candidates=live)
+        detail = encode_recall(kept)
+        if self._sealer is not None:
+            row = detail_row(key.id, kept.correlation, kept.phase.value)
+            detail = self._sealer.get(key.tenant, key.space).seal("recall.detail", row, detail)
         values: list[Value] = [
             space_key,
             conversation,
@@ -811,7 +892,7 @@ class SqlRecalls:
             kept.delivered_in,
             kept.asked_at,
             names_of(kept.candidates, kept.excluded),
-            encode_recall(kept),
+            detail,
         ]
         self._session.later(_PUT_RECALL, values)
         self._session.later(_TRIM_RECALLS, (space_key, space_key, entries_max))
@@ -830,6 +911,11 @@ class SqlRecalls:
             f"WHERE conversation_key = ? {within} ORDER BY asked_at DESC, key DESC LIMIT ?",
             [*values, limit],
         )
+        if self._sealer is not None and rows:
+            cipher = self._sealer.opener(key.tenant, key.space)
+            rows = [
+                (*row[:-1], cipher.open("recall.detail", detail_row(key.id, row[0], row[1]), row[-1])) for row in rows
+            ]
         recalls = [decode_recall(row) for row in reversed(rows)]
         live = self._candidates.live(key.tenant, *(recall.candidates for recall in recalls))
         return [replace(recall, candidates=left) for recall, left in zip(recalls, live, strict=True)]

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
 from afterturn.errors import Conflict
+from afterturn.stores.sql.sealing import (
+    Sealer,
+    hidden,
+    member_name,
+    member_value,
+    open_entry,
+    open_entry_text,
+    seal_entry,
+)
 from afterturn.stores.sql.session import Row, Session, Statement, TextIndex, Value
 from afterturn.stores.sql.vectors import VectorBacklog
 from afterturn.text import terms
@@ -227,12 +236,14 @@ class Journal:
 class Entries:
     """The only class that inserts an entry or changes a status, so that index, statistics and history always follow."""
 
-    def __init__(self, session: Session, text: TextIndex) -> None:
+    def __init__(self, session: Session, text: TextIndex, sealer: Sealer | None = None) -> None:
         self.session = session
         self.text = text
+        # None if the store is not sealed.
+        self.sealer = sealer
         self.spaces = Spaces(session)
         self.stats = StatsDelta(session)
-        self.backlog = VectorBacklog(session)
+        self.backlog = VectorBacklog(session, sealer)
         self.journal = Journal(session, self.spaces)
         # When the conversations that this unit has made active were last active.
         self.active_conversations: dict[ConversationKey, float] = {}
@@ -257,7 +268,7 @@ class Entries:
             new_entry(item, item.id, version=1, space=operation.space, status=_first_status(item)) for item in admitted
         ]
         statements: list[Statement] = [
-            (_INSERT, (operation.tenant, *values_of(entry, space_key, item.telling)))
+            (_INSERT, self._values(operation, entry, space_key, item.telling))
             for entry, item in zip(entries, admitted, strict=True)
         ]
         keys = self.journal.insert_with(operation, statements) if statements else []
@@ -331,10 +342,37 @@ class Entries:
 
     def _put(self, operation: Operation, entry: Entry, telling: int = 0) -> int | None:
         space_key = self.spaces.key(operation.tenant, operation.space)
-        key = self.session.insert(_INSERT, (operation.tenant, *values_of(entry, space_key, telling)))
+        key = self.session.insert(_INSERT, self._values(operation, entry, space_key, telling))
         if key is not None:
             self._follow(operation, key, entry)
         return key
+
+    def _values(self, operation: Operation, entry: Entry, space_key: int, telling: int) -> tuple[Value, ...]:
+        if self.sealer is not None:
+            entry = seal_entry(self.sealer.get(operation.tenant, operation.space), entry)
+        return (operation.tenant, *values_of(entry, space_key, telling))
+
+    def read(self, rows: Sequence[Row]) -> list[Entry]:
+        """The entries of rows that begin with `ENTRY_COLUMNS`, in the same order."""
+        keys = [row[0] for row in rows if row[2]]
+        return self.join_sources(rows, self.session.rows(*reading_sources(self.session, keys)) if keys else ())
+
+    def join_sources(self, rows: Sequence[Row], source_rows: Sequence[Row]) -> list[Entry]:
+        """As `read`, with the rows of `reading_sources`."""
+        sources: dict[int, tuple[str, ...]] = {}
+        for key, source in source_rows:
+            sources[key] = (*sources.get(key, ()), source)
+        found = [_entry(row, sources.get(row[0], ())) for row in rows]
+        if self.sealer is None:
+            return found
+        self.sealer.require({row[_SPACE_KEY] for row in rows})
+        return [open_entry(self.sealer.of(row[_SPACE_KEY]), entry) for row, entry in zip(rows, found, strict=True)]
+
+    def stored_hash(self, operation: Operation, content_hash: str) -> str:
+        """A content hash as the operation's space has it."""
+        if self.sealer is None:
+            return content_hash
+        return self.sealer.get(operation.tenant, operation.space).hide("entry.content_hash", content_hash)
 
     def _follow(self, operation: Operation, key: int, entry: Entry) -> None:
         """Writes what belongs to a new entry."""
@@ -346,6 +384,8 @@ class Entries:
         self.journal.step(operation, key, None, entry.status)
 
     def _index(self, key: int, space_key: int, analysed: Sequence[str]) -> None:
+        if self.sealer is not None:
+            analysed = self.sealer.get_of(space_key).digest_terms(analysed)
         self.text.put(key, space_key, analysed)
         self.stats.entered(key, space_key, analysed)
 
@@ -355,9 +395,12 @@ class Entries:
         self.backlog.left(key, space_key)
 
     def _index_again(self, key: int, space_key: int) -> None:
-        row = self.session.row("SELECT text FROM entry WHERE key = ?", (key,))
+        row = self.session.row("SELECT text, id, version FROM entry WHERE key = ?", (key,))
         assert row is not None
-        self._index(key, space_key, terms(row[0]))
+        text, entry_id, version = row
+        if self.sealer is not None:
+            text = open_entry_text(self.sealer.of(space_key), entry_id, version, text)
+        self._index(key, space_key, terms(text))
         self.backlog.came_back(key)
 
 
@@ -378,10 +421,13 @@ _COLUMNS = (
     "owner turn position speaker valid_from valid_to expires_at pinned metadata reason firm"
 ).split()
 
-ENTRY_COLUMNS = ", ".join(["e.key", "s.name", "e.has_sources", *(f"e.{column}" for column in _COLUMNS)])
-"""The columns for `read_entries`, from `entry AS e` and `space AS s`. More columns may follow."""
+ENTRY_COLUMNS = ", ".join(["e.key", "s.name", "e.has_sources", *(f"e.{column}" for column in _COLUMNS), "e.space_key"])
+"""The columns for `Entries.read`, from `entry AS e` and `space AS s`. More columns may follow."""
+_SPACE_KEY = len(_COLUMNS) + 3
 INDEXED_COLUMNS = "e.key, e.space_key, e.kind, e.origin, e.speaker, e.conversation, e.owner, e.position"
 """The columns for `read_indexed_entry`, from `entry AS e`. More columns may follow."""
+SEALED_TEXT_COLUMNS = ", e.id, e.version, e.text"
+"""Further columns, for the terms of a sealed text."""
 FROM_ENTRY = "entry AS e JOIN space AS s ON s.key = e.space_key"
 
 _INSERT = (
@@ -464,23 +510,9 @@ def values_of(entry: Entry, space_key: int, telling: int) -> tuple[Value, ...]:
     )
 
 
-def read_entries(session: Session, rows: Sequence[Row]) -> list[Entry]:
-    """The entries of rows that begin with `ENTRY_COLUMNS`, in the same order."""
-    keys = [row[0] for row in rows if row[2]]
-    return join_sources(rows, session.rows(*reading_sources(session, keys)) if keys else ())
-
-
 def reading_sources(session: Session, keys: Sequence[int]) -> Statement:
     condition, value = session.among("entry_key", keys)
     return f"SELECT entry_key, source FROM source WHERE {condition} ORDER BY entry_key, ordinal", (value,)
-
-
-def join_sources(rows: Sequence[Row], source_rows: Sequence[Row]) -> list[Entry]:
-    """As `read_entries`, with the rows of `reading_sources`."""
-    sources: dict[int, tuple[str, ...]] = {}
-    for key, source in source_rows:
-        sources[key] = (*sources.get(key, ()), source)
-    return [_entry(row, sources.get(row[0], ())) for row in rows]
 
 
 def read_indexed_entry(row: Row, spaces: Mapping[int, str], terms: tuple[str, ...]) -> IndexedEntry:
@@ -551,8 +583,10 @@ OWNED = _OWNED.format(row="e")
 class Conditions:
     """Builds a WHERE clause with its values. It starts from a scope: no query reads a space that was not named."""
 
-    def __init__(self, session: Session, scope: Scope) -> None:
-        self._session = session
+    def __init__(self, entries: Entries, scope: Scope) -> None:
+        self._session = entries.session
+        self._sealer = entries.sealer
+        self._scope = scope
         self._clauses: list[str] = []
         self._values: list[Value] = []
         self.add("s.tenant = ?", scope.tenant)
@@ -599,10 +633,25 @@ class Conditions:
         if wanted.until is not None:
             self.add("e.occurred_at < ?", seconds(wanted.until))
         for name, allowed in wanted.metadata.items():
-            member, value = self._session.member("e.metadata", name)
             options = allowed if isinstance(allowed, tuple) else (allowed,)
+            if self._sealer is not None:
+                self._sealed_member(self._sealer, name, options)
+                continue
+            member, value = self._session.member("e.metadata", name)
             condition, encoded = self._session.among(member, [json.dumps(item, ensure_ascii=False) for item in options])
             self.add(condition, value, encoded)
+
+    def _sealed_member(self, sealer: Sealer, name: str, options: Sequence[object]) -> None:
+        """Each space has digests of its own."""
+        clauses: list[str] = []
+        values: list[Value] = []
+        for cipher in sealer.ciphers(self._scope):
+            member, value = self._session.member("e.metadata", member_name(cipher, name))
+            wanted = [json.dumps(member_value(cipher, name, item)) for item in options]
+            condition, encoded = self._session.among(member, wanted)
+            clauses.append(condition)
+            values += [value, encoded]
+        self.add(f"({' OR '.join(clauses)})" if clauses else "1 = 0", *values)
 
     def lane(self, query: LaneQuery, *, at: float) -> None:
         """Adds lane, validity at `at`, exclusions and filter. The caller adds the condition on the status."""
@@ -615,10 +664,13 @@ class Conditions:
             member, value = self._session.member("e.metadata", PASTED)
             pasted = f"e.kind = 'record' AND coalesce({member}, 'false') = 'true'"
             self.add(f"e.trust >= ? AND NOT ({pasted})", TRUSTED_MIN, value)
+        visible_hashes: Collection[str] = query.visible_hashes
+        if self._sealer is not None and visible_hashes:
+            visible_hashes = hidden(self._sealer.ciphers(self._scope), "entry.content_hash", visible_hashes)
         for expression, excluded in (
             (REFERENCE, query.excluded_refs),
             ("e.id", query.excluded_ids),
-            ("e.content_hash", query.visible_hashes),
+            ("e.content_hash", visible_hashes),
         ):
             if excluded:
                 self.among(expression, sorted(excluded), negated=True)
@@ -626,8 +678,8 @@ class Conditions:
         # statement that was learned from visible records alone is left out too.
         visible: list[str] = []
         values: list[Value] = []
-        if query.visible_hashes:
-            clause, value = self._session.among("r.content_hash", sorted(query.visible_hashes))
+        if visible_hashes:
+            clause, value = self._session.among("r.content_hash", sorted(visible_hashes))
             visible, values = [clause], [value]
         if query.seen_since is not None and query.conversation is not None:
             this, key = _conversation(query)

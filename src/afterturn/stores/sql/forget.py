@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from afterturn.errors import InvalidInput
-from afterturn.stores.sql.conversations import FIND_CONVERSATION, Tombstones, without
-from afterturn.stores.sql.entries import FROM_ENTRY, Entries
+from afterturn.stores.sql.conversations import FIND_CONVERSATION, Tombstones, detail_row, without
+from afterturn.stores.sql.entries import FROM_ENTRY, Entries, encode_metadata
+from afterturn.stores.sql.sealing import Sealer
 from afterturn.stores.sql.session import Row, Session, Value
+from afterturn.stores.sql.timeline import open_event, read_event
 from afterturn.types import Erased, Selector, reference
 
 # Which versions are erased: the selected ones, then statements all of whose sources are erased, in any space
@@ -128,24 +130,53 @@ _ASKING = ("recall", "carried")
 
 
 class ConversationEraser:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, sealer: Sealer | None) -> None:
         self._session = session
+        self._sealer = sealer
 
-    def hide_texts(self, tenant: str, refs: Set[str]) -> None:
-        """Clears texts in every conversation of the tenant, because blocks do not name the spaces of their memories."""
-        shown = self._naming("block_ref", "r.conversation_key, r.hash", tenant, refs)
+    def hide_texts(self, tenant: str, refs: Set[str]) -> set[int]:
+        """Clears texts in every conversation of the tenant, because blocks do not name the spaces of their memories.
+
+        Returns the keys of the spaces of these conversations."""
+        found = self._naming("block_ref", "c.space_key, r.conversation_key, r.hash", tenant, refs)
         self._session.run_many(
-            "UPDATE block SET text = '' WHERE conversation_key = ? AND hash = ? AND text <> ''", shown
+            "UPDATE block SET text = '' WHERE conversation_key = ? AND hash = ? AND text <> ''",
+            [(conversation, block_hash) for _, conversation, block_hash in found],
         )
-        standing = self._naming("standing_ref", "r.conversation_key", tenant, refs)
+        named = self._naming("standing_ref", "c.space_key, r.conversation_key", tenant, refs)
+        standing = [(conversation,) for _, conversation in named]
         for table in ("standing", "standing_ref"):
             self._session.run_many(f"DELETE FROM {table} WHERE conversation_key = ?", standing)
+        return {row[0] for row in (*found, *named)}
 
     def erase_names(self, space_key: int, space: str, refs: Set[str]) -> None:
         """Removes names from the candidates of the space's conversations, in one pass."""
         for table in _ASKING:
+            if self._sealer is not None:
+                self._erase_sealed_names(self._sealer, table, space_key, space, refs)
+                continue
             rows = [(*without(detail, space, refs), key) for key, detail in self._weighing(table, space_key, refs)]
             self._session.run_many(f"UPDATE {table} SET names = ?, detail = ? WHERE key = ?", rows)
+
+    def _erase_sealed_names(self, sealer: Sealer, table: str, space_key: int, space: str, refs: Set[str]) -> None:
+        """A row that cannot be opened is deleted: nobody can read it."""
+        rows = self._weighing(table, space_key, refs)
+        cipher = sealer.readable_of(space_key) if rows else None
+        phase = "r.phase" if table == "recall" else "NULL"
+        changed: list[tuple[str, str, int]] = []
+        for key, detail in rows:
+            where = self._session.row(
+                f"SELECT c.id, r.correlation, {phase} FROM {table} AS r JOIN conversation AS c "
+                "ON c.key = r.conversation_key WHERE r.key = ?",
+                (key,),
+            )
+            if cipher is None or where is None:
+                self._session.run(f"DELETE FROM {table} WHERE key = ?", (key,))
+                continue
+            column, row = f"{table}.detail", detail_row(*where)
+            names, left = without(cipher.open(column, row, detail), space, refs)
+            changed.append((names, cipher.seal(column, row, left), key))
+        self._session.run_many(f"UPDATE {table} SET names = ?, detail = ? WHERE key = ?", changed)
 
     def erase_turns(self, tenant: str, turns: Iterable[tuple[str, str, str]]) -> None:
         """Erases the questions of turns, given as (owner, conversation, id)."""
@@ -290,7 +321,8 @@ class Eraser:
         self._entries = entries
         self._session = entries.session
         self._tombstones = Tombstones(entries.session)
-        self._traces = ConversationEraser(entries.session)
+        self._sealer = entries.sealer
+        self._traces = ConversationEraser(entries.session, entries.sealer)
         self._reviews = ReviewEraser(entries.session)
         self._lineage = Lineage(entries.session)
 
@@ -310,7 +342,7 @@ class Eraser:
         self._erase_traces(space_key, kind, chosen, names.own.get(space_key, set()))
         self._traces.erase_turns(tenant, turns)
         self._reviews.erase_unrecorded(tenant, {turn[:2] for turn in turns})
-        self._erase_references(tenant, doomed, names)
+        showing = self._erase_references(tenant, doomed, names)
         for other in names.own.keys() - {space_key}:
             self._erase_jobs(other, names.own[other])
             self._erase_timeline(other, "", names.own[other])
@@ -321,7 +353,20 @@ class Eraser:
         if kind in ("conversation", "speaker", "everything"):
             self._tombstones.add(space_key, kind, "".join(chosen), number=number, at=at)
         spaces = sorted(self._entries.spaces.name(key) for key in _by_space(doomed))
-        return Erased(tuple(sorted({version.id for version in doomed.values()})), len(doomed), tuple(spaces))
+        ids = tuple(sorted({version.id for version in doomed.values()}))
+        erased = Erased(ids, len(doomed), tuple(spaces))
+        if self._sealer is None or kind != "everything":
+            return erased
+        reviewing = self._session.rows(
+            "SELECT DISTINCT s.name FROM review AS r JOIN space AS s ON s.key = r.space_key "
+            "WHERE r.tenant = ? AND r.writes = ?",
+            (tenant, space),
+        )
+        # Spaces that have, or had, copies of its text, which are sealed with their own keys.
+        copied = {*spaces, *(owner for owner, *_ in turns), *(name for (name,) in reviewing)}
+        copied |= {self._entries.spaces.name(key) for key in showing}
+        key_id = self._sealer.drop(tenant, space)
+        return replace(erased, key_id=key_id, copied_to=tuple(sorted(copied - {space})))
 
     def _set_change_times(self, space_keys: Collection[int]) -> None:
         """A space whose operations or consolidations were erased is due for a consolidation by those that are left."""
@@ -415,16 +460,20 @@ class Eraser:
         )
         self._session.run_many("DELETE FROM entry WHERE key = ?", [(key,) for key in keys])
 
-    def _erase_references(self, tenant: str, doomed: Doomed, names: Names) -> None:
+    def _erase_references(self, tenant: str, doomed: Doomed, names: Names) -> set[int]:
+        """Returns the keys of the spaces whose conversations showed one of them."""
         self._mark_changed(tenant, names.gone.union(*names.own.values()))
         # By version, because a conversation shows versions, and before the names that lead to its blocks are erased.
-        self._traces.hide_texts(tenant, {reference(version.id, version.version) for version in doomed.values()})
+        showing = self._traces.hide_texts(
+            tenant, {reference(version.id, version.version) for version in doomed.values()}
+        )
         for space_key, keys in _by_space(doomed).items():
             shown = {reference(doomed[key].id, doomed[key].version) for key in keys}
             self._traces.erase_names(space_key, self._entries.spaces.name(space_key), shown)
             self._erase_names(space_key, names.own[space_key])
         condition, value = self._session.among("source", sorted(names.gone))
         self._session.run(GONE_SOURCES.format(condition=condition), (value, tenant))
+        return showing
 
     def _mark_changed(self, tenant: str, names: Set[str]) -> None:
         """Adds statements with one of these sources to the change log, for indexes in memory."""
@@ -489,13 +538,29 @@ class Eraser:
         self._session.run("UPDATE job SET error = '' WHERE space_key = ? AND error <> ''", (space_key,))
 
     def _erase_timeline(self, space_key: int, kind: str, words: Set[str]) -> None:
-        rows = self._session.rows("SELECT seq, conversation, data FROM timeline WHERE space_key = ?", (space_key,))
+        if self._sealer is not None and kind != "everything":
+            rows = self._open_timeline(self._sealer, space_key)
+        else:
+            rows = self._session.rows("SELECT seq, conversation, data FROM timeline WHERE space_key = ?", (space_key,))
         named = [
             (space_key, seq)
             for seq, conversation, data in rows
             if kind == "everything" or (kind == "conversation" and conversation in words) or _mentions(data, words)
         ]
         self._session.run_many("DELETE FROM timeline WHERE space_key = ? AND seq = ?", named)
+
+    def _open_timeline(self, sealer: Sealer, space_key: int) -> list[Row]:
+        """(seq, conversation, data) of the space's events. Those that nobody can open are deleted."""
+        cipher = sealer.readable_of(space_key)
+        if cipher is None:
+            self._session.run("DELETE FROM timeline WHERE space_key = ?", (space_key,))
+            return []
+        rows = self._session.rows(
+            "SELECT t.seq, t.name, t.at, s.tenant, s.name, t.conversation, t.turn, t.data FROM timeline AS t "
+            "JOIN space AS s ON s.key = t.space_key WHERE t.space_key = ?",
+            (space_key,),
+        )
+        return [(seq, row[4], encode_metadata(open_event(sealer, read_event(row)).data)) for seq, *row in rows]
 
 
 # The tenant is checked for each source: a tenant has more spaces than a record has statements.

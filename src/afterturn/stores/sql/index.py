@@ -9,13 +9,15 @@ from typing import NamedTuple
 from afterturn.stores.sql.entries import (
     ENTRY_COLUMNS,
     INDEXED_COLUMNS,
+    SEALED_TEXT_COLUMNS,
     Conditions,
     Entries,
-    join_sources,
     read_indexed_entry,
     reading_sources,
 )
+from afterturn.stores.sql.sealing import open_entry_text, row_name
 from afterturn.stores.sql.session import Row, Session, Statement, Value
+from afterturn.text import terms as terms_of
 from afterturn.types import Changes, ContextEntry, EmbedderIdentity, Entry, IndexedEntry, LaneQuery, Scope, SpaceStats
 
 
@@ -110,15 +112,20 @@ _CHANGED = (
 _NEWEST = "SELECT (SELECT value FROM meta WHERE key = 'generation'), key, seq FROM space WHERE tenant = ? AND name = ?"
 
 
+_SEALED_TEXT = slice(INDEXED_COLUMNS.count(",") + 1, INDEXED_COLUMNS.count(",") + 4)
+
+
 class SqlIndex:
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
         self._session = entries.session
         self._states: dict[tuple[str, str, EmbedderIdentity], _VectorState] = {}
+        self._sealer = entries.sealer
+        self._columns = INDEXED_COLUMNS + ("" if entries.sealer is None else SEALED_TEXT_COLUMNS)
 
     def stats(self, scope: Scope) -> dict[str, SpaceStats]:
         self._entries.flush()
-        where = Conditions(self._session, scope)
+        where = Conditions(self._entries, scope)
         rows = self._session.rows(
             f"SELECT s.name, s.documents, s.terms_total, s.seq FROM space AS s WHERE {where.sql} AND s.documents > 0",
             where.values,
@@ -127,16 +134,31 @@ class SqlIndex:
 
     def frequencies(self, scope: Scope, terms: Sequence[str]) -> dict[str, dict[str, int]]:
         self._entries.flush()
-        where = Conditions(self._session, scope)
-        where.among("f.term", list(terms))
+        stored = self._stored_terms(scope, terms)
+        where = Conditions(self._entries, scope)
+        where.among("f.term", list(stored))
         found: dict[str, dict[str, int]] = {}
         for name, term, documents in self._session.rows(
             "SELECT s.name, f.term, f.documents FROM space AS s JOIN frequency AS f ON f.space_key = s.key "
             f"WHERE {where.sql}",
             where.values,
         ):
-            found.setdefault(name, {})[term] = documents
+            found.setdefault(name, {})[stored[term]] = documents
         return found
+
+    def _stored_terms(self, scope: Scope, terms: Sequence[str]) -> dict[str, str]:
+        """The terms by what the spaces have for them: each sealed space has its own digests."""
+        if self._sealer is None:
+            return {term: term for term in terms}
+        ciphers = self._sealer.ciphers(scope)
+        return {cipher.digest_terms((term,))[0]: term for cipher in ciphers for term in terms}
+
+    def _read_terms(self, row: Row, stored: str) -> tuple[str, ...]:
+        """The terms of a row that begins with `self._columns`. Those of a sealed text are analysed again."""
+        if self._sealer is None:
+            return self._entries.text.terms(stored)
+        entry_id, version, text = row[_SEALED_TEXT]
+        return tuple(terms_of(open_entry_text(self._sealer.of(row[1]), entry_id, version, text)))
 
     def matches(
         self, query: LaneQuery, terms: Sequence[str], *, limit: int, terms_max: int | None = None, at_least: int = 1
@@ -144,22 +166,25 @@ class SqlIndex:
         text, spaces = self._entries.text, self._entries.spaces.named(query.scope)
         if not spaces or len(terms) < at_least:
             return []
-        condition, value = text.matching(sorted(spaces), terms, at_least)
-        where = Conditions(self._session, query.scope)
+        stored = self._stored_terms(query.scope, terms)
+        if not stored:
+            return []
+        condition, value = text.matching(sorted(spaces), list(stored), at_least)
+        where = Conditions(self._entries, query.scope)
         where.lane(query, at=query.now)
         rows = self._session.rows(
-            f"SELECT {INDEXED_COLUMNS}, {text.column} FROM {text.source} JOIN space AS s ON {_SPACE_LAST} "
+            f"SELECT {self._columns}, {text.column} FROM {text.source} JOIN space AS s ON {_SPACE_LAST} "
             f"WHERE {condition} AND {where.sql} ORDER BY {text.newest} LIMIT ?",
             [value, *where.values, limit],
         )
         if terms_max is not None:
             rows = _short_enough(rows, [text.length(row[-1]) for row in rows], terms_max)
-        return [read_indexed_entry(row, spaces, text.terms(row[-1])) for row in rows]
+        return [read_indexed_entry(row, spaces, self._read_terms(row, row[-1])) for row in rows]
 
     def resolve(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
         if not keys:
             return {}
-        where = Conditions(self._session, query.scope)
+        where = Conditions(self._entries, query.scope)
         where.lane(query, at=query.now)
         where.among("e.key", keys)
         admitted: Statement = (
@@ -168,22 +193,26 @@ class SqlIndex:
             where.values,
         )
         rows, sources = self._session.batch(admitted, reading_sources(self._session, keys))
-        return dict(zip([row[0] for row in rows], join_sources(rows, sources), strict=True))
+        return dict(zip([row[0] for row in rows], self._entries.join_sources(rows, sources), strict=True))
 
     def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[ContextEntry]:
         if not keys:
             return []
-        where, admitted = Conditions(self._session, query.scope), Conditions(self._session, query.scope)
+        where, admitted = Conditions(self._entries, query.scope), Conditions(self._entries, query.scope)
         where.among("c.key", keys)
         admitted.lane(query, at=query.now)
         found = self._session.rows(
-            f"SELECT {INDEXED_COLUMNS}, {admitted.sql} "
+            f"SELECT {self._columns}, {admitted.sql} "
             f"FROM entry AS c JOIN entry AS e ON {_NEIGHBOURS} JOIN space AS s ON {_SPACE_LAST} "
             f"WHERE e.status = 'active' AND e.kind = 'record' AND e.origin <> 'tool' AND {where.sql}",
             [*admitted.values, reach, reach, *where.values],
         )
         rows = list({row[0]: row for row in found}.values())
-        terms, spaces = self._entries.text.find([row[0] for row in rows]), self._entries.spaces.named(query.scope)
+        spaces = self._entries.spaces.named(query.scope)
+        if self._sealer is None:
+            terms = self._entries.text.find([row[0] for row in rows])
+        else:
+            terms = {row[0]: self._read_terms(row, "") for row in rows}
         return [ContextEntry(read_indexed_entry(row, spaces, terms[row[0]]), bool(row[-1])) for row in rows]
 
     def speakers(self, scope: Scope, *, limit: int) -> list[str]:
@@ -214,15 +243,18 @@ class SqlIndex:
             among, value = self._session.among("key", keys)
             chosen, values = f"{_ACTIVE_WITH_KEYS} AND {among} ORDER BY key", [space_key, value]
         rows = self._session.rows(
-            f"SELECT {INDEXED_COLUMNS}, {text.column} FROM {text.source} WHERE {text.key} IN (SELECT key FROM entry "
+            f"SELECT {self._columns}, {text.column} FROM {text.source} WHERE {text.key} IN (SELECT key FROM entry "
             f"WHERE {chosen} LIMIT ?) ORDER BY e.key",
             [*values, limit],
         )
         spaces = {space_key: space}
-        return [read_indexed_entry(row, spaces, text.terms(row[-1])) for row in rows]
+        return [read_indexed_entry(row, spaces, self._read_terms(row, row[-1])) for row in rows]
 
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
         self._entries.flush()
+        if self._sealer is not None:
+            # Every recall passes here: a key that is not the space's any more is let go of.
+            self._sealer.find(tenant, space)
         found, rows = self._session.batch((_NEWEST, (tenant, space)), (_CHANGED, (tenant, space, since)))
         if not found:
             return Changes(self._meta("generation") or "", 0, () if since == 0 else None)
@@ -244,7 +276,10 @@ class SqlIndex:
             f"AND entry_key IN (SELECT key FROM entry WHERE {_ACTIVE_WITH_KEYS} AND {chosen})",
             [*_identity_values(embedder), space_key, space_key, value],
         )
-        return dict(rows)
+        if self._sealer is None or not rows:
+            return dict(rows)
+        cipher = self._sealer.of(space_key)
+        return {key: cipher.open_bytes("embedding.data", _vector_row(embedder, key), data) for key, data in rows}
 
     def put_vectors(
         self, tenant: str, space: str, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]
@@ -260,10 +295,18 @@ class SqlIndex:
             return 0
         keys = self._entries.backlog.having(state.space_key, {key for key, _ in vectors})
         embedder_key = state.asked or self._add_embedder(embedder)
+        cipher = None if self._sealer is None else self._sealer.get(tenant, space)
         self._session.run_many(
             "INSERT INTO embedding (embedder_key, space_key, entry_key, data) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (embedder_key, space_key, entry_key) DO UPDATE SET data = excluded.data",
-            [(embedder_key, state.space_key, key, data) for key, data in dict(vectors).items() if key in keys],
+            [
+                (
+                    *(embedder_key, state.space_key, key),
+                    data if cipher is None else cipher.seal_bytes("embedding.data", _vector_row(embedder, key), data),
+                )
+                for key, data in dict(vectors).items()
+                if key in keys
+            ],
         )
         for key in sorted(keys):
             self._entries.stats.changed(key, state.space_key)
@@ -356,6 +399,10 @@ class SqlIndex:
 def _read_state(row: Row, embedder: EmbedderIdentity) -> _VectorState:
     space_key, own, asked, adopted = row
     return _VectorState(space_key, own, asked or 0, is_adopted=adopted == identity_text(embedder))
+
+
+def _vector_row(embedder: EmbedderIdentity, key: int) -> str:
+    return row_name(identity_text(embedder), key)
 
 
 def _identity_values(embedder: EmbedderIdentity) -> tuple[Value, ...]:

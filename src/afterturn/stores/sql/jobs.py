@@ -5,9 +5,12 @@ tenant, whose time is a row of `meta`.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from afterturn.errors import KeyMissing, StoreCorrupt
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.moved import FILLED, HOUSEKEPT, MOVED
+from afterturn.stores.sql.sealing import row_name
 from afterturn.stores.sql.session import Row, Value
 from afterturn.types import Job, JobState
 
@@ -52,6 +55,7 @@ class SqlJobs:
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
         self._spaces = entries.spaces
+        self._sealer = entries.sealer
 
     def add(self, job: Job, *, coalesce: bool = False, later: bool = False) -> None:
         space_key = self._spaces.key(job.tenant, job.space)
@@ -64,7 +68,7 @@ class SqlJobs:
             f"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, {place})",
             (
                 *(job.id, space_key, job.tenant, job.kind, job.payload, job.run_at),
-                *(job.attempts, job.state.value, job.error, *of_tenant),
+                *(job.attempts, job.state.value, self._sealed(space_key, job.id, job.error), *of_tenant),
             ),
         )
 
@@ -83,7 +87,7 @@ class SqlJobs:
             f"WHERE id IN (SELECT id FROM due) RETURNING {_RETURNED}",
             (*values, limit, owner, now + lease),
         )
-        return sorted(map(_job, rows), key=lambda job: (job.run_at, job.id))
+        return sorted(map(self._job, rows), key=lambda job: (job.run_at, job.id))
 
     def _front(self, jobs: str, rank: str) -> str:
         return f"SELECT id, {rank} AS rank FROM ({jobs} ORDER BY sort, id LIMIT ?{self._session.skip_locked}) AS front"
@@ -103,10 +107,14 @@ class SqlJobs:
 
     def fail(self, job_id: str, *, owner: str, error: str, retry_at: float | None) -> None:
         state = JobState.DEAD if retry_at is None else JobState.READY
+        error = error[:_ERROR_CHARS_MAX]
+        if self._sealer is not None:
+            row = self._session.row("SELECT space_key FROM job WHERE id = ?", (job_id,))
+            error = "" if row is None else self._sealed(row[0], job_id, error)
         self._session.run(
             "UPDATE job SET state = ?, error = ?, run_at = coalesce(?, run_at), place = NULL, owner = NULL, "
             "leased_until = NULL WHERE id = ? AND owner = ? AND state = 'leased'",
-            (state.value, error[:_ERROR_CHARS_MAX], retry_at, job_id, owner),
+            (state.value, error, retry_at, job_id, owner),
         )
 
     def renew(self, *, owner: str, until: float) -> int:
@@ -176,7 +184,27 @@ class SqlJobs:
 
     def _select(self, condition: str, *values: Value) -> list[Job]:
         rows = self._session.rows(f"SELECT {_COLUMNS} FROM {_FROM} WHERE {condition}", values)
-        return [_job(row) for row in rows]
+        return [self._job(row) for row in rows]
+
+    def _sealed(self, space_key: int, job_id: str, error: str) -> str:
+        """Without a key for it, an error is not stored: the job has to go on."""
+        if self._sealer is None or not error:
+            return error
+        try:
+            return self._sealer.get_of(space_key).seal("job.error", row_name(job_id), error)
+        except KeyMissing:
+            return ""
+
+    def _job(self, row: Row) -> Job:
+        job = _job(row)
+        if self._sealer is None or not job.error:
+            return job
+        try:
+            cipher = self._sealer.find(job.tenant, job.space)
+            return replace(job, error="" if cipher is None else cipher.open("job.error", row_name(job.id), job.error))
+        except (KeyMissing, StoreCorrupt) as error:
+            # Others wait in the same queue.
+            return replace(job, error=str(error))
 
 
 def _of_tenant(tenant: str | None) -> tuple[list[str], list[Value]]:

@@ -14,9 +14,9 @@ from afterturn.stores.sql.entries import (
     Entries,
     encode_metadata,
     new_entry,
-    read_entries,
     with_status,
 )
+from afterturn.stores.sql.sealing import TEXT_SIZE
 from afterturn.stores.sql.session import Value
 from afterturn.types import (
     SOURCES_MAX,
@@ -126,18 +126,20 @@ class VersionFinder:
 
     def find_waiting(self, operation: Operation, entry_id: str) -> PendingProposal | None:
         row = self._session.row(_WAITING, (self._space(operation), entry_id))
-        return None if row is None else PendingProposal(row[0], read_entries(self._session, [row])[0], row[-1])
+        return None if row is None else PendingProposal(row[0], self._entries.read([row])[0], row[-1])
 
     def find_duplicate(
         self, operation: Operation, admitted: Admitted, status: Status = Status.ACTIVE
     ) -> tuple[int, Entry] | None:
         draft = admitted.draft
-        signature = (draft.target.value, draft.agent or "", draft.project or "", admitted.content_hash)
+        content_hash = self._entries.stored_hash(operation, admitted.content_hash)
+        signature = (draft.target.value, draft.agent or "", draft.project or "", content_hash)
         return self._find_like(operation, signature, status)
 
     def find_rival(self, operation: Operation, entry: Entry) -> tuple[int, Entry] | None:
         """The active statement with the same text."""
-        signature = (entry.target.value, entry.agent or "", entry.project or "", entry.content_hash)
+        content_hash = self._entries.stored_hash(operation, entry.content_hash)
+        signature = (entry.target.value, entry.agent or "", entry.project or "", content_hash)
         return self._find_like(operation, signature, Status.ACTIVE)
 
     def newest_status(self, operation: Operation, entry_id: str) -> Status:
@@ -165,7 +167,7 @@ class VersionFinder:
 
     def _find(self, sql: str, values: tuple[Value, ...]) -> tuple[int, Entry] | None:
         row = self._session.row(sql, values)
-        return None if row is None else (row[0], read_entries(self._session, [row])[0])
+        return None if row is None else (row[0], self._entries.read([row])[0])
 
 
 def has_ended(entry: Entry, now: float) -> bool:
@@ -368,7 +370,7 @@ class SqlMemories:
         return with_status(current, Status.DELETED)
 
     def get(self, scope: Scope, entry_id: str, *, version: int | None = None) -> Entry:
-        where = Conditions(self._session, scope)
+        where = Conditions(self._entries, scope)
         where.add("e.id = ?", entry_id)
         if version is not None:
             where.add("e.version = ?", version)
@@ -380,7 +382,7 @@ class SqlMemories:
     def versions(self, scope: Scope, refs: Collection[str]) -> dict[str, Entry]:
         if not refs:
             return {}
-        where = Conditions(self._session, scope)
+        where = Conditions(self._entries, scope)
         where.among("e.id", sorted({ref.partition(".")[0] for ref in refs}))
         where.among(REFERENCE, sorted(refs))
         return {entry.ref: entry for entry in self._select(where, "ORDER BY e.key")}
@@ -399,7 +401,7 @@ class SqlMemories:
         return self._select(where, "ORDER BY e.occurred_at DESC, e.id DESC, s.name LIMIT ?", limit)
 
     def _listed(self, scope: Scope, filter: Filter) -> Conditions:
-        where = Conditions(self._session, scope)
+        where = Conditions(self._entries, scope)
         where.filter(filter)
         if filter.statuses == (Status.ACTIVE,):
             where.add("e.status = 'active'")
@@ -411,7 +413,7 @@ class SqlMemories:
 
     def _listed_at(self, scope: Scope, filter: Filter, entry_id: str) -> float:
         """The time of the version that a page lists, or of the newest if it lists none."""
-        where = Conditions(self._session, scope)
+        where = Conditions(self._entries, scope)
         where.add("e.id = ?", entry_id)
         condition, value = self._session.among("e.status", filter.statuses)
         row = self._session.row(
@@ -424,7 +426,7 @@ class SqlMemories:
         return float(row[0])
 
     def history(self, scope: Scope, entry_id: str) -> list[Entry]:
-        where = Conditions(self._session, scope)
+        where = Conditions(self._entries, scope)
         where.add("e.id = ?", entry_id)
         found = self._select(where, "ORDER BY s.name, e.version")
         if not found:
@@ -433,13 +435,13 @@ class SqlMemories:
 
     def known_at(self, query: LaneQuery, at: float) -> list[Entry]:
         self._entries.flush()
-        where = Conditions(self._session, query.scope)
+        where = Conditions(self._entries, query.scope)
         where.lane(query, at=at)
         where.add(_ACTIVE_THEN, at)
         return self._select(where, "ORDER BY e.key DESC")
 
     def counts(self, scope: Scope) -> dict[tuple[str, Kind, Status], int]:
-        where = Conditions(self._session, scope)
+        where = Conditions(self._entries, scope)
         rows = self._session.rows(
             f"SELECT s.name, e.kind, e.status, count(*) FROM {FROM_ENTRY} WHERE {where.sql} "
             "GROUP BY s.name, e.kind, e.status",
@@ -465,17 +467,18 @@ class SqlMemories:
         return [row[0] for row in rows]
 
     def size(self, scope: Scope, target: Target) -> tuple[int, int]:
-        where = Conditions(self._session, scope)
+        where = Conditions(self._entries, scope)
         where.add("e.target = ? AND e.kind = 'statement' AND e.status = 'active'", target.value)
+        size = "octet_length(e.text)" if self._entries.sealer is None else TEXT_SIZE
         row = self._session.row(
-            f"SELECT count(*), coalesce(sum(octet_length(e.text)), 0) FROM {FROM_ENTRY} WHERE {where.sql}", where.values
+            f"SELECT count(*), coalesce(sum({size}), 0) FROM {FROM_ENTRY} WHERE {where.sql}", where.values
         )
         assert row is not None
         return int(row[0]), int(row[1])
 
     def _select(self, where: Conditions, tail: str, *values: Value) -> list[Entry]:
         sql = f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE {where.sql} {tail}"
-        return read_entries(self._session, self._session.rows(sql, [*where.values, *values]))
+        return self._entries.read(self._session.rows(sql, [*where.values, *values]))
 
     def _insert(self, operation: Operation, admitted: Admitted, *, entry_id: str = "", version: int = 1) -> Entry:
         entry = self._entries.insert(operation, admitted, entry_id or admitted.id, version=version)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from afterturn.errors import StoreError, StoreMoved, StoreUnavailable
+from afterturn.errors import KeysUnavailable, StoreError, StoreMoved, StoreUnavailable
 from afterturn.stores.sql.session import Row
 from afterturn.types import Finding, RemainingBytes
 
@@ -13,6 +13,8 @@ MOVED, FILLED = "moved_to", "filled_from"
 """Rows of `meta`: what to open instead, and what is being copied into this store. `moved_to/acme` is for one tenant."""
 HOUSEKEPT = "housekeeping"
 """`housekeeping/acme` is a row of `meta` that says when the tenant's housekeeping is due."""
+SEALED_WITH_KEYS = "keys"
+"""A row of `meta`: the store is sealed, and must not be written without keys."""
 WATCHED = "watched_for"
 """A row of `meta`: the copy for which changes are noted, as a JSON list. The last item is its name."""
 FIND_WATCHED = f"SELECT value FROM meta WHERE key = '{WATCHED}'"
@@ -42,10 +44,10 @@ def copy_findings(row: Row | None) -> Iterator[Finding]:
 
 def marks(tenant: str) -> tuple[str, ...]:
     """The keys of the rows of `meta` that concern a tenant."""
-    return MOVED, FILLED, f"{MOVED}/{tenant}", f"{FILLED}/{tenant}"
+    return MOVED, FILLED, SEALED_WITH_KEYS, f"{MOVED}/{tenant}", f"{FILLED}/{tenant}"
 
 
-FIND_MARKS = "SELECT key, value FROM meta WHERE key IN (?, ?, ?, ?) ORDER BY key DESC"
+FIND_MARKS = "SELECT key, value FROM meta WHERE key IN (?, ?, ?, ?, ?) ORDER BY key DESC"
 
 
 class TenantMoved(StoreMoved):
@@ -61,13 +63,17 @@ class NotComplete(StoreUnavailable):
     """The store or the tenant is being copied into this place."""
 
 
-def refusal(rows: Sequence[Row], name: str, tenant: str) -> StoreError | None:
+def refusal(rows: Sequence[Row], name: str, tenant: str, *, has_keys: bool = False) -> StoreError | None:
     """The error for a write of a tenant, by the rows of FIND_MARKS."""
-    known = marks(tenant)
+    known = set(marks(tenant)) - ({SEALED_WITH_KEYS} if has_keys else set())
     found = next((row for row in rows if row[0] in known), None)
     if found is None:
         return None
     key, value = found
+    if key == SEALED_WITH_KEYS:
+        return KeysUnavailable(
+            f"The store {name} is sealed with keys. Set `keys` to their folder, or pass `Components(keys=...)`."
+        )
     place, slash, _ = key.partition("/")
     if place == MOVED and slash:
         mark = json.loads(value)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from afterturn.errors import Conflict, NotFound
 from afterturn.stores.sql.entries import Conditions, Entries
 from afterturn.stores.sql.forget import Eraser
+from afterturn.stores.sql.sealing import open_entry_text
 from afterturn.stores.sql.session import Row
 from afterturn.types import Erased, LoggedOperation, Operation, Origin, Scope, Selector, Status, Step, Verb
 
@@ -16,7 +17,7 @@ _STEPS = (
 )
 # An operation's last step is on the version that it left behind; its first may be on the one before.
 _LOG = (
-    f"SELECT {_OPERATION}, e.id, e.text, (SELECT count(DISTINCT n.id) FROM step AS m "
+    f"SELECT {_OPERATION}, e.id, e.version, e.space_key, e.text, (SELECT count(DISTINCT n.id) FROM step AS m "
     "JOIN entry AS n ON n.key = m.entry_key WHERE m.operation_seq = o.seq) "
     "FROM operation AS o JOIN space AS s ON s.key = o.space_key LEFT JOIN step AS p ON p.operation_seq = o.seq "
     "AND p.ordinal = (SELECT max(q.ordinal) FROM step AS q WHERE q.operation_seq = o.seq) "
@@ -64,7 +65,7 @@ class SqlOperations:
         self, scope: Scope, *, limit: int, entry_id: str | None = None, before: str | None = None
     ) -> list[Operation]:
         self._entries.flush()
-        where = Conditions(self._session, scope)
+        where = Conditions(self._entries, scope)
         if entry_id is not None:
             where.add(
                 "o.seq IN (SELECT p.operation_seq FROM step AS p JOIN entry AS e ON e.key = p.entry_key "
@@ -82,15 +83,23 @@ class SqlOperations:
 
     def log(self, scope: Scope, *, limit: int) -> list[LoggedOperation]:
         self._entries.flush()
-        where = Conditions(self._session, scope)
+        where = Conditions(self._entries, scope)
         rows = self._session.rows(_LOG.format(where=where.sql), [*where.values, limit])
-        return [LoggedOperation(*_fields(row), entry_id=row[7], text=row[8] or "", entries=row[9]) for row in rows]
+        return [
+            LoggedOperation(*_fields(row), entry_id=row[7], text=self._text(*row[7:11]), entries=row[11])
+            for row in rows
+        ]
+
+    def _text(self, entry_id: str, version: int, space_key: int, text: str | None) -> str:
+        if not text or self._entries.sealer is None:
+            return text or ""
+        return open_entry_text(self._entries.sealer.of(space_key), entry_id, version, text)
 
     def steps(
         self, scope: Scope, *, operation_id: str | None = None, entry_id: str | None = None, group: str | None = None
     ) -> list[Step]:
         self._entries.flush()
-        where = Conditions(self._session, scope)
+        where = Conditions(self._entries, scope)
         for condition, value in (("o.id = ?", operation_id), ("e.id = ?", entry_id), ("o.grp = ?", group)):
             if value is not None:
                 where.add(condition, value)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from afterturn.errors import Conflict
-from afterturn.stores.sql.entries import ENTRY_COLUMNS, FROM_ENTRY, OWNED, Conditions, Entries, read_entries
+from afterturn.stores.sql.entries import ENTRY_COLUMNS, FROM_ENTRY, OWNED, Conditions, Entries
 from afterturn.stores.sql.session import Row, Statement, Value
 from afterturn.types import Admitted, Entry, Filter, Operation, Scope
 
@@ -23,23 +23,23 @@ class SqlRecords:
         return entries
 
     def of_conversation(self, scope: Scope, conversation: str, *, limit: int, owner: str | None = None) -> list[Entry]:
-        where = Conditions(self._session, scope)
+        where = Conditions(self._entries, scope)
         where.add("e.conversation = ? AND e.kind = 'record' AND e.status = 'active'", conversation)
         if owner is not None:
             where.add(OWNED, owner)
         sql = f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE {where.sql} ORDER BY e.position DESC, e.key DESC LIMIT ?"
-        return read_entries(self._session, self._session.rows(sql, [*where.values, limit])[::-1])
+        return self._entries.read(self._session.rows(sql, [*where.values, limit])[::-1])
 
     def most_telling(self, scope: Scope, filter: Filter, *, limit: int) -> list[Entry]:
         found: list[Entry] = []
         for space in scope.spaces:
             # One space at a time, so that the index has the order, and no more than `limit` rows are read.
-            where = Conditions(self._session, replace(scope, spaces=(space,)))
+            where = Conditions(self._entries, replace(scope, spaces=(space,)))
             where.filter(filter)
             where.add("e.kind = 'record' AND e.status = 'active' AND e.telling > 0")
             tail = "ORDER BY e.telling DESC, e.id DESC LIMIT ?"
             sql = f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE {where.sql} {tail}"
-            found += read_entries(self._session, self._session.rows(sql, [*where.values, limit]))
+            found += self._entries.read(self._session.rows(sql, [*where.values, limit]))
         return found
 
     def next_position(self, tenant: str, space: str, conversation: str, *, owner: str | None = None) -> int:

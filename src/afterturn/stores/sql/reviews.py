@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
+from typing import Any
 
 from afterturn.errors import Conflict, NotFound
 from afterturn.ports import REVIEWS_MAX
 from afterturn.stores.sql.conversations import FIND_CONVERSATION, LiveRefs
 from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.sealing import SEALED, open_text, row_name, seal_text
 from afterturn.stores.sql.session import Row, Value
 from afterturn.types import ConversationKey, Purpose, ReviewKind, ReviewMessage, ReviewRow, ReviewState, UsageRow
 
@@ -109,6 +111,7 @@ class SqlReviews:
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
         self._spaces = entries.spaces
+        self._sealer = entries.sealer
         self._live_refs = LiveRefs(entries)
 
     def add(self, review: ReviewRow, messages: Sequence[ReviewMessage]) -> None:
@@ -119,7 +122,7 @@ class SqlReviews:
                 f"Review {waiting.id} of {review.conversation!r} is already waiting. Add these messages to it."
             )
         space_key = self._spaces.key(review.tenant, review.space)
-        self._session.run(_INSERT, [review.tenant, space_key, *_values(review, _COLUMNS)])
+        self._session.run(_INSERT, [review.tenant, space_key, *self._values(review, _COLUMNS)])
         if review.kind is ReviewKind.CONSOLIDATION:
             self._session.run(_CONSOLIDATED, (review.created_at, space_key, review.created_at))
         if review.state is ReviewState.WAITING:
@@ -136,16 +139,27 @@ class SqlReviews:
     def find_waiting(self, key: ConversationKey) -> ReviewRow | None:
         space_key = self._spaces.find(key.tenant, key.space)
         row = None if space_key is None else self._session.row(_WAITING, (space_key, key.id))
-        return None if row is None else _review(row)
+        return None if row is None else self._review(row)
 
     def messages(self, tenant: str, review_id: str) -> list[ReviewMessage]:
         rows = self._session.rows(
-            f"SELECT {', '.join(f'm.{column}' for column in _MESSAGE)} FROM review AS r "
+            f"SELECT m.space_key, m.ordinal, {', '.join(f'm.{column}' for column in _MESSAGE)} FROM review AS r "
             "JOIN review_message AS m ON m.space_key = r.space_key AND m.review = r.id "
             "WHERE r.tenant = ? AND r.id = ? ORDER BY m.ordinal",
             (tenant, review_id),
         )
-        return [_message(row) for row in rows]
+        found = [_message(row) for _, _, *row in rows]
+        if self._sealer is None:
+            return found
+        return [
+            replace(
+                message,
+                text=open_text(
+                    self._sealer.of(row[0]), "review_message.text", row_name(review_id, row[1]), message.text
+                ),
+            )
+            for row, message in zip(rows, found, strict=True)
+        ]
 
     def replace_messages(self, tenant: str, review_id: str, messages: Sequence[ReviewMessage]) -> None:
         review = self._find(tenant, review_id)
@@ -158,7 +172,7 @@ class SqlReviews:
     def end(self, review: ReviewRow) -> bool:
         assert review.state is not ReviewState.WAITING
         space_key = self._spaces.find(review.tenant, review.space)
-        if space_key is None or not self._session.run(_END, [*_values(review, _ENDS), space_key, review.id]):
+        if space_key is None or not self._session.run(_END, [*self._values(review, _ENDS), space_key, review.id]):
             return False
         self._drop_messages(space_key, review.id)
         self._session.run(_TRIM, (space_key, space_key, REVIEWS_MAX, space_key))
@@ -172,7 +186,7 @@ class SqlReviews:
             if value is not None:
                 where, values = f"{where} AND {condition}", [*values, value]
         rows = self._session.rows(f"{_SELECT} WHERE {where} ORDER BY r.id DESC LIMIT ?", [*values, limit])
-        return [_review(row) for row in rows]
+        return [self._review(row) for row in rows]
 
     def count_turn(self, key: ConversationKey) -> int:
         row = self._session.row(
@@ -209,16 +223,36 @@ class SqlReviews:
 
     def _find(self, tenant: str, review_id: str) -> ReviewRow | None:
         row = self._session.row(f"{_SELECT} WHERE r.tenant = ? AND r.id = ?", (tenant, review_id))
-        return None if row is None else _review(row)
+        return None if row is None else self._review(row)
 
     def _put_messages(self, tenant: str, space_key: int, review_id: str, messages: Sequence[ReviewMessage]) -> None:
         """Stores the messages whose record still exists, and those without a record."""
         live = self._live_refs.live_ids(tenant, {item.source for item in messages if item.source is not None})
         kept = [item for item in messages if item.source is None or item.source in live]
-        self._session.run_many(
-            _ADD_MESSAGE,
-            [(space_key, review_id, ordinal, *_message_values(message)) for ordinal, message in enumerate(kept)],
-        )
+        rows: list[Sequence[Value]] = []
+        for ordinal, message in enumerate(map(_storable, kept)):
+            if self._sealer is not None:
+                row, cipher = row_name(review_id, ordinal), self._sealer.get_of(space_key)
+                message = replace(message, text=seal_text(cipher, "review_message.text", row, message.text))
+            rows.append((space_key, review_id, ordinal, *_message_values(message)))
+        self._session.run_many(_ADD_MESSAGE, rows)
+
+    def _values(self, review: ReviewRow, columns: Sequence[str]) -> list[Value]:
+        values = dict(zip(columns, _values(review, columns), strict=True))
+        if self._sealer is not None:
+            cipher = self._sealer.get(review.tenant, review.space)
+            for column in values.keys() & set(SEALED["review"]):
+                values[column] = seal_text(cipher, f"review.{column}", row_name(review.id), str(values[column]))
+        return list(values.values())
+
+    def _review(self, row: Row) -> ReviewRow:
+        if self._sealer is not None:
+            (tenant, space), values = row[:2], dict(zip(_COLUMNS, row[2:], strict=True))
+            cipher = self._sealer.opener(tenant, space)
+            for column in SEALED["review"]:
+                values[column] = open_text(cipher, f"review.{column}", row_name(values["id"]), values[column])
+            row = (tenant, space, *values.values())
+        return _review(row)
 
     def _drop_messages(self, space_key: int, review_id: str) -> None:
         self._session.run("DELETE FROM review_message WHERE space_key = ? AND review = ?", (space_key, review_id))
@@ -228,16 +262,19 @@ def _conversation(review: ReviewRow) -> ConversationKey:
     return ConversationKey(review.tenant, review.space, review.conversation)
 
 
-def _message(row: Row) -> ReviewMessage:
+def _message(row: Sequence[Any]) -> ReviewMessage:
     values = dict(zip(_MESSAGE, row, strict=True))
     values["fresh"] = bool(values["fresh"])
     return ReviewMessage(**values)
 
 
+def _storable(message: ReviewMessage) -> ReviewMessage:
+    # The guard has not seen this text: half of a surrogate pair and NUL cannot be stored everywhere.
+    return replace(message, text=message.text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd"))
+
+
 def _message_values(message: ReviewMessage) -> list[Value]:
     values: dict[str, Value] = {column: getattr(message, column) for column in _MESSAGE}
-    # The guard has not seen this text: half of a surrogate pair and NUL cannot be stored everywhere.
-    values["text"] = message.text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
     values["fresh"] = int(message.fresh)
     return list(values.values())
 

@@ -1,11 +1,18 @@
 """The events of a space, a limited number of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+from afterturn.errors import KeyMissing
+from afterturn.log import logger
+from afterturn.stores.keys import SpaceCipher
 from afterturn.stores.sql.entries import Conditions, Entries, decode_metadata, encode_metadata
-from afterturn.stores.sql.session import Row, values_clause
-from afterturn.types import Event, Scope
+from afterturn.stores.sql.sealing import Sealer, row_name
+from afterturn.stores.sql.session import values_clause
+from afterturn.types import Event, Metadata, Scope
 
+SEALED_DATA = "sealed"
 _ROWS_MAX = 100
 _SPACE = "(SELECT key FROM space WHERE tenant = ? AND name = ?)"
 _APPEND = (
@@ -18,18 +25,26 @@ _APPEND = (
 
 class SqlTimeline:
     def __init__(self, entries: Entries) -> None:
+        self._entries = entries
         self._session = entries.session
+        self._sealer = entries.sealer
         self._spaces = entries.spaces
 
     def add(self, events: Sequence[Event], *, entries_max: int) -> None:
         by_space: dict[tuple[str, str], list[Event]] = {}
         for event in events:
             by_space.setdefault((event.tenant, event.space), []).append(event)
+        if self._sealer is not None:
+            self._sealer.require_to_seal(by_space)
         for place, group in by_space.items():
-            self._append(place, group, entries_max)
+            try:
+                self._append(place, group, entries_max)
+            except KeyMissing as error:
+                # Events of other spaces are in the same unit.
+                logger.warning("%d events are not stored: %s", len(group), error)
 
     def page(self, scope: Scope, *, conversation: str | None = None, limit: int, skip: int = 0) -> list[Event]:
-        where = Conditions(self._session, scope)
+        where = Conditions(self._entries, scope)
         if conversation is not None:
             where.add("t.conversation = ?", conversation)
         rows = self._session.rows(
@@ -37,10 +52,14 @@ class SqlTimeline:
             f"JOIN space AS s ON s.key = t.space_key WHERE {where.sql} ORDER BY t.at DESC, t.seq DESC LIMIT ? OFFSET ?",
             [*where.values, limit, skip],
         )
-        return [_event(row) for row in reversed(rows)]
+        events = [read_event(row) for row in reversed(rows)]
+        return events if self._sealer is None else [open_event(self._sealer, event) for event in events]
 
     def _append(self, place: tuple[str, str], events: Sequence[Event], entries_max: int) -> None:
         """Without reading anything first, so that a commit of events takes one round trip."""
+        if self._sealer is not None:
+            cipher = self._sealer.get(*place)
+            events = [replace(event, data=_seal_data(cipher, event)) for event in events]
         self._spaces.ensure(*place)
         for start in range(0, len(events), _ROWS_MAX):
             rows, values = values_clause(
@@ -57,6 +76,22 @@ class SqlTimeline:
         )
 
 
-def _event(row: Row) -> Event:
+def _seal_data(cipher: SpaceCipher, event: Event) -> Metadata:
+    return {SEALED_DATA: cipher.seal("timeline.data", _row(event), encode_metadata(event.data))} if event.data else {}
+
+
+def open_event(sealer: Sealer, event: Event) -> Event:
+    if not event.data:
+        return event
+    cipher = sealer.opener(event.tenant, event.space)
+    sealed = str(event.data.get(SEALED_DATA, ""))
+    return replace(event, data=decode_metadata(cipher.open("timeline.data", _row(event), sealed)))
+
+
+def _row(event: Event) -> str:
+    return row_name(event.name, float(event.at), event.conversation, event.turn)
+
+
+def read_event(row: Sequence[Any]) -> Event:
     name, at, tenant, space, conversation, turn, data = row
     return Event(name, at, tenant, space, conversation, turn, decode_metadata(data))

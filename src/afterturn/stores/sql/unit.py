@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from afterturn.ports import Unit
+from afterturn.stores.keys import KeyRing
 from afterturn.stores.sql.conversations import SqlConversations, SqlRecalls
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.index import SqlIndex
@@ -12,6 +14,16 @@ from afterturn.stores.sql.memories import SqlMemories
 from afterturn.stores.sql.operations import SqlOperations
 from afterturn.stores.sql.records import SqlRecords
 from afterturn.stores.sql.reviews import SqlReviews, SqlUsage
+from afterturn.stores.sql.sealing import (
+    OF_STORE,
+    Sealer,
+    check_keys,
+    has_key,
+    keys_to_destroy,
+    mark_sealed,
+    note_destroyed,
+    store_key,
+)
 from afterturn.stores.sql.session import Session, TextIndex
 from afterturn.stores.sql.timeline import SqlTimeline
 
@@ -22,10 +34,11 @@ class SqlUnit:
     A repository is created when it is first used: most units need one or two.
     """
 
-    def __init__(self, session: Session, text: TextIndex) -> None:
+    def __init__(self, session: Session, text: TextIndex, keys: KeyRing | None = None) -> None:
         self.session = session
         self.text = text
-        self._entries = Entries(session, text)
+        self.sealer = None if keys is None else Sealer(session, keys)
+        self._entries = Entries(session, text, self.sealer)
         self.check = session.check
 
     @cached_property
@@ -70,3 +83,42 @@ class SqlUnit:
 
     def flush(self) -> None:
         self._entries.flush()
+
+
+# Units of work about the keys of a sealed store
+
+
+def settle_keys(unit: Unit, *, keys: KeyRing | None, name: str) -> None:
+    """When a store is opened: seals a new one, and refuses one that does not fit."""
+    session = sql_session(unit)
+    check_keys(session, keys, name)
+    if keys is not None:
+        mark_sealed(session)
+
+
+def has_store_key(unit: Unit) -> bool:
+    return has_key(sql_session(unit), *OF_STORE)
+
+
+def name_key(tenant: str, space: str, key_id: str, unit: Unit) -> str:
+    return store_key(sql_session(unit), tenant, space, key_id)
+
+
+def find_store_key(unit: Unit) -> str:
+    """The id of the store's own key, which is loaded."""
+    assert isinstance(unit, SqlUnit)
+    assert unit.sealer is not None
+    return unit.sealer.store.key_id
+
+
+def find_dropped_keys(unit: Unit) -> list[tuple[str, str]]:
+    return keys_to_destroy(sql_session(unit))
+
+
+def note_destroyed_key(key_id: str, space: str, unit: Unit) -> None:
+    note_destroyed(sql_session(unit), key_id, space)
+
+
+def sql_session(unit: Unit) -> Session:
+    assert isinstance(unit, SqlUnit)
+    return unit.session

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence, Set
 
+from afterturn.stores.sql.sealing import Sealer, open_entry_text
 from afterturn.stores.sql.session import Row, Session
 from afterturn.types import Entry, Kind, Origin
 
@@ -38,8 +39,11 @@ _WAITING = (
 class VectorBacklog:
     """New entries are kept in memory until `flush`: one that gets its vector in the same unit needs no row."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, sealer: Sealer | None = None) -> None:
         self._session = session
+        self._sealer = sealer
+        # A sealed text is cut after it is opened.
+        self._text = f"substr(e.text, 1, {_EMBEDDED_CHARS_MAX})" if sealer is None else "e.text"
         self._new: defaultdict[int, dict[int, str]] = defaultdict(dict)
         self._left: list[tuple[int, int]] = []
 
@@ -89,19 +93,28 @@ class VectorBacklog:
         """(key, text) of the entries that wait for a vector of the space's embedder, oldest first."""
         self._flush_left()
         rows = self._session.rows(
-            "SELECT e.key, substr(e.text, 1, ?) FROM unembedded AS u JOIN entry AS e ON e.key = u.entry_key "
+            f"SELECT e.key, {self._text}, e.id, e.version FROM unembedded AS u JOIN entry AS e ON e.key = u.entry_key "
             "WHERE u.space_key = ? ORDER BY u.entry_key LIMIT ?",
-            (_EMBEDDED_CHARS_MAX, space_key, limit),
+            (space_key, limit),
         )
-        return _oldest([*rows, *self._new[space_key].items()], limit)
+        return _oldest([*self._opened(space_key, rows), *self._new[space_key].items()], limit)
+
+    def _opened(self, space_key: int, rows: Sequence[Row]) -> list[tuple[int, str]]:
+        if self._sealer is None or not rows:
+            return [(key, text) for key, text, *_ in rows]
+        cipher = self._sealer.of(space_key)
+        return [
+            (key, open_entry_text(cipher, entry_id, version, text)[:_EMBEDDED_CHARS_MAX])
+            for key, text, entry_id, version in rows
+        ]
 
     def compare(self, space_key: int, embedder_key: int, *, limit: int) -> list[tuple[int, str]]:
         """The same for any embedder. Reads the space's entries."""
         rows = self._session.rows(
-            f"SELECT e.key, substr(e.text, 1, ?) FROM entry AS e WHERE {_MISSING} ORDER BY e.key LIMIT ?",
-            (_EMBEDDED_CHARS_MAX, space_key, embedder_key, limit),
+            f"SELECT e.key, {self._text}, e.id, e.version FROM entry AS e WHERE {_MISSING} ORDER BY e.key LIMIT ?",
+            (space_key, embedder_key, limit),
         )
-        return _oldest(rows, limit)
+        return _oldest(self._opened(space_key, rows), limit)
 
     def count(self, space_key: int, embedder_key: int, *, is_own: bool) -> int:
         """How many entries of the space wait. `is_own`: for the embedder that its rows are about."""
@@ -134,5 +147,5 @@ class VectorBacklog:
             self._session.run_many("DELETE FROM unembedded WHERE space_key = ? AND entry_key = ?", left)
 
 
-def _oldest(rows: Sequence[Row], limit: int) -> list[tuple[int, str]]:
-    return sorted((key, text) for key, text in rows)[:limit]
+def _oldest(rows: Sequence[tuple[int, str]], limit: int) -> list[tuple[int, str]]:
+    return sorted(rows)[:limit]

@@ -19,12 +19,14 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import apsw
 
 from afterturn.config import Config
-from afterturn.errors import DeadlineExceeded, ForkedProcess, MemoryClosed, StoreError, StoreUnavailable
+from afterturn.errors import DeadlineExceeded, ForkedProcess, InvalidFile, MemoryClosed, StoreError, StoreUnavailable
 from afterturn.log import logger
-from afterturn.ports import Clock, Unit
+from afterturn.ports import Clock, KeyProvider, Unit
 from afterturn.stores.engine import ReadCall, Write, WriteOutcome
+from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.stores.sql.moved import FIND_MARKS, FIND_WATCHED, marks, refusal, remaining_copy
-from afterturn.stores.sql.unit import SqlUnit
+from afterturn.stores.sql.sealing import check_keys, is_sealed_store
+from afterturn.stores.sql.unit import SqlUnit, settle_keys
 from afterturn.stores.sqlite.backup import (
     Progress,
     automatic_copies,
@@ -75,32 +77,58 @@ class WritingUnit(Unit, Protocol):
 UnitFactory: TypeAlias = Callable[[ApswSession], WritingUnit]
 
 
-def sql_unit(session: ApswSession) -> WritingUnit:
-    return SqlUnit(session, FtsText(session))
+def sql_unit(session: ApswSession, keys: KeyRing | None = None) -> WritingUnit:
+    return SqlUnit(session, FtsText(session), keys)
 
 
 # Opening
 
 
-def open_engine(path: str | os.PathLike[str], config: Config, clock: Clock, *, vfs: str | None = None) -> Engine:
-    """Checks, sets up and migrates the file. Blocks; raises the specific StoreError."""
-    engine = open_to_copy(path, config, clock, vfs=vfs)
-    if (refused := _find_refusal(engine.writer.connection, config.tenant)) is not None:
+def open_engine(
+    path: str | os.PathLike[str],
+    config: Config,
+    clock: Clock,
+    *,
+    vfs: str | None = None,
+    keys: KeyProvider | None = None,
+) -> Engine:
+    """Checks, sets up and migrates the file. Blocks; raises the specific StoreError. With `keys` the store is sealed,
+    or is if it is new."""
+    engine = open_to_copy(path, config, clock, vfs=vfs, keys=keys)
+    try:
+        if (refused := _find_refusal(engine.writer.connection, config.tenant, has_keys=keys is not None)) is not None:
+            raise refused
+        session = ApswSession(engine.writer.connection)
+        check_keys(session, engine.keys, engine.name)
+        if keys is not None and not is_sealed_store(session):
+            engine.write_now(partial(settle_keys, keys=engine.keys, name=engine.name))
+    except BaseException:
         engine.close()
-        raise refused
+        raise
     engine.writer.may_fill = False
     return engine
 
 
-def open_to_copy(path: str | os.PathLike[str], config: Config, clock: Clock, *, vfs: str | None = None) -> Engine:
-    """As `open_engine`, also for a store that was moved or is not complete."""
-    engine = open_place(StoreLocation(_absolute(path), config, clock, MIGRATIONS, AFTER, vfs))
+def open_to_copy(
+    path: str | os.PathLike[str],
+    config: Config,
+    clock: Clock,
+    *,
+    vfs: str | None = None,
+    keys: KeyProvider | None = None,
+) -> Engine:
+    """As `open_engine`, also for a store that was moved or is not complete, sealed or not."""
+    place = StoreLocation(_absolute(path), config, clock, MIGRATIONS, AFTER, vfs)
+    ring = None if keys is None else KeyRing(keys, clock)
+    engine = open_place(place, sql_unit if ring is None else partial(sql_unit, keys=ring))
+    engine.keys = ring
+    engine.writer.has_keys = ring is not None
     engine.writer.may_fill = True
     return engine
 
 
-def _find_refusal(connection: apsw.Connection, tenant: str) -> StoreError | None:
-    return refusal(run(connection, FIND_MARKS, marks(tenant)), connection.filename, tenant)
+def _find_refusal(connection: apsw.Connection, tenant: str, *, has_keys: bool) -> StoreError | None:
+    return refusal(run(connection, FIND_MARKS, marks(tenant)), connection.filename, tenant, has_keys=has_keys)
 
 
 def open_place(place: StoreLocation, unit: UnitFactory = sql_unit) -> Engine:
@@ -124,7 +152,7 @@ def rescue_store(path: Path, source: Path, config: Config, clock: Clock, *, prog
     return rescue(StoreLocation(path.absolute(), config, clock, MIGRATIONS, AFTER), source, progress)
 
 
-def read_once(path: Path, config: Config, clock: Clock, work: Callable[[Unit], R]) -> R:
+def read_once(path: Path, config: Config, clock: Clock, work: Callable[[Unit], R], *, keys: KeyRing | None = None) -> R:
     """Runs one read in the caller's thread on a read-only connection. Creates, migrates and writes nothing."""
     place = StoreLocation(_absolute(path), config, clock, MIGRATIONS, AFTER)
     if not os.path.isfile(place.file):
@@ -141,9 +169,11 @@ def read_once(path: Path, config: Config, clock: Clock, work: Callable[[Unit], R
                 "Open it once with `afterturn.open` to migrate it."
             )
         connection.execute("BEGIN")
-        if (refused := _find_refusal(connection, config.tenant)) is not None:
+        if (refused := _find_refusal(connection, config.tenant, has_keys=keys is not None)) is not None:
             raise refused
-        return work(sql_unit(ApswSession(connection)))
+        session = ApswSession(connection)
+        check_keys(session, keys, str(place.path))
+        return work(sql_unit(session, keys))
     except apsw.Error as error:
         raise translate(error, str(place.path)) from error
     finally:
@@ -169,6 +199,7 @@ class Engine:
         self.name = str(place.path)
         self.clock = place.clock
         self.readers_max = READERS
+        self.keys: KeyRing | None = None
         self.commit = self.writer.commit
 
     def new_read(self, work: Callable[[Unit], R], at: UnitScope = None) -> ReadCall[R]:
@@ -213,6 +244,12 @@ class Engine:
         self.check_usable()
         with partial_file(self.place.path) as prepared:
             prepare_restore(self.place, source, prepared, no_progress, stopped)
+            with closing(connect(self.place._replace(file=prepared))) as connection:
+                if is_sealed_store(ApswSession(connection)) != (self.keys is not None):
+                    raise InvalidFile(
+                        f"{source} is {'not ' if self.keys is not None else ''}sealed with keys, unlike this store. "
+                        "Restore it into a store of its own."
+                    )
             with self.writer.lock:
                 self.check_usable()
                 copy_into(self.writer.connection, self.place, prepared, progress)
@@ -380,6 +417,8 @@ class Writer:
         self.halted = False
         # Whether it writes to a store that is moved or not complete, as the copier does.
         self.may_fill = False
+        # Whether it may write to a sealed store.
+        self.has_keys = False
         self._place = place
         self._path = place.path
         self._files = _identities(self._path)
@@ -456,8 +495,10 @@ class Writer:
                 self._rescue_log(files)
                 reason = f"The store {self._path}, or its log, was removed or replaced while it was open."
                 return [WriteOutcome(error=StoreUnavailable(f"{reason} Open it again.")) for _ in writes]
-            if not self.may_fill and (refused := _find_refusal(self.connection, self._place.config.tenant)) is not None:
-                return [WriteOutcome(error=refused) for _ in writes]
+            if not self.may_fill:
+                refused = _find_refusal(self.connection, self._place.config.tenant, has_keys=self.has_keys)
+                if refused is not None:
+                    return [WriteOutcome(error=refused) for _ in writes]
             deadline = self._place.clock.monotonic() + GROUP_SECONDS_MAX
             outcomes: list[WriteOutcome] = []
             failed = False
@@ -493,7 +534,7 @@ class Writer:
             value = write.work(unit)
             unit.flush()
             outcome = WriteOutcome(value)
-        except Exception as error:  # noqa: BLE001 the boundary of one unit: its caller gets the error, the others go on
+        except (Exception, KeyNeeded) as error:  # noqa: BLE001 the boundary of one unit: its caller gets the error
             outcome = WriteOutcome(error=error)
         if isolated and self.connection.in_transaction:
             if outcome.error is not None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 
 from afterturn.config import Config
-from afterturn.ports import Clock
+from afterturn.ports import Clock, KeyProvider
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.engine import Progress
 from afterturn.stores.sql.moved import FIND_WATCHED, copy_findings
@@ -95,10 +95,16 @@ def _copies(place: StoreLocation) -> Iterator[Finding]:
 
 
 def open_store(
-    path: Path, config: Config, clock: Clock, *, vfs: str | None = None, worker: Workers = ThreadWorker
+    path: Path,
+    config: Config,
+    clock: Clock,
+    *,
+    vfs: str | None = None,
+    worker: Workers = ThreadWorker,
+    keys: KeyProvider | None = None,
 ) -> SqliteStore:
     """Blocks while the file is checked and migrated: do not call it on an event loop. Raises a StoreError."""
-    return SqliteStore(open_engine(path, config, clock, vfs=vfs), worker)
+    return SqliteStore(open_engine(path, config, clock, vfs=vfs, keys=keys), worker)
 
 
 class SqliteStore(ThreadedStore):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from afterturn.errors import InvalidInput
+from afterturn.errors import InvalidInput, KeyMissing
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import confirm, count, one_line, print_document, progress
 from afterturn.space.arguments import check_selector
@@ -47,7 +47,7 @@ def forget(invocation: Invocation, *, yes: bool, dry_run: bool, **choice: Any) -
             _print_count(invocation, _count(space, selector))
             return
         if not yes:
-            confirm(f"erase {_entries(_count(space, selector))} of {invocation.space_name()} permanently")
+            confirm(f"erase {_counted(space, selector)} of {invocation.space_name()} permanently")
         with progress("Forgetting") as report:
             report(0, 0)
             forgotten = space.forget(
@@ -69,6 +69,15 @@ def _selector(choice: dict[str, Any]) -> Selector:
     if choice["memory"] is not None:
         check_id(choice["memory"])
     return check_selector(Selector(**choice))
+
+
+def _counted(space: blocking.Space, selector: Selector) -> str:
+    try:
+        return _entries(_count(space, selector))
+    except KeyMissing:
+        if not selector.everything:
+            raise
+        return "all entries, which nobody can read because the key is gone,"
 
 
 def _count(space: blocking.Space, selector: Selector) -> int:
@@ -106,6 +115,8 @@ def _print_count(invocation: Invocation, found: int) -> None:
 
 def print_forgotten(forgotten: Forgotten) -> None:
     click.echo(f"{_entries(forgotten.erased)} erased.")
+    if forgotten.key_destroyed:
+        click.echo("The key of the space is destroyed. Nobody can read copies of its rows any more.")
     if forgotten.remaining:
         click.echo("No query finds the text any more. Its bytes are still in:")
         for remaining in forgotten.remaining:

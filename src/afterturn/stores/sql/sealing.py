@@ -1,0 +1,358 @@
+"""Which columns of a sealed store are sealed, and how its rows are sealed and opened.
+
+A store is sealed from its first space on, or never: `meta` says so (`keys`). It also has the id of each space's key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from afterturn.errors import KeyMissing, KeysUnavailable
+from afterturn.stores.keys import KeyNeeded, KeyRing, SpaceCipher
+from afterturn.stores.sql.moved import SEALED_WITH_KEYS
+from afterturn.stores.sql.session import Session
+from afterturn.types import PASTED, Entry, Metadata, ReadMetadata, Scope
+
+SEALED: Final[Mapping[str, tuple[str, ...]]] = {
+    "entry": ("text", "reason", "metadata"),
+    "block": ("text", "anchor"),
+    "standing": ("text",),
+    "carried": ("detail",),
+    "recall": ("detail",),
+    "turn": ("user_hash",),
+    "timeline": ("data",),
+    "job": ("error",),
+    "review": ("refusals", "reason", "notes"),
+    "review_message": ("text",),
+    "embedding": ("data",),
+}
+"""Columns of ciphertext. An empty value stays empty, and so does the metadata of an entry without any."""
+COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
+    "entry": ("content_hash",),
+    "block": ("hash",),
+    "block_ref": ("hash",),
+    "spent_block": ("hash",),
+    "frequency": ("term",),
+    "entry_terms": ("terms", "hashes"),
+}
+"""Columns of keyed values: equal values of a space are equal there, and nobody can compute them without the key."""
+READABLE: Final[Mapping[str, str]] = {
+    "names": "names that you give: the store finds, groups and erases by them",
+    "ids": "ids and keys that afterturn makes",
+    "kinds": "one of a few words of afterturn",
+    "hashes of names": "the name itself is readable where it is in use",
+    "store": "about the store, not about a space",
+}
+"""Reasons why a column of text is not sealed."""
+OPEN: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "tenant": {"names": ("name",)},
+    "space": {"names": ("tenant", "name")},
+    "entry": {
+        "names": ("tenant", "agent", "project", "conversation", "owner", "turn", "speaker"),
+        "ids": ("id",),
+        "kinds": ("kind", "status", "target", "origin"),
+    },
+    "source": {"names": ("source",)},
+    "operation": {"ids": ("id", "grp"), "kinds": ("verb", "actor")},
+    "step": {"kinds": ("before", "after")},
+    "embedder": {"store": ("name", "version")},
+    "unembedded": {"names": ("tenant",)},
+    "conversation": {"names": ("id",)},
+    "turn": {"names": ("tenant", "id"), "kinds": ("status", "taint")},
+    "block": {"names": ("turn",), "kinds": ("point",)},
+    "block_ref": {"ids": ("ref",)},
+    "carried": {"ids": ("correlation", "names"), "names": ("turn",)},
+    "standing_ref": {"ids": ("ref",)},
+    "recall": {"ids": ("correlation", "names"), "names": ("turn", "delivered_in"), "kinds": ("phase",)},
+    "job": {"ids": ("id", "payload"), "names": ("tenant",), "kinds": ("kind", "state"), "store": ("owner",)},
+    "timeline": {"names": ("conversation", "turn"), "kinds": ("name",)},
+    "tombstone": {"kinds": ("kind",), "hashes of names": ("hash",)},
+    "review": {
+        "names": ("tenant", "writes", "conversation", "turn", "reads", "agent", "project", "spaces", "environment"),
+        "ids": ("id",),
+        "kinds": ("kind", "state"),
+    },
+    "review_message": {"ids": ("review", "source"), "names": ("speaker",), "kinds": ("role",)},
+    "usage": {"names": ("tenant",), "kinds": ("day", "purpose")},
+    "meta": {"store": ("key", "value")},
+    "last_commit": {"store": ("writer", "commit_id")},
+    "migration": {"store": ("phase",)},
+}
+"""Every other column of text, by the reason for which it is readable."""
+
+OF_STORE: Final = ("", "")
+"""In place of tenant and space: the store's own key, which is never destroyed."""
+_SEALED_MEMBER = "sealed"
+_IS_KEY = "substr(key, 1, 4) = ?"
+# Rows of `meta`. The second has a line for each key that is to be destroyed: its id and space.
+_KEY, _DESTROY = "key ", "keys_to_destroy"
+
+
+def check_keys(session: Session, keys: KeyRing | None, name: str) -> None:
+    """Raises KeysUnavailable if the store is sealed and there are no keys, or the other way round."""
+    is_sealed = is_sealed_store(session)
+    if is_sealed and keys is None:
+        raise KeysUnavailable(
+            f"The store {name} is sealed with keys. Set `keys` to their folder, or pass `Components(keys=...)`."
+        )
+    if keys is not None and not is_sealed and session.row("SELECT 1 FROM space LIMIT 1") is not None:
+        raise KeysUnavailable(
+            f"The store {name} was made without keys, so its text is not sealed. Open it without the setting `keys`, "
+            "or export its spaces and import them into a new store with keys."
+        )
+
+
+def is_sealed_store(session: Session) -> bool:
+    return session.row("SELECT 1 FROM meta WHERE key = ?", (SEALED_WITH_KEYS,)) is not None
+
+
+def mark_sealed(session: Session) -> None:
+    """Before the first space: everything that follows is sealed."""
+    session.run("INSERT INTO meta (key, value) VALUES (?, 'space') ON CONFLICT (key) DO NOTHING", (SEALED_WITH_KEYS,))
+
+
+def store_key(session: Session, tenant: str, space: str, key_id: str) -> str:
+    """Makes this the space's key, unless it has one. Returns the id of the one that it has then."""
+    name = _name(tenant, space)
+    session.run("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", (name, key_id))
+    row = session.row("SELECT value FROM meta WHERE key = ?", (name,))
+    assert row is not None
+    return str(row[0])
+
+
+def has_key(session: Session, tenant: str, space: str) -> bool:
+    return session.row("SELECT 1 FROM meta WHERE key = ?", (_name(tenant, space),)) is not None
+
+
+def drop_key(session: Session, tenant: str, space: str) -> str | None:
+    """Takes the key from the space, and notes that it is to be destroyed. Returns its id, None if it has none."""
+    row = session.row("SELECT value FROM meta WHERE key = ?", (_name(tenant, space),))
+    if row is None:
+        return None
+    session.run("DELETE FROM meta WHERE key = ?", (_name(tenant, space),))
+    # Not read first: another unit may add to it at the same time.
+    session.run(
+        "INSERT INTO meta (key, value) VALUES (?, ?) "
+        "ON CONFLICT (key) DO UPDATE SET value = meta.value || excluded.value",
+        (_DESTROY, _line(str(row[0]), space)),
+    )
+    return str(row[0])
+
+
+def _line(key_id: str, space: str) -> str:
+    return json.dumps([key_id, space]) + "\n"
+
+
+def keys_to_destroy(session: Session) -> list[tuple[str, str]]:
+    """(key id, space) of those that were dropped."""
+    row = session.row("SELECT value FROM meta WHERE key = ?", (_DESTROY,))
+    return [] if row is None else [(key_id, space) for key_id, space in map(json.loads, str(row[0]).splitlines())]
+
+
+def note_destroyed(session: Session, key_id: str, space: str) -> None:
+    session.run("UPDATE meta SET value = replace(value, ?, '') WHERE key = ?", (_line(key_id, space), _DESTROY))
+
+
+def drop_key_rows(session: Session) -> None:
+    session.run(f"DELETE FROM meta WHERE {_IS_KEY}", (_KEY,))
+
+
+def key_rows(session: Session) -> list[tuple[str, str]]:
+    """The rows of `meta` that a copy of a sealed store needs."""
+    sql = f"SELECT key, value FROM meta WHERE key IN (?, ?) OR {_IS_KEY}"
+    rows = session.rows(sql, (SEALED_WITH_KEYS, _DESTROY, _KEY))
+    return [(key, value) for key, value in rows]
+
+
+def _name(tenant: str, space: str) -> str:
+    return _KEY + json.dumps([tenant, space])
+
+
+class Sealer:
+    """The ciphers of one unit of work. Created only if the store is sealed."""
+
+    def __init__(self, session: Session, keys: KeyRing) -> None:
+        self._session = session
+        self._keys = keys
+        self._ciphers: dict[tuple[str, str], SpaceCipher | None] = {}
+        self._places: dict[int, tuple[str, str]] = {}
+
+    def find(self, tenant: str, space: str) -> SpaceCipher | None:
+        """None for a space without a key, which has nothing sealed. Raises KeyNeeded or KeyMissing."""
+        place = (tenant, space)
+        if place not in self._ciphers:
+            row = self._session.row("SELECT value FROM meta WHERE key = ?", (_name(tenant, space),))
+            self._keys.drop(tenant, space, None if row is None else row[0])
+            try:
+                self._ciphers[place] = None if row is None else self._keys.cipher(row[0], tenant, space)
+            except KeyMissing:
+                if place == OF_STORE:
+                    raise KeysUnavailable(
+                        "The provider of keys does not have this store's own key, so it is not the right one, or lost "
+                        "its keys. Check the setting `keys`."
+                    ) from None
+                # Raises that if no key of the store is there: then this one was not destroyed by a forget.
+                self.find(*OF_STORE)
+                raise
+        return self._ciphers[place]
+
+    def get(self, tenant: str, space: str) -> SpaceCipher:
+        """To seal. A space without a key gets one first."""
+        cipher = self.find(tenant, space)
+        if cipher is None:
+            raise KeyNeeded(spaces=[(tenant, space)])
+        return cipher
+
+    @property
+    def store(self) -> SpaceCipher:
+        """The cipher of the store itself, for hashes of blocks: they outlive their space, because a host that still
+        shows a block must not have it recorded as a message."""
+        return self.get(*OF_STORE)
+
+    def opener(self, tenant: str, space: str) -> SpaceCipher:
+        """To open what a row of this space has. Raises KeyMissing if the space has no key."""
+        cipher = self.find(tenant, space)
+        if cipher is None:
+            raise KeyMissing(
+                f"The store has no key for {space}, so what it has cannot be read. Forget it with everything=True.",
+                space=space,
+            )
+        return cipher
+
+    def of(self, space_key: int) -> SpaceCipher:
+        return self.opener(*self._place(space_key))
+
+    def find_of(self, space_key: int) -> SpaceCipher | None:
+        return self.find(*self._place(space_key))
+
+    def get_of(self, space_key: int) -> SpaceCipher:
+        return self.get(*self._place(space_key))
+
+    def readable_of(self, space_key: int) -> SpaceCipher | None:
+        """As `find_of`, and None too if the key is missing."""
+        try:
+            return self.find_of(space_key)
+        except KeyMissing:
+            return None
+
+    def drop(self, tenant: str, space: str) -> str | None:
+        """Takes the key from a space that is erased. Returns its id, None if it has none."""
+        self._ciphers.pop((tenant, space), None)
+        return drop_key(self._session, tenant, space)
+
+    def require(self, space_keys: Iterable[int]) -> None:
+        """Asks for all keys at once, which takes one more run and not one for each."""
+        self._require((self.find, self._place(space_key)) for space_key in space_keys)
+
+    def require_to_seal(self, places: Iterable[tuple[str, str]]) -> None:
+        self._require((self.get, place) for place in places)
+
+    def _require(self, calls: Iterable[tuple[Callable[[str, str], object], tuple[str, str]]]) -> None:
+        needed: list[KeyNeeded] = []
+        for call, place in calls:
+            try:
+                call(*place)
+            except KeyNeeded as one:
+                needed.append(one)
+            except KeyMissing:
+                # Raised where it is used.
+                continue
+        if needed:
+            raise KeyNeeded(
+                [key for one in needed for key in one.ids], [place for one in needed for place in one.spaces]
+            )
+
+    def ciphers(self, scope: Scope) -> list[SpaceCipher]:
+        """Those of the spaces that have a key."""
+        found = [self.find(scope.tenant, space) for space in scope.spaces]
+        return [cipher for cipher in found if cipher is not None]
+
+    def _place(self, space_key: int) -> tuple[str, str]:
+        place = self._places.get(space_key)
+        if place is None:
+            row = self._session.row("SELECT tenant, name FROM space WHERE key = ?", (space_key,))
+            assert row is not None
+            place = self._places[space_key] = (str(row[0]), str(row[1]))
+        return place
+
+
+def row_name(*parts: object) -> str:
+    """The name of a row, to which its values are bound."""
+    return json.dumps([str(part) for part in parts])
+
+
+def seal_text(cipher: SpaceCipher, column: str, row: str, text: str) -> str:
+    return cipher.seal(column, row, text) if text else ""
+
+
+def open_text(cipher: SpaceCipher, column: str, row: str, sealed: str) -> str:
+    return cipher.open(column, row, sealed) if sealed else ""
+
+
+# Entries
+
+TEXT_SIZE = "octet_length(e.text) * 3 / 4 - 28"
+"""The size in bytes of the text of a row of `entry AS e`: base64 without padding, a nonce and a tag."""
+
+
+def seal_entry(cipher: SpaceCipher, entry: Entry) -> Entry:
+    row = row_name(entry.id, entry.version)
+    return replace(
+        entry,
+        text=cipher.seal("entry.text", row, entry.text),
+        reason=seal_text(cipher, "entry.reason", row, entry.reason),
+        content_hash=cipher.hide("entry.content_hash", entry.content_hash),
+        metadata=_seal_metadata(cipher, row, entry.metadata),
+    )
+
+
+def open_entry(cipher: SpaceCipher, entry: Entry) -> Entry:
+    row = row_name(entry.id, entry.version)
+    return replace(
+        entry,
+        text=cipher.open("entry.text", row, entry.text),
+        reason=open_text(cipher, "entry.reason", row, entry.reason),
+        content_hash=cipher.reveal("entry.content_hash", entry.content_hash),
+        metadata=_open_metadata(cipher, row, entry.metadata),
+    )
+
+
+def open_entry_text(cipher: SpaceCipher, entry_id: str, version: int, sealed: str) -> str:
+    return cipher.open("entry.text", row_name(entry_id, version), sealed)
+
+
+def _seal_metadata(cipher: SpaceCipher, row: str, metadata: Metadata) -> Metadata:
+    """One member with everything, and one of digests for each, by which filters find it."""
+    if not metadata:
+        return metadata
+    plain = json.dumps(dict(metadata), ensure_ascii=False)
+    sealed: dict[str, Any] = {_SEALED_MEMBER: cipher.seal("entry.metadata", row, plain)}
+    for name, value in metadata.items():
+        sealed[member_name(cipher, name)] = member_value(cipher, name, value)
+    if metadata.get(PASTED) is True:
+        # Read by recall; it says nothing about the text.
+        sealed[PASTED] = True
+    return sealed
+
+
+def _open_metadata(cipher: SpaceCipher, row: str, metadata: Metadata) -> Metadata:
+    if not metadata:
+        return metadata
+    return ReadMetadata(json.loads(cipher.open("entry.metadata", row, str(metadata.get(_SEALED_MEMBER, "")))))
+
+
+def member_name(cipher: SpaceCipher, name: str) -> str:
+    return cipher.digest("entry.metadata", name)
+
+
+def member_value(cipher: SpaceCipher, name: str, value: object) -> str:
+    return cipher.digest("entry.metadata", name, json.dumps(value, ensure_ascii=False))
+
+
+def hidden(ciphers: Sequence[SpaceCipher], column: str, values: Iterable[str]) -> list[str]:
+    """The values as each of the spaces has them."""
+    found = list(values)
+    return [cipher.hide(column, value) for cipher in ciphers for value in found]

@@ -1,0 +1,483 @@
+"""Keys of spaces: what is sealed, what a forget destroys, and what happens without a key or its provider."""
+
+import asyncio
+import json
+import logging
+import os
+import stat
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import afterturn
+from afterturn.config import Config
+from afterturn.conversation.spill import Spill
+from afterturn.errors import InvalidFile, KeyMissing, KeysUnavailable, StoreCorrupt, StoreError
+from afterturn.runtime.clock import SystemClock
+from afterturn.services import migrate
+from afterturn.stores import keys as keys_module
+from afterturn.stores.keys import FolderKeys, KeyRing, SpaceCipher
+from afterturn.stores.sql.sealing import COMPARED, OPEN, READABLE, SEALED
+from afterturn.stores.sqlite.engine import open_engine
+from afterturn.stores.sqlite.store import SqliteStore
+from afterturn.testing import HashingEmbedder, ManualClock
+from afterturn.types import Event, Forgotten
+
+_QUIET: dict[str, Any] = {"synchronous": "normal", "background": False, "embedder": "none"}
+
+
+class Keys:
+    """A `KeyProvider` in memory that can be away, or hang until `let_go`."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+        self.is_away = False
+        self.calls: list[str] = []
+        self.let_go = threading.Event()
+        self.let_go.set()
+        self.has_hung = threading.Event()
+
+    def make(self, tenant: str, space: str) -> str:
+        self._answer("make")
+        key_id = f"{tenant}-{space}-{len(self.held)}"
+        self.held[key_id] = os.urandom(32)
+        return key_id
+
+    def get(self, key_id: str) -> bytes | None:
+        self._answer("get")
+        return self.held.get(key_id)
+
+    def destroy(self, key_id: str) -> None:
+        self._answer("destroy")
+        self.held.pop(key_id, None)
+
+    def _answer(self, call: str) -> None:
+        self.calls.append(call)
+        if not self.let_go.is_set():
+            self.has_hung.set()
+        self.let_go.wait()
+        if self.is_away:
+            raise ConnectionError(f"the key is {next(iter(self.held.values()), b'')!r}")
+
+
+@asynccontextmanager
+async def _open(
+    store: Path, keys: Any, settings: dict[str, Any] | None = None, events: list[Event] | None = None, **parts: Any
+) -> AsyncIterator[afterturn.Memory]:
+    components = afterturn.Components(keys=keys, **parts)
+    note = None if events is None else events.append
+    async with afterturn.open(store, {**_QUIET, **(settings or {})}, components=components, on_event=note) as memory:
+        yield memory
+
+
+def _lost(events: list[Event]) -> set[str]:
+    """What recalls had to leave out, and why they ended."""
+    return {str(event.data.get(name, "")) for event in events for name in ("missing", "outcome", "reason")}
+
+
+async def _say(memory: afterturn.Memory, text: str, *, space: str = "user:ada", talk: str = "talk") -> afterturn.Turn:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": text}]
+    async with memory.conversation(talk, owner=space).turn(messages) as turn:
+        await turn.inject(messages)
+        messages.append({"role": "assistant", "content": "I see."})
+    return turn
+
+
+def _run(store: Path, sql: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    connection = apsw.Connection(str(store))
+    try:
+        return connection.execute(sql, values).fetchall()
+    finally:
+        connection.close()
+
+
+# What is sealed
+
+
+def test_every_column_of_text_is_sealed_or_readable_for_a_reason(tmp_path: Path) -> None:
+    """M2: a new column cannot be forgotten. `tests/stores` and `tests/postgres` compare the tables of both stores."""
+    open_engine(tmp_path / "memory.db", Config(), SystemClock()).close()
+    connection = apsw.Connection(str(tmp_path / "memory.db"))
+    found = set()
+    for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        if not str(table).startswith(("sqlite_", "entry_terms_")):
+            for _, name, kind, *_ in connection.execute(f"PRAGMA table_info({table})"):
+                if kind not in ("INTEGER", "REAL"):
+                    found.add((table, name))
+    connection.close()
+    sealed = {(table, column) for part in (SEALED, COMPARED) for table, columns in part.items() for column in columns}
+    readable = {(table, column) for table, why in OPEN.items() for columns in why.values() for column in columns}
+    assert {reason for why in OPEN.values() for reason in why} == set(READABLE)
+    assert not sealed & readable
+    assert found - sealed - readable == set()
+    # The others are on PostgreSQL only.
+    assert {table for table, _ in (sealed | readable) - found} == {"entry_terms", "last_commit", "migration"}
+
+
+async def test_sealed_columns_differ_for_equal_texts_and_compared_ones_do_not(tmp_path: Path) -> None:
+    store = tmp_path / "memory.db"
+    async with _open(store, Keys()) as memory:
+        for conversation in ("one", "two"):
+            await (await _say(memory, "The boat is red.", talk=conversation)).wait_recorded(within=10)
+        await (await _say(memory, "The boat is red.", space="user:bob")).wait_recorded(within=10)
+    rows = _run(store, "SELECT text, content_hash FROM entry WHERE origin = 'user' ORDER BY key")
+    assert len({text for text, _ in rows}) == 3
+    assert rows[0][1] == rows[1][1] != rows[2][1]
+    terms = {row[0].split(" ", 1)[1] for row in _run(store, "SELECT terms FROM entry_terms")}
+    assert all(not set(text) - set("0123456789abcdef ") for text in terms)
+
+
+async def test_a_value_that_was_moved_is_refused_and_the_turn_goes_on(tmp_path: Path) -> None:
+    """M2: between rows, columns and spaces."""
+    store = tmp_path / "memory.db"
+    keys = Keys()
+    async with _open(store, keys) as memory:
+        ada, bob = memory.space("user:ada"), memory.space("user:bob")
+        first = (await ada.add("The boat is red.")).entry.id
+        second = (await ada.add("The house is blue.", metadata={"colour": "blue"})).entry.id
+        third = (await bob.add("The boat is green.")).entry.id
+    moves = {
+        "row": (first, "UPDATE entry SET text = (SELECT text FROM entry WHERE id = ?) WHERE id = ?", (second, first)),
+        "space": (third, "UPDATE entry SET text = (SELECT text FROM entry WHERE id = ?) WHERE id = ?", (first, third)),
+        "column": (second, "UPDATE entry SET reason = text WHERE id = ?", (second,)),
+        "metadata": (second, 'UPDATE entry SET metadata = \'{"place": "x"}\' WHERE id = ?', (second,)),
+        "cut": (first, "UPDATE entry SET text = substr(text, 1, 20) WHERE id = ?", (first,)),
+        "plain": (first, "UPDATE entry SET text = 'The boat is blue.' WHERE id = ?", (first,)),
+    }
+    original = store.read_bytes()
+    for name, (entry_id, sql, values) in moves.items():
+        store.write_bytes(original)
+        _run(store, sql, values)
+        events: list[Event] = []
+        async with _open(store, keys, {"grace": 5.0}, events) as memory:
+            space = memory.space("user:bob" if name == "space" else "user:ada")
+            with pytest.raises(StoreCorrupt, match=r"was changed, or belongs to another row") as refused:
+                await space.get(entry_id)
+            assert "boat" not in str(refused.value)
+            turn = await _say(memory, "Where are the boat and the house?", space=space.name)
+            assert await turn.wait_recorded(within=10)
+        assert any("long_term" in lost for lost in _lost(events)), (name, events)
+
+
+# Forget
+
+
+async def test_forgetting_a_space_destroys_its_key_and_leaves_nothing_out_of_reach(tmp_path: Path) -> None:
+    """M2: also while a backup still has the rows."""
+    keys = FolderKeys(tmp_path / "keys")
+    async with _open(tmp_path / "memory.db", keys) as memory:
+        ada, bob = memory.space("user:ada"), memory.space("user:bob")
+        added = await ada.add("The boat is red.")
+        await bob.add("The house is blue.")
+        await memory.backup(tmp_path / "copy.db")
+        # As before for a part of it.
+        part = await ada.forget(memory=added.entry.id)
+        assert (part.key_destroyed, [Path(place).name for place in part.out_of_reach]) == (False, ["copy.db"])
+        before = {path.name for path in (tmp_path / "keys").iterdir()}
+        whole = await ada.forget(everything=True)
+        after = {path.name for path in (tmp_path / "keys").iterdir()}
+        assert len(before - after) == 1
+        assert whole == Forgotten("erased", 0, key_destroyed=True)
+        assert [entry.text for entry in await bob.list()] == ["The house is blue."]
+        # The space can be used again, with another key.
+        await ada.add("The boat is green.")
+        assert [entry.text for entry in await ada.list()] == ["The boat is green."]
+        assert {path.name for path in (tmp_path / "keys").iterdir()} > after
+
+
+async def test_copies_in_other_spaces_are_named(tmp_path: Path) -> None:
+    """M2: a conversation that quoted the space has a key of its own."""
+    async with _open(tmp_path / "memory.db", Keys(), {"recall_score_min": 0.0, "grace": 5.0}) as memory:
+        club = memory.space("project:club")
+        await club.add("The boat is red.")
+        messages: list[dict[str, Any]] = [{"role": "user", "content": "What colour is the boat?"}]
+        talk = memory.conversation("talk", owner="user:ada", reads=["project:club"])
+        async with talk.turn(messages) as turn:
+            await turn.inject(messages)
+            messages.append({"role": "assistant", "content": "It is red."})
+        await turn.wait_recorded(within=10)
+        await memory.backup(tmp_path / "copy.db")
+        assert "red" in messages[1]["content"]
+        forgotten = await club.forget(everything=True)
+    assert forgotten.key_destroyed
+    assert [place.rpartition("/")[2] for place in forgotten.out_of_reach] == [
+        "copy.db",
+        "copies of rows of user:ada, which quoted or learned from project:club and has a key of its own",
+    ]
+
+
+async def test_a_key_that_cannot_be_destroyed_is_destroyed_later(tmp_path: Path) -> None:
+    """M2: until then, forget says so; the job tries again, in this process or another one."""
+    keys = Keys()
+    async with _open(tmp_path / "memory.db", keys) as memory:
+        ada = memory.space("user:ada")
+        await ada.add("The boat is red.")
+        held = set(keys.held)
+        keys.is_away = True
+        forgotten = await ada.forget(everything=True)
+        assert (forgotten.state, forgotten.key_destroyed) == ("pending", False)
+        assert "the key of user:ada, until" in str(forgotten.remaining[0])
+        assert set(keys.held) == held
+    keys.is_away = False
+    async with _open(tmp_path / "memory.db", keys) as memory:
+        assert await memory._services.store.scrub() == ()
+    assert not [key_id for key_id in keys.held if "ada" in key_id]
+
+
+async def test_another_host_cannot_read_after_a_forget(tmp_path: Path) -> None:
+    """M2: from its next recall on, and it lets go of the key."""
+    keys, store = Keys(), tmp_path / "memory.db"
+    async with _open(store, keys) as one, _open(store, keys) as other:
+        await one.space("user:ada").add("The boat is red.")
+        assert (await other.space("user:ada").search("boat")).hits
+        store_of_other = other._services.store
+        assert isinstance(store_of_other, SqliteStore)
+        ring = store_of_other.keys
+        assert ring is not None
+        assert any("ada" in key_id for key_id in ring._keys)
+        await one.space("user:ada").forget(everything=True)
+        assert not (await other.space("user:ada").search("boat")).hits
+        assert not any("ada" in key_id for key_id in ring._keys)
+        # What this host writes now is sealed with a new key, which the first one can read.
+        await other.space("user:ada").add("The boat is green.")
+        assert [entry.text for entry in await one.space("user:ada").list()] == ["The boat is green."]
+
+
+async def test_a_host_drops_keys_after_some_minutes(tmp_path: Path) -> None:
+    """M2: a provider that refuses a key is noticed without a forget, too."""
+    keys, clock = Keys(), ManualClock()
+    async with _open(tmp_path / "memory.db", keys, clock=clock) as memory:
+        await memory.space("user:ada").add("The boat is red.")
+        keys.held = {key_id: key for key_id, key in keys.held.items() if "ada" not in key_id}
+        assert await memory.space("user:ada").list()
+        clock.advance(301.0)
+        with pytest.raises(KeyMissing):
+            await memory.space("user:ada").list()
+
+
+async def test_a_restored_backup_brings_back_nothing_of_a_forgotten_space(tmp_path: Path) -> None:
+    """M2: an error for that space only, until it is forgotten again."""
+    keys, store = FolderKeys(tmp_path / "keys"), tmp_path / "memory.db"
+    events: list[Event] = []
+    async with _open(store, keys, {"grace": 5.0, "close_timeout": 1.0}, events) as memory:
+        ada, bob = memory.space("user:ada"), memory.space("user:bob")
+        await ada.add("The boat is red.")
+        await (await _say(memory, "The boat has two masts.")).wait_recorded(within=10)
+        await bob.add("The house is blue.")
+        await memory.backup(tmp_path / "copy.db")
+        await ada.forget(everything=True)
+        await memory.restore(tmp_path / "copy.db")
+        for call in (ada.list, ada.export, lambda: ada.add("The boat is green.")):
+            with pytest.raises(KeyMissing, match=r"The key of user:ada is gone.*everything=True") as missing:
+                await call()
+            assert missing.value.space == "user:ada"
+        found = await ada.search("boat")
+        assert (found.hits, "long_term" in found.missing) == ((), True)
+        assert [entry.text for entry in await bob.list()] == ["The house is blue."]
+        turn = await _say(memory, "Where is the boat?", talk="other")
+        assert not await turn.wait_recorded(within=10)
+        # Turns of other spaces are recorded.
+        turn = await _say(memory, "Where is the house?", space="user:bob")
+        assert await turn.wait_recorded(within=10)
+        await ada.forget(everything=True)
+        await ada.add("The boat is green.")
+        assert [entry.text for entry in await ada.list()] == ["The boat is green."]
+    assert {"degraded", "KeyMissing"} <= _lost(events)
+    for path in sorted((tmp_path).glob("memory.db*")):
+        assert b"masts" not in (path.read_bytes() if path.is_file() else b"")
+
+
+# The provider
+
+
+async def test_without_the_provider_turns_go_on_and_say_so(tmp_path: Path) -> None:
+    """E1: nothing is written in plain text meanwhile, and the turn is stored when the provider is back."""
+    keys, store = Keys(), tmp_path / "memory.db"
+    async with _open(store, keys) as memory:
+        await memory.space("user:ada").add("The boat is red.")
+    keys.is_away = True
+    events: list[Event] = []
+    async with _open(store, keys, {"close_timeout": 1.0, "grace": 5.0}, events) as memory:
+        turn = await _say(memory, "Where is the greenhouse?")
+        assert not await turn.wait_recorded(within=0.2)
+        with pytest.raises(KeysUnavailable, match="ConnectionError"):
+            await memory.space("user:ada").list()
+        assert "degraded" in _lost(events)
+        waits = next(event for event in events if event.name == "recording_waits")
+        # The key of the space is not known to this process, so the turn is held in memory only.
+        assert waits.data["spilled"] is False
+        assert not list(tmp_path.glob("memory.db.waiting*/*"))
+        keys.is_away = False
+        assert await turn.wait_recorded(within=30)
+    assert b"greenhouse" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+async def test_a_provider_that_hangs_delays_no_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E1: and other spaces, whose keys are held, are used meanwhile."""
+    monkeypatch.setattr(keys_module, "LOAD_WITHIN", 0.3)
+    keys = Keys()
+    async with _open(tmp_path / "memory.db", keys, {"close_timeout": 1.0}) as memory:
+        await memory.space("user:bob").add("The house is blue.")
+        keys.let_go.clear()
+        turn = await _say(memory, "Where is the boat?")
+        await asyncio.to_thread(keys.has_hung.wait, 10)
+        assert await memory.space("user:bob").list()
+        with pytest.raises(KeysUnavailable, match="did not answer within"):
+            await memory.space("user:ada").add("The boat is red.")
+        keys.let_go.set()
+        assert await turn.wait_recorded(within=30)
+
+
+async def test_turns_that_wait_in_files_are_sealed(tmp_path: Path) -> None:
+    """D3: they are stored by the next process; a forget of the space erases them, with or without its key."""
+    keys, store = FolderKeys(tmp_path / "keys"), tmp_path / "memory.db"
+    folder = tmp_path / "memory.db.waiting"
+
+    async def leave_a_turn() -> None:
+        async with _open(store, keys, {"busy_timeout": 0.05, "close_timeout": 0.3, "grace": 0.0}) as memory:
+            await memory.space("user:ada").add("The boat is red.")
+            lock = apsw.Connection(str(store))
+            lock.execute("BEGIN IMMEDIATE")
+            await _say(memory, "Where is the greenhouse?")
+            await memory.close()
+            lock.close()
+
+    await leave_a_turn()
+    (file,) = folder.glob("*.json")
+    assert b"greenhouse" not in file.read_bytes()
+    content = json.loads(file.read_text())
+    ring = KeyRing(keys, SystemClock())
+    (found,) = Spill(folder, ring).waiting()
+    assert found.messages[0].text == "Where is the greenhouse?"
+    async with _open(store, keys, {"background": True}) as memory:
+        async with asyncio.timeout(30):
+            while list(folder.glob("*.json")):
+                await memory.drain(within=5)
+        texts = [entry.text for entry in await memory.space("user:ada").list(limit=100)]
+    assert "Where is the greenhouse?" in texts
+    # A file whose key is gone is kept for a person, and `forget` erases it.
+    file.write_text(json.dumps({**content, "key": "0" * 32}))
+    assert list(Spill(folder, ring).waiting()) == []
+    assert Spill(folder, ring).forget("default", "user:ada", afterturn.types.Selector(everything=True)) == 1
+
+
+# Key files
+
+
+async def test_keys_are_files_that_only_their_owner_can_read(tmp_path: Path) -> None:
+    keys = FolderKeys(tmp_path / "keys")
+    async with _open(tmp_path / "memory.db", keys) as memory:
+        await memory.space("user:ada").add("The boat is red.")
+    assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
+    files = sorted((tmp_path / "keys").iterdir(), key=lambda path: "ada" not in path.read_text())
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert {json.loads(path.read_text())["space"] for path in files} == {"user:ada", ""}
+    for path, mode in ((files[0], 0o640), (tmp_path / "keys", 0o750)):
+        path.chmod(mode)
+        async with _open(tmp_path / "memory.db", keys) as memory:
+            with pytest.raises(KeysUnavailable, match="chmod"):
+                await memory.space("user:ada").list()
+        path.chmod(0o600 if path.is_file() else 0o700)
+    (tmp_path / "others").mkdir(mode=0o700)
+    async with _open(tmp_path / "memory.db", FolderKeys(tmp_path / "others")) as memory:
+        with pytest.raises(KeysUnavailable, match="does not have this store's own key"):
+            await memory.space("user:ada").list()
+    (tmp_path / "keys").rename(tmp_path / "elsewhere")
+    async with _open(tmp_path / "memory.db", keys) as memory:
+        # Not a missing key: a folder that is not mounted must not look like a forget.
+        with pytest.raises(KeysUnavailable, match="Check the setting `keys`"):
+            await memory.space("user:ada").list()
+
+
+async def test_no_key_is_in_a_log_an_error_or_a_repr(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keys, said = Keys(), []
+    with caplog.at_level(logging.DEBUG):
+        async with _open(tmp_path / "memory.db", keys) as memory:
+            await memory.space("user:ada").add("The boat is red.")
+        keys.is_away = True
+        async with _open(tmp_path / "memory.db", keys) as memory:
+            with pytest.raises(KeysUnavailable) as refused:
+                await memory.space("user:ada").list()
+            said += [repr(refused.value), str(refused.value), repr(refused.value.__cause__)]
+    key = next(iter(keys.held.values()))
+    ring, cipher = KeyRing(keys, SystemClock()), SpaceCipher(key, "id", "default", "user:ada")
+    said += [repr(ring), repr(cipher), caplog.text]
+    for form in (repr(key), key.hex(), repr(key)[2:12]):
+        assert form not in "\n".join(said)
+
+
+# Stores with and without keys
+
+
+async def test_a_store_is_sealed_from_the_beginning_or_never(tmp_path: Path) -> None:
+    async with _open(tmp_path / "plain.db", None) as memory:
+        await memory.space("user:ada").add("The boat is red.")
+    async with _open(tmp_path / "sealed.db", Keys()) as memory:
+        await memory.space("user:ada").add("The boat is red.")
+    with pytest.raises(KeysUnavailable, match=r"was made without keys.*export its spaces"):
+        async with _open(tmp_path / "plain.db", Keys()):
+            pass
+    with pytest.raises(KeysUnavailable, match=r"is sealed with keys\. Set `keys`"):
+        async with _open(tmp_path / "sealed.db", None):
+            pass
+    with pytest.raises(KeysUnavailable, match=r"is sealed with keys"):
+        afterturn.recall_once("boat", user="ada", store=tmp_path / "sealed.db")
+    async with _open(tmp_path / "plain.db", None) as memory:
+        with pytest.raises(InvalidFile, match="sealed with keys, unlike this store"):
+            await memory.restore(tmp_path / "sealed.db")
+
+
+async def test_a_host_without_keys_cannot_write_to_a_store_that_was_sealed_meanwhile(tmp_path: Path) -> None:
+    async with _open(tmp_path / "memory.db", None) as plain:
+        async with _open(tmp_path / "memory.db", Keys()) as memory:
+            await memory.space("user:ada").add("The boat is red.")
+        with pytest.raises(KeysUnavailable, match="is sealed with keys"):
+            await plain.space("user:bob").add("The greenhouse is blue.")
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert b"greenhouse" not in b"".join(path.read_bytes() for path in files)
+
+
+async def test_an_import_of_many_new_spaces_makes_a_key_for_each(tmp_path: Path) -> None:
+    keys, names = Keys(), [f"user:person-{number}" for number in range(40)]
+    async with _open(tmp_path / "memory.db", keys) as memory:
+        await asyncio.gather(*(memory.space(name).add(f"The boat of {name} is red.") for name in names))
+        assert {summary.name for summary in await memory.spaces()} == set(names)
+    # And one of the store.
+    assert len(keys.held) == len(names) + 1
+    # One more process, which has no key yet.
+    async with _open(tmp_path / "memory.db", keys) as memory:
+        for name in names:
+            assert [entry.text for entry in await memory.space(name).list()] == [f"The boat of {name} is red."]
+
+
+def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
+    with pytest.raises(afterturn.ExtraMissing, match=r"pip install 'afterturn\[keys\]'"):
+        open_engine(tmp_path / "memory.db", Config(), SystemClock(), keys=Keys())
+
+
+async def test_a_sealed_store_can_be_moved_as_a_whole(tmp_path: Path) -> None:
+    keys = FolderKeys(tmp_path / "keys")
+    async with _open(tmp_path / "one.db", keys, {"embedder": "static"}, embedder=HashingEmbedder()) as memory:
+        await memory.ready()
+        await memory.space("user:ada").add("The boat is red.")
+        await (await _say(memory, "The boat has two masts.")).wait_recorded(within=10)
+    config = Config(keys=str(tmp_path / "keys"))
+    with pytest.raises(StoreError, match="without --keep"):
+        migrate(tmp_path / "one.db", tmp_path / "two.db", config, tenant=None, keep=True, progress=lambda *_: None)
+    done = migrate(tmp_path / "one.db", tmp_path / "two.db", config, tenant=None, keep=False, progress=lambda *_: None)
+    assert done.is_equal
+    async with _open(tmp_path / "two.db", keys) as memory:
+        texts = {hit.entry.text for hit in (await memory.space("user:ada").search("boat masts", limit=5)).hits}
+        assert {"The boat is red.", "The boat has two masts."} <= texts
+        assert (await memory.space("user:ada").forget(everything=True)).key_destroyed
+    async with _open(tmp_path / "plain.db", None) as memory:
+        await memory.space("user:ada").add("The boat is red.")
+    with pytest.raises(StoreError, match="is not sealed with keys, and rows are copied as they are"):
+        migrate(tmp_path / "plain.db", tmp_path / "new.db", config, tenant=None, keep=False, progress=lambda *_: None)
