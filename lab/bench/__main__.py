@@ -19,7 +19,7 @@ PARTS = ("store", "turn", "recall", "review", "load", "hooks", "compat", "postgr
 
 
 # As in lab/bench/postgres.py, which cannot be imported without psycopg.
-POSTGRES_SECTIONS = ("record", "recall", "load", "growth", "langgraph", "network")
+POSTGRES_SECTIONS = ("record", "recall", "large", "load", "growth", "langgraph", "network")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 
 
@@ -61,7 +61,11 @@ def _measure(options: argparse.Namespace) -> Report:
             from lab.bench.postgres import measure_postgres
 
             return measure_postgres(
-                quick=options.quick, only=options.only, spaces=options.spaces or (), progress=show_step
+                quick=options.quick,
+                only=options.only,
+                spaces=options.spaces or (),
+                sizes=options.size or (),
+                progress=show_step,
             )
         case _:
             sizes = tuple(options.size or ())
@@ -83,8 +87,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     turn = parser.add_argument_group("turn")
     turn.add_argument("--chroma", metavar="FOLDER", action="append", default=[], help="a folder that has chromadb")
+    parser.add_argument(
+        "--size", type=int, action="append", help="recall, postgres large: memories in the space; may be repeated"
+    )
     recall = parser.add_argument_group("recall")
-    recall.add_argument("--size", type=int, action="append", help="memories in the space; may be repeated")
     recall.add_argument("--text", type=Path, help="real text: a conversation file, JSON lines with a text, plain text")
     recall.add_argument("--keep", type=Path, help="keep the stores in this folder for later runs")
     postgres = parser.add_argument_group("postgres")

@@ -24,6 +24,7 @@ from psycopg import sql
 
 import afterturn
 from afterturn.embedders.word_vectors import StaticEmbedder
+from lab.bench.large_space import measure_large_space
 from lab.bench.network import measure_network
 from lab.bench.report import Figure, Goal, Progress, Report, Table, judge, make_report, milliseconds, percentile
 from lab.bench.texts import sentences
@@ -31,7 +32,7 @@ from lab.postgres.server import PostgresServer
 from lab.postgres.spaces import clone_space
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
-SECTIONS = ("record", "recall", "load", "growth", "langgraph", "network")
+SECTIONS = ("record", "recall", "large", "load", "growth", "langgraph", "network")
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = "afterturn"
 TEMPLATE = "user:template"
@@ -78,6 +79,7 @@ class Scale:
     spaces: tuple[int, ...]
     growth_rounds: int
     network_users: int
+    large: tuple[int, ...]
 
 
 FULL = Scale(
@@ -92,6 +94,7 @@ FULL = Scale(
     spaces=(1_000, 10_000, 100_000),
     growth_rounds=300,
     network_users=40,
+    large=(100_000,),
 )
 QUICK = Scale(
     turns=2,
@@ -105,6 +108,7 @@ QUICK = Scale(
     spaces=(5, 10),
     growth_rounds=4,
     network_users=1,
+    large=(3_000,),
 )
 
 
@@ -119,15 +123,20 @@ def measure_postgres(
     quick: bool = False,
     only: Sequence[str] = (),
     spaces: Sequence[int] = (),
+    sizes: Sequence[int] = (),
     progress: Progress = lambda step: None,
 ) -> Report:
-    """`spaces` replaces the numbers of spaces among which growth is measured."""
+    """`spaces` replaces the numbers of spaces among which growth is measured, `sizes` those of memories in a large
+    space."""
     scale = QUICK if quick else FULL
+    if sizes:
+        scale = replace(scale, large=tuple(sizes))
     if spaces:
         scale = replace(scale, spaces=tuple(spaces))
     sections: dict[str, Callable[[PostgresServer, Scale, Progress], Measured]] = {
         "record": _measure_record,
         "recall": _measure_recall,
+        "large": _measure_large,
         "load": _measure_load,
         "growth": _measure_growth,
         "langgraph": _measure_langgraph,
@@ -140,6 +149,7 @@ def measure_postgres(
             found.append(sections[name](server, scale, progress))
     arguments = ["--quick"] if quick else []
     arguments += [f"--only {name}" for name in only] + [f"--spaces {count}" for count in spaces]
+    arguments += [f"--size {size}" for size in sizes]
     figures = [figure for one in found for figure in one.figures]
     tables = [table for one in found for table in one.tables]
     return make_report("postgres", arguments, EXPLAINED, figures, tables)
@@ -350,6 +360,25 @@ def _measure_recall(server: PostgresServer, scale: Scale, progress: Progress) ->
                 ),
             ]
     return Measured(tuple(figures))
+
+
+def _measure_large(server: PostgresServer, scale: Scale, progress: Progress) -> Measured:
+    asyncio.run(_fill_template(server))
+    figures: list[Figure] = []
+    tables: list[Table] = []
+    with _connected(server) as connection:
+        progress(f"large: {scale.other_spaces:,} other spaces")
+        clone_space(connection, SCHEMA, TEMPLATE, scale.other_spaces)
+        for size in scale.large:
+            texts = list(dict.fromkeys(sentences(size, seed=size)))
+            questions = _questions(texts, min(scale.searches, 100))
+            found, table = measure_large_space(
+                connection, server.url(), texts, questions, rounds=scale.cold_rounds, progress=progress
+            )
+            figures += found
+            tables.append(table)
+    rows = tuple(row for table in tables for row in table.rows)
+    return Measured(tuple(figures), (replace(tables[0], rows=rows),))
 
 
 def _questions(texts: Sequence[str], count: int) -> list[str]:

@@ -1,14 +1,17 @@
-"""Copies a space many times with a few statements, for benchmarks among very many spaces."""
+"""Fills stores with a few statements, for benchmarks: very many copies of a space, or one very large space."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import sql
 
+from afterturn.embedders.word_vectors import StaticEmbedder
 from afterturn.stores.postgres.session import HashedTerms, PostgresSession, Transaction
+from afterturn.text import content_hash, terms
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 # More than the template has rows in any table, and more keys than a benchmark uses besides the copies.
@@ -50,6 +53,53 @@ def clone_space(connection: Connection, schema: str, template: str, count: int, 
                     text.put(entry_key + moved, space_key + moved, found)
             text.flush()
             transaction.flush()
+
+
+def fill_space(connection: Connection, name: str, texts: Sequence[str]) -> None:
+    """Stores a space of statements with terms and vectors, but without history, in the schema of `search_path`.
+
+    The texts are distinct, and the store has the built-in embedder already.
+    """
+    embedder = StaticEmbedder()
+    embedder.load_gradually()
+    analysed = [terms(text) for text in texts]
+    frequencies = Counter(term for found in analysed for term in frozenset(found))
+    count = len(texts)
+    with connection.transaction(), connection.cursor() as cursor:
+        row = cursor.execute(
+            "INSERT INTO space (tenant, name, seq, documents, terms_total, embedder_key, changed_at) "
+            "SELECT 'default', %s, %s, %s, %s, min(key), 1 FROM embedder RETURNING key, embedder_key, "
+            "(SELECT coalesce(max(key), 0) + 1 FROM entry)",
+            (name, count, count, sum(map(len, analysed))),
+        ).fetchone()
+        assert row is not None
+        space_key, embedder_key, first = row
+        keys = range(first, first + count)
+        same = ("default", 1, space_key, "statement", "active", "user", "user", 100, 1.0, 1.0, 0, "{}", "", 0)
+        columns = (
+            "tenant, version, space_key, kind, status, target, origin, trust, occurred_at, recorded_at, pinned, "
+            "metadata, reason, has_sources, key, id, text, content_hash"
+        )
+        with cursor.copy(f"COPY entry ({columns}) FROM STDIN".encode()) as copy:
+            for key, text in zip(keys, texts, strict=True):
+                copy.write_row((*same, key, f"large{key}", text, content_hash(text)))
+        with cursor.copy("COPY embedding (embedder_key, space_key, entry_key, data) FROM STDIN") as copy:
+            for start in range(0, count, 1000):
+                for key, vector in zip(keys[start:], embedder.embed(texts[start : start + 1000]), strict=False):
+                    copy.write_row((embedder_key, space_key, key, vector.astype("<f2").tobytes()))
+        with cursor.copy("COPY frequency (space_key, term, documents) FROM STDIN") as copy:
+            for term, documents in frequencies.items():
+                copy.write_row((space_key, term, documents))
+        with cursor.copy("COPY change (space_key, seq, entry_key) FROM STDIN") as copy:
+            for seq, key in enumerate(keys, 1):
+                copy.write_row((space_key, seq, key))
+        cursor.execute("SELECT setval(pg_get_serial_sequence('entry', 'key'), %s)", (keys[-1],))
+        transaction = Transaction(connection)
+        text_index = HashedTerms(PostgresSession(transaction, "benchmark", _NeverHalted()))
+        for key, found in zip(keys, analysed, strict=True):
+            text_index.put(key, space_key, found)
+        text_index.flush()
+        transaction.flush()
 
 
 def _tables(connection: Connection, schema: str) -> dict[str, list[str]]:
