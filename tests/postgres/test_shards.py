@@ -319,6 +319,8 @@ import sys
 from moved_content import open_memory, say
 with open_memory(sys.argv[1], tenant=sys.argv[2]) as memory:
     for number in range(int(sys.argv[4])):
+        if number == 1:
+            sys.stdin.readline()
         say(memory, f"{sys.argv[3]}-{number % 3}", f"Note {sys.argv[3]} {number} is about bees.")
         memory.space("user:ada").add(f"Fact {sys.argv[3]} {number}")
         print(number, flush=True)
@@ -329,6 +331,7 @@ with open_memory(sys.argv[1], tenant=sys.argv[2]) as memory:
 def start_writer(shards: str, tenant: str, name: str, turns: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", WRITER, shards, tenant, name, str(turns)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(__file__))},
@@ -338,17 +341,31 @@ def start_writer(shards: str, tenant: str, name: str, turns: int) -> subprocess.
 def test_two_hosts_that_write_during_moves_lose_nothing_and_write_nothing_twice(shards: str) -> None:
     """C2, C3: no error reaches a turn or a verb, and another tenant goes on."""
     writers = [start_writer(shards, tenant, name, 12) for tenant, name in (("acme", "a"), ("acme", "b"), ("else", "c"))]
+    lines: list[list[str]] = [[], [], []]
+
+    def read_lines() -> None:
+        for writer, read in zip(writers, lines, strict=True):
+            assert writer.stdout is not None
+            read.append(writer.stdout.readline())
+
+    def go_on(done: int, total: int) -> None:
+        """At the first report of the first move, which goes on when each host has written once more."""
+        if len(lines[0]) == 1:
+            for writer in writers:
+                assert writer.stdin is not None
+                writer.stdin.write("\n")
+                writer.stdin.flush()
+            read_lines()
+
+    read_lines()
     moves = 0
-    for writer in writers:
-        assert writer.stdout is not None
-        writer.stdout.readline()
-    while any(writer.poll() is None for writer in writers) and moves < 4:
-        move(shards, "acme", other(shards, "acme"))
+    while moves == 0 or (any(writer.poll() is None for writer in writers[:2]) and moves < 4):
+        move(shards, "acme", other(shards, "acme"), progress=go_on)
         moves += 1
+    assert lines == [["0\n", "1\n"]] * 3
     for writer in writers:
         writer.communicate(timeout=120)
     assert [writer.returncode for writer in writers] == [0, 0, 0]
-    assert moves > 0
     for tenant, names in (("acme", "ab"), ("else", "c")):
         with open_memory(shards, tenant=tenant, background=False) as memory:
             found = texts(memory)
