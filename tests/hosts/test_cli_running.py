@@ -6,8 +6,10 @@ import json
 import os
 import pty
 import signal
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
+import apsw
 import pytest
 
 from afterturn import blocking
@@ -168,6 +170,29 @@ def test_a_worker_stops_cleanly_on_a_signal(cli: CommandLine, stop: signal.Signa
     os.close(ours)
     stopped = b"Stopped: 0 done here, 0 failed attempts. 0 waiting, 0 running, 0 dead.\n"
     assert (child.returncode, out) == (0, stopped)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_waits_for_others_jobs_stops_on_a_signal(cli: CommandLine, stop: signal.Signals) -> None:
+    """With --once, too."""
+    cli.add("tea")
+    with closing(apsw.Connection(str(cli.store))) as other:
+        other.execute("UPDATE job SET state = 'leased', owner = 'another', leased_until = 4000000000")
+    ours, theirs = pty.openpty()
+    with cli.child("worker", "--once", stderr=theirs) as child:
+        os.close(theirs)
+        shown = b""
+        while b"Working" not in shown:
+            shown += os.read(ours, 1_000)
+        child.send_signal(stop)
+        # A terminal that nobody reads would stop the progress bar, and so the worker.
+        with suppress(OSError):
+            while os.read(ours, 1_000):
+                pass
+        out, _ = child.communicate()
+    os.close(ours)
+    assert (child.returncode, out[:9]) == (0, b"Stopped: ")
+    assert b"1 running" in out
 
 
 def test_config_show_prints_the_source_of_each_value(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

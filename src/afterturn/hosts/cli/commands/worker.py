@@ -66,26 +66,26 @@ def worker(invocation: Invocation, *, status: bool, once: bool, retry: bool, wit
         _show_status(invocation, directory)
         return
     show_warnings()
+    stop = _stop_signal()
     jobs: Counter[str] = Counter(waiting=0, running=0, dead=0, done=0, failed=0, retried=0)
     if directory is not None:
-        workers = BucketWorkers(invocation, directory, threading.Event() if once else _stop_signal(), retry=retry)
+        workers = BucketWorkers(invocation, directory, stop, retry=retry)
         jobs.update(workers.run_once(within) if once else workers.run())
     else:
         with invocation.memory(create=True, vectors=True, background=True) as memory:
             jobs["retried"] = memory.retry_dead(all_tenants=True) if retry else 0
             if once:
-                _drain(memory, within)
-                memory.work(lambda: True)
+                with progress("Working") as report, _watched(memory, report):
+                    _drain(memory, within, stop)
             else:
-                stop = _stop_signal()
                 note(f"Working. {_describe(memory.jobs())} Press Ctrl-C to stop.")
                 memory.work(stop.is_set)
             jobs.update(memory.jobs())
     if invocation.json:
-        print_document({"retried": jobs.pop("retried"), "drained": once, **jobs})
+        print_document({"retried": jobs.pop("retried"), "drained": not stop.is_set(), **jobs})
     else:
         ended = f"{jobs['done']:,} done here, {jobs['failed']:,} failed attempts"
-        click.echo(f"{'All jobs are done' if once else 'Stopped'}: {ended}. {_describe(jobs)}")
+        click.echo(f"{'Stopped' if stop.is_set() else 'All jobs are done'}: {ended}. {_describe(jobs)}")
 
 
 def _show_status(invocation: Invocation, directory: Directory | None) -> None:
@@ -159,8 +159,7 @@ class BucketWorkers:
             own = replace(config, tenant=tenant)
             if Spill(spill_folder(own, url)).files():
                 with blocking.open(url, own, background=True) as memory:
-                    if not memory.drain(within=within):
-                        raise _too_slow(within)
+                    _drain(memory, within, self._stop)
 
     def _serve(self, bucket: Bucket) -> None:
         pause = RETRY_AFTER
@@ -176,9 +175,7 @@ class BucketWorkers:
 
     def _drain(self, bucket: Bucket, within: float) -> None:
         with self._opened(bucket) as memory:
-            if not memory.drain(within=within, all_tenants=True):
-                raise _too_slow(within)
-            memory.work(lambda: True)
+            _drain(memory, within, self._stop)
 
     @contextmanager
     def _opened(self, bucket: Bucket) -> Iterator[blocking.Memory]:
@@ -195,14 +192,18 @@ def _describe(jobs: Mapping[str, int]) -> str:
     return f"{text} `afterturn worker --retry` requeues the dead ones." if jobs["dead"] else text
 
 
-def _drain(memory: blocking.Memory, within: float) -> None:
-    with progress("Working") as report, _watched(memory, report):
-        if not memory.drain(within=within, all_tenants=True):
-            raise _too_slow(within)
-
-
-def _too_slow(within: float) -> DeadlineExceeded:
-    return DeadlineExceeded(f"Jobs remain after {within:g} seconds. Run it again, or allow more time with --within.")
+def _drain(memory: blocking.Memory, within: float, stop: threading.Event) -> None:
+    """Returns when nothing is left to do, or `stop` is set. Raises DeadlineExceeded."""
+    left = within
+    while not memory.drain(within=min(left, LOOK_EVERY), all_tenants=True):
+        if stop.is_set():
+            return
+        left -= LOOK_EVERY
+        if left <= 0:
+            raise DeadlineExceeded(
+                f"Jobs remain after {within:g} seconds. Run it again, or allow more time with --within."
+            )
+    memory.work(lambda: True)
 
 
 @contextmanager
@@ -219,13 +220,16 @@ def _watched(memory: blocking.Memory, report: ProgressCallback) -> Iterator[None
         yield
     finally:
         done.set()
-        watcher.join()
+        watcher.join(LOOK_EVERY)
 
 
 def _watch(memory: blocking.Memory, report: ProgressCallback, done: threading.Event) -> None:
     total = 0
     while not done.is_set():
-        waiting = memory.stats()["vectors_waiting"] or 0
+        try:
+            waiting = memory.stats()["vectors_waiting"] or 0
+        except AfterturnError:
+            return  # the work itself reports it
         # Others may add more meanwhile.
         total = max(total, waiting)
         report(total - waiting, total)
