@@ -750,10 +750,10 @@ def _check_url(text: str) -> StoreUrl:
             "The database in the URL of the store has one of the characters =, @ and ?. Write parameters after a ?, as "
             "in postgresql://user@host:5432/database?sslmode=require."
         )
-    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema) and not (url.directory or "").startswith("/"):
+    if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", schema) and not (url.directory or "").startswith("/"):
         raise StoreUnavailable(
-            f"{schema!r} is not a valid schema. Use lower-case letters, digits and _, and at most 63 of them. A "
-            "directory may also be the absolute path of a file."
+            f"{schema!r} is not a valid schema. Use lower-case letters, digits and _, at most 63 of them, and do not "
+            "begin with pg_. A directory may also be the absolute path of a file."
         )
     return url
 

@@ -99,7 +99,7 @@ def test_a_url_with_one_slash_is_not_taken_for_a_file() -> None:
         find_store("postgresql:/ada@db/app")
 
 
-@pytest.mark.parametrize("schema", ["Memory", "a-b", "", "x;drop", "x" * 64, "1st"])
+@pytest.mark.parametrize("schema", ["Memory", "a-b", "", "x;drop", "x" * 64, "1st", "pg_temp"])
 def test_a_schema_that_would_need_quotes_is_refused(schema: str) -> None:
     if schema:
         with pytest.raises(StoreUnavailable, match="not a valid schema"):

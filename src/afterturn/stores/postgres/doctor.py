@@ -222,8 +222,8 @@ def _isolation_finding(role: _Role, protected: int) -> Finding:
             "warning",
             "row-level security",
             f"Row-level security is off for {len(ISOLATED) - protected} of {len(ISOLATED)} tables.",
-            "Tenants are separated by the conditions of the queries only. Let the owner create the policies, see "
-            "docs/postgres.md.",
+            "Tenants are separated there by the conditions of the queries only. To get all policies, move the store to "
+            "a new schema with `afterturn migrate`, as a role that may create policies.",
         )
     if role.bypasses:
         return Finding("warning", "row-level security", "It does not apply to this role.", "Use another role.")
