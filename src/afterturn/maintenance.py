@@ -316,12 +316,15 @@ class Maintenance:
         """
         return self._embedding is not None and await self._embedding.ready(within=within)
 
-    async def drain(self, *, within: float = 30.0, all_tenants: bool = False) -> bool:
+    async def drain(
+        self, *, within: float = 30.0, all_tenants: bool = False, stopped: Callable[[], bool] | None = None
+    ) -> bool:
         """Runs background jobs until none is left for this tenant, or for all, those of other processes included.
 
-        With `all_tenants`, the housekeeping of all tenants that are due comes first.
+        With `all_tenants`, the rest of a migration and the housekeeping of all tenants that are due come first.
 
-        Vectors of another embedder are computed again. Returns False if all that takes longer than `within` seconds.
+        Vectors of another embedder are computed again. Returns False if all that takes longer than `within` seconds, or
+        if `stopped()` is true before.
         """
         if not self._services.has_store:
             return True
@@ -330,8 +333,12 @@ class Maintenance:
                 await self._recorder.recover()
                 await self.ready(within=within)
                 if all_tenants:
+                    await self._store.maintain()
                     await self._services.housekeeping.run_due_tenants()
-                while not await self._is_drained(within, None if all_tenants else self._tenant):  # noqa: ASYNC110 other processes run jobs too
+                while not await self._is_drained(within, None if all_tenants else self._tenant):
+                    if stopped is not None and stopped():
+                        return False
+                    # Other processes run jobs too.
                     await asyncio.sleep(DRAIN_POLL)
         except TimeoutError:
             return False

@@ -150,7 +150,7 @@ def _connections_finding(connection: PgConnection) -> Finding:
     used, limit = row
     message = f"{used} of {limit} connections are in use."
     if used > _CONNECTIONS_SHARE_MAX * limit:
-        remedy = "Raise max_connections, or put PgBouncer in between: a process of afterturn opens up to six."
+        remedy = "Raise max_connections, or put PgBouncer in between: a process of afterturn opens up to eight."
         return Finding("warning", "connections", message, remedy)
     return Finding("ok", "connections", message)
 

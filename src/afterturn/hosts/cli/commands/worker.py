@@ -194,15 +194,9 @@ def _describe(jobs: Mapping[str, int]) -> str:
 
 def _drain(memory: blocking.Memory, within: float, stop: threading.Event) -> None:
     """Returns when nothing is left to do, or `stop` is set. Raises DeadlineExceeded."""
-    left = within
-    while not memory.drain(within=min(left, LOOK_EVERY), all_tenants=True):
-        if stop.is_set():
-            return
-        left -= LOOK_EVERY
-        if left <= 0:
-            raise DeadlineExceeded(
-                f"Jobs remain after {within:g} seconds. Run it again, or allow more time with --within."
-            )
+    is_done = memory.drain(within=within, all_tenants=True, stopped=stop.is_set)
+    if not is_done and not stop.is_set():
+        raise DeadlineExceeded(f"Jobs remain after {within:g} seconds. Run it again, or allow more time with --within.")
     memory.work(lambda: True)
 
 
