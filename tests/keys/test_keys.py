@@ -230,6 +230,22 @@ async def test_a_key_that_cannot_be_destroyed_is_destroyed_later(tmp_path: Path)
     assert not [key_id for key_id in keys.held if "ada" in key_id]
 
 
+async def test_a_provider_without_the_keys_of_the_store_destroys_nothing(tmp_path: Path) -> None:
+    """M2: otherwise a forget with the wrong folder would say that the key is gone."""
+    keys, others = FolderKeys(tmp_path / "keys"), FolderKeys(tmp_path / "others")
+    (tmp_path / "others").mkdir(mode=0o700)
+    async with _open(tmp_path / "memory.db", keys) as memory:
+        await memory.space("user:ada").add("The boat is red.")
+    held = {path.name for path in (tmp_path / "keys").iterdir()}
+    async with _open(tmp_path / "memory.db", others) as memory:
+        forgotten = await memory.space("user:ada").forget(everything=True)
+        assert (forgotten.state, forgotten.key_destroyed) == ("pending", False)
+    async with _open(tmp_path / "memory.db", keys) as memory:
+        assert {path.name for path in (tmp_path / "keys").iterdir()} == held
+        assert await memory._services.store.scrub() == ()
+    assert len(held - {path.name for path in (tmp_path / "keys").iterdir()}) == 1
+
+
 async def test_another_host_cannot_read_after_a_forget(tmp_path: Path) -> None:
     """M2: from its next recall on, and it lets go of the key."""
     keys, store = Keys(), tmp_path / "memory.db"

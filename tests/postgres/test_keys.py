@@ -9,6 +9,7 @@ import pytest
 import afterturn
 from afterturn.config import Config, StoreUrl
 from afterturn.errors import KeyMissing, KeysUnavailable
+from afterturn.services import migrate
 from afterturn.stores.keys import FolderKeys
 from afterturn.stores.postgres.store import PostgresStore, open_store
 from afterturn.testing.clock import ManualClock
@@ -113,3 +114,22 @@ async def test_rows_that_a_restore_brings_back_cannot_be_read(
         await ada.forget(everything=True)
         await ada.add("The boat is green.")
         assert [entry.text for entry in await ada.list()] == ["The boat is green."]
+
+
+async def test_a_sealed_file_can_be_moved_to_a_server(url: str, tmp_path: Path) -> None:
+    """M4: sealed as it is, and searched there by the same keyed words."""
+    settings = {"keys": str(tmp_path / "keys")}
+    async with afterturn.open(tmp_path / "memory.db", settings) as memory:
+        await memory.space("user:ada").add("The boat is red.", metadata={"place": "harbour"})
+        await memory.space("user:ada").add("The house is blue.")
+    done = migrate(
+        tmp_path / "memory.db", StoreUrl(url), Config(**settings), tenant=None, keep=False, progress=lambda *_: None
+    )
+    assert done.is_equal
+    async with afterturn.open(url, settings) as memory:
+        ada = memory.space("user:ada")
+        found = await ada.search("boat", filter=afterturn.Filter(metadata={"place": "harbour"}))
+        assert [hit.entry.text for hit in found.hits] == ["The boat is red."]
+        assert (await ada.forget(everything=True)).key_destroyed
+    found_once = afterturn.recall_once("boat", user="ada", store=url, config=settings)
+    assert not found_once.hits
