@@ -168,6 +168,22 @@ async def test_a_value_that_was_moved_is_refused_and_the_turn_goes_on(tmp_path: 
 # Forget
 
 
+async def test_a_changed_value_keeps_nothing_from_being_forgotten(tmp_path: Path) -> None:
+    """M2: what cannot be opened is deleted with it."""
+    store, keys = tmp_path / "memory.db", Keys()
+    async with _open(store, keys, {"recall_score_min": 0.0, "grace": 5.0}) as memory:
+        added = await memory.space("user:ada").add("The boat is red.")
+        await (await _say(memory, "What colour is the boat?")).wait_recorded(within=10)
+    assert _run(store, "SELECT 1 FROM recall WHERE names LIKE '%' || ? || '%'", (added.entry.id,))
+    _run(store, "UPDATE recall SET detail = substr(detail, 2)")
+    _run(store, 'UPDATE timeline SET data = \'{"sealed": "x"}\'')
+    async with _open(store, keys) as memory:
+        forgotten = await memory.space("user:ada").forget(memory=added.entry.id)
+        assert forgotten.erased == 1
+        assert "The boat is red." not in {entry.text for entry in await memory.space("user:ada").list()}
+    assert not _run(store, "SELECT 1 FROM recall WHERE names LIKE '%' || ? || '%'", (added.entry.id,))
+
+
 async def test_forgetting_a_space_destroys_its_key_and_leaves_nothing_out_of_reach(tmp_path: Path) -> None:
     """M2: also while a backup still has the rows."""
     keys = FolderKeys(tmp_path / "keys")

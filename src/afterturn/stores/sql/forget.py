@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
-from afterturn.errors import InvalidInput
+from afterturn.errors import InvalidInput, StoreCorrupt
 from afterturn.stores.sql.conversations import FIND_CONVERSATION, Tombstones, detail_row, without
 from afterturn.stores.sql.entries import FROM_ENTRY, Entries, encode_metadata
-from afterturn.stores.sql.sealing import Sealer
+from afterturn.stores.sql.sealing import Sealer, try_to_open
 from afterturn.stores.sql.session import Row, Session, Value
 from afterturn.stores.sql.timeline import open_event, read_event
 from afterturn.types import Erased, Selector, reference
@@ -159,7 +159,7 @@ class ConversationEraser:
             self._session.run_many(f"UPDATE {table} SET names = ?, detail = ? WHERE key = ?", rows)
 
     def _erase_sealed_names(self, sealer: Sealer, table: str, space_key: int, space: str, refs: Set[str]) -> None:
-        """A row that cannot be opened is deleted: nobody can read it."""
+        """A row that cannot be opened, or was changed, is deleted: it must not keep anything from being forgotten."""
         rows = self._weighing(table, space_key, refs)
         cipher = sealer.readable_of(space_key) if rows else None
         phase = "r.phase" if table == "recall" else "NULL"
@@ -170,11 +170,12 @@ class ConversationEraser:
                 "ON c.key = r.conversation_key WHERE r.key = ?",
                 (key,),
             )
-            if cipher is None or where is None:
+            column, row = f"{table}.detail", "" if where is None else detail_row(*where)
+            opened = None if cipher is None else try_to_open(cipher, column, row, detail)
+            if cipher is None or opened is None:
                 self._session.run(f"DELETE FROM {table} WHERE key = ?", (key,))
                 continue
-            column, row = f"{table}.detail", detail_row(*where)
-            names, left = without(cipher.open(column, row, detail), space, refs)
+            names, left = without(opened, space, refs)
             changed.append((names, cipher.seal(column, row, left), key))
         self._session.run_many(f"UPDATE {table} SET names = ?, detail = ? WHERE key = ?", changed)
 
@@ -550,7 +551,7 @@ class Eraser:
         self._session.run_many("DELETE FROM timeline WHERE space_key = ? AND seq = ?", named)
 
     def _open_timeline(self, sealer: Sealer, space_key: int) -> list[Row]:
-        """(seq, conversation, data) of the space's events. Those that nobody can open are deleted."""
+        """(seq, conversation, data) of the space's events. Those that cannot be opened are deleted."""
         cipher = sealer.readable_of(space_key)
         if cipher is None:
             self._session.run("DELETE FROM timeline WHERE space_key = ?", (space_key,))
@@ -560,7 +561,13 @@ class Eraser:
             "JOIN space AS s ON s.key = t.space_key WHERE t.space_key = ?",
             (space_key,),
         )
-        return [(seq, row[4], encode_metadata(open_event(sealer, read_event(row)).data)) for seq, *row in rows]
+        found: list[Row] = []
+        for seq, *row in rows:
+            try:
+                found.append((seq, row[4], encode_metadata(open_event(sealer, read_event(row)).data)))
+            except StoreCorrupt:
+                self._session.run("DELETE FROM timeline WHERE space_key = ? AND seq = ?", (space_key, seq))
+        return found
 
 
 # The tenant is checked for each source: a tenant has more spaces than a record has statements.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from afterturn.errors import KeyMissing, KeysUnavailable
+from afterturn.errors import KeyMissing, KeysUnavailable, StoreCorrupt
 from afterturn.stores.keys import KeyNeeded, KeyRing, SpaceCipher
 from afterturn.stores.sql.moved import SEALED_WITH_KEYS
 from afterturn.stores.sql.session import Session
@@ -290,6 +290,14 @@ def seal_text(cipher: SpaceCipher, column: str, row: str, text: str) -> str:
 
 def open_text(cipher: SpaceCipher, column: str, row: str, sealed: str) -> str:
     return cipher.open(column, row, sealed) if sealed else ""
+
+
+def try_to_open(cipher: SpaceCipher, column: str, row: str, sealed: str) -> str | None:
+    """None if the value was changed or moved."""
+    try:
+        return cipher.open(column, row, sealed)
+    except StoreCorrupt:
+        return None
 
 
 # Entries
