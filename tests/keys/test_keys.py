@@ -366,6 +366,12 @@ async def test_a_provider_that_hangs_delays_no_turn(tmp_path: Path, monkeypatch:
         assert await turn.wait_recorded(within=30)
 
 
+async def test_a_closed_store_leaves_no_thread_of_its_keys(tmp_path: Path) -> None:
+    async with _open(tmp_path / "memory.db", FolderKeys(tmp_path / "keys")) as memory:
+        await memory.space("user:ada").add("The boat is red.")
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("afterturn-keys")]
+
+
 async def test_turns_that_wait_in_files_are_sealed(tmp_path: Path) -> None:
     """D3: they are stored by the next process; a forget of the space erases them, with or without its key."""
     keys, store = FolderKeys(tmp_path / "keys"), tmp_path / "memory.db"

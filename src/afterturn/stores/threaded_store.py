@@ -178,13 +178,15 @@ class ThreadedStore:
             ended = self._ended(self._now() + _HALT_WAIT)
         self._drained = True
         self._refuse_pending()
+        if self._keys is not None:
+            # A call to the provider that hangs is not waited for: it holds nothing of the store.
+            self._key_worker.close(within=_HALT_WAIT)
         if ended:
             self._engine.close()
         else:
             logger.warning("the store %s was left open because work on it did not finish", self._engine.name)
 
     def _ended(self, deadline: float) -> bool:
-        # A call to the provider of keys is not waited for: it may hang, and holds nothing of the store.
         workers = (self._writer, self._reader, *self._asides)
         # Each of them is closed, also after one that does not end.
         ended = [worker.close(within=max(0.0, deadline - self._now())) for worker in workers]
