@@ -24,7 +24,7 @@ from afterturn.stores.sql.moved import FILLED, HOUSEKEPT, MOVED, WATCHED
 from afterturn.stores.sql.sealing import drop_key_rows, is_sealed_store, key_rows
 from afterturn.stores.sql.session import Row, Session, Value
 from afterturn.stores.sql.tables import TABLES, Table
-from afterturn.stores.sql.unit import SqlUnit
+from afterturn.stores.sql.unit import SqlUnit, sql_session
 from afterturn.types import JobQueue, Status, Tenant, UnitScope
 
 R = TypeVar("R")
@@ -152,7 +152,7 @@ class StoreCopy:
         """
         if not self._begin(keep=keep):
             return []
-        self._total = self._source.engine.read_now(lambda unit: self._count(_session(unit)))
+        self._total = self._source.engine.read_now(lambda unit: self._count(sql_session(unit)))
         self._copy_tables()
         passes = 0
         while self._catch_up() > _LEFT_MAX and passes < _PASSES_MAX:
@@ -166,7 +166,8 @@ class StoreCopy:
 
     def _check_sealed(self, *, keep: bool) -> None:
         source, target = (
-            side.engine.read_now(lambda unit: is_sealed_store(_session(unit))) for side in (self._source, self._target)
+            side.engine.read_now(lambda unit: is_sealed_store(sql_session(unit)))
+            for side in (self._source, self._target)
         )
         if (target or self._wants_keys) and not source:
             raise StoreError(
@@ -197,14 +198,14 @@ class StoreCopy:
             raise StoreMoved(f"{self._source.engine.name} was moved to {moved} before. Migrate that one.", target=moved)
         mine = {"source": source_id, "name": self._source.engine.name, "tenant": self._tenant}
         # In both stores: a copy whose changes were not noted all the time cannot be continued.
-        watch = self._target.engine.write_now(lambda unit: self._claim(_session(unit), mine), at=self._at)
+        watch = self._target.engine.write_now(lambda unit: self._claim(sql_session(unit), mine), at=self._at)
         self._watched = json.dumps([target_id, self._tenant, watch, self._target.engine.name])
         if _meta(self._source.engine, WATCHED) != self._watched and _meta(self._target.engine, self._progress):
             raise StoreError(
                 f"The copy to {self._target.engine.name} was cancelled, and what changed in {self._source.engine.name} "
                 f"since then was not noted. {_REMEDIES[self._mark is not None]}"
             )
-        self._source.engine.write_now(lambda unit: self._watch(_session(unit)))
+        self._source.engine.write_now(lambda unit: self._watch(sql_session(unit)))
         return True
 
     def _watch(self, session: Session) -> None:
@@ -271,9 +272,9 @@ class StoreCopy:
 
     def _store(self, batch: _Batch, place: str) -> None:
         def store(unit: Unit) -> None:
-            self._check_claim(_session(unit))
+            self._check_claim(sql_session(unit))
             _insert(_sql(unit), batch)
-            _set_meta(_session(unit), self._progress, place)
+            _set_meta(sql_session(unit), self._progress, place)
 
         self._target.engine.write_now(store, at=self._at)
 
@@ -287,7 +288,7 @@ class StoreCopy:
             self._source.engine.write_now(partial(self._drop_notes, seqs=applied), at=self._at)
             if len(notes.seqs) < self._batch_rows or not applied:
                 break
-        return self._source.engine.read_now(lambda unit: _scalar(_session(unit), "SELECT count(*) FROM moving_row"))
+        return self._source.engine.read_now(lambda unit: _scalar(sql_session(unit), "SELECT count(*) FROM moving_row"))
 
     def _finish(self, unit: Unit, *, keep: bool) -> list[ComparedTable]:
         """The last pass, which may run again. Nobody else may write what is copied: the store, or one tenant of it.
@@ -310,11 +311,11 @@ class StoreCopy:
             )
         adopted = source.session.row("SELECT value FROM meta WHERE key = 'embedder'")
         if adopted is not None and self._mark is None:
-            self._target.engine.write_now(lambda unit: self._adopt(_session(unit), adopted[0]))
+            self._target.engine.write_now(lambda unit: self._adopt(sql_session(unit), adopted[0]))
         if rows := key_rows(source.session):
             # Sealed rows are copied as they are, and the copy has the same keys.
-            self._target.engine.write_now(lambda unit: _copy_keys(_session(unit), rows))
-        self._target.engine.read_now(lambda unit: self._check_claim(_session(unit)))
+            self._target.engine.write_now(lambda unit: _copy_keys(sql_session(unit), rows))
+        self._target.engine.read_now(lambda unit: self._check_claim(sql_session(unit)))
         compared = self._compare(source)
         if not all(table.is_equal for table in compared):
             raise _Differs(compared)
@@ -334,7 +335,7 @@ class StoreCopy:
             )
 
     def _drop_notes(self, unit: Unit, seqs: Sequence[int]) -> None:
-        session = _session(unit)
+        session = sql_session(unit)
         self._check_watch(session)
         condition, value = session.among("seq", seqs)
         session.run(f"DELETE FROM moving_row WHERE {condition}", (value,))
@@ -345,7 +346,7 @@ class StoreCopy:
         `claimed`: the target's mark. Another process that continues the same copy may have replaced it."""
 
         def open_target(unit: Unit) -> None:
-            session = _session(unit)
+            session = sql_session(unit)
             found = session.row("SELECT value FROM meta WHERE key = ?", (self._filled,))
             if found is None or claimed is None or json.loads(found[0])["watch"] != json.loads(claimed)["watch"]:
                 return
@@ -389,7 +390,7 @@ class StoreCopy:
         gone = [(table, [self._in_target(table, table.noted, key) for key in keys]) for table, keys in noted]
 
         def replace(unit: Unit) -> dict[str, set[tuple[Value, ...]]]:
-            self._check_claim(_session(unit))
+            self._check_claim(sql_session(unit))
             return _replace(_sql(unit), gone, batches, self._tenant)
 
         kept_out = self._target.engine.write_now(replace, at=self._at)
@@ -416,13 +417,13 @@ class StoreCopy:
         """The target's key of an embedder of the source. -1 if the source has none with this key."""
         named = "name, version, dimensions, normalised"
         identity = self._source.engine.read_now(
-            lambda unit: _session(unit).row(f"SELECT {named} FROM embedder WHERE key = ?", (key,))
+            lambda unit: sql_session(unit).row(f"SELECT {named} FROM embedder WHERE key = ?", (key,))
         )
         if identity is None:
             return -1
 
         def find(unit: Unit) -> int:
-            session = _session(unit)
+            session = sql_session(unit)
             session.run(f"INSERT INTO embedder ({named}) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", identity)
             same = "name = ? AND version = ? AND dimensions = ? AND normalised = ?"
             return _scalar(session, f"SELECT key FROM embedder WHERE {same}", identity)
@@ -464,10 +465,10 @@ def cancel_move(source: CopySide, target: CopySide, tenant: str) -> bool:
     Raises StoreMoved if the tenant was moved: its hosts may have written to the target."""
     filled = _meta(target.engine, f"{FILLED}/{tenant}")
     is_watched = _is_watched(source, target, tenant)
-    given_up = json.dumps([_meta(target.engine, "generation"), tenant, "", target.engine.name])
+    stopped = json.dumps([_meta(target.engine, "generation"), tenant, "", target.engine.name])
 
     def stop(unit: Unit) -> None:
-        session = _session(unit)
+        session = sql_session(unit)
         if session.row("SELECT 1 FROM meta WHERE key = ?", (f"{MOVED}/{tenant}",)) is not None:
             raise StoreMoved(
                 f"The tenant {tenant!r} was moved to {target.engine.name} already. Run the move again to finish it.",
@@ -475,26 +476,26 @@ def cancel_move(source: CopySide, target: CopySide, tenant: str) -> bool:
             )
         if is_watched:
             # The last step of a move that still runs finds this, and moves nothing.
-            _set_meta(session, WATCHED, given_up)
+            _set_meta(session, WATCHED, stopped)
 
     source.engine.write_now(stop, at=Tenant(tenant))
     is_filled = filled is not None and json.loads(filled)["source"] == _meta(source.engine, "generation")
     if filled is not None and is_filled:
-        key, given_up = f"{FILLED}/{tenant}", json.dumps({**json.loads(filled), "run": uuid.uuid4().hex})
+        key, claimed = f"{FILLED}/{tenant}", json.dumps({**json.loads(filled), "run": uuid.uuid4().hex})
 
         def end(unit: Unit) -> None:
-            session = _session(unit)
-            if _has_meta(session, key, given_up):
+            session = sql_session(unit)
+            if _has_meta(session, key, claimed):
                 session.run("DELETE FROM meta WHERE key IN (?, ?)", (key, f"{_PROGRESS}/{tenant}"))
 
         def begin(unit: Unit) -> None:
-            found = _session(unit).row("SELECT value FROM meta WHERE key = ?", (key,))
+            found = sql_session(unit).row("SELECT value FROM meta WHERE key = ?", (key,))
             if found is not None and json.loads(found[0])["watch"] == json.loads(filled)["watch"]:
-                _set_meta(_session(unit), key, given_up)
+                _set_meta(sql_session(unit), key, claimed)
 
         # A move that still runs writes nothing more after this.
         target.engine.write_now(begin, at=Tenant(tenant))
-        delete_tenant(target, tenant, while_marked=lambda session: _has_meta(session, key, given_up))
+        delete_tenant(target, tenant, while_marked=lambda session: _has_meta(session, key, claimed))
         target.engine.write_now(end, at=Tenant(tenant))
     if is_watched:
         _stop_watching(source)
@@ -513,8 +514,8 @@ def _stop_watching(source: CopySide) -> None:
     watched = _meta(source.engine, WATCHED)
 
     def stop(unit: Unit, work: Callable[[Session], object]) -> None:
-        if watched is None or _has_meta(_session(unit), WATCHED, watched):
-            work(_session(unit))
+        if watched is None or _has_meta(sql_session(unit), WATCHED, watched):
+            work(sql_session(unit))
 
     steps: list[Callable[[Session], object]] = [
         *(partial(source.notes.forget_changes, table=table) for table in TABLES),
@@ -664,14 +665,14 @@ def delete_tenant(side: CopySide, tenant: str, *, while_marked: Callable[[Sessio
             continue
 
         def delete_some(unit: Unit, table: Table = table) -> int:
-            return _delete_some(_sql(unit), table, tenant) if while_marked(_session(unit)) else 0
+            return _delete_some(_sql(unit), table, tenant) if while_marked(sql_session(unit)) else 0
 
         while side.engine.write_now(delete_some, at=Tenant(tenant)):
             continue
 
     def delete_due(unit: Unit) -> None:
-        if while_marked(_session(unit)):
-            _session(unit).run("DELETE FROM meta WHERE key = ?", (f"{HOUSEKEPT}/{tenant}",))
+        if while_marked(sql_session(unit)):
+            sql_session(unit).run("DELETE FROM meta WHERE key = ?", (f"{HOUSEKEPT}/{tenant}",))
 
     side.engine.write_now(delete_due, at=Tenant(tenant))
 
@@ -752,10 +753,6 @@ def _sql(unit: Unit) -> SqlUnit:
     return unit
 
 
-def _session(unit: Unit) -> Session:
-    return _sql(unit).session
-
-
 def _scalar(session: Session, sql: str, values: Sequence[Value] = ()) -> int:
     row = session.row(sql, values)
     assert row is not None
@@ -764,7 +761,7 @@ def _scalar(session: Session, sql: str, values: Sequence[Value] = ()) -> int:
 
 def _meta(engine: CopyEngine, key: str) -> str | None:
     def find(unit: Unit) -> Any:
-        return _session(unit).row("SELECT value FROM meta WHERE key = ?", (key,))
+        return sql_session(unit).row("SELECT value FROM meta WHERE key = ?", (key,))
 
     row = engine.read_now(find)
     return None if row is None else str(row[0])

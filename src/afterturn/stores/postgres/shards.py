@@ -36,7 +36,7 @@ from afterturn.stores.postgres.session import PgConnection
 from afterturn.stores.sql.moved import MOVED, NotComplete, TenantMoved, marks
 from afterturn.stores.sql.sealing import check_keys
 from afterturn.stores.sql.tables import TABLES
-from afterturn.stores.sql.unit import SqlUnit
+from afterturn.stores.sql.unit import sql_session
 from afterturn.types import RemainingBytes, Tenant, UnitScope
 
 R = TypeVar("R")
@@ -399,7 +399,7 @@ class ShardEngine:
     def _open(self, bucket: Bucket) -> PostgresEngine:
         engine = open_to_copy(bucket_url(bucket), self._config, self.clock, patient=False)
         try:
-            engine.read_now(lambda unit: check_keys(_sql_unit(unit).session, None, engine.name))
+            engine.read_now(lambda unit: check_keys(sql_session(unit), None, engine.name))
         except BaseException:
             engine.close()
             raise
@@ -423,7 +423,7 @@ def release_tenant(engine: PostgresEngine, tenant: str, number: int) -> None:
     A bucket is marked as left when the other one has everything, so what an earlier move left here is outdated."""
 
     def release(unit: Unit) -> None:
-        session = _sql_unit(unit).session
+        session = sql_session(unit)
         row = session.row("SELECT value FROM meta WHERE key = ?", (f"{MOVED}/{tenant}",))
         if row is None or json.loads(row[0])["number"] < number:
             keys = [key for key in marks(tenant) if "/" in key]
@@ -450,7 +450,7 @@ def add_bucket(directory: Directory, name: str, url: str, config: Config, clock:
         bucket = Bucket(max((one.number for one in known), default=-1) + 1, name, url)
         if bucket.number:
             first = (bucket.number << _KEYS_BITS) + 1
-            engine.write_now(lambda unit: change_notes.start_keys(_sql_unit(unit).session, TABLES, first))
+            engine.write_now(lambda unit: change_notes.start_keys(sql_session(unit), TABLES, first))
         if bucket.number == 1:
             # Until now all tenants were in the first bucket, also those that no host has opened by the directory.
             with closing(open_engine(bucket_url(known[0]), config, clock)) as first_engine:
@@ -501,9 +501,4 @@ def cancel_tenant_move(directory: Directory, tenant: str, to: str, config: Confi
 
 
 def _find_tenants(unit: Unit) -> list[str]:
-    return [name for (name,) in _sql_unit(unit).session.rows("SELECT DISTINCT tenant FROM space")]
-
-
-def _sql_unit(unit: Unit) -> SqlUnit:
-    assert isinstance(unit, SqlUnit)
-    return unit
+    return [name for (name,) in sql_session(unit).rows("SELECT DISTINCT tenant FROM space")]
