@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from afterturn.errors import StoreError, StoreMoved
 from afterturn.ports import Unit
 from afterturn.stores.engine import Progress
 from afterturn.stores.sql.moved import FILLED, HOUSEKEPT, MOVED, WATCHED
 from afterturn.stores.sql.sealing import drop_key_rows, is_sealed_store, key_rows
-from afterturn.stores.sql.session import Row, Session, Value
+from afterturn.stores.sql.session import Row, Session, Value, find_meta, set_meta
 from afterturn.stores.sql.tables import TABLES, Table
 from afterturn.stores.sql.unit import SqlUnit, sql_session
 from afterturn.types import JobQueue, Status, Tenant, UnitScope
@@ -210,20 +210,19 @@ class StoreCopy:
 
     def _watch(self, session: Session) -> None:
         """One copy at a time: the notes are removed when they have been read."""
-        found = session.row("SELECT value FROM meta WHERE key = ?", (WATCHED,))
-        if found is not None and found[0] != self._watched:
+        if find_meta(session, WATCHED) not in (None, self._watched):
             raise StoreError(
                 f"{self._source.engine.name} is being copied to another place, or that was given up and not ended. "
                 "Finish that, or run `afterturn migrate --cancel` or `afterturn shards move --cancel` for it."
             )
-        _set_meta(session, WATCHED, self._watched)
+        set_meta(session, WATCHED, self._watched)
         self._source.notes.note_changes(session, TABLES)
 
     def _claim(self, session: Session, mine: dict[str, str | None]) -> str:
         """Begins the copy or takes it over: from now on no other process writes to the target for it. Returns the
         number under which changes are noted."""
-        found = session.row("SELECT value FROM meta WHERE key = ?", (self._filled,))
-        known = None if found is None else json.loads(found[0])
+        found = find_meta(session, self._filled)
+        known = None if found is None else json.loads(found)
         if known is None:
             self._check_empty(session)
         elif any(known[key] != value for key, value in mine.items()):
@@ -233,7 +232,7 @@ class StoreCopy:
             )
         watch: str = uuid.uuid4().hex if known is None else known["watch"]
         self._claimed = json.dumps({**mine, "watch": watch, "run": uuid.uuid4().hex})
-        _set_meta(session, self._filled, self._claimed)
+        set_meta(session, self._filled, self._claimed)
         return watch
 
     def _check_empty(self, session: Session) -> None:
@@ -274,7 +273,7 @@ class StoreCopy:
         def store(unit: Unit) -> None:
             self._check_claim(sql_session(unit))
             _insert(_sql(unit), batch)
-            _set_meta(sql_session(unit), self._progress, place)
+            set_meta(sql_session(unit), self._progress, place)
 
         self._target.engine.write_now(store, at=self._at)
 
@@ -309,9 +308,9 @@ class StoreCopy:
                 f"{waiting} changed rows of {self._source.engine.name} cannot be stored in {self._target.engine.name}: "
                 "a unique index there keeps them out. Nothing was moved; use a new target."
             )
-        adopted = source.session.row("SELECT value FROM meta WHERE key = 'embedder'")
+        adopted = find_meta(source.session, "embedder")
         if adopted is not None and self._mark is None:
-            self._target.engine.write_now(lambda unit: self._adopt(sql_session(unit), adopted[0]))
+            self._target.engine.write_now(lambda unit: self._adopt(sql_session(unit), adopted))
         if rows := key_rows(source.session):
             # Sealed rows are copied as they are, and the copy has the same keys.
             self._target.engine.write_now(lambda unit: _copy_keys(sql_session(unit), rows))
@@ -320,12 +319,12 @@ class StoreCopy:
         if not all(table.is_equal for table in compared):
             raise _Differs(compared)
         if not keep:
-            _set_meta(source.session, self._moved, self._mark or self._target.engine.name)
+            set_meta(source.session, self._moved, self._mark or self._target.engine.name)
         return compared
 
     def _adopt(self, session: Session, embedder: str) -> None:
         self._check_claim(session)
-        _set_meta(session, "embedder", embedder)
+        set_meta(session, "embedder", embedder)
 
     def _check_watch(self, session: Session) -> None:
         if not _has_meta(session, WATCHED, self._watched):
@@ -347,8 +346,8 @@ class StoreCopy:
 
         def open_target(unit: Unit) -> None:
             session = sql_session(unit)
-            found = session.row("SELECT value FROM meta WHERE key = ?", (self._filled,))
-            if found is None or claimed is None or json.loads(found[0])["watch"] != json.loads(claimed)["watch"]:
+            found = find_meta(session, self._filled)
+            if found is None or claimed is None or json.loads(found)["watch"] != json.loads(claimed)["watch"]:
                 return
             if self._mark is None:
                 self._target.notes.settle_keys(session, TABLES)
@@ -469,14 +468,14 @@ def cancel_move(source: CopySide, target: CopySide, tenant: str) -> bool:
 
     def stop(unit: Unit) -> None:
         session = sql_session(unit)
-        if session.row("SELECT 1 FROM meta WHERE key = ?", (f"{MOVED}/{tenant}",)) is not None:
+        if find_meta(session, f"{MOVED}/{tenant}") is not None:
             raise StoreMoved(
                 f"The tenant {tenant!r} was moved to {target.engine.name} already. Run the move again to finish it.",
                 target=target.engine.name,
             )
         if is_watched:
             # The last step of a move that still runs finds this, and moves nothing.
-            _set_meta(session, WATCHED, stopped)
+            set_meta(session, WATCHED, stopped)
 
     source.engine.write_now(stop, at=Tenant(tenant))
     is_filled = filled is not None and json.loads(filled)["source"] == _meta(source.engine, "generation")
@@ -489,9 +488,9 @@ def cancel_move(source: CopySide, target: CopySide, tenant: str) -> bool:
                 session.run("DELETE FROM meta WHERE key IN (?, ?)", (key, f"{_PROGRESS}/{tenant}"))
 
         def begin(unit: Unit) -> None:
-            found = sql_session(unit).row("SELECT value FROM meta WHERE key = ?", (key,))
-            if found is not None and json.loads(found[0])["watch"] == json.loads(filled)["watch"]:
-                _set_meta(sql_session(unit), key, claimed)
+            found = find_meta(sql_session(unit), key)
+            if found is not None and json.loads(found)["watch"] == json.loads(filled)["watch"]:
+                set_meta(sql_session(unit), key, claimed)
 
         # A move that still runs writes nothing more after this.
         target.engine.write_now(begin, at=Tenant(tenant))
@@ -651,7 +650,7 @@ def delete_moved(side: CopySide, tenant: str, mark: str) -> None:
     for hours."""
 
     def is_left(session: Session) -> bool:
-        comes_back = session.row("SELECT 1 FROM meta WHERE key = ?", (f"{FILLED}/{tenant}",)) is not None
+        comes_back = find_meta(session, f"{FILLED}/{tenant}") is not None
         return not comes_back and _has_meta(session, f"{MOVED}/{tenant}", mark)
 
     delete_tenant(side, tenant, while_marked=is_left)
@@ -760,25 +759,14 @@ def _scalar(session: Session, sql: str, values: Sequence[Value] = ()) -> int:
 
 
 def _meta(engine: CopyEngine, key: str) -> str | None:
-    def find(unit: Unit) -> Any:
-        return sql_session(unit).row("SELECT value FROM meta WHERE key = ?", (key,))
-
-    row = engine.read_now(find)
-    return None if row is None else str(row[0])
+    return engine.read_now(lambda unit: find_meta(sql_session(unit), key))
 
 
 def _has_meta(session: Session, key: str, value: str) -> bool:
-    return session.row("SELECT 1 FROM meta WHERE key = ? AND value = ?", (key, value)) is not None
+    return find_meta(session, key) == value
 
 
 def _copy_keys(session: Session, rows: Sequence[tuple[str, str]]) -> None:
     drop_key_rows(session)
     for key, value in rows:
-        _set_meta(session, key, value)
-
-
-def _set_meta(session: Session, key: str, value: str) -> None:
-    session.run(
-        "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        (key, value),
-    )
+        set_meta(session, key, value)

@@ -35,6 +35,7 @@ from afterturn.stores.postgres.errors import translate
 from afterturn.stores.postgres.session import PgConnection
 from afterturn.stores.sql.moved import MOVED, NotComplete, TenantMoved, marks
 from afterturn.stores.sql.sealing import check_keys
+from afterturn.stores.sql.session import find_meta
 from afterturn.stores.sql.tables import TABLES
 from afterturn.stores.sql.unit import sql_session
 from afterturn.types import RemainingBytes, Tenant, UnitScope
@@ -424,8 +425,8 @@ def release_tenant(engine: PostgresEngine, tenant: str, number: int) -> None:
 
     def release(unit: Unit) -> None:
         session = sql_session(unit)
-        row = session.row("SELECT value FROM meta WHERE key = ?", (f"{MOVED}/{tenant}",))
-        if row is None or json.loads(row[0])["number"] < number:
+        found = find_meta(session, f"{MOVED}/{tenant}")
+        if found is None or json.loads(found)["number"] < number:
             keys = [key for key in marks(tenant) if "/" in key]
             session.run_many("DELETE FROM meta WHERE key = ?", [(key,) for key in keys])
 

@@ -16,7 +16,7 @@ from afterturn.stores.sql.entries import (
     reading_sources,
 )
 from afterturn.stores.sql.sealing import open_entry_text, row_name
-from afterturn.stores.sql.session import Row, Session, Statement, Value
+from afterturn.stores.sql.session import Row, Session, Statement, Value, find_meta
 from afterturn.text import terms as terms_of
 from afterturn.types import Changes, ContextEntry, EmbedderIdentity, Entry, IndexedEntry, LaneQuery, Scope, SpaceStats
 
@@ -257,7 +257,7 @@ class SqlIndex:
             self._sealer.find(tenant, space)
         found, rows = self._session.batch((_NEWEST, (tenant, space)), (_CHANGED, (tenant, space, since)))
         if not found:
-            return Changes(self._meta("generation") or "", 0, () if since == 0 else None)
+            return Changes(find_meta(self._session, "generation") or "", 0, () if since == 0 else None)
         generation, space_key, newest = found[0]
         self._entries.spaces.note(tenant, space, space_key)
         if since == newest:
@@ -319,7 +319,7 @@ class SqlIndex:
 
     def adopt(self, embedder: EmbedderIdentity) -> list[tuple[str, str]]:
         identity = identity_text(embedder)
-        if self._meta("embedder") == identity:
+        if find_meta(self._session, "embedder") == identity:
             return []
         self._states.clear()
         self._entries.flush()
@@ -332,7 +332,7 @@ class SqlIndex:
         return [(tenant, name) for tenant, name in rows]
 
     def adopted(self) -> EmbedderIdentity | None:
-        text = self._meta("embedder")
+        text = find_meta(self._session, "embedder")
         return None if text is None else read_identity(text)
 
     def unembedded(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> list[tuple[int, str]]:
@@ -374,10 +374,6 @@ class SqlIndex:
                 return None
             self._states[tenant, space, embedder] = state = _read_state(row, embedder)
         return state
-
-    def _meta(self, key: str) -> str | None:
-        row = self._session.row("SELECT value FROM meta WHERE key = ?", (key,))
-        return None if row is None else str(row[0])
 
     def _find_embedder(self, embedder: EmbedderIdentity) -> int | None:
         row = self._session.row(_EMBEDDER, _identity_values(embedder))

@@ -11,7 +11,7 @@ from afterturn.errors import KeyMissing, StoreCorrupt
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.moved import FILLED, HOUSEKEPT, MOVED
 from afterturn.stores.sql.sealing import row_name
-from afterturn.stores.sql.session import Row, Value
+from afterturn.stores.sql.session import SET_META, Row, Value, set_meta
 from afterturn.types import Job, JobState
 
 _ERROR_CHARS_MAX = 500
@@ -48,7 +48,6 @@ SELECT name FROM found LEFT JOIN meta ON key = '{HOUSEKEPT}/' || name
 WHERE name IS NOT NULL AND (value IS NULL OR CAST(value AS DOUBLE PRECISION) <= ?)
 AND (SELECT count(*) FROM meta AS mark WHERE mark.key IN ('{MOVED}/' || name, '{FILLED}/' || name)) = 0
 ORDER BY CAST(coalesce(value, '0') AS DOUBLE PRECISION), name LIMIT ?"""
-_PUT_OFF = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
 class SqlJobs:
@@ -165,13 +164,13 @@ class SqlJobs:
     def claim_tenant(self, tenant: str, *, now: float, until: float) -> bool:
         # Two that claim at once: the second waits for the row, and then finds that it is not due.
         row = self._session.row(
-            f"{_PUT_OFF} WHERE CAST(meta.value AS DOUBLE PRECISION) <= ? RETURNING key",
+            f"{SET_META} WHERE CAST(meta.value AS DOUBLE PRECISION) <= ? RETURNING key",
             (f"{HOUSEKEPT}/{tenant}", repr(until), now),
         )
         return row is not None
 
     def put_off_tenant(self, tenant: str, *, until: float) -> None:
-        self._session.run(_PUT_OFF, (f"{HOUSEKEPT}/{tenant}", repr(until)))
+        set_meta(self._session, f"{HOUSEKEPT}/{tenant}", repr(until))
 
     def _is_waiting(self, space_key: int, job: Job) -> bool:
         # Locks the row until the commit: a job that is claimed before that may read the state before this unit.

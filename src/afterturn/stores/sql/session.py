@@ -9,6 +9,8 @@ Value: TypeAlias = str | int | float | bytes | None
 Row: TypeAlias = tuple[Any, ...]
 Statement: TypeAlias = tuple[str, Sequence[Value]]
 
+SET_META = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+
 
 def values_clause(rows: Sequence[Sequence[Value]]) -> tuple[str, list[Value]]:
     """What follows VALUES for these rows, which may not be empty, and the values to bind for it."""
@@ -100,3 +102,12 @@ class TextIndex(Protocol):
         """The number of terms, repeats included, without reading them, which is slow."""
 
     def flush(self) -> None: ...
+
+
+def find_meta(session: Session, key: str) -> str | None:
+    row = session.row("SELECT value FROM meta WHERE key = ?", (key,))
+    return None if row is None else str(row[0])
+
+
+def set_meta(session: Session, key: str, value: str) -> None:
+    session.run(SET_META, (key, value))
