@@ -58,6 +58,8 @@ def test_a_tenant_is_found_when_the_file_lists_it(file: Path) -> None:
     """Read again for each question; a host decides nothing for others."""
     with pytest.raises(StoreUnavailable, match="'acme' is not in the directory"):
         add(file, "acme", "Ada keeps bees")
+    # URLs may have passwords.
+    assert file.stat().st_mode & 0o777 == 0o600
     before = file.read_text()
     change(file, acme="two", beta="one")
     add(file, "acme", "Ada keeps bees")
