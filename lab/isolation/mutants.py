@@ -157,7 +157,7 @@ MUTANTS = (
     ),
     _scope(
         _JOBS,
-        '(["s.tenant = ?"], [tenant])',
+        '(["j.tenant = ?"], [tenant])',
         "([\"? <> ''\"], [tenant])",
         "the waiting jobs of other tenants are counted and retried",
     ),

@@ -123,7 +123,7 @@ def test_a_store_target_gives_a_new_place_and_lists_its_files(tmp_path: Path):
         assert store.parent.parent == tmp_path / "stores"
         store.write_bytes(b"x")
         Path(f"{store}-wal").write_bytes(b"y")
-        assert [path.name for path in target.files(store)] == ["memory.db", "memory.db-wal"]
+        assert [path.name for path in target.files(store)] == ["memory.db-wal", "memory.db"]
     assert not store.parent.exists()
 
 

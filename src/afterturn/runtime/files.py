@@ -15,8 +15,8 @@ def sync(path: Path) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Writes a file as a whole: others read the old content or the new one. Keeps its permissions; a new file is for its
-    owner only. Raises OSError."""
+    """Writes a file as a whole: others read the old content or the new one. Keeps its permissions; a new file is for
+    its owner only. Raises OSError."""
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
