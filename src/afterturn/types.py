@@ -492,14 +492,15 @@ class SpaceSummary:
 class Erased:
     """What a store's `forget` removed: the ids of entries, with all their versions, and the `spaces` they were in.
 
-    `key_id` is the key of a sealed space that was erased as a whole, which `scrub` destroys. `copied_to` are other
+    `key_ids` are the keys of a sealed space that was erased as a whole, which `scrub` destroys: its own, and those that
+    backups need which are not restored now. `copied_to` are other
     spaces that had copies of its text, such as blocks that quoted it, sealed with their own keys.
     """
 
     ids: tuple[str, ...]
     versions: int
     spaces: tuple[str, ...] = ()
-    key_id: str | None = None
+    key_ids: tuple[str, ...] = ()
     copied_to: tuple[str, ...] = ()
 
 

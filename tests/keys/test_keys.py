@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import threading
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ from afterturn.stores.sql.sealing import COMPARED, OPEN, READABLE, SEALED
 from afterturn.stores.sqlite.engine import open_engine
 from afterturn.stores.sqlite.store import SqliteStore
 from afterturn.testing import HashingEmbedder, ManualClock
-from afterturn.types import Event, Forgotten
+from afterturn.types import Event, Forgotten, JobKind
 
 _QUIET: dict[str, Any] = {"synchronous": "normal", "background": False, "embedder": "none"}
 
@@ -45,7 +46,7 @@ class Keys:
 
     def make(self, tenant: str, space: str) -> str:
         self._answer("make")
-        key_id = f"{tenant}-{space}-{len(self.held)}"
+        key_id = f"{tenant}-{space}-{uuid.uuid4().hex}"
         self.held[key_id] = os.urandom(32)
         return key_id
 
@@ -323,6 +324,103 @@ async def test_a_restored_backup_brings_back_nothing_of_a_forgotten_space(tmp_pa
     assert {"degraded", "KeyMissing"} <= _lost(events)
     for path in sorted((tmp_path).glob("memory.db*")):
         assert b"masts" not in (path.read_bytes() if path.is_file() else b"")
+
+
+async def test_a_key_that_only_a_newer_backup_needs_is_destroyed_with_its_space(tmp_path: Path) -> None:
+    """M2: although the restored backup does not name it."""
+    keys, store = FolderKeys(tmp_path / "keys"), tmp_path / "memory.db"
+    async with _open(store, keys) as memory:
+        bob = memory.space("user:bob")
+        await memory.space("user:ada").add("The house is blue.")
+        await memory.backup(tmp_path / "old.db")
+        await bob.add("The boat is red.")
+        await memory.backup(tmp_path / "new.db")
+        await memory.restore(tmp_path / "old.db")
+        await memory.restore(tmp_path / "new.db")
+        assert [entry.text for entry in await bob.list()] == ["The boat is red."]
+        await memory.restore(tmp_path / "old.db")
+        await bob.add("The boat is green.")
+        assert (await bob.forget(everything=True)).key_destroyed
+        await memory.restore(tmp_path / "new.db")
+        with pytest.raises(KeyMissing):
+            await bob.list()
+        # Also if the space was not used again.
+        assert not (await bob.forget(everything=True)).out_of_reach
+        await bob.add("The boat is blue.")
+        await memory.backup(tmp_path / "newest.db")
+        await memory.restore(tmp_path / "old.db")
+        assert (await bob.forget(everything=True)).key_destroyed
+        await memory.restore(tmp_path / "newest.db")
+        with pytest.raises(KeyMissing):
+            await bob.list()
+        assert [entry.text for entry in await memory.space("user:ada").list()] == ["The house is blue."]
+
+
+async def test_an_older_key_that_is_left_makes_a_forget_pending(tmp_path: Path) -> None:
+    class Stubborn(Keys):
+        kept = ""
+
+        def destroy(self, key_id: str) -> None:
+            if key_id == self.kept:
+                raise ConnectionError
+            super().destroy(key_id)
+
+    keys = Stubborn()
+    async with _open(tmp_path / "memory.db", keys) as memory:
+        bob = memory.space("user:bob")
+        await memory.space("user:ada").add("The house is blue.")
+        await memory.backup(tmp_path / "old.db")
+        await bob.add("The boat is red.")
+        (keys.kept,) = (key_id for key_id in keys.held if "bob" in key_id)
+        await memory.restore(tmp_path / "old.db")
+        await bob.add("The boat is green.")
+        forgotten = await bob.forget(everything=True)
+        assert (forgotten.state, forgotten.key_destroyed) == ("pending", False)
+        assert [key_id for key_id in keys.held if "bob" in key_id] == [keys.kept]
+
+
+@pytest.mark.parametrize("returns", ["before the restore", "after the restore"])
+async def test_a_restore_does_not_stop_the_destruction_of_a_key(tmp_path: Path, returns: str) -> None:
+    """M2: of a space that the backup has, and of one that is newer."""
+    keys = Keys()
+    async with _open(tmp_path / "memory.db", keys) as memory:
+        ada, bob = memory.space("user:ada"), memory.space("user:bob")
+        await ada.add("The boat is red.")
+        await memory.backup(tmp_path / "copy.db")
+        await bob.add("The boat is green.")
+        held = {key_id for key_id in keys.held if "user" in key_id}
+        keys.is_away = True
+        for space in (ada, bob):
+            assert (await space.forget(everything=True)).state == "pending"
+        keys.is_away = returns == "after the restore"
+        await memory.restore(tmp_path / "copy.db")
+        keys.is_away = False
+        assert await memory._services.jobs.run_due([JobKind.SCRUB])
+        with pytest.raises(KeyMissing):
+            await ada.list()
+    assert (len(held), held & set(keys.held)) == (2, set())
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+async def test_a_rescue_keeps_the_keys_that_it_can_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_readable: bool
+) -> None:
+    keys, store = FolderKeys(tmp_path / "keys"), tmp_path / "memory.db"
+    async with _open(store, keys) as memory:
+        await memory.space("user:ada").add("The house is blue.")
+        await memory.backup(tmp_path / "old.db")
+        await memory.space("user:bob").add("The boat is red.")
+        await memory.backup(tmp_path / "new.db")
+    if not is_readable:
+        store.write_bytes(b"damaged" * 1000)
+    await asyncio.to_thread(afterturn.blocking.rescue, store, tmp_path / "old.db")
+    assert ("could not be read" in caplog.text) is not is_readable
+    async with _open(store, keys) as memory:
+        assert (await memory.space("user:bob").forget(everything=True)).key_destroyed is is_readable
+        await memory.restore(tmp_path / "new.db")
+        if is_readable:
+            with pytest.raises(KeyMissing):
+                await memory.space("user:bob").list()
 
 
 # The provider

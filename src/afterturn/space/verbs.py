@@ -582,8 +582,8 @@ class SpaceCore:
         for space in {self.name, *erased.spaces}:
             services.note_forget(space, number)
         remaining = await services.store.scrub()
-        key_destroyed = erased.key_id is not None and not any(
-            isinstance(place, RemainingKey) and place.key_id == erased.key_id for place in remaining
+        key_destroyed = bool(erased.key_ids) and not any(
+            isinstance(place, RemainingKey) and place.key_id in erased.key_ids for place in remaining
         )
         copies = services.unreachable_copies()
         if key_destroyed and not erased.copied_to:

@@ -366,8 +366,8 @@ class Eraser:
         # Spaces that have, or had, copies of its text, which are sealed with their own keys.
         copied = {*spaces, *(owner for owner, *_ in turns), *(name for (name,) in reviewing)}
         copied |= {self._entries.spaces.name(key) for key in showing}
-        key_id = self._sealer.drop(tenant, space)
-        return replace(erased, key_id=key_id, copied_to=tuple(sorted(copied - {space})))
+        key_ids = self._sealer.drop(tenant, space)
+        return replace(erased, key_ids=key_ids, copied_to=tuple(sorted(copied - {space})))
 
     def _set_change_times(self, space_keys: Collection[int]) -> None:
         """A space whose operations or consolidations were erased is due for a consolidation by those that are left."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from afterturn.errors import KeyMissing, KeysUnavailable, StoreCorrupt
 from afterturn.stores.keys import KeyNeeded, KeyRing, SpaceCipher
 from afterturn.stores.sql.moved import SEALED_WITH_KEYS
-from afterturn.stores.sql.session import Session
+from afterturn.stores.sql.session import Row, Session, set_meta
 from afterturn.types import PASTED, Entry, Metadata, ReadMetadata, Scope
 
 SEALED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -89,6 +89,8 @@ _SEALED_MEMBER = "sealed"
 _IS_KEY = "substr(key, 1, 4) = ?"
 # Rows of `meta`. The second has a line for each key that is to be destroyed: its id and space.
 _KEY, _DESTROY = "key ", "keys_to_destroy"
+# In the name of a second row of a space: ids of keys that only other backups than the restored one need.
+_OLDER = "older"
 
 
 def check_keys(session: Session, keys: KeyRing | None, name: str) -> None:
@@ -127,19 +129,24 @@ def has_key(session: Session, tenant: str, space: str) -> bool:
     return session.row("SELECT 1 FROM meta WHERE key = ?", (_name(tenant, space),)) is not None
 
 
-def drop_key(session: Session, tenant: str, space: str) -> str | None:
-    """Takes the key from the space, and notes that it is to be destroyed. Returns its id, None if it has none."""
-    row = session.row("SELECT value FROM meta WHERE key = ?", (_name(tenant, space),))
-    if row is None:
-        return None
-    session.run("DELETE FROM meta WHERE key = ?", (_name(tenant, space),))
+def drop_key(session: Session, tenant: str, space: str) -> tuple[str, ...]:
+    """Takes the key from the space, and older keys, and notes that they are to be destroyed. Returns their ids."""
+    names = (_name(tenant, space), _name(tenant, space, _OLDER))
+    rows = session.rows("SELECT key, value FROM meta WHERE key IN (?, ?)", names)
+    key_ids = tuple(_key_ids(rows).get((tenant, space), ()))
+    if key_ids:
+        session.run("DELETE FROM meta WHERE key IN (?, ?)", names)
+        _note_dropped(session, [(key_id, space) for key_id in key_ids])
+    return key_ids
+
+
+def _note_dropped(session: Session, keys: Iterable[tuple[str, str]]) -> None:
     # Not read first: another unit may add to it at the same time.
     session.run(
         "INSERT INTO meta (key, value) VALUES (?, ?) "
         "ON CONFLICT (key) DO UPDATE SET value = meta.value || excluded.value",
-        (_DESTROY, _line(str(row[0]), space)),
+        (_DESTROY, "".join(_line(key_id, space) for key_id, space in keys)),
     )
-    return str(row[0])
 
 
 def _line(key_id: str, space: str) -> str:
@@ -167,8 +174,36 @@ def key_rows(session: Session) -> list[tuple[str, str]]:
     return [(key, value) for key, value in rows]
 
 
-def _name(tenant: str, space: str) -> str:
-    return _KEY + json.dumps([tenant, space])
+def keep_keys(replaced: Session, restored: Session) -> None:
+    """Lets a restored store destroy keys that only the content that it replaces has noted.
+
+    A newer backup may need such a key, so it stays until its space is forgotten.
+    """
+    known = _key_ids(_rows_of_keys(restored))
+    for place, key_ids in _key_ids(_rows_of_keys(replaced)).items():
+        if place == OF_STORE:
+            store_key(restored, *place, key_ids[0])
+        elif not set(key_ids) <= set(known.get(place, ())):
+            set_meta(restored, _name(*place, _OLDER), json.dumps([*known.get(place, ()), *key_ids]))
+    if dropped := set(keys_to_destroy(replaced)) - set(keys_to_destroy(restored)):
+        _note_dropped(restored, sorted(dropped))
+
+
+def _rows_of_keys(session: Session) -> list[Row]:
+    return session.rows(f"SELECT key, value FROM meta WHERE {_IS_KEY}", (_KEY,))
+
+
+def _key_ids(rows: Iterable[Row]) -> dict[tuple[str, str], list[str]]:
+    """By tenant and space, each id once."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for name, value in rows:
+        tenant, space, *older = json.loads(str(name).removeprefix(_KEY))
+        found.setdefault((tenant, space), {}).update(dict.fromkeys(json.loads(value) if older else [str(value)]))
+    return {place: list(key_ids) for place, key_ids in found.items()}
+
+
+def _name(tenant: str, space: str, *older: str) -> str:
+    return _KEY + json.dumps([tenant, space, *older])
 
 
 class Sealer:
@@ -238,8 +273,8 @@ class Sealer:
         except KeyMissing:
             return None
 
-    def drop(self, tenant: str, space: str) -> str | None:
-        """Takes the key from a space that is erased. Returns its id, None if it has none."""
+    def drop(self, tenant: str, space: str) -> tuple[str, ...]:
+        """Takes its keys from a space that is erased. Returns their ids."""
         self._ciphers.pop((tenant, space), None)
         return drop_key(self._session, tenant, space)
 

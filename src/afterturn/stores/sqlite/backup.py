@@ -12,8 +12,17 @@ from typing import TypeAlias
 
 import apsw
 
-from afterturn.errors import DeadlineExceeded, ForeignFile, InvalidFile, StoreCorrupt, StoreUnavailable
+from afterturn.errors import (
+    DeadlineExceeded,
+    ForeignFile,
+    InvalidFile,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+)
+from afterturn.log import logger
 from afterturn.runtime.files import sync
+from afterturn.stores.sql.sealing import is_sealed_store, keep_keys, keys_to_destroy
 from afterturn.stores.sqlite.connection import (
     StoreLocation,
     check_path,
@@ -25,6 +34,8 @@ from afterturn.stores.sqlite.connection import (
 )
 from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.schema import check_version, migrate
+from afterturn.stores.sqlite.session import ApswSession
+from afterturn.types import JobKind
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -91,6 +102,7 @@ def copy_into(writer: apsw.Connection, place: StoreLocation, prepared: Path, pro
         with closing(connect(place._replace(file=prepared))) as source:
             _keep_count(writer, source)
             _keep_notes(writer, source)
+            _keep_keys(writer, source)
             _copy_pages(writer, source, progress, never)
     except apsw.Error as error:
         raise translate(error, str(place.path)) from error
@@ -104,6 +116,7 @@ def rescue(place: StoreLocation, source: Path, progress: Progress = no_progress)
     aside = place.path.with_name(f"{place.path.name}.damaged-{_stamp(place)}")
     with partial_file(place.path) as partial:
         prepare_restore(place, source, partial, progress, never)
+        _try_to_keep_keys(place, place._replace(file=partial))
         for suffix in ("", *_SIDE_FILES):
             side = Path(f"{place.path}{suffix}")
             if side.exists():
@@ -148,6 +161,42 @@ def _keep_notes(live: apsw.Connection, prepared: apsw.Connection) -> None:
     """After a restore, copies that were made since the backup are still known."""
     for key, value in run(live, "SELECT key, value FROM meta WHERE key GLOB ?", [f"{_NOTE}*"]):
         run(prepared, "INSERT OR IGNORE INTO meta (key, value) VALUES (?, ?)", [str(key), str(value)])
+
+
+def _keep_keys(replaced: apsw.Connection, prepared: apsw.Connection) -> None:
+    """After a restore, keys are still destroyed that a forget dropped since the backup, or that it will drop."""
+    old, new = ApswSession(replaced), ApswSession(prepared)
+    with prepared:
+        keep_keys(old, new)
+        for job_id, tenant, space, payload, run_at in old.rows(_JOBS, (JobKind.SCRUB,)) if keys_to_destroy(old) else ():
+            new.run("INSERT INTO space (tenant, name) VALUES (?, ?) ON CONFLICT DO NOTHING", (tenant, space))
+            new.run(_KEEP_JOB, (job_id, JobKind.SCRUB, payload, run_at, tenant, space))
+
+
+_JOBS = (
+    "SELECT j.id, s.tenant, s.name, j.payload, j.run_at FROM job AS j JOIN space AS s ON s.key = j.space_key "
+    "WHERE j.kind = ?"
+)
+_KEEP_JOB = (
+    "INSERT OR IGNORE INTO job (id, space_key, tenant, kind, payload, run_at) "
+    "SELECT ?, key, tenant, ?, ?, ? FROM space WHERE tenant = ? AND name = ?"
+)
+
+
+def _try_to_keep_keys(damaged: StoreLocation, prepared: StoreLocation) -> None:
+    with closing(connect(prepared)) as target:
+        if not is_sealed_store(ApswSession(target)):
+            return
+        try:
+            with closing(_open_origin(damaged)) as source:
+                _keep_keys(source, target)
+        except (apsw.Error, StoreError) as error:
+            logger.warning(
+                "the keys of spaces could not be read from %s, so a later forget may not destroy all keys of a space, "
+                "and spaces that were forgotten since the backup are to be forgotten again: %s",
+                damaged.path,
+                error,
+            )
 
 
 def automatic_copies(path: Path) -> list[Path]:

@@ -120,3 +120,6 @@ class SqliteStore(ThreadedStore):
 
     async def restore(self, source: Path, *, progress: Progress) -> None:
         await self._run_aside(lambda stopped: self.engine.restore(source, progress, stopped))
+        if self._keys is not None:
+            # The backup may name a key again that a forget could not destroy yet.
+            await self._destroy_keys(self._keys)
