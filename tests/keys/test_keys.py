@@ -263,6 +263,37 @@ async def test_a_provider_without_the_keys_of_the_store_destroys_nothing(tmp_pat
     assert len(held - {path.name for path in (tmp_path / "keys").iterdir()}) == 1
 
 
+async def test_a_folder_that_was_replaced_by_an_empty_one_counts_as_away(tmp_path: Path) -> None:
+    """M2: as when its volume is unmounted. This holds although the process still has the store's own key."""
+    folder, store, events = tmp_path / "keys", tmp_path / "memory.db", list[Event]()
+    async with _open(store, FolderKeys(folder)) as memory:
+        await memory.space("user:bob").add("The house is blue.")
+    async with _open(store, FolderKeys(folder), {"recall_score_min": 0.0, "grace": 5.0}, events) as memory:
+        ada, bob = memory.space("user:ada"), memory.space("user:bob")
+        await ada.add("The boat is red.")
+        await (await _say(memory, "What colour is the boat?")).wait_recorded(within=10)
+        held = {path.name for path in folder.iterdir()}
+        folder.rename(tmp_path / "volume")
+        folder.mkdir(mode=0o700)
+        forgotten = await ada.forget(everything=True)
+        assert (forgotten.state, forgotten.key_destroyed) == ("pending", False)
+        assert "the key of user:ada, until" in str(forgotten.remaining[0])
+        faults = [fault for fault in await memory._services.store.check() if fault.subject == "keys"]
+        assert [fault.level for fault in faults] == ["error"]
+        # The key of this space was not used yet.
+        with pytest.raises(KeysUnavailable, match="does not have this store's own key"):
+            await bob.list()
+        turn = await _say(memory, "Where is the house?", space="user:bob", talk="other")
+        assert not await turn.wait_recorded(within=0.2)
+        folder.rmdir()
+        (tmp_path / "volume").rename(folder)
+        assert {path.name for path in folder.iterdir()} == held
+        assert await turn.wait_recorded(within=30)
+        assert await memory._services.store.scrub() == ()
+        assert len(held - {path.name for path in folder.iterdir()}) == 1
+    assert "KeyMissing" not in _lost(events)
+
+
 async def test_another_host_cannot_read_after_a_forget(tmp_path: Path) -> None:
     """M2: from its next recall on, and it lets go of the key."""
     keys, store = Keys(), tmp_path / "memory.db"

@@ -228,6 +228,7 @@ class KeyRing:
         self._keys: OrderedDict[str, tuple[bytes | None, float]] = OrderedDict()
         # By tenant and space, those that were used last.
         self._ids: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._store_key_id: str | None = None
         _aes(bytes(KEY_BYTES))
 
     def cipher(self, key_id: str, tenant: str, space: str) -> SpaceCipher:
@@ -242,6 +243,20 @@ class KeyRing:
             self._note((tenant, space), key_id)
         return SpaceCipher(key, key_id, tenant, space)
 
+    def note_store_key(self, key_id: str | None) -> None:
+        """The id of the store's own key, as the store names it. None changes nothing."""
+        self._store_key_id = key_id or self._store_key_id
+
+    def check_store_key(self) -> None:
+        """Asks the provider for the store's own key, whether or not this process holds it. A provider without it is
+        not the store's, and what it says of other keys means nothing. Blocks; raises KeysUnavailable."""
+        key_id = self._store_key_id
+        if key_id is None or self._ask(lambda: self._provider.get(key_id)) is None:
+            raise KeysUnavailable(
+                "The provider of keys does not have this store's own key, so it is not the right one, or lost its "
+                "keys. Check the setting `keys`."
+            )
+
     def drop(self, tenant: str, space: str, key_id: str | None) -> None:
         """Lets go of the space's key unless it is this one, which the store names now."""
         with self._lock:
@@ -253,7 +268,10 @@ class KeyRing:
     def load(self, needed: KeyNeeded) -> dict[tuple[str, str], str]:
         """Gets keys, and makes the first key of spaces, whose ids it returns. Blocks; raises KeysUnavailable."""
         for key_id in needed.ids:
-            self._put(key_id, self._ask(lambda one=key_id: self._provider.get(one)))  # type: ignore[misc]
+            key = self._ask(lambda one=key_id: self._provider.get(one))  # type: ignore[misc]
+            if key is None:
+                self.check_store_key()
+            self._put(key_id, key)
         return {place: self._ask(lambda of=place: self._provider.make(*of)) for place in needed.spaces}  # type: ignore[misc]
 
     def known_cipher(self, tenant: str, space: str) -> SpaceCipher | None:

@@ -18,7 +18,7 @@ from afterturn.runtime.loop_calls import call_on
 from afterturn.stores.engine import StoreEngine, Write, WriteOutcome
 from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, too_many_loads
 from afterturn.stores.sql.sealing import OF_STORE
-from afterturn.stores.sql.unit import find_dropped_keys, find_store_key, has_store_key, name_key, note_destroyed_key
+from afterturn.stores.sql.unit import find_dropped_keys, find_store_key, load_store_key, name_key, note_destroyed_key
 from afterturn.types import Finding, JobQueue, RemainingBytes, RemainingKey, Scope, UnitScope
 
 R = TypeVar("R")
@@ -103,7 +103,7 @@ class ThreadedStore:
         raise too_many_loads()
 
     async def _load_keys(self, keys: KeyRing, needed: KeyNeeded) -> None:
-        if needed.spaces and OF_STORE not in needed.spaces and not await self._read(has_store_key, None):
+        if needed.spaces and OF_STORE not in needed.spaces and await self._read(find_store_key, None) is None:
             # Before the first key of a space: a provider that does not have it is not the store's.
             needed = KeyNeeded(needed.ids, (OF_STORE, *needed.spaces))
         made = await self._ask_provider(lambda: keys.load(needed))
@@ -120,7 +120,7 @@ class ThreadedStore:
         for key_id, space in await self._read(find_dropped_keys, None):
             try:
                 # A provider that does not have the store's own key would destroy nothing, and say that all is well.
-                await self.read(find_store_key, at=None)
+                await self._check_store_key(keys)
                 await self._ask_provider(partial(keys.destroy, key_id))
             except KeysUnavailable as error:
                 logger.warning("the key of %s is not destroyed yet: %s", space, error)
@@ -130,9 +130,13 @@ class ThreadedStore:
                 await self._write(partial(note_destroyed_key, key_id, space), JobQueue())
         return left
 
+    async def _check_store_key(self, keys: KeyRing) -> None:
+        keys.note_store_key(await self.read(load_store_key, at=None))
+        await self._ask_provider(keys.check_store_key)
+
     async def _check_keys(self, keys: KeyRing) -> Finding:
         try:
-            await self.read(find_store_key, at=None)
+            await self._check_store_key(keys)
             left = len(await self._destroy_keys(keys))
         except StoreError as error:
             return Finding("error", "keys", str(error), "Until then sealed spaces can be neither read nor written.")

@@ -125,8 +125,10 @@ def store_key(session: Session, tenant: str, space: str, key_id: str) -> str:
     return str(row[0])
 
 
-def has_key(session: Session, tenant: str, space: str) -> bool:
-    return session.row("SELECT 1 FROM meta WHERE key = ?", (_name(tenant, space),)) is not None
+def find_key(session: Session, tenant: str, space: str) -> str | None:
+    """The id of the space's key."""
+    row = session.row("SELECT value FROM meta WHERE key = ?", (_name(tenant, space),))
+    return None if row is None else str(row[0])
 
 
 def drop_key(session: Session, tenant: str, space: str) -> tuple[str, ...]:
@@ -219,18 +221,13 @@ class Sealer:
         """None for a space without a key, which has nothing sealed. Raises KeyNeeded or KeyMissing."""
         place = (tenant, space)
         if place not in self._ciphers:
-            row = self._session.row("SELECT value FROM meta WHERE key = ?", (_name(tenant, space),))
-            self._keys.drop(tenant, space, None if row is None else row[0])
+            key_id = find_key(self._session, tenant, space)
+            self._keys.drop(tenant, space, key_id)
             try:
-                self._ciphers[place] = None if row is None else self._keys.cipher(row[0], tenant, space)
-            except KeyMissing:
-                if place == OF_STORE:
-                    raise KeysUnavailable(
-                        "The provider of keys does not have this store's own key, so it is not the right one, or lost "
-                        "its keys. Check the setting `keys`."
-                    ) from None
-                # Raises that if no key of the store is there: then this one was not destroyed by a forget.
-                self.find(*OF_STORE)
+                self._ciphers[place] = None if key_id is None else self._keys.cipher(key_id, tenant, space)
+            except KeyNeeded:
+                # By which it is found out whether a key that the provider does not have was destroyed.
+                self._keys.note_store_key(find_key(self._session, *OF_STORE))
                 raise
         return self._ciphers[place]
 

@@ -18,7 +18,7 @@ from afterturn.stores.sql.sealing import (
     OF_STORE,
     Sealer,
     check_keys,
-    has_key,
+    find_key,
     keys_to_destroy,
     mark_sealed,
     note_destroyed,
@@ -96,16 +96,17 @@ def settle_keys(unit: Unit, *, keys: KeyRing | None, name: str) -> None:
         mark_sealed(session)
 
 
-def has_store_key(unit: Unit) -> bool:
-    return has_key(sql_session(unit), *OF_STORE)
+def find_store_key(unit: Unit) -> str | None:
+    """The id of the store's own key, None if it has none yet."""
+    return find_key(sql_session(unit), *OF_STORE)
 
 
 def name_key(tenant: str, space: str, key_id: str, unit: Unit) -> str:
     return store_key(sql_session(unit), tenant, space, key_id)
 
 
-def find_store_key(unit: Unit) -> str:
-    """The id of the store's own key, which is loaded."""
+def load_store_key(unit: Unit) -> str:
+    """The id of the store's own key, which is made if it has none yet, and loaded."""
     assert isinstance(unit, SqlUnit)
     assert unit.sealer is not None
     return unit.sealer.store.key_id
