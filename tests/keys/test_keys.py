@@ -530,7 +530,14 @@ async def test_turns_that_wait_in_files_are_sealed(tmp_path: Path) -> None:
     assert "Where is the greenhouse?" in texts
     # A file whose key is gone is kept for a person, and `forget` erases it.
     file.write_text(json.dumps({**content, "key": "0" * 32}))
+    # Not before it is known that the provider is the store's.
     assert list(Spill(folder, ring).waiting()) == []
+    assert Spill(folder, ring).damaged() == []
+    async with _open(store, keys) as memory:
+        opened = memory._services.store
+        assert isinstance(opened, SqliteStore)
+        assert list(Spill(folder, opened.keys).waiting()) == []
+    assert Spill(folder, ring).damaged() == [file.with_suffix(".bad")]
     assert Spill(folder, ring).forget("default", "user:ada", afterturn.types.Selector(everything=True)) == 1
 
 
@@ -560,6 +567,45 @@ async def test_keys_are_files_that_only_their_owner_can_read(tmp_path: Path) -> 
         # Not a missing key: a folder that is not mounted must not look like a forget.
         with pytest.raises(KeysUnavailable, match="Check the setting `keys`"):
             await memory.space("user:ada").list()
+
+
+@pytest.mark.parametrize("exists", [False, True])
+async def test_a_wrong_folder_gets_no_key_and_sets_no_turn_aside(exists: bool, tmp_path: Path) -> None:
+    """M2: what is sealed with a key there could not be read with the right folder."""
+    store, wrong = tmp_path / "memory.db", tmp_path / "wrong"
+    if exists:
+        wrong.mkdir(mode=0o700)
+    settings = {"busy_timeout": 0.05, "close_timeout": 0.3, "grace": 0.0}
+    async with _open(store, FolderKeys(tmp_path / "keys"), settings) as memory:
+        await memory.space("user:ada").add("The boat is red.")
+        lock = apsw.Connection(str(store))
+        lock.execute("BEGIN IMMEDIATE")
+        await _say(memory, "Where is the greenhouse?")
+        await memory.close()
+        lock.close()
+    (file,) = (tmp_path / "memory.db.waiting").glob("*.json")
+    async with _open(store, FolderKeys(wrong), {"background": True}) as memory:
+        await memory.drain(within=1)
+        with pytest.raises(KeysUnavailable, match="Check the setting `keys`"):
+            await memory.space("user:bob").add("The house is blue.")
+        store_with_keys = memory._services.store
+        assert isinstance(store_with_keys, SqliteStore)
+        assert list(Spill(file.parent, store_with_keys.keys).waiting()) == []
+    assert not wrong.exists() or not list(wrong.iterdir())
+    assert list(file.parent.iterdir()) == [file]
+
+
+async def test_a_relative_folder_stays_where_it_was_when_the_store_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    async with _open(tmp_path / "memory.db", None, {"keys": "keys"}) as memory:
+        await memory.space("user:ada").add("The boat is red.")
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        await memory.space("user:bob").add("The house is blue.")
+    assert len(list((tmp_path / "keys").iterdir())) == 3
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 async def test_no_key_is_in_a_log_an_error_or_a_repr(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

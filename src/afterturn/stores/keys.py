@@ -46,7 +46,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 def key_provider(config: Config) -> KeyProvider | None:
     """The provider of the setting `keys`. None if nothing is sealed."""
-    return None if config.keys is None else FolderKeys(Path(config.keys).expanduser())
+    return None if config.keys is None else FolderKeys(Path(config.keys))
 
 
 class KeyNeeded(BaseException):
@@ -66,10 +66,12 @@ class FolderKeys:
     """The `KeyProvider` of the setting `keys`: one file for each key, which only its owner may read."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        # Absolute: a host may change its working directory.
+        self.folder = folder.expanduser().absolute()
 
     def make(self, tenant: str, space: str) -> str:
-        self._check(create=True)
+        # Only for the store's own key, which is the first: a folder that is missing later is not mounted, or wrong.
+        self._check(create=not tenant and not space)
         key_id, key = uuid.uuid4().hex, os.urandom(KEY_BYTES)
         content = json.dumps({"tenant": tenant, "space": space, "key": base64.b64encode(key).decode()})
         descriptor = os.open(self._path(key_id), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -272,6 +274,8 @@ class KeyRing:
             if key is None:
                 self.check_store_key()
             self._put(key_id, key)
+        if needed.spaces and self._store_key_id is not None:
+            self.check_store_key()
         return {place: self._ask(lambda of=place: self._provider.make(*of)) for place in needed.spaces}  # type: ignore[misc]
 
     def known_cipher(self, tenant: str, space: str) -> SpaceCipher | None:

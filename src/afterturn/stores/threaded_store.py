@@ -103,9 +103,12 @@ class ThreadedStore:
         raise too_many_loads()
 
     async def _load_keys(self, keys: KeyRing, needed: KeyNeeded) -> None:
-        if needed.spaces and OF_STORE not in needed.spaces and await self._read(find_store_key, None) is None:
-            # Before the first key of a space: a provider that does not have it is not the store's.
-            needed = KeyNeeded(needed.ids, (OF_STORE, *needed.spaces))
+        if needed.spaces:
+            store_key = await self._read(find_store_key, None)
+            keys.note_store_key(store_key)
+            if store_key is None:
+                # Alone, before the first key of a space: a provider that does not have it is not the store's.
+                needed = KeyNeeded(spaces=[OF_STORE])
         made = await self._ask_provider(lambda: keys.load(needed))
         for (tenant, space), key_id in made.items():
             at = None if (tenant, space) == OF_STORE else Scope(tenant, (space,))

@@ -96,6 +96,8 @@ _OLDER = "older"
 def check_keys(session: Session, keys: KeyRing | None, name: str) -> None:
     """Raises KeysUnavailable if the store is sealed and there are no keys, or the other way round."""
     is_sealed = is_sealed_store(session)
+    if keys is not None:
+        keys.note_store_key(find_key(session, *OF_STORE))
     if is_sealed and keys is None:
         raise KeysUnavailable(
             f"The store {name} is sealed with keys. Set `keys` to their folder, or pass `Components(keys=...)`."
