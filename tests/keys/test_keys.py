@@ -28,7 +28,7 @@ from afterturn.stores.sql.sealing import COMPARED, OPEN, READABLE, SEALED
 from afterturn.stores.sqlite.engine import open_engine
 from afterturn.stores.sqlite.store import SqliteStore
 from afterturn.testing import HashingEmbedder, ManualClock
-from afterturn.types import Event, Forgotten, JobKind
+from afterturn.types import Draft, Event, Forgotten, JobKind, Kind
 
 _QUIET: dict[str, Any] = {"synchronous": "normal", "background": False, "embedder": "none"}
 
@@ -225,8 +225,28 @@ async def test_copies_in_other_spaces_are_named(tmp_path: Path) -> None:
     assert forgotten.key_destroyed
     assert [place.rpartition("/")[2] for place in forgotten.out_of_reach] == [
         "copy.db",
-        "copies of rows of user:ada, which quoted or learned from project:club and has a key of its own",
+        "rows of user:ada or copies of them: it quoted or learned from project:club, and has a key of its own",
     ]
+
+
+@pytest.mark.parametrize("is_active", [True, False])
+async def test_a_space_that_still_shows_the_text_is_named(tmp_path: Path, is_active: bool) -> None:
+    """M2: a statement that rests also on something else stays, and so does its text."""
+    async with _open(tmp_path / "memory.db", Keys()) as memory:
+        ada, club = memory.space("user:ada"), memory.space("project:club")
+        for space, text in ((ada, "The boat is red."), (club, "The house is blue.")):
+            await space.add_many([Draft(text, kind=Kind.RECORD, conversation="talk", position=0, speaker="Ada")])
+        sources = [(await space.list())[0].id for space in (ada, club)]
+        added = await club.add("The boat is red and the house is blue.", sources=sources)
+        if not is_active:
+            await club.delete(added.entry.id)
+        forgotten = await ada.forget(everything=True)
+        assert forgotten.key_destroyed
+        first = (await club.history(added.entry.id)).versions[0]
+        assert first.text == "The boat is red and the house is blue."
+    assert forgotten.out_of_reach == (
+        "rows of project:club or copies of them: it quoted or learned from user:ada, and has a key of its own",
+    )
 
 
 async def test_a_key_that_cannot_be_destroyed_is_destroyed_later(tmp_path: Path) -> None:

@@ -597,7 +597,7 @@ class SpaceCore:
         out_of_reach = [*await self._find_elsewhere(selector), *copies]
         if key_destroyed:
             out_of_reach += [
-                f"copies of rows of {space}, which quoted or learned from {self.name} and has a key of its own"
+                f"rows of {space} or copies of them: it quoted or learned from {self.name}, and has a key of its own"
                 for space in erased.copied_to
             ]
         return Forgotten(state, len(erased.ids) + waiting, tuple(out_of_reach), remaining, key_destroyed)

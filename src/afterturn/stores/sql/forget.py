@@ -343,7 +343,7 @@ class Eraser:
         self._erase_traces(space_key, kind, chosen, names.own.get(space_key, set()))
         self._traces.erase_turns(tenant, turns)
         self._reviews.erase_unrecorded(tenant, {turn[:2] for turn in turns})
-        showing = self._erase_references(tenant, doomed, names)
+        elsewhere = self._erase_references(tenant, doomed, names)
         for other in names.own.keys() - {space_key}:
             self._erase_jobs(other, names.own[other])
             self._erase_timeline(other, "", names.own[other])
@@ -365,7 +365,7 @@ class Eraser:
         )
         # Spaces that have, or had, copies of its text, which are sealed with their own keys.
         copied = {*spaces, *(owner for owner, *_ in turns), *(name for (name,) in reviewing)}
-        copied |= {self._entries.spaces.name(key) for key in showing}
+        copied |= {self._entries.spaces.name(key) for key in elsewhere}
         key_ids = self._sealer.drop(tenant, space)
         return replace(erased, key_ids=key_ids, copied_to=tuple(sorted(copied - {space})))
 
@@ -462,8 +462,8 @@ class Eraser:
         self._session.run_many("DELETE FROM entry WHERE key = ?", [(key,) for key in keys])
 
     def _erase_references(self, tenant: str, doomed: Doomed, names: Names) -> set[int]:
-        """Returns the keys of the spaces whose conversations showed one of them."""
-        self._mark_changed(tenant, names.gone.union(*names.own.values()))
+        """Returns the keys of the spaces whose conversations showed one of them, or that learned from one."""
+        learned = self._mark_changed(tenant, names.gone.union(*names.own.values()))
         # By version, because a conversation shows versions, and before the names that lead to its blocks are erased.
         showing = self._traces.hide_texts(
             tenant, {reference(version.id, version.version) for version in doomed.values()}
@@ -474,17 +474,23 @@ class Eraser:
             self._erase_names(space_key, names.own[space_key])
         condition, value = self._session.among("source", sorted(names.gone))
         self._session.run(GONE_SOURCES.format(condition=condition), (value, tenant))
-        return showing
+        return showing | learned
 
-    def _mark_changed(self, tenant: str, names: Set[str]) -> None:
-        """Adds statements with one of these sources to the change log, for indexes in memory."""
+    def _mark_changed(self, tenant: str, names: Set[str]) -> set[int]:
+        """Adds active statements with one of these sources to the change log, for indexes in memory.
+
+        Returns the keys of the spaces of all statements with one of them: they stay, because of other sources.
+        """
         condition, value = self._session.among("o.source", sorted(names))
-        for key, space_key in self._session.rows(
-            f"SELECT DISTINCT e.key, e.space_key FROM {FROM_ENTRY} JOIN source AS o ON o.entry_key = e.key "
-            f"WHERE {condition} AND s.tenant = ? AND e.status = 'active'",
+        rows = self._session.rows(
+            f"SELECT DISTINCT e.key, e.space_key, e.status FROM {FROM_ENTRY} JOIN source AS o ON o.entry_key = e.key "
+            f"WHERE {condition} AND s.tenant = ?",
             (value, tenant),
-        ):
-            self._entries.stats.changed(key, space_key)
+        )
+        for key, space_key, status in rows:
+            if status == "active":
+                self._entries.stats.changed(key, space_key)
+        return {space_key for _, space_key, _ in rows}
 
     def _erase_names(self, space_key: int, names: Collection[str]) -> None:
         """In this space only: another space may use the same id for its own entry."""
