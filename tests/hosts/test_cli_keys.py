@@ -25,7 +25,8 @@ def test_forget_says_that_the_key_is_destroyed(cli: CommandLine) -> None:
     done = cli("forget", "--everything", "--yes")
     assert (done.code, done.out) == (
         0,
-        "1 entry erased.\nThe key of the space is destroyed. Nobody can read copies of its rows any more.\n",
+        "1 entry erased.\n"
+        "The key of the space is destroyed. Nobody can read its text in copies of its rows any more.\n",
     )
     cli.add("The boat is green.")
     assert cli("forget", "--everything", "--yes", "--json").json["key_destroyed"] is True

@@ -116,7 +116,7 @@ def _print_count(invocation: Invocation, found: int) -> None:
 def print_forgotten(forgotten: Forgotten) -> None:
     click.echo(f"{_entries(forgotten.erased)} erased.")
     if forgotten.key_destroyed:
-        click.echo("The key of the space is destroyed. Nobody can read copies of its rows any more.")
+        click.echo("The key of the space is destroyed. Nobody can read its text in copies of its rows any more.")
     if forgotten.remaining:
         click.echo("No query finds the text any more. Its bytes are still in:")
         for remaining in forgotten.remaining:
