@@ -524,6 +524,8 @@ class RemainingKey(RemainingBytes):
     """A key that is not destroyed yet."""
 
     key_id: str = ""
+    tenant: str = ""
+    space: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,6 +267,42 @@ async def test_a_key_that_cannot_be_destroyed_is_destroyed_later(tmp_path: Path)
     assert not [key_id for key_id in keys.held if "ada" in key_id]
 
 
+async def test_a_second_forget_does_not_hide_a_key_that_is_left(tmp_path: Path) -> None:
+    """M2: the space was used again in between. Keys of other tenants do not count, and are not named."""
+
+    class Stubborn(Keys):
+        kept: frozenset[str] = frozenset()
+
+        def destroy(self, key_id: str) -> None:
+            if key_id in self.kept:
+                raise ConnectionError
+            super().destroy(key_id)
+
+    keys = Stubborn()
+    async with (
+        _open(tmp_path / "memory.db", keys) as memory,
+        _open(tmp_path / "memory.db", keys, {"tenant": "other"}) as other,
+    ):
+        ada = memory.space("user:ada")
+        await ada.add("The boat is red.")
+        keys.kept = first = frozenset(key_id for key_id in keys.held if "user" in key_id)
+        assert (await ada.forget(everything=True)).state == "pending"
+        await ada.add("The boat is green.")
+        forgotten = await ada.forget(everything=True)
+        assert (forgotten.state, forgotten.key_destroyed) == ("pending", False)
+        assert "the key of user:ada, until" in str(forgotten.remaining[0])
+        # Another space is told, but its own key is destroyed.
+        await memory.space("user:bob").add("The house is blue.")
+        forgotten = await memory.space("user:bob").forget(everything=True)
+        assert (forgotten.key_destroyed, len(forgotten.remaining)) == (True, 1)
+        await other.space("user:ada").add("The boat is blue.")
+        assert await other.space("user:ada").forget(everything=True) == Forgotten("erased", 1, key_destroyed=True)
+        keys.kept = frozenset()
+        await ada.add("The boat is blue.")
+        assert await ada.forget(everything=True) == Forgotten("erased", 1, key_destroyed=True)
+    assert not first & set(keys.held)
+
+
 async def test_a_provider_without_the_keys_of_the_store_destroys_nothing(tmp_path: Path) -> None:
     """M2: otherwise a forget with the wrong folder would say that the key is gone."""
     keys, others = FolderKeys(tmp_path / "keys"), FolderKeys(tmp_path / "others")

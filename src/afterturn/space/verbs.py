@@ -582,13 +582,15 @@ class SpaceCore:
         for space in {self.name, *erased.spaces}:
             services.note_forget(space, number)
         remaining = await services.store.scrub()
-        key_destroyed = bool(erased.key_ids) and not any(
-            isinstance(place, RemainingKey) and place.key_id in erased.key_ids for place in remaining
-        )
+        keys = [place for place in remaining if isinstance(place, RemainingKey) and place.tenant == services.tenant]
+        # Also those of an earlier forget: its rows in copies are the space's, too.
+        key_destroyed = bool(erased.key_ids) and self.name not in {key.space for key in keys}
         copies = services.unreachable_copies()
         if key_destroyed and not erased.copied_to:
             # Nobody can read what the store's own pages, logs and copies have of it.
             remaining, copies = (), services.unreachable_copies(sealed=True)
+        # Keys of other tenants are none of this caller's business.
+        remaining = (*keys, *(place for place in remaining if not isinstance(place, RemainingKey)))
         services.wake_jobs()
         state = "pending" if any(place.retry for place in remaining) else "erased"
         for entry_id in erased.ids if services.events.has_handler else ():

@@ -120,7 +120,7 @@ class ThreadedStore:
     async def _destroy_keys(self, keys: KeyRing) -> list[RemainingKey]:
         """Destroys the keys of spaces that were erased. Returns those that are left."""
         left = []
-        for key_id, space in await self._read(find_dropped_keys, None):
+        for key_id, tenant, space in await self._read(find_dropped_keys, None):
             try:
                 # A provider that does not have the store's own key would destroy nothing, and say that all is well.
                 await self._check_store_key(keys)
@@ -128,9 +128,11 @@ class ThreadedStore:
             except KeysUnavailable as error:
                 logger.warning("the key of %s is not destroyed yet: %s", space, error)
                 until = "the provider of keys has destroyed it; a job tries again"
-                left.append(RemainingKey(f"the key of {space}", until, retry=True, key_id=key_id))
+                left.append(
+                    RemainingKey(f"the key of {space}", until, retry=True, key_id=key_id, tenant=tenant, space=space)
+                )
             else:
-                await self._write(partial(note_destroyed_key, key_id, space), JobQueue())
+                await self._write(partial(note_destroyed_key, key_id, tenant, space), JobQueue())
         return left
 
     async def _check_store_key(self, keys: KeyRing) -> None:

@@ -87,7 +87,7 @@ OF_STORE: Final = ("", "")
 """In place of tenant and space: the store's own key, which is never destroyed."""
 _SEALED_MEMBER = "sealed"
 _IS_KEY = "substr(key, 1, 4) = ?"
-# Rows of `meta`. The second has a line for each key that is to be destroyed: its id and space.
+# Rows of `meta`. The second has a line for each key that is to be destroyed: its id, tenant and space.
 _KEY, _DESTROY = "key ", "keys_to_destroy"
 # In the name of a second row of a space: ids of keys that only other backups than the restored one need.
 _OLDER = "older"
@@ -140,31 +140,33 @@ def drop_key(session: Session, tenant: str, space: str) -> tuple[str, ...]:
     key_ids = tuple(_key_ids(rows).get((tenant, space), ()))
     if key_ids:
         session.run("DELETE FROM meta WHERE key IN (?, ?)", names)
-        _note_dropped(session, [(key_id, space) for key_id in key_ids])
+        _note_dropped(session, [(key_id, tenant, space) for key_id in key_ids])
     return key_ids
 
 
-def _note_dropped(session: Session, keys: Iterable[tuple[str, str]]) -> None:
+def _note_dropped(session: Session, keys: Iterable[tuple[str, str, str]]) -> None:
     # Not read first: another unit may add to it at the same time.
     session.run(
         "INSERT INTO meta (key, value) VALUES (?, ?) "
         "ON CONFLICT (key) DO UPDATE SET value = meta.value || excluded.value",
-        (_DESTROY, "".join(_line(key_id, space) for key_id, space in keys)),
+        (_DESTROY, "".join(_line(*key) for key in keys)),
     )
 
 
-def _line(key_id: str, space: str) -> str:
-    return json.dumps([key_id, space]) + "\n"
+def _line(key_id: str, tenant: str, space: str) -> str:
+    return json.dumps([key_id, tenant, space]) + "\n"
 
 
-def keys_to_destroy(session: Session) -> list[tuple[str, str]]:
-    """(key id, space) of those that were dropped."""
+def keys_to_destroy(session: Session) -> list[tuple[str, str, str]]:
+    """(key id, tenant, space) of those that were dropped."""
     row = session.row("SELECT value FROM meta WHERE key = ?", (_DESTROY,))
-    return [] if row is None else [(key_id, space) for key_id, space in map(json.loads, str(row[0]).splitlines())]
+    lines = [] if row is None else [json.loads(line) for line in str(row[0]).splitlines()]
+    return [(key_id, tenant, space) for key_id, tenant, space in lines]
 
 
-def note_destroyed(session: Session, key_id: str, space: str) -> None:
-    session.run("UPDATE meta SET value = replace(value, ?, '') WHERE key = ?", (_line(key_id, space), _DESTROY))
+def note_destroyed(session: Session, key_id: str, tenant: str, space: str) -> None:
+    line = _line(key_id, tenant, space)
+    session.run("UPDATE meta SET value = replace(value, ?, '') WHERE key = ?", (line, _DESTROY))
 
 
 def drop_key_rows(session: Session) -> None:

@@ -112,12 +112,12 @@ def load_store_key(unit: Unit) -> str:
     return unit.sealer.store.key_id
 
 
-def find_dropped_keys(unit: Unit) -> list[tuple[str, str]]:
+def find_dropped_keys(unit: Unit) -> list[tuple[str, str, str]]:
     return keys_to_destroy(sql_session(unit))
 
 
-def note_destroyed_key(key_id: str, space: str, unit: Unit) -> None:
-    note_destroyed(sql_session(unit), key_id, space)
+def note_destroyed_key(key_id: str, tenant: str, space: str, unit: Unit) -> None:
+    note_destroyed(sql_session(unit), key_id, tenant, space)
 
 
 def sql_session(unit: Unit) -> Session:
