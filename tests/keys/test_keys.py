@@ -381,6 +381,20 @@ async def test_a_host_drops_keys_after_some_minutes(tmp_path: Path) -> None:
             await memory.space("user:ada").list()
 
 
+async def test_expired_keys_are_dropped_when_another_key_is_used(tmp_path: Path) -> None:
+    keys, clock = Keys(), ManualClock()
+    async with _open(tmp_path / "memory.db", keys, clock=clock) as memory:
+        ring = memory._services.store.keys  # type: ignore[attr-defined]
+        await memory.space("user:ada").add("The boat is red.")
+        clock.advance(200.0)
+        await memory.space("user:bob").add("The house is blue.")
+        assert any("ada" in key_id for key_id in ring._keys)
+        clock.advance(101.0)
+        await memory.space("user:bob").list()
+        assert not any("ada" in key_id for key_id in ring._keys)
+        assert any("bob" in key_id for key_id in ring._keys)
+
+
 async def test_a_restored_backup_brings_back_nothing_of_a_forgotten_space(tmp_path: Path) -> None:
     """M2: an error for that space only, until it is forgotten again."""
     keys, store = FolderKeys(tmp_path / "keys"), tmp_path / "memory.db"
@@ -662,6 +676,42 @@ async def test_a_relative_folder_stays_where_it_was_when_the_store_was_opened(
         await memory.space("user:bob").add("The house is blue.")
     assert len(list((tmp_path / "keys").iterdir())) == 3
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_new_folder_of_keys_is_durable_with_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(keys_module, "sync", synced.append)
+    FolderKeys(tmp_path / "new" / "folder" / "keys").make("", "")
+    assert {tmp_path, tmp_path / "new", tmp_path / "new" / "folder", tmp_path / "new" / "folder" / "keys"} == set(
+        synced
+    )
+
+
+def test_a_key_whose_destruction_was_interrupted_is_destroyed(tmp_path: Path) -> None:
+    """The file was overwritten, and not removed."""
+    keys = FolderKeys(tmp_path / "keys")
+    key_id = keys.make("", "")
+    path = tmp_path / "keys" / f"{key_id}.key"
+    path.write_bytes(bytes(path.stat().st_size))
+    assert keys.get(key_id) is None
+    keys.destroy(key_id)
+    assert not path.exists()
+    path.touch(mode=0o600)
+    with pytest.raises(KeysUnavailable, match="is damaged"):
+        keys.get(key_id)
+
+
+def test_no_symbolic_link_to_a_key_is_followed(tmp_path: Path) -> None:
+    keys = FolderKeys(tmp_path / "keys")
+    key_id = keys.make("", "")
+    path = tmp_path / "keys" / f"{key_id}.key"
+    path.rename(tmp_path / "target")
+    path.symlink_to(tmp_path / "target")
+    before = (tmp_path / "target").read_bytes()
+    for call in (keys.get, keys.destroy):
+        with pytest.raises(KeysUnavailable, match="is a symbolic link"):
+            call(key_id)
+    assert (tmp_path / "target").read_bytes() == before
 
 
 async def test_no_key_is_in_a_log_an_error_or_a_repr(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

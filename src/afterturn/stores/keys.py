@@ -7,6 +7,7 @@ its bytes still are.
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -85,27 +86,30 @@ class FolderKeys:
     def get(self, key_id: str) -> bytes | None:
         self._check()
         try:
-            descriptor = os.open(self._path(key_id), os.O_RDONLY | os.O_NOFOLLOW)
+            descriptor = self._open(key_id, os.O_RDONLY)
         except FileNotFoundError:
             return None
-        with os.fdopen(descriptor, encoding="utf-8") as file:
+        with os.fdopen(descriptor, "rb") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
                 raise KeysUnavailable(f"Others can read {self._path(key_id)}. Run `chmod 600` on the files there.")
-            try:
-                return base64.b64decode(json.load(file)["key"])
-            except (ValueError, KeyError, TypeError):
-                # Without the error, which may quote the content.
-                raise KeysUnavailable(f"{self._path(key_id)} is damaged. Replace it by a copy of it.") from None
+            content = file.read()
+        if content and not content.strip(b"\x00"):
+            # `destroy` ended before it removed the file.
+            return None
+        try:
+            return base64.b64decode(json.loads(content)["key"])
+        except (ValueError, KeyError, TypeError):
+            # Without the error, which may quote the content.
+            raise KeysUnavailable(f"{self._path(key_id)} is damaged. Replace it by a copy of it.") from None
 
     def destroy(self, key_id: str) -> None:
         self._check()
-        path = self._path(key_id)
         try:
-            with path.open("r+b") as file:
+            with os.fdopen(self._open(key_id, os.O_RDWR), "r+b") as file:
                 file.write(b"\x00" * os.fstat(file.fileno()).st_size)
                 file.flush()
                 os.fsync(file.fileno())
-            path.unlink()
+            self._path(key_id).unlink()
         except FileNotFoundError:
             return
         sync(self.folder)
@@ -114,7 +118,10 @@ class FolderKeys:
         """Raises if others can read the folder, or if it is not there, which is not the same as a missing key."""
         try:
             if create:
+                created = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
                 self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                for path in created:
+                    sync(path.parent)
             mode = stat.S_IMODE(self.folder.stat().st_mode)
         except OSError as error:
             raise KeysUnavailable(
@@ -122,6 +129,17 @@ class FolderKeys:
             ) from error
         if mode & 0o077:
             raise KeysUnavailable(f"Others can use the folder of keys {self.folder}. Run `chmod 700 {self.folder}`.")
+
+    def _open(self, key_id: str, flags: int) -> int:
+        """A descriptor. Follows no symbolic link: the key must be in this folder, where it is destroyed."""
+        try:
+            return os.open(self._path(key_id), flags | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise KeysUnavailable(
+                f"{self._path(key_id)} is a symbolic link. Replace it by the file to which it points."
+            ) from error
 
     def _path(self, key_id: str) -> Path:
         if not _ID.fullmatch(key_id):
@@ -236,9 +254,9 @@ class KeyRing:
     def cipher(self, key_id: str, tenant: str, space: str) -> SpaceCipher:
         """Raises KeyNeeded if this process does not hold the key, KeyMissing if the provider does not have it."""
         with self._lock:
+            self._remove_expired()
             key, until = self._keys.get(key_id, (None, 0.0))
             if until <= self._now():
-                self._keys.pop(key_id, None)
                 raise KeyNeeded([key_id])
             if key is None:
                 raise _missing(space)
@@ -262,6 +280,7 @@ class KeyRing:
     def drop(self, tenant: str, space: str, key_id: str | None) -> None:
         """Lets go of the space's key unless it is this one, which the store names now."""
         with self._lock:
+            self._remove_expired()
             known = self._ids.get((tenant, space))
             if known is not None and known != key_id:
                 del self._ids[tenant, space]
@@ -306,8 +325,15 @@ class KeyRing:
             raise KeysUnavailable(f"The provider of keys returned {len(key)} bytes for {key_id}, not {KEY_BYTES}.")
         with self._lock:
             self._keys[key_id] = (key, self._now() + (_MISSING_SECONDS if key is None else _KEPT_SECONDS))
+            self._keys.move_to_end(key_id)
             while len(self._keys) > _KEPT_MAX:
                 self._keys.popitem(last=False)
+
+    def _remove_expired(self) -> None:
+        # Keys expire in the order in which they were loaded. What is missing expires sooner, and may stay among them.
+        now = self._now()
+        while self._keys and next(iter(self._keys.values()))[1] <= now:
+            self._keys.popitem(last=False)
 
     def _note(self, place: tuple[str, str], key_id: str) -> None:
         self._ids[place] = key_id
