@@ -611,6 +611,40 @@ async def test_turns_that_wait_in_files_are_sealed(tmp_path: Path) -> None:
     assert Spill(folder, ring).forget("default", "user:ada", afterturn.types.Selector(everything=True)) == 1
 
 
+async def test_an_id_that_another_key_has_is_refused(tmp_path: Path) -> None:
+    """M2: of another space, of a key that is not destroyed yet, and of one that only a backup needs."""
+
+    class Repeating(Keys):
+        repeated = ""
+
+        def make(self, tenant: str, space: str) -> str:
+            return self.repeated or super().make(tenant, space)
+
+        def destroy(self, key_id: str) -> None:
+            assert key_id != self.repeated
+            super().destroy(key_id)
+
+    keys = Repeating()
+    async with _open(tmp_path / "memory.db", keys) as memory:
+        ada, bob = memory.space("user:ada"), memory.space("user:bob")
+        await memory.space("user:eve").add("The lake is deep.")
+        await memory.backup(tmp_path / "copy.db")
+        await ada.add("The boat is red.")
+        (keys.repeated,) = (key_id for key_id in keys.held if "ada" in key_id)
+        for step in ("in use", "only in a backup", "to be destroyed"):
+            if step == "only in a backup":
+                await memory.restore(tmp_path / "copy.db")
+            if step == "to be destroyed":
+                assert (await ada.forget(everything=True)).state == "pending"
+            for space in (bob,) if step == "in use" else (ada, bob):
+                with pytest.raises(KeysUnavailable, match=r"returned the id 'default-user:ada.*another key"):
+                    await space.add("The house is blue.")
+        assert keys.repeated in keys.held
+        keys.repeated = ""
+        await bob.add("The house is blue.")
+        assert [entry.text for entry in await bob.list()] == ["The house is blue."]
+
+
 # Key files
 
 

@@ -119,8 +119,20 @@ def mark_sealed(session: Session) -> None:
 
 
 def store_key(session: Session, tenant: str, space: str, key_id: str) -> str:
-    """Makes this the space's key, unless it has one. Returns the id of the one that it has then."""
+    """Makes this the space's key, unless it has one. Returns the id of the one that it has then.
+
+    Raises KeysUnavailable if the id is that of another key: what is sealed with it would be lost with that one.
+    """
     name = _name(tenant, space)
+    # The rows of other spaces with this id, and all lists of older ids.
+    sql = f"SELECT key, value FROM meta WHERE (value = ? OR value LIKE ?) AND key <> ? AND {_IS_KEY}"
+    known = {one for ids in _key_ids(session.rows(sql, (key_id, "[%", name, _KEY))).values() for one in ids}
+    known.update(dropped for dropped, *_ in keys_to_destroy(session))
+    if key_id in known:
+        raise KeysUnavailable(
+            f"The provider of keys returned the id {key_id!r} for a new key, but another key of the store has it. "
+            "Correct its `make`: it must return an id that was never used before."
+        )
     session.run("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", (name, key_id))
     row = session.row("SELECT value FROM meta WHERE key = ?", (name,))
     assert row is not None
