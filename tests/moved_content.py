@@ -9,6 +9,8 @@ import apsw
 from afterturn import blocking
 from afterturn.memory import StoreTarget
 from afterturn.services import Components
+from afterturn.stores.copier import CopyEngine, TableDigest, _Digest, _read_apart
+from afterturn.stores.sql.tables import TABLES
 from afterturn.testing import HashingEmbedder
 
 TOKEN = f"ghp_{'A1b2' * 9}"
@@ -110,3 +112,14 @@ def leftovers(path: Path) -> list[str]:
     found = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'moving%'").fetchall()
     connection.close()
     return [str(name) for (name,) in found]
+
+
+def digest_store(engine: CopyEngine, tenant: str | None = None) -> list[TableDigest]:
+    """The counts and hashes of a store that nobody changes meanwhile."""
+    found = []
+    for table in TABLES:
+        digest = _Digest(table)
+        for batch in _read_apart(engine, table, tenant):
+            digest.add(batch)
+        found.append(digest.result())
+    return found

@@ -16,13 +16,13 @@ from afterturn.errors import StoreError, StoreMoved
 from afterturn.oneshot import recall_once
 from afterturn.runtime.clock import SystemClock
 from afterturn.services import migrate
-from afterturn.stores.copier import CopySide, StoreCopy, TableDigest, digest_store
+from afterturn.stores.copier import CopySide, StoreCopy, TableDigest
 from afterturn.stores.postgres import change_notes as server_notes
 from afterturn.stores.postgres.engine import open_to_copy as open_server
 from afterturn.stores.sql.tables import NOT_MOVED, TABLES
 from afterturn.stores.sqlite import change_notes as file_notes
 from afterturn.stores.sqlite.engine import open_to_copy as open_file
-from moved_content import KILLED_MIGRATION, add_rare_rows, answers, fill, open_memory, say
+from moved_content import KILLED_MIGRATION, add_rare_rows, answers, digest_store, fill, open_memory, say
 
 pytestmark = pytest.mark.postgres
 

@@ -25,7 +25,7 @@ from afterturn.hosts.cli.app import run
 from afterturn.oneshot import recall_once
 from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
-from afterturn.stores.copier import CopySide, StoreCopy, TableDigest, cancel_move, delete_moved, digest_store
+from afterturn.stores.copier import CopySide, StoreCopy, TableDigest, cancel_move, delete_moved
 from afterturn.stores.engine import Write
 from afterturn.stores.postgres import change_notes
 from afterturn.stores.postgres.engine import PostgresEngine, open_to_copy
@@ -46,7 +46,7 @@ from afterturn.testing.entries import admit, operation
 from afterturn.text import content_hash
 from afterturn.types import Job, JobKind, Message, Tenant, UnitScope
 from lab.postgres.server import PostgresServer, free_port
-from moved_content import answers, fill, open_memory, say
+from moved_content import answers, digest_store, fill, open_memory, say
 
 pytestmark = pytest.mark.postgres
 

@@ -23,12 +23,12 @@ from afterturn.oneshot import recall_once
 from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
 from afterturn.services import cancel_migration, migrate
-from afterturn.stores.copier import CopyEngine, CopySide, StoreCopy, TableDigest, digest_store
+from afterturn.stores.copier import CopyEngine, CopySide, StoreCopy, TableDigest
 from afterturn.stores.sql.tables import NOT_MOVED, TABLES
 from afterturn.stores.sqlite import change_notes
 from afterturn.stores.sqlite.engine import open_to_copy
 from afterturn.types import JobQueue, UnitScope
-from moved_content import KILLED_MIGRATION, add_rare_rows, answers, fill, leftovers, open_memory, say
+from moved_content import KILLED_MIGRATION, add_rare_rows, answers, digest_store, fill, leftovers, open_memory, say
 
 R = TypeVar("R")
 CONFIG = Config(synchronous="normal")

@@ -715,17 +715,6 @@ class _Digest:
         return TableDigest(self._name, self._rows, f"{self._sum:0{2 * _DIGEST_BYTES}x}")
 
 
-def digest_store(engine: CopyEngine, tenant: str | None = None) -> list[TableDigest]:
-    """The counts and hashes of a store that nobody changes meanwhile."""
-    found = []
-    for table in TABLES:
-        digest = _Digest(table)
-        for batch in _read_apart(engine, table, tenant):
-            digest.add(batch)
-        found.append(digest.result())
-    return found
-
-
 def _read_apart(engine: CopyEngine, table: Table, tenant: str | None) -> Iterator[_Batch]:
     """Each batch in a transaction of its own."""
     after: tuple[Value, ...] | None = None
