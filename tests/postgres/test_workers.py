@@ -151,8 +151,13 @@ def test_background_jobs_go_on_after_an_administrator_has_cancelled_their_statem
         with memory.conversation("monday", user="ada").turn(messages):
             messages.append({"role": "assistant", "content": "Noted."})
         # Not with `drain`, which runs jobs itself.
-        while not any(entry.kind is Kind.STATEMENT for entry in memory.space("user:ada").list()):
+        learned: list[Kind] = []
+        for _ in range(1200):
+            learned = [entry.kind for entry in memory.space("user:ada").list()]
+            if Kind.STATEMENT in learned:
+                break
             pause.wait(0.05)
+    assert Kind.STATEMENT in learned
 
 
 def test_four_workers_run_every_job_once_though_one_is_killed(fleet: Fleet) -> None:
