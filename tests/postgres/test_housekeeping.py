@@ -1,12 +1,10 @@
 """Housekeeping on a server: `afterturn worker` does it for every tenant, and an outage delays it for a short time."""
 
 import asyncio
-import os
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from afterturn.config import StoreUrl
 from afterturn.runtime.clock import SystemClock
 from afterturn.types import JobQueue
 from lab.postgres.server import PostgresServer
+from worker_process import running_worker
 
 pytestmark = pytest.mark.postgres
 
@@ -61,25 +60,9 @@ def sql(url: str, run_sql: RunSql) -> RunSql:
     return lambda statement: run_sql(statement.format(schema=StoreUrl(url).schema))
 
 
-@contextmanager
-def worker(url: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    child = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "worker", *arguments],
-        env={
-            **os.environ,
-            "AFTERTURN_STORE": url,
-            "AFTERTURN_EMBEDDER": "none",
-            "AFTERTURN_RECORDS_RETENTION_DAYS": "30",
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with child:
-        try:
-            yield child
-        finally:
-            child.kill()
+def worker(url: str, *arguments: str) -> "AbstractContextManager[subprocess.Popen[str]]":
+    settings = {"AFTERTURN_EMBEDDER": "none", "AFTERTURN_RECORDS_RETENTION_DAYS": "30"}
+    return running_worker(PROGRAM, url, *arguments, **settings)
 
 
 def wait(condition: Callable[[], object], *, within: float = 60.0) -> None:

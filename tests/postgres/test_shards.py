@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -47,6 +47,7 @@ from afterturn.text import content_hash
 from afterturn.types import Job, JobKind, Message, Tenant, UnitScope
 from lab.postgres.server import PostgresServer, free_port
 from moved_content import answers, digest_store, fill, open_memory, say
+from worker_process import running_worker
 
 pytestmark = pytest.mark.postgres
 
@@ -714,22 +715,6 @@ main()
 """
 
 
-@contextmanager
-def start_worker(shards: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    child = subprocess.Popen(
-        [sys.executable, "-c", WORKER, "worker", *arguments],
-        env={**os.environ, "AFTERTURN_STORE": shards, "OPENBLAS_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with child:
-        try:
-            yield child
-        finally:
-            child.kill()
-
-
 def add_jobs(shards: str, bucket: str, count: int) -> None:
     """Statements without vectors in the space of as many tenants, and a job for each."""
 
@@ -765,9 +750,9 @@ def test_one_worker_serves_every_bucket(shards: str) -> None:
         move(shards, "default", other(shards, "default"))
     for bucket in ("one", "two"):
         add_jobs(shards, bucket, 3)
-    with start_worker(shards, "--status", "--json") as status:
+    with running_worker(WORKER, shards, "--status", "--json") as status:
         assert json.loads(status.communicate(timeout=60)[0])["waiting"] >= 6
-    with start_worker(shards, "--once", "--json") as worker:
+    with running_worker(WORKER, shards, "--once", "--json") as worker:
         said = worker.communicate(timeout=120)
     assert worker.returncode == 0, said
     assert json.loads(said[0])["done"] >= 6
@@ -784,7 +769,7 @@ def test_no_bucket_waits_for_another(shards: str, url: str, run_sql: RunSql) -> 
     lost = f"postgresql://memory@127.0.0.1:{free_port()}/postgres?schema=lost"
     run_sql(f"INSERT INTO {schema}.bucket (number, name, url) VALUES (7, 'lost', '{lost}')")
     add_jobs(shards, "one", 300)
-    with start_worker(shards) as worker:
+    with running_worker(WORKER, shards) as worker:
         wait(lambda: open_jobs(shards, "one") < 300)
         add_jobs(shards, "two", 1)
         add_bucket(find(shards), "three", f"{url}_one_three", CONFIG, SystemClock())

@@ -1,13 +1,11 @@
 """`afterturn worker` in several processes on one server: every job once, even if one of them is killed."""
 
 import asyncio
-import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
@@ -27,6 +25,7 @@ from afterturn.testing.clock import ManualClock
 from afterturn.testing.entries import admit, operation
 from afterturn.types import Job, JobKind, JobQueue, Kind
 from lab.postgres.server import PostgresServer
+from worker_process import running_worker
 
 pytestmark = pytest.mark.postgres
 
@@ -79,20 +78,8 @@ class Fleet:
 
         self.engine.write_now(work)
 
-    @contextmanager
-    def worker(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        child = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, "worker", *arguments],
-            env={**os.environ, "AFTERTURN_STORE": self._url, "OPENBLAS_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        with child:
-            try:
-                yield child
-            finally:
-                child.kill()
+    def worker(self, *arguments: str) -> "AbstractContextManager[subprocess.Popen[str]]":
+        return running_worker(PROGRAM, self._url, *arguments)
 
     def done(self) -> int:
         return int(self.sql("SELECT count(*) FROM {schema}.done")[0][0])
