@@ -100,8 +100,8 @@ lab-loss: $(READY) ## Crash at every kind of moment, cut the power, fill the dis
 lab-postgres: $(READY) ## Let hosts, connections and a PostgreSQL server fail under load: nothing is lost; SEEDS=1-10, ARGS="--parts cut crash"
 	@$(BIN)/python -m lab.postgres run lab.postgres.crashes $(LAB_SEEDS) $(ARGS)
 
-lab-isolation: $(READY) ## Let many tenants use every surface at random: nobody sees others; SEEDS=1-10, ARGS="--add-up --page"
-	@$(BIN)/python -m lab.isolation $(LAB_SEEDS) $(ARGS)
+lab-isolation: $(READY) ## Let many tenants use every surface at random: nobody sees others; SEEDS=1-10, ARGS="--add-up --page", ARGS="--store postgresql:"
+	@$(LAB_PYTHON) lab.isolation $(LAB_SEEDS) $(ARGS)
 
 lab-erasure: $(READY) ## Forget words that came in by every path while work is under way: none stays; SEEDS=1-11
 	@$(BIN)/python -m lab.erasure $(LAB_SEEDS) $(ARGS)

@@ -31,12 +31,12 @@ _MEMORY_FOLDER = Path("/dev/shm")
 
 
 class StoreTarget(Protocol):
-    """The kind of store that a lab runs against. PostgreSQL would be a second implementation."""
+    """The kind of store that a lab runs against. `lab.postgres.stores` has the one for PostgreSQL."""
 
     kind: str
 
-    def fresh(self) -> AbstractContextManager[Path]:
-        """A new, empty place for one run: what `afterturn.open` takes. It is removed afterwards."""
+    def fresh(self) -> AbstractContextManager[Any]:
+        """A new, empty place for one run: what `afterturn.open` takes, a path or a URL. It is removed afterwards."""
 
     def files(self, store: Path) -> list[Path]:
         """Every file that may hold bytes of the store. What moves from one to another is read in this order, too."""
@@ -97,12 +97,19 @@ class SqliteTarget:
             apsw.connection_hooks.remove(watch)
 
 
-def parse_target(text: str) -> StoreTarget:
-    """`sqlite:` or `sqlite:FOLDER`. Raises ValueError for another kind of store."""
+@contextmanager
+def open_target(text: str) -> Iterator[StoreTarget]:
+    """`sqlite:`, `sqlite:FOLDER`, or `postgresql:`, which starts a server. Raises ValueError for another kind."""
     kind, _, rest = text.partition(":")
-    if kind != "sqlite":
-        raise ValueError(f"{text!r} is not a store target. Use sqlite: or sqlite:FOLDER.")
-    return SqliteTarget(Path(rest) if rest else None)
+    if kind == "postgresql" and not rest:
+        from lab.postgres.stores import open_target as open_postgres
+
+        with open_postgres() as target:
+            yield target
+    elif kind == "sqlite":
+        yield SqliteTarget(Path(rest) if rest else None)
+    else:
+        raise ValueError(f"{text!r} is not a store target. Use sqlite:, sqlite:FOLDER or postgresql:.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,17 +198,17 @@ def _own_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace)
 
 
 def _run_seeds(lab: Lab, options: argparse.Namespace, arguments: str) -> int:
-    target, seeds = parse_target(options.store), parse_seeds(options.seeds)
-    failed = 0
+    seeds, failed = parse_seeds(options.seeds), 0
     try:
-        for number, seed in enumerate(seeds, 1):
-            began = time.monotonic()
-            outcome = lab.run(seed, target, options)
-            failed += bool(outcome.broken)
-            seconds = time.monotonic() - began
-            store = lab.store or target.kind
-            append_result(options.results, lab.name, store, outcome, seconds=seconds, arguments=arguments)
-            _show(number, len(seeds), outcome, seconds)
+        with open_target(options.store) as target:
+            for number, seed in enumerate(seeds, 1):
+                began = time.monotonic()
+                outcome = lab.run(seed, target, options)
+                failed += bool(outcome.broken)
+                seconds = time.monotonic() - began
+                store = lab.store or target.kind
+                append_result(options.results, lab.name, store, outcome, seconds=seconds, arguments=arguments)
+                _show(number, len(seeds), outcome, seconds)
     except KeyboardInterrupt:
         print("Interrupted. The seeds that have ended are in the results.", file=sys.stderr)
         return _INTERRUPTED
@@ -225,7 +232,9 @@ def _parser(lab: Lab) -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--seeds", default=lab.seeds, help="seeds, such as 7, 1-100 or 1-5,9")
-    parser.add_argument("--store", default="sqlite:", help="the store target: sqlite: or sqlite:FOLDER")
+    parser.add_argument(
+        "--store", default="sqlite:", help="the store target: sqlite:, sqlite:FOLDER, or postgresql: for lab-isolation"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="the file to which results are appended")
     parser.add_argument("--add-up", action="store_true", help="run nothing, print the sum of all results in the file")
     parser.add_argument("--page", action="store_true", help="write the sum as a table to docs/trust.md")

@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 
 from afterturn.errors import AfterturnError
@@ -23,6 +24,7 @@ from lab import slices
 from lab.isolation.mutants import MUTANTS, try_mutants
 from lab.isolation.surfaces import PROBES, UNEXPECTED, Probe, Surfaces, observe, outcome
 from lab.isolation.world import CANARY, TALKS, Party, World, make_world
+from lab.postgres.stores import PostgresTarget
 from lab.slices import Lab, Outcome, Row, StoreTarget
 
 _TRIES = 4
@@ -47,7 +49,9 @@ async def run_seed(
     with _without_embedder(), target.fresh() as store, target.statements() as statements:
         try:
             async with make_world(store, random, tenants=tenants, spaces=spaces, vectors=seed % 2 == 0) as world:
-                await _run_world(world, random, operations, statements, result, stop_early=stop_early)
+                read_tables = partial(target.read_tables, store) if isinstance(target, PostgresTarget) else None
+                surfaces = Surfaces(world, random, read_tables)
+                await _run_world(world, surfaces, random, operations, statements, result, stop_early=stop_early)
         except AfterturnError as error:
             result.broken.append(f"a space cannot be set up next to the others: {type(error).__name__}: {error}")
     return result
@@ -68,12 +72,18 @@ def _without_embedder() -> Iterator[None]:
 
 
 async def _run_world(
-    world: World, random: Random, operations: int, statements: list[str], result: Outcome, *, stop_early: bool
+    world: World,
+    surfaces: Surfaces,
+    random: Random,
+    operations: int,
+    statements: list[str],
+    result: Outcome,
+    *,
+    stop_early: bool,
 ) -> None:
     result.counts["spaces"] = len(world.parties)
     for party in world.quiet:
         await observe(party)
-    surfaces = Surfaces(world, random)
     for _ in range(0, operations, _BURST):
         await _act(world, surfaces, random, result)
         if stop_early and result.broken:
@@ -94,6 +104,7 @@ async def _act(world: World, surfaces: Surfaces, random: Random, result: Outcome
         party = random.choice(world.active)
         shown = await outcome(operation(party))
         result.counts["operations"] += 1
+        result.counts.update(kind for kind in ("mem0", "langgraph", "rows of a role") if kind in name)
         if shown.startswith(UNEXPECTED):
             result.broken.append(f"{name} of {party.tenant}/{party.space}: {shown[:300]}")
         for leaked in sorted(set(CANARY.findall(shown)) - allowed(party)):
@@ -222,6 +233,9 @@ LAB = Lab(
     _run,
     (
         Row("random operations", "operations", full=1_000_000),
+        Row("of them through mem0's interface", "mem0"),
+        Row("of them through LangGraph's store", "langgraph"),
+        Row("of them queries of every table by an ordinary role of PostgreSQL", "rows of a role"),
         Row("what a space sees, before and after others acted", "comparisons"),
         Row("ids of others compared with ids of nobody", "probes"),
         Row("prompts of models searched for canaries", "prompts"),

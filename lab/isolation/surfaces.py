@@ -18,6 +18,7 @@ from afterturn.hosts.server.grant import Grant
 from afterturn.hosts.server.tools import call_tool
 from afterturn.oneshot import recall_block_once, recall_once
 from afterturn.types import Draft, Filter, Kind, Status
+from lab.isolation.faces import HAS_LANGGRAPH, call_langgraph, call_mem0, mem0_id, mem0_user
 from lab.isolation.world import CANARY, GROUP, QUESTION, SETTINGS, SPEAKER, Party, World, say
 
 MISSING = {"conversation": "talk-nobody", "turn": "turn-nobody"}
@@ -29,6 +30,7 @@ _SAME = "The house has a green door"
 _EVERYTHING = Filter(statuses=tuple(Status))
 
 Operation: TypeAlias = Callable[[Party], Awaitable[object]]
+ReadTables: TypeAlias = Callable[[str | None], str]
 Probe: TypeAlias = Callable[[Party, str], Awaitable[object]]
 
 
@@ -38,19 +40,22 @@ class Surfaces:
     A space's traces, reviews and export contain the blocks of its conversations, and so its friend's canary.
     """
 
-    def __init__(self, world: World, random: Random) -> None:
+    def __init__(self, world: World, random: Random, read_tables: ReadTables | None = None) -> None:
+        """`read_tables` returns the rows that a role of the server sees for a tenant, or without one."""
         self._world = world
         self._random = random
+        self._read_tables = read_tables
         self._at = 0
         self.by_space: dict[str, Operation] = {
-            **{name: getattr(self, f"_{name}") for name in _SPACE_VERBS},
+            **{name: getattr(self, f"_{name}") for name in (*_SPACE_VERBS, *_LANGGRAPH_VERBS)},
             **{f"{name} by id": self._with_any_id(kind, probe) for name, (kind, probe) in PROBES.items()},
             **{f"cli {' '.join(line)}": self._command(line) for line in COMMANDS},
         }
         self.by_conversation: dict[str, Operation] = {name: getattr(self, f"_{name}") for name in _CONVERSATION_VERBS}
         self.by_tenant: dict[str, Operation] = {
-            **{name: getattr(self, f"_{name}") for name in _TENANT_VERBS},
+            **{name: getattr(self, f"_{name}") for name in (*_TENANT_VERBS, *_LANGGRAPH_TENANT_VERBS)},
             **{f"cli {' '.join(line)}": self._command(line) for line in TENANT_COMMANDS},
+            **({} if read_tables is None else {"rows of a role": self._rows_of_a_role}),
         }
 
     def choose(self) -> tuple[str, Operation, Callable[[Party], frozenset[str]]]:
@@ -213,6 +218,47 @@ class Surfaces:
         talk = self._any("conversation", party)
         return await serve(party, "search_memory", query=self._question(), conversation=talk)
 
+    # mem0's interface.
+
+    async def _mem0_add(self, party: Party) -> object:
+        said = [{"role": "user", "content": f"I prefer this: {self._text(party)}"}]
+        infer = self._random.random() < 0.5
+        return await call_mem0(party, lambda mem0: mem0.add(said, infer=infer, **mem0_user(party)))
+
+    async def _mem0_search(self, party: Party) -> object:
+        return await call_mem0(
+            party, lambda mem0: mem0.search(self._question(), filters=mem0_user(party), top_k=50, threshold=0.0)
+        )
+
+    async def _mem0_get_all(self, party: Party) -> object:
+        return await call_mem0(party, lambda mem0: mem0.get_all(filters=mem0_user(party), top_k=100))
+
+    async def _mem0_delete_all(self, party: Party) -> object:
+        talk = self._any("conversation", party)
+        return await call_mem0(party, lambda mem0: mem0.delete_all(run_id=talk, **mem0_user(party)))
+
+    # LangGraph's store.
+
+    async def _langgraph_put(self, party: Party) -> object:
+        key, text = self._random.choice(("tea", "door")), self._text(party)
+        return await call_langgraph(party, lambda store, space: store.aput(space, key, {"text": text}))
+
+    async def _langgraph_get(self, party: Party) -> object:
+        return await call_langgraph(party, lambda store, space: store.aget(space, self._random.choice(("tea", "door"))))
+
+    async def _langgraph_search(self, party: Party) -> object:
+        query = self._random.choice((None, self._question()))
+        return await call_langgraph(party, lambda store, space: store.asearch(space, query=query, limit=50))
+
+    async def _langgraph_delete(self, party: Party) -> object:
+        return await call_langgraph(party, lambda store, space: store.adelete(space, "door"))
+
+    async def _langgraph_namespaces(self, party: Party) -> object:
+        return await call_langgraph(party, lambda store, space: store.alist_namespaces(limit=1_000))
+
+    async def _langgraph_search_all(self, party: Party) -> object:
+        return await call_langgraph(party, lambda store, space: store.asearch((), query=self._question(), limit=200))
+
     # The verbs of a conversation.
 
     async def _turn(self, party: Party) -> object:
@@ -305,6 +351,13 @@ class Surfaces:
     async def _retry_dead(self, party: Party) -> object:
         return await party.memory.retry_dead()
 
+    async def _rows_of_a_role(self, party: Party) -> object:
+        """Queries without a condition, by the role that the hosts have: with the tenant's setting, and without it."""
+        assert self._read_tables is not None
+        unnamed = set(CANARY.findall(await asyncio.to_thread(self._read_tables, None)))
+        assert not unnamed, f"without a tenant a role sees {sorted(unnamed)}"
+        return await asyncio.to_thread(self._read_tables, party.tenant)
+
     # The command line, in this process.
 
     def _command(self, line: Sequence[str]) -> Operation:
@@ -350,6 +403,13 @@ PROBES: dict[str, tuple[str, Probe]] = {
     "delete": ("entry", lambda party, id: party.core.delete(id)),
     "update by a server": ("entry", lambda party, id: serve(party, "update_memory", id=id, text="It has changed")),
     "delete by a server": ("entry", lambda party, id: serve(party, "delete_memory", id=id)),
+    "get by mem0": ("entry", lambda party, id: call_mem0(party, lambda mem0: mem0.get(mem0_id(party, id)))),
+    "history by mem0": ("entry", lambda party, id: call_mem0(party, lambda mem0: mem0.history(mem0_id(party, id)))),
+    "update by mem0": (
+        "entry",
+        lambda party, id: call_mem0(party, lambda mem0: mem0.update(mem0_id(party, id), text="It has changed")),
+    ),
+    "delete by mem0": ("entry", lambda party, id: call_mem0(party, lambda mem0: mem0.delete(mem0_id(party, id)))),
     "forget a memory": ("entry", lambda party, id: party.core.forget(memory=id)),
     "forget a source": ("entry", lambda party, id: party.core.forget(source=id)),
     "undo": ("operation", lambda party, id: party.core.undo(id)),
@@ -402,7 +462,13 @@ _SPACE_VERBS = (
     "server_add",
     "server_list",
     "server_search",
+    "mem0_add",
+    "mem0_search",
+    "mem0_get_all",
+    "mem0_delete_all",
 )
+_LANGGRAPH_VERBS = ("langgraph_put", "langgraph_get", "langgraph_search", "langgraph_delete") if HAS_LANGGRAPH else ()
+_LANGGRAPH_TENANT_VERBS = ("langgraph_namespaces", "langgraph_search_all") if HAS_LANGGRAPH else ()
 _CONVERSATION_VERBS = (
     "turn",
     "long_turn",

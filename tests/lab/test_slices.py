@@ -15,8 +15,8 @@ from lab.slices import (
     SqliteTarget,
     StoreTarget,
     main,
+    open_target,
     parse_seeds,
-    parse_target,
     read_results,
     summary,
     table,
@@ -113,13 +113,12 @@ def test_no_results_say_so():
 
 
 def test_another_kind_of_store_is_refused():
-    with pytest.raises(ValueError, match="sqlite"):
-        parse_target("oracle:here")
+    with pytest.raises(ValueError, match="sqlite"), open_target("oracle:here"):
+        pass
 
 
 def test_a_store_target_gives_a_new_place_and_lists_its_files(tmp_path: Path):
-    target = parse_target(f"sqlite:{tmp_path / 'stores'}")
-    with target.fresh() as store:
+    with open_target(f"sqlite:{tmp_path / 'stores'}") as target, target.fresh() as store:
         assert store.parent.parent == tmp_path / "stores"
         store.write_bytes(b"x")
         Path(f"{store}-wal").write_bytes(b"y")
