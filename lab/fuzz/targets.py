@@ -42,9 +42,9 @@ from afterturn.hosts.cli.commands.transfer import LIBRARIES, LineReader
 from afterturn.hosts.cli.output import one_line, safe, safe_json
 from afterturn.hosts.hooks.clients import CLIENTS as HOOK_CLIENTS
 from afterturn.hosts.hooks.events import HookAnswer, InvalidPayload
-from afterturn.hosts.hooks.transcripts import find_entry_text
 from afterturn.hosts.server.grant import Grant
 from afterturn.hosts.server.tools import call_tool, definitions
+from afterturn.hosts.transcripts.coding_agents import LINE_TRANSCRIPTS
 from afterturn.hosts.transcripts.libraries import make_reader, read_library
 from afterturn.learning.changes import read_answer, read_call
 from afterturn.learning.rules import find_lessons
@@ -160,7 +160,8 @@ def read_hook_payload(value: Any) -> None:
                 if event is not None:
                     assert event.session.isprintable()
                     json.dumps(client.write(event, HookAnswer(event.text, "refused", "notice"))).encode()
-    find_entry_text(value if isinstance(value, dict) else {"type": "user", "message": value, "content": value})
+    for reader in LINE_TRANSCRIPTS.values():
+        reader.messages(value if isinstance(value, dict) else {"type": "user", "message": value, "content": value})
 
 
 # Files

@@ -1,141 +1,177 @@
-"""Transcripts of coding agents, as they lie in a person's home folder."""
+"""Transcripts of coding agents: `messages` reads one line of each format, for imports and for hooks alike."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
 
 from afterturn.errors import InvalidFile
 from afterturn.hosts.transcripts.transcript import (
-    MessageList,
     Object,
     PastConversation,
     TranscriptMessage,
     folder_in,
+    is_typed,
     json_lines,
     mapping,
+    messages_of,
     open_read_only,
     parse_timestamp,
     read_document,
     sequence,
     text_field,
-    texts_of_parts,
 )
 
-# Commands of Claude Code and their output, which it stores as messages of the user.
-_COMMANDS = ("<command-", "<local-command-", "<bash-", "<task-notification>")
-# What Codex puts before the first message of the user.
-_PREAMBLES = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions", "<skills_instructions>")
+# Marks of lines of Claude Code that neither the user nor the main agent wrote.
+_CLAUDE_MARKS = ("isSidechain", "isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "toolUseResult")
 
 
-class ClaudeCodeTranscripts:
+class LineTranscripts:
+    """A format with one JSON object per line."""
+
+    name = ""
+
+    def find(self, home: Path | None) -> Iterable[Path]:
+        return ()
+
+    def messages(self, line: Object) -> list[TranscriptMessage]:
+        """What the user typed and the agent said in a line."""
+        raise NotImplementedError
+
+    def about(self, line: Object) -> Object | None:
+        """The session (`sessionId`) and its folder (`cwd`), as far as a line has them. None: it is a sub-agent's."""
+        return line
+
+    def folder_of(self, file: Path) -> str:
+        return ""
+
+    def read(self, file: Path) -> Iterator[PastConversation]:
+        # A message that is written again takes the place of its earlier version.
+        found: dict[tuple[str, str], TranscriptMessage] = {}
+        session, folder = file.stem, self.folder_of(file)
+        for number, line in enumerate(json_lines(file)):
+            about = self.about(line)
+            if about is None:
+                return
+            session, folder = text_field(about, "sessionId") or session, folder or text_field(about, "cwd")
+            for message in self.messages(line):
+                id = message.id or str(number)
+                found[message.role, id] = replace(message, id=id)
+        yield PastConversation(self.name, session, list(found.values()), folder)
+
+
+class ClaudeCodeTranscripts(LineTranscripts):
     name = "claude-code"
 
     def find(self, home: Path | None) -> Iterable[Path]:
         return sorted((folder_in(home, "CLAUDE_CONFIG_DIR", ".claude") / "projects").glob("*/*.jsonl"))
 
-    def read(self, file: Path) -> Iterator[PastConversation]:
-        found, folder, session = MessageList(), "", file.stem
-        for line in json_lines(file):
-            message = mapping(line.get("message"))
-            if line.get("isSidechain") or line.get("isMeta") or line.get("isCompactSummary") or not message:
-                continue
-            folder, session = folder or text_field(line, "cwd"), text_field(line, "sessionId") or session
-            text = texts_of_parts(message.get("content"), "text")
-            id, at = text_field(line, "uuid"), parse_timestamp(line.get("timestamp"))
-            if line.get("type") == "assistant":
-                found.add(id, "assistant", text, at)
-            elif line.get("type") == "user" and not text.lstrip().startswith(_COMMANDS):
-                found.add(id, "user", text, at)
-        yield PastConversation(self.name, session, found.messages, folder)
+    def messages(self, line: Object) -> list[TranscriptMessage]:
+        # Older versions do not write an origin.
+        origin = mapping(line.get("origin")).get("kind", "human")
+        if any(line.get(mark) for mark in _CLAUDE_MARKS) or origin != "human":
+            return []
+        content, at = mapping(line.get("message")).get("content"), parse_timestamp(line.get("timestamp"))
+        return messages_of(text_field(line, "uuid"), text_field(line, "type"), content, at)
 
 
-class CodexTranscripts:
+class CodexTranscripts(LineTranscripts):
     name = "codex"
 
     def find(self, home: Path | None) -> Iterable[Path]:
         return sorted((folder_in(home, "CODEX_HOME", ".codex") / "sessions").glob("*/*/*/rollout-*.jsonl"))
 
-    def read(self, file: Path) -> Iterator[PastConversation]:
-        found, folder, session = MessageList(), "", file.stem
-        for number, line in enumerate(json_lines(file)):
-            payload = mapping(line.get("payload"))
-            if line.get("type") == "session_meta":
-                if isinstance(payload.get("source"), dict):
-                    return  # the session of a sub-agent
-                folder, session = text_field(payload, "cwd"), text_field(payload, "id") or session
-            elif line.get("type") == "response_item" and payload.get("type") == "message":
-                text = texts_of_parts(payload.get("content"), "input_text", "output_text")
-                id = text_field(payload, "id") or str(number)
-                at = parse_timestamp(line.get("timestamp"))
-                if payload.get("role") == "assistant":
-                    found.add(id, "assistant", text, at)
-                elif payload.get("role") == "user" and not text.lstrip().startswith(_PREAMBLES):
-                    found.add(id, "user", text, at)
-        yield PastConversation(self.name, session, found.messages, folder)
+    def messages(self, line: Object) -> list[TranscriptMessage]:
+        item = mapping(line.get("payload"))
+        if line.get("type") != "response_item" or item.get("type") != "message":
+            return []
+        at = parse_timestamp(line.get("timestamp"))
+        return messages_of(text_field(item, "id"), text_field(item, "role"), item.get("content"), at)
+
+    def about(self, line: Object) -> Object | None:
+        if line.get("type") != "session_meta":
+            return {}
+        meta = mapping(line.get("payload"))
+        return None if isinstance(meta.get("source"), dict) else {**meta, "sessionId": meta.get("id")}
 
 
-class GeminiCliTranscripts:
+class GeminiCliTranscripts(LineTranscripts):
     name = "gemini-cli"
 
     def find(self, home: Path | None) -> Iterable[Path]:
         return sorted((folder_in(home, "GEMINI_CLI_HOME") / ".gemini" / "tmp").glob("*/chats/session-*.jsonl"))
 
-    def read(self, file: Path) -> Iterator[PastConversation]:
-        lines: dict[str, Object] = {}
-        session = file.stem
-        for line in json_lines(file):
-            patch = mapping(line.get("$set"))
-            if "sessionId" in line:
-                if line.get("kind", "main") != "main":
-                    return  # the session of a sub-agent
-                session = text_field(line, "sessionId") or session
-            elif "messages" in patch:
-                # The whole list, for example after a compaction. What was said before it was said all the same.
-                lines.update({text_field(mapping(one), "id"): mapping(one) for one in sequence(patch["messages"])})
-            elif id := text_field(line, "id"):
-                lines[id] = line
-        found = MessageList()
-        for id, line in lines.items():
-            content = line.get("displayContent") or line.get("content")
-            text, at = texts_of_parts(content, "text"), parse_timestamp(line.get("timestamp"))
-            if line.get("type") == "user":
-                found.add(id, "user", text, at)
-            elif line.get("type") == "gemini":
-                found.add(id, "assistant", text, at)
-        yield PastConversation(self.name, session, found.messages, _folder_of_gemini(file))
+    def messages(self, line: Object) -> list[TranscriptMessage]:
+        # A patch has the whole list, for example after a compaction. What was said before it was said all the same.
+        patched = map(mapping, sequence(mapping(line.get("$set")).get("messages")))
+        return [message for one in (line, *patched) for message in self._message(one)]
+
+    def _message(self, line: Object) -> list[TranscriptMessage]:
+        """What is displayed is what was typed; the content has files and the text of commands, too."""
+        role = {"user": "user", "gemini": "assistant"}.get(text_field(line, "type"), "")
+        content = line.get("content")
+        typed = line.get("displayContent") if is_typed(content) else None
+        return messages_of(text_field(line, "id"), role, typed or content, parse_timestamp(line.get("timestamp")))
+
+    def about(self, line: Object) -> Object | None:
+        return line if "sessionId" not in line or line.get("kind", "main") == "main" else None
+
+    def folder_of(self, file: Path) -> str:
+        """The folder whose short name the transcript's path contains."""
+        if len(file.parents) < 4:
+            return ""
+        name, known = file.parents[1].name, mapping(read_document(file.parents[3] / "projects.json").get("projects"))
+        return next((str(folder) for folder, short in known.items() if short == name), "")
 
 
-def _folder_of_gemini(file: Path) -> str:
-    """The folder whose short name the transcript's path contains."""
-    if len(file.parents) < 4:
-        return ""
-    name, known = file.parents[1].name, mapping(read_document(file.parents[3] / "projects.json").get("projects"))
-    return next((str(folder) for folder, short in known.items() if short == name), "")
-
-
-class QwenCodeTranscripts:
+class QwenCodeTranscripts(LineTranscripts):
     name = "qwen-code"
 
     def find(self, home: Path | None) -> Iterable[Path]:
         return sorted((folder_in(home, "QWEN_HOME", ".qwen") / "projects").glob("*/chats/*.jsonl"))
 
-    def read(self, file: Path) -> Iterator[PastConversation]:
-        found, folder, session = MessageList(), "", file.stem
-        for line in json_lines(file):
-            message, kind = mapping(line.get("message")), line.get("type")
-            parts = [part for part in sequence(message.get("parts")) if not mapping(part).get("thought")]
-            folder, session = folder or text_field(line, "cwd"), text_field(line, "sessionId") or session
-            text = texts_of_parts(parts, "text")
-            id, at = text_field(line, "uuid"), parse_timestamp(line.get("timestamp"))
-            if kind == "assistant":
-                found.add(id, "assistant", text, at)
-            elif kind == "user" and line.get("provenance", "real_user") == "real_user":
-                found.add(id, "user", text, at)
-        yield PastConversation(self.name, session, found.messages, folder)
+    def messages(self, line: Object) -> list[TranscriptMessage]:
+        role, content = text_field(line, "type"), mapping(line.get("message")).get("parts")
+        if line.get("isSidechain") or line.get("agentId"):
+            return []
+        if role == "user":
+            is_users = line.get("provenance", "real_user") == "real_user"
+            if not is_users or line.get("subtype", "mid_turn_user_message") != "mid_turn_user_message":
+                return []
+            # As in Gemini CLI.
+            typed = text_field(mapping(line.get("systemPayload")), "displayText") if is_typed(content) else ""
+            content = typed or content
+        return messages_of(text_field(line, "uuid"), role, content, parse_timestamp(line.get("timestamp")))
+
+
+class CopilotTranscripts(LineTranscripts):
+    """For hooks. `find` finds nothing, so it is not imported."""
+
+    name = "copilot"
+
+    def messages(self, line: Object) -> list[TranscriptMessage]:
+        role, data = text_field(line, "type").removesuffix(".message"), mapping(line.get("data"))
+        is_others = line.get("agentId") or data.get("parentToolCallId") or data.get("isAutopilotContinuation")
+        # A skill, a command or another agent is named as the source.
+        if is_others or data.get("source", "user") != "user":
+            return []
+        return messages_of(text_field(line, "id"), role, data.get("content"), parse_timestamp(line.get("timestamp")))
+
+
+LINE_TRANSCRIPTS: dict[str, LineTranscripts] = {
+    reader.name: reader
+    for reader in (
+        ClaudeCodeTranscripts(),
+        CodexTranscripts(),
+        GeminiCliTranscripts(),
+        QwenCodeTranscripts(),
+        CopilotTranscripts(),
+    )
+}
 
 
 class OpencodeTranscripts:
@@ -157,22 +193,16 @@ class OpencodeTranscripts:
 
 
 def _opencode_messages(connection: apsw.Connection, session: str) -> list[TranscriptMessage]:
-    found = MessageList()
     rows = connection.execute(
         "SELECT m.id, m.time_created, m.data, p.data FROM message AS m JOIN part AS p ON p.message_id = m.id "
         "WHERE m.session_id = ? ORDER BY m.time_created, m.id, p.id",
         (session,),
     )
-    texts: dict[str, tuple[str, float, list[str]]] = {}
+    parts: dict[str, tuple[str, float, list[Object]]] = {}
     for id, created, data, part in rows:
         try:
             message, content = mapping(json.loads(data)), mapping(json.loads(part))
         except (ValueError, TypeError, RecursionError):
             continue
-        if content.get("type") == "text" and not content.get("synthetic") and not content.get("ignored"):
-            entry = texts.setdefault(id, (text_field(message, "role"), parse_timestamp(created), []))
-            entry[2].append(text_field(content, "text"))
-    for id, (role, at, parts) in texts.items():
-        if role == "user" or role == "assistant":
-            found.add(id, "user" if role == "user" else "assistant", "\n".join(parts), at)
-    return found.messages
+        parts.setdefault(id, (text_field(message, "role"), parse_timestamp(created), []))[2].append(content)
+    return [one for id, (role, at, content) in parts.items() for one in messages_of(id, role, content, at)]

@@ -10,19 +10,21 @@ from typing import Any
 
 from afterturn.errors import InvalidFile
 from afterturn.hosts.transcripts.transcript import (
-    MessageList,
     Object,
     PastConversation,
+    TranscriptMessage,
+    is_typed,
     mapping,
+    messages_of,
     open_file,
     parse_timestamp,
     read_json,
     sequence,
     text_field,
-    texts_of_parts,
 )
 
 _FILE = "conversations.json"
+_HIDDEN = ("is_visually_hidden_from_conversation", "is_user_system_message")
 _BYTES_MAX = 4 * 1024**3
 # Conversations are packed to a tenth or so. A file that unpacks to much more is made to fill memory.
 _RATIO_MAX, _SMALL_BYTES = 100, 16 * 1024**2
@@ -37,21 +39,19 @@ class ChatGptExport:
     def read(self, file: Path) -> Iterator[PastConversation]:
         for conversation in _conversations(file):
             nodes = mapping(conversation.get("mapping"))
-            found = MessageList()
+            found: list[TranscriptMessage] = []
             for id, message in _branch(nodes, text_field(conversation, "current_node")):
                 role = text_field(mapping(message.get("author")), "role")
                 content = mapping(message.get("content"))
                 at = parse_timestamp(message.get("create_time")) or parse_timestamp(conversation.get("create_time"))
-                hidden = mapping(message.get("metadata")).get("is_visually_hidden_from_conversation")
-                if content.get("content_type") not in ("text", "multimodal_text") or hidden:
-                    continue
-                text = "\n".join(part for part in sequence(content.get("parts")) if isinstance(part, str))
-                if role == "user":
-                    found.add(id, "user", text, at)
-                elif role == "assistant" and message.get("recipient", "all") == "all":
-                    found.add(id, "assistant", text, at)
+                metadata = mapping(message.get("metadata"))
+                # Custom instructions are in the role of the user, and hidden.
+                is_hidden = any(metadata.get(mark) for mark in _HIDDEN) or message.get("recipient", "all") != "all"
+                if content.get("content_type") in ("text", "multimodal_text") and not is_hidden:
+                    texts = [part for part in sequence(content.get("parts")) if isinstance(part, str)]
+                    found += messages_of(id, role, texts, at)
             session = text_field(conversation, "conversation_id") or text_field(conversation, "id")
-            yield PastConversation(self.name, session or "unknown", found.messages)
+            yield PastConversation(self.name, session or "unknown", found)
 
 
 def _branch(nodes: Mapping[str, Any], current: str) -> list[tuple[str, Object]]:
@@ -74,15 +74,16 @@ class ClaudeExport:
 
     def read(self, file: Path) -> Iterator[PastConversation]:
         for conversation in _conversations(file):
-            found = MessageList()
+            found: list[TranscriptMessage] = []
             for message in map(mapping, sequence(conversation.get("chat_messages"))):
-                text = texts_of_parts(message.get("content"), "text") or text_field(message, "text")
-                at, id = parse_timestamp(message.get("created_at")), text_field(message, "uuid")
-                if message.get("sender") == "human":
-                    found.add(id, "user", text, at)
-                elif message.get("sender") == "assistant":
-                    found.add(id, "assistant", text, at)
-            yield PastConversation(self.name, text_field(conversation, "uuid") or "unknown", found.messages)
+                id, at = text_field(message, "uuid"), parse_timestamp(message.get("created_at"))
+                role = {"human": "user", "assistant": "assistant"}.get(text_field(message, "sender"), "")
+                said = messages_of(id, role, message.get("content"), at)
+                if not said and is_typed(message.get("content")):
+                    # Older exports have only this. The text of attachments is in neither field.
+                    said = messages_of(id, role, message.get("text"), at)
+                found += said
+            yield PastConversation(self.name, text_field(conversation, "uuid") or "unknown", found)
 
 
 def _conversations(file: Path) -> Iterator[Object]:

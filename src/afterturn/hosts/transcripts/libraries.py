@@ -29,12 +29,13 @@ from afterturn.hosts.transcripts.library_export import (
 from afterturn.hosts.transcripts.memory_folder import split_statements
 from afterturn.hosts.transcripts.transcript import (
     Object,
+    answered_text,
     mapping,
     open_file,
     open_read_only,
     sequence,
     text_field,
-    texts_of_parts,
+    typed_text,
 )
 from afterturn.types import Target
 
@@ -251,10 +252,9 @@ class LettaExport:
     def _take_message(self, where: str, message: Object, export: LibraryExport, session: str) -> None:
         role = text_field(message, "role") or text_field(message, "message_type").removesuffix("_message")
         at = parse_utc(message.get("created_at")) or parse_utc(message.get("date"))
-        text = texts_of_parts(message.get("content"), "text")
-        if role == "user":
-            text = _unpacked(text)
-        elif role == "assistant" and isinstance(message.get("tool_calls"), list):
+        content = message.get("content")
+        text = _unpacked(typed_text(content)) if role == "user" else answered_text(content)
+        if role == "assistant" and isinstance(message.get("tool_calls"), list):
             # With these calls, older agents answer; their text is what they think.
             sent = [one for call in message["tool_calls"] if (one := _sent_message(mapping(call)))]
             text = "\n".join(sent) if sent else text

@@ -21,10 +21,10 @@ from afterturn.hosts.transcripts.transcript import (
     PastConversation,
     TranscriptMessage,
     mapping,
+    messages_of,
     open_file,
     parse_timestamp,
     text_field,
-    without_injected,
 )
 from afterturn.types import Draft, Metadata, Origin, Target
 from afterturn.validation import METADATA_BYTES_MAX
@@ -133,13 +133,12 @@ class LibraryExport:
     def add_message(self, where: str, owner: str, session: str, role: str, text: str, at: float, id: str = "") -> None:
         """Leaves out what neither the user nor the assistant said, blank messages, and blocks of a memory."""
         self._count()
-        kept = without_injected(text)
-        if role not in ("user", "assistant") or not kept:
+        found = messages_of(id, role, text, at)
+        if not found:
             self.left_out["messages that neither a user nor an assistant wrote, or without text"] += 1
-            return
-        known = id or hashlib.sha256(f"{at}\0{role}\0{kept}".encode("utf-8", "replace")).hexdigest()[:32]
-        message = TranscriptMessage(known, "user" if role == "user" else "assistant", kept, at)
-        self._messages.setdefault((owner, session), []).append((where, message))
+        for message in found:
+            known = id or hashlib.sha256(f"{at}\0{role}\0{message.text}".encode("utf-8", "replace")).hexdigest()[:32]
+            self._messages.setdefault((owner, session), []).append((where, replace(message, id=known)))
 
     def refuse(self, where: str, message: str) -> None:
         self._count()

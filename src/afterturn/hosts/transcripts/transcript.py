@@ -6,10 +6,11 @@ import errno
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, TypeAlias
@@ -28,6 +29,22 @@ Object: TypeAlias = Mapping[str, Any]
 LINE_BYTES_MAX = 64 * 1024 * 1024
 # Later times cannot be stored.
 _TIME_MAX = 1e11
+# Kinds of parts that a person adds to a message. A message with a part of another kind, such as a tool's result, is the
+# client's: nobody knows who wrote the text in it.
+_TYPED_KINDS = ("text", "image", "audio", "document", "file", "agent")
+_TYPED_KEYS = {"text", "inlineData", "fileData", "thoughtSignature", "videoMetadata"}
+# A text of nothing but elements is a client's: commands and their output, notifications, contexts, instructions.
+_ELEMENTS = re.compile(r"<[A-Za-z][^<>]*>(?:.*<[^<>]*>)?", re.DOTALL)
+# How clients begin texts of their own that are not elements.
+_INSERTED = (
+    "# AGENTS.md instructions",
+    "[Request interrupted by user",
+    "This session is being continued from a previous conversation",
+)
+# What follows is the content of files, which may contain the line that ends it.
+_FILES = "--- Content from referenced files ---"
+# How a text begins into which an editor put open files and the selection, and the line before the typed words.
+_EDITOR, _REQUEST = ("# Context from my IDE setup:", "# Files mentioned by the user:"), "## My request for Codex:"
 # Text that clients put into messages of the user: reminders, context of hooks, and our own blocks.
 _INJECTED = ("system-reminder", "hook_context", "session_context", "environment_context", "user_instructions", TAG)
 _FRAMES = [
@@ -116,15 +133,66 @@ class TranscriptReader(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class MessageList:
-    """Collects the messages of one conversation. Blank ones are left out, as is text that was injected."""
+def messages_of(id: str, role: str, content: object, at: float) -> list[TranscriptMessage]:
+    """The message of a user or an assistant as a list; empty if it has no text of theirs, or another role."""
+    if role == "user" and (text := typed_text(content)):
+        return [TranscriptMessage(id, "user", text, at)]
+    if role == "assistant" and (text := answered_text(content)):
+        return [TranscriptMessage(id, "assistant", text, at)]
+    return []
 
-    messages: list[TranscriptMessage] = field(default_factory=list)
 
-    def add(self, id: str, role: Literal["user", "assistant"], text: str, at: float) -> None:
-        if kept := without_injected(text):
-            self.messages.append(TranscriptMessage(id, role, kept, at))
+def is_typed(content: object) -> bool:
+    """Whether a person may have written a message, by the kinds of its parts."""
+    return all(
+        part["type"] in _TYPED_KINDS or str(part["type"]).startswith("input_")
+        if "type" in part
+        else _TYPED_KEYS.issuperset(part)
+        for part in _parts(content)
+    )
+
+
+def typed_text(content: object) -> str:
+    """What the user typed in a message, without anything that a client added. Pasted text is a part of it.
+
+    The only place that decides this: hooks and imports of all formats read messages of a user by it.
+    """
+    texts: list[str] = []
+    for text in _texts(content, "text", "input_text") if is_typed(content) else ():
+        typed, files, _ = _without_inserted(text).partition(_FILES)
+        if typed.startswith(_EDITOR):
+            # A selection may contain the line too.
+            typed = typed.partition(_REQUEST)[2] if typed.count(_REQUEST) == 1 else ""
+        texts.append(_without_inserted(typed))
+        if files:
+            break
+    return "\n".join(filter(None, texts))
+
+
+def answered_text(content: object) -> str:
+    """What an assistant said in a message, without its thoughts."""
+    return without_injected("\n".join(_texts(content, "text", "output_text")))
+
+
+def _parts(content: object) -> list[Object]:
+    """A plain text is one part."""
+    parts = [content] if isinstance(content, str) else sequence(content)
+    return [{"text": part} if isinstance(part, str) else mapping(part) for part in parts]
+
+
+def _texts(content: object, *kinds: str) -> Iterator[str]:
+    for part in _parts(content):
+        is_hidden = part.get("thought") or part.get("synthetic") or part.get("ignored")
+        if part.get("type", "text") in kinds and not is_hidden and text_field(part, "text"):
+            yield text_field(part, "text")
+
+
+def _without_inserted(text: str) -> str:
+    """The text without what a client put into it; blank if all of it is a client's."""
+    # First the whole: what an element contains may close it early.
+    whole = text.strip()
+    kept = "" if _ELEMENTS.fullmatch(whole) else without_injected(whole)
+    return "" if kept.startswith(_INSERTED) or _ELEMENTS.fullmatch(kept) else kept
 
 
 def folder_in(home: Path | None, variable: str, *usual: str) -> Path:
@@ -133,26 +201,20 @@ def folder_in(home: Path | None, variable: str, *usual: str) -> Path:
 
 
 def without_injected(text: str) -> str:
-    """The text without what a client or a memory put into it."""
+    """The text without what a client or a memory put into it.
+
+    It is removed up to the last end of its kind: a file that a client quotes may contain one too.
+    """
     for start, end in _FRAMES:
-        if start in text:
-            text = _without(text, start, end)
+        if 0 <= (begin := text.find(start)) < (close := text.rfind(end)):
+            text = text[:begin] + text[close + len(end) :]
     return text.strip()
 
 
-def _without(text: str, start: str, end: str) -> str:
-    """The text without everything between two marks, in one pass."""
-    kept, at = [], 0
-    while (begin := text.find(start, at)) >= 0 and (close := text.find(end, begin)) >= 0:
-        kept.append(text[at:begin])
-        at = close + len(end)
-    return "".join([*kept, text[at:]])
-
-
 @contextmanager
-def open_file(file: Path) -> Iterator[BinaryIO]:
+def open_file(file: Path, flags: int = 0) -> Iterator[BinaryIO]:
     """Opens a regular file. Raises OSError for anything else: a pipe or a device may never end."""
-    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as stream:
+    with open(file, "rb", opener=lambda path, usual: os.open(path, usual | flags | os.O_NONBLOCK)) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
         yield stream
@@ -174,15 +236,20 @@ def json_lines(file: Path) -> Iterator[Object]:
     """The objects in a file of JSON Lines. The last line may be cut: a program may still be writing it."""
     try:
         with open_file(file) as stream:
-            for line in _lines(stream):
-                try:
-                    value = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(value, dict):
-                    yield value
+            yield from parse_objects(_lines(stream))
     except OSError as error:
         raise InvalidFile(f"{file} cannot be read: {error.strerror}. Check the name and permissions.") from error
+
+
+def parse_objects(lines: Iterable[bytes]) -> Iterator[Object]:
+    """The lines that are JSON objects."""
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            yield value
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -235,13 +302,3 @@ def sequence(value: object) -> Sequence[Any]:
 def text_field(value: Object, name: str) -> str:
     found = value.get(name)
     return found if isinstance(found, str) else ""
-
-
-def texts_of_parts(content: object, *kinds: str) -> str:
-    """The texts of a message's parts. A plain text is one part; other parts, such as tool results, are left out."""
-    if isinstance(content, str):
-        return content
-    found = [mapping(part) for part in sequence(content)]
-    return "\n".join(
-        text_field(part, "text") for part in found if part.get("type", "text") in kinds and text_field(part, "text")
-    )
