@@ -149,7 +149,7 @@ class QwenCodeTranscripts(LineTranscripts):
 
 
 class CopilotTranscripts(LineTranscripts):
-    """For hooks. `find` finds nothing, so it is not imported."""
+    """Only hooks read it: there is no import from Copilot."""
 
     name = "copilot"
 

@@ -8,30 +8,19 @@ from pathlib import Path
 
 from afterturn.errors import InvalidFile
 from afterturn.hosts.projects import find_project
-from afterturn.hosts.transcripts.coding_agents import (
-    ClaudeCodeTranscripts,
-    CodexTranscripts,
-    GeminiCliTranscripts,
-    OpencodeTranscripts,
-    QwenCodeTranscripts,
-)
+from afterturn.hosts.transcripts.coding_agents import LINE_TRANSCRIPTS, CopilotTranscripts, OpencodeTranscripts
 from afterturn.hosts.transcripts.data_exports import ChatGptExport, ClaudeExport
 from afterturn.hosts.transcripts.memory_folder import INDEX, Note, find_folders, read_folder
 from afterturn.hosts.transcripts.transcript import PastConversation, TranscriptReader
 from afterturn.types import Draft
 
-READERS: dict[str, TranscriptReader] = {
-    reader.name: reader
-    for reader in (
-        ClaudeCodeTranscripts(),
-        CodexTranscripts(),
-        GeminiCliTranscripts(),
-        QwenCodeTranscripts(),
-        OpencodeTranscripts(),
-        ChatGptExport(),
-        ClaudeExport(),
-    )
-}
+_ALL: tuple[TranscriptReader, ...] = (
+    *LINE_TRANSCRIPTS.values(),
+    OpencodeTranscripts(),
+    ChatGptExport(),
+    ClaudeExport(),
+)
+READERS = {reader.name: reader for reader in _ALL if reader.name != CopilotTranscripts.name}
 
 
 @dataclass(frozen=True, slots=True)
