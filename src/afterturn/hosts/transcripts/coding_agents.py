@@ -15,9 +15,9 @@ from afterturn.hosts.transcripts.transcript import (
     PastConversation,
     TranscriptMessage,
     folder_in,
-    is_typed,
     json_lines,
     mapping,
+    may_be_typed,
     messages_of,
     open_read_only,
     parse_timestamp,
@@ -28,15 +28,18 @@ from afterturn.hosts.transcripts.transcript import (
 
 # Marks of lines of Claude Code that neither the user nor the main agent wrote.
 _CLAUDE_MARKS = ("isSidechain", "isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "toolUseResult")
+_QWEN_TYPED = (None, "mid_turn_user_message")
 
 
 class LineTranscripts:
-    """A format with one JSON object per line."""
+    """A format with one JSON object per line. `folder` is the client's, as for `folder_in`, with files by `pattern`."""
 
     name = ""
+    folder: tuple[str, ...] = ()
+    pattern = ""
 
     def find(self, home: Path | None) -> Iterable[Path]:
-        return ()
+        return sorted(folder_in(home, *self.folder).glob(self.pattern))
 
     def messages(self, line: Object) -> list[TranscriptMessage]:
         """What the user typed and the agent said in a line."""
@@ -66,9 +69,8 @@ class LineTranscripts:
 
 class ClaudeCodeTranscripts(LineTranscripts):
     name = "claude-code"
-
-    def find(self, home: Path | None) -> Iterable[Path]:
-        return sorted((folder_in(home, "CLAUDE_CONFIG_DIR", ".claude") / "projects").glob("*/*.jsonl"))
+    folder = ("CLAUDE_CONFIG_DIR", ".claude")
+    pattern = "projects/*/*.jsonl"
 
     def messages(self, line: Object) -> list[TranscriptMessage]:
         # Older versions do not write an origin.
@@ -81,9 +83,8 @@ class ClaudeCodeTranscripts(LineTranscripts):
 
 class CodexTranscripts(LineTranscripts):
     name = "codex"
-
-    def find(self, home: Path | None) -> Iterable[Path]:
-        return sorted((folder_in(home, "CODEX_HOME", ".codex") / "sessions").glob("*/*/*/rollout-*.jsonl"))
+    folder = ("CODEX_HOME", ".codex")
+    pattern = "sessions/*/*/*/rollout-*.jsonl"
 
     def messages(self, line: Object) -> list[TranscriptMessage]:
         item = mapping(line.get("payload"))
@@ -101,9 +102,8 @@ class CodexTranscripts(LineTranscripts):
 
 class GeminiCliTranscripts(LineTranscripts):
     name = "gemini-cli"
-
-    def find(self, home: Path | None) -> Iterable[Path]:
-        return sorted((folder_in(home, "GEMINI_CLI_HOME") / ".gemini" / "tmp").glob("*/chats/session-*.jsonl"))
+    folder = ("GEMINI_CLI_HOME",)
+    pattern = ".gemini/tmp/*/chats/session-*.jsonl"
 
     def messages(self, line: Object) -> list[TranscriptMessage]:
         # A patch has the whole list, for example after a compaction. What was said before it was said all the same.
@@ -114,7 +114,7 @@ class GeminiCliTranscripts(LineTranscripts):
         """What is displayed is what was typed; the content has files and the text of commands, too."""
         role = {"user": "user", "gemini": "assistant"}.get(text_field(line, "type"), "")
         content = line.get("content")
-        typed = line.get("displayContent") if is_typed(content) else None
+        typed = line.get("displayContent") if may_be_typed(content) else None
         return messages_of(text_field(line, "id"), role, typed or content, parse_timestamp(line.get("timestamp")))
 
     def about(self, line: Object) -> Object | None:
@@ -130,22 +130,20 @@ class GeminiCliTranscripts(LineTranscripts):
 
 class QwenCodeTranscripts(LineTranscripts):
     name = "qwen-code"
-
-    def find(self, home: Path | None) -> Iterable[Path]:
-        return sorted((folder_in(home, "QWEN_HOME", ".qwen") / "projects").glob("*/chats/*.jsonl"))
+    folder = ("QWEN_HOME", ".qwen")
+    pattern = "projects/*/chats/*.jsonl"
 
     def messages(self, line: Object) -> list[TranscriptMessage]:
         role, content = text_field(line, "type"), mapping(line.get("message")).get("parts")
-        if line.get("isSidechain") or line.get("agentId"):
-            return []
-        if role == "user":
-            is_users = line.get("provenance", "real_user") == "real_user"
-            if not is_users or line.get("subtype", "mid_turn_user_message") != "mid_turn_user_message":
-                return []
+        is_others = line.get("isSidechain") or line.get("agentId")
+        if role == "user" and not is_others:
+            # Older versions write neither. A subtype is a notification, a timer or another agent.
+            is_others = line.get("provenance") not in (None, "real_user") or line.get("subtype") not in _QWEN_TYPED
             # As in Gemini CLI.
-            typed = text_field(mapping(line.get("systemPayload")), "displayText") if is_typed(content) else ""
+            typed = text_field(mapping(line.get("systemPayload")), "displayText") if may_be_typed(content) else ""
             content = typed or content
-        return messages_of(text_field(line, "uuid"), role, content, parse_timestamp(line.get("timestamp")))
+        at = parse_timestamp(line.get("timestamp"))
+        return [] if is_others else messages_of(text_field(line, "uuid"), role, content, at)
 
 
 class CopilotTranscripts(LineTranscripts):
@@ -157,7 +155,7 @@ class CopilotTranscripts(LineTranscripts):
         role, data = text_field(line, "type").removesuffix(".message"), mapping(line.get("data"))
         is_others = line.get("agentId") or data.get("parentToolCallId") or data.get("isAutopilotContinuation")
         # A skill, a command or another agent is named as the source.
-        if is_others or data.get("source", "user") != "user":
+        if is_others or data.get("source") not in (None, "user"):
             return []
         return messages_of(text_field(line, "id"), role, data.get("content"), parse_timestamp(line.get("timestamp")))
 

@@ -13,8 +13,8 @@ from afterturn.hosts.transcripts.transcript import (
     Object,
     PastConversation,
     TranscriptMessage,
-    is_typed,
     mapping,
+    may_be_typed,
     messages_of,
     open_file,
     parse_timestamp,
@@ -79,7 +79,7 @@ class ClaudeExport:
                 id, at = text_field(message, "uuid"), parse_timestamp(message.get("created_at"))
                 role = {"human": "user", "assistant": "assistant"}.get(text_field(message, "sender"), "")
                 said = messages_of(id, role, message.get("content"), at)
-                if not said and is_typed(message.get("content")):
+                if not said and may_be_typed(message.get("content")):
                     # Older exports have only this. The text of attachments is in neither field.
                     said = messages_of(id, role, message.get("text"), at)
                 found += said

@@ -29,13 +29,13 @@ from afterturn.hosts.transcripts.library_export import (
 from afterturn.hosts.transcripts.memory_folder import split_statements
 from afterturn.hosts.transcripts.transcript import (
     Object,
-    answered_text,
+    assistant_text,
     mapping,
     open_file,
     open_read_only,
     sequence,
     text_field,
-    typed_text,
+    user_text,
 )
 from afterturn.types import Target
 
@@ -253,7 +253,7 @@ class LettaExport:
         role = text_field(message, "role") or text_field(message, "message_type").removesuffix("_message")
         at = parse_utc(message.get("created_at")) or parse_utc(message.get("date"))
         content = message.get("content")
-        text = _unpacked(typed_text(content)) if role == "user" else answered_text(content)
+        text = _unpacked(user_text(content)) if role == "user" else assistant_text(content)
         if role == "assistant" and isinstance(message.get("tool_calls"), list):
             # With these calls, older agents answer; their text is what they think.
             sent = [one for call in message["tool_calls"] if (one := _sent_message(mapping(call)))]

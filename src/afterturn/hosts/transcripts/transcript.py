@@ -135,14 +135,14 @@ class TranscriptReader(Protocol):
 
 def messages_of(id: str, role: str, content: object, at: float) -> list[TranscriptMessage]:
     """The message of a user or an assistant as a list; empty if it has no text of theirs, or another role."""
-    if role == "user" and (text := typed_text(content)):
+    if role == "user" and (text := user_text(content)):
         return [TranscriptMessage(id, "user", text, at)]
-    if role == "assistant" and (text := answered_text(content)):
+    if role == "assistant" and (text := assistant_text(content)):
         return [TranscriptMessage(id, "assistant", text, at)]
     return []
 
 
-def is_typed(content: object) -> bool:
+def may_be_typed(content: object) -> bool:
     """Whether a person may have written a message, by the kinds of its parts."""
     return all(
         part["type"] in _TYPED_KINDS or str(part["type"]).startswith("input_")
@@ -152,13 +152,13 @@ def is_typed(content: object) -> bool:
     )
 
 
-def typed_text(content: object) -> str:
+def user_text(content: object) -> str:
     """What the user typed in a message, without anything that a client added. Pasted text is a part of it.
 
     The only place that decides this: hooks and imports of all formats read messages of a user by it.
     """
     texts: list[str] = []
-    for text in _texts(content, "text", "input_text") if is_typed(content) else ():
+    for text in _texts(content, "text", "input_text") if may_be_typed(content) else ():
         typed, files, _ = _without_inserted(text).partition(_FILES)
         if typed.startswith(_EDITOR):
             # A selection may contain the line too.
@@ -169,7 +169,7 @@ def typed_text(content: object) -> str:
     return "\n".join(filter(None, texts))
 
 
-def answered_text(content: object) -> str:
+def assistant_text(content: object) -> str:
     """What an assistant said in a message, without its thoughts."""
     return without_injected("\n".join(_texts(content, "text", "output_text")))
 
