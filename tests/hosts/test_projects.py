@@ -1,6 +1,8 @@
 """Projects: which folders share a memory, and the command that shows and changes it."""
 
+import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,15 +73,176 @@ def test_a_folder_without_git_is_a_project_of_its_own(tmp_path: Path):
     assert find_project(tmp_path / "notes").space != find_project(tmp_path / "notes" / "inner").space
 
 
-@pytest.mark.parametrize("extra", ["", "worktrees/api"])
-def test_a_folder_cannot_claim_a_repository_that_does_not_know_it(repository: Path, tmp_path: Path, extra: str):
-    """P1: an unpacked archive may contain a `.git` file that names any folder."""
-    if extra:
-        _git(repository, "worktree", "add", "-q", str(tmp_path / "wt" / "api"))
-    thief = tmp_path / "unpacked"
+def _point_at(path: str) -> Callable[[Path, Path], None]:
+    def forge(thief: Path, victim: Path) -> None:
+        (thief / ".git").write_text(f"gitdir: {path.format(victim=victim)}\n")
+
+    return forge
+
+
+def _link_to(path: str) -> Callable[[Path, Path], None]:
+    def forge(thief: Path, victim: Path) -> None:
+        (thief / ".git").symlink_to(path.format(victim=victim))
+
+    return forge
+
+
+def _make_admin_folder(folder: Path, *, marker: Path, common: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "HEAD").write_text("ref: refs/heads/main\n")
+    (folder / "objects").mkdir()
+    (folder / "gitdir").write_text(f"{marker}\n")
+    (folder / "commondir").write_text(f"{common}\n")
+    (folder / "config").write_text(f"[core]\n\tworktree = {marker.parent}\n")
+
+
+def _bring_an_admin_folder(thief: Path, victim: Path) -> None:
+    _make_admin_folder(thief / "inner", marker=thief / ".git", common=victim / ".git")
+    (thief / ".git").write_text("gitdir: inner\n")
+
+
+def _bring_a_folder_of_worktrees(thief: Path, victim: Path) -> None:
+    _make_admin_folder(thief / "git", marker=thief / ".git", common=victim / ".git")
+    _make_admin_folder(thief / "git/worktrees/x", marker=thief / ".git", common=victim / ".git")
+    (thief / ".git").write_text("gitdir: git/worktrees/x\n")
+
+
+def _link_the_folder_of_worktrees(thief: Path, victim: Path) -> None:
+    (thief / "git").mkdir()
+    (thief / "git" / "worktrees").symlink_to(victim / ".git" / "worktrees")
+    (thief / ".git").write_text("gitdir: git/worktrees/linked\n")
+
+
+def _bring_a_repository_with_a_common_folder(thief: Path, victim: Path) -> None:
+    _make_admin_folder(thief / ".git", marker=thief / ".git", common=victim / ".git")
+
+
+def _bring_a_submodule(thief: Path, victim: Path) -> None:
+    _make_admin_folder(thief.parent / ".git", marker=thief.parent / ".git", common=victim / ".git")
+    (thief.parent / ".git" / "modules").mkdir()
+    (thief.parent / ".git" / "modules" / "x").symlink_to(victim / ".git")
+    (thief / ".git").write_text("gitdir: ../.git/modules/x\n")
+
+
+def _hard_link_the_pointer(thief: Path, victim: Path) -> None:
+    (thief / ".git").hardlink_to(victim.parent / "linked" / ".git")
+
+
+@pytest.mark.parametrize("below", ["", "src"])
+@pytest.mark.parametrize(
+    "forge",
+    [
+        pytest.param(_point_at("{victim}/.git"), id="pointer to a repository"),
+        pytest.param(_point_at("../../api/.git"), id="relative pointer"),
+        pytest.param(_point_at("{victim}/.git/worktrees/linked"), id="pointer to a worktree"),
+        pytest.param(_point_at("{victim}/.git/modules/part"), id="pointer to a submodule"),
+        pytest.param(_link_to("{victim}/.git"), id="link to a repository"),
+        pytest.param(_link_to("../../api/.git"), id="relative link"),
+        pytest.param(_link_to("{victim}/.git/worktrees/linked"), id="link to the folder of a worktree"),
+        pytest.param(_link_to("{victim}/../linked/.git"), id="link to the pointer of a worktree"),
+        pytest.param(_link_to("{victim}/part/.git"), id="link to the pointer of a submodule"),
+        _bring_an_admin_folder,
+        _bring_a_folder_of_worktrees,
+        _link_the_folder_of_worktrees,
+        _bring_a_repository_with_a_common_folder,
+        _bring_a_submodule,
+        _hard_link_the_pointer,
+    ],
+)
+def test_a_folder_cannot_claim_a_repository_that_does_not_name_it(
+    repository: Path, tmp_path: Path, forge: Callable[[Path, Path], None], below: str
+):
+    """P1: an unpacked archive may contain any `.git`, and any folder that it names."""
+    _git(tmp_path, "clone", "-q", str(repository), "clone")
+    _git(repository, "submodule", "add", "-q", str(tmp_path / "clone"), "part")
+    _git(repository, "worktree", "add", "-q", str(tmp_path / "linked"))
+    thief = tmp_path / "archive" / "unpacked"
+    (thief / "src").mkdir(parents=True)
+    forge(thief, repository)
+    victims = {find_project(folder).space for folder in (repository, repository / "part", tmp_path / "linked")}
+    assert find_project(thief / below).space not in victims
+    assert find_project(thief / below).root.is_relative_to(tmp_path / "archive")
+
+
+def test_a_folder_inside_a_repository_cannot_claim_its_submodule(repository: Path, tmp_path: Path):
+    """P1"""
+    _git(tmp_path, "clone", "-q", str(repository), "clone")
+    _git(repository, "submodule", "add", "-q", str(tmp_path / "clone"), "part")
+    thief = repository / "downloads"
     thief.mkdir()
-    (thief / ".git").write_text(f"gitdir: {repository / '.git' / extra}\n")
-    assert find_project(thief).space != find_project(repository).space
+    (thief / ".git").write_text("gitdir: ../.git/modules/part\n")
+    assert find_project(thief).space != find_project(repository / "part").space
+
+
+@pytest.mark.parametrize("name", [".git", "inner/gitdir", "inner/config", "inner/commondir", "inner/HEAD"])
+def test_a_pipe_in_place_of_a_file_of_git_does_not_block(tmp_path: Path, name: str):
+    """P1"""
+    _make_admin_folder(tmp_path / "inner", marker=tmp_path / ".git", common=tmp_path)
+    (tmp_path / ".git").write_text("gitdir: inner\n")
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    assert find_project(tmp_path).root == tmp_path
+
+
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_a_worktree_that_git_moved_stays_in_its_project(repository: Path, tmp_path: Path, *, is_relative: bool):
+    """P1: both files may have relative paths, as with git's setting worktree.useRelativePaths."""
+    _git(repository, "worktree", "add", "-q", str(tmp_path / "first"))
+    _git(repository, "worktree", "move", str(tmp_path / "first"), str(tmp_path / "second"))
+    if is_relative:
+        (tmp_path / "second" / ".git").write_text("gitdir: ../api/.git/worktrees/first\n")
+        (repository / ".git/worktrees/first/gitdir").write_text("../../../../second/.git\n")
+    _git(tmp_path / "second", "status")
+    assert find_project(tmp_path / "second").space == find_project(repository).space
+
+
+def test_a_worktree_that_was_moved_by_hand_is_a_project_of_its_own_until_git_repairs_it(
+    repository: Path, tmp_path: Path
+):
+    """P1"""
+    _git(repository, "worktree", "add", "-q", str(tmp_path / "first"))
+    (tmp_path / "first").rename(tmp_path / "second")
+    (tmp_path / "second" / "src").mkdir()
+    assert find_project(tmp_path / "second" / "src").root == tmp_path / "second"
+    assert find_project(tmp_path / "second").space != find_project(repository).space
+    _git(tmp_path / "second", "worktree", "repair")
+    assert find_project(tmp_path / "second").space == find_project(repository).space
+
+
+def test_worktrees_of_a_bare_repository_share_its_memory(repository: Path, tmp_path: Path):
+    """P1"""
+    _git(tmp_path, "clone", "-q", "--bare", str(repository), "api.git")
+    for name in ("one", "two"):
+        _git(tmp_path / "api.git", "worktree", "add", "-q", str(tmp_path / name))
+    folders = (tmp_path / "api.git", tmp_path / "one", tmp_path / "two")
+    assert len({find_project(folder).space for folder in folders}) == 1
+
+
+def test_a_submodule_is_found_by_the_settings_of_its_repository(repository: Path, tmp_path: Path):
+    """P1: also after git moved the setting to the file of the worktree, and in a worktree of the submodule."""
+    _git(tmp_path, "clone", "-q", str(repository), "clone")
+    _git(repository, "submodule", "add", "-q", str(tmp_path / "clone"), "a part")
+    part = repository / "a part"
+    (part / "src").mkdir()
+    before = find_project(part)
+    assert before.root == part
+    assert find_project(part / "src") == before
+    _git(part, "sparse-checkout", "set", "src")
+    _git(part, "worktree", "add", "-q", str(tmp_path / "linked"))
+    assert {find_project(folder).space for folder in (part, tmp_path / "linked")} == {before.space}
+
+
+def test_a_git_folder_elsewhere_counts_once_it_names_the_worktree(tmp_path: Path):
+    """P1: `git init --separate-git-dir` does not write the worktree into the repository."""
+    _git(tmp_path, "init", "-q", "--separate-git-dir", str(tmp_path / "kept"), "api")
+    folder = tmp_path / "api"
+    (folder / "src").mkdir()
+    before = find_project(folder)
+    assert find_project(folder / "src") == before
+    assert before.root == folder
+    _git(folder, "config", "core.worktree", str(folder))
+    assert find_project(folder).root == folder
+    assert find_project(folder).space.startswith("project:kept-")
 
 
 @pytest.mark.parametrize("content", [b"", b"gitdir:", b"\xff\xfe", b"gitdir: /nowhere", b"gitdir: .\n" * 2000])

@@ -21,6 +21,7 @@ PERSON, PROJECT = "user:", "project:"
 _FILE = "projects.json"
 _NAME_CHARS_MAX = 60
 _POINTER_BYTES_MAX = 4096
+_CONFIG_BYTES_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,10 @@ def _follow(space: str, merges: Mapping[str, str]) -> str:
 def _identify(path: str | os.PathLike[str]) -> tuple[Path, str]:
     here = Path(os.path.realpath(path))
     folder = here.parent if here.is_file() else here
-    common = _find_common_folder(folder)
-    root = folder if common is None else common.parent if common.name == ".git" else common
-    digest = hashlib.sha256(os.fsencode(common or folder)).hexdigest()[:12]
-    return root, f"{PROJECT}{_clean(root.name.removesuffix('.git'))}-{digest}"
+    root, identity = _find_repository(folder) or (folder, folder)
+    name = (identity.parent if identity.name == ".git" else identity).name.removesuffix(".git")
+    digest = hashlib.sha256(os.fsencode(identity)).hexdigest()[:12]
+    return root, f"{PROJECT}{_clean(name)}-{digest}"
 
 
 def _clean(name: str) -> str:
@@ -140,13 +141,13 @@ def _clean(name: str) -> str:
     return kept[:_NAME_CHARS_MAX] or "folder"
 
 
-def _find_common_folder(here: Path) -> Path | None:
-    """The git common directory of a path: `.git` of the main worktree, also for linked worktrees and subfolders."""
+def _find_repository(here: Path) -> tuple[Path, Path] | None:
+    """The root of the repository around a folder, and its git common directory. `here` has no symbolic links."""
     for folder in (here, *here.parents):
         try:
-            found = _common_of_marker(folder / ".git")
-            if found is None and _is_git_folder(folder) and folder.suffix == ".git":
-                found = folder
+            found = _repository_of(folder / ".git")
+            if found is None and folder.suffix == ".git" and _is_git_folder(folder):
+                found = folder, folder
         except (OSError, ValueError):
             found = None
         if found is not None:
@@ -154,20 +155,47 @@ def _find_common_folder(here: Path) -> Path | None:
     return None
 
 
-def _common_of_marker(marker: Path) -> Path | None:
-    if marker.is_dir():
-        return marker.resolve() if _is_git_folder(marker) else None
-    if not marker.is_file():
+def _repository_of(marker: Path) -> tuple[Path, Path] | None:
+    """The repository of a `.git`. None if there is no such repository.
+
+    A pointer or a symbolic link may be part of an unpacked archive, so it counts only if files inside the git folder
+    that it leads to name this worktree. If they do not, the folder is a project of its own.
+    """
+    here = marker.parent
+    if marker.is_dir() and not marker.is_symlink():
+        return (here, marker) if _is_git_folder(marker) else None
+    git_folder = Path(os.path.realpath(marker)) if marker.is_symlink() else _read_path(marker, prefix="gitdir: ")
+    if git_folder.parent.name == "worktrees" and (git_folder / "commondir").is_file():
+        # Not the folder that `commondir` names: an archive may bring a folder where it names any repository.
+        common = git_folder.parent.parent
+        root, is_named = common.parent if common.name == ".git" else common, _names_marker(git_folder, marker)
+    else:
+        common, root, is_named = git_folder, here, _names_worktree(git_folder, here)
+    if not _is_git_folder(common):
         return None
-    git_folder = _read_path(marker, prefix="gitdir:")
-    if (git_folder / "commondir").is_file():
-        # A linked worktree. Its repository must know it, or any folder could claim the memory of any repository.
-        if _read_path(git_folder / "gitdir") == marker.resolve():
-            return _read_path(git_folder / "commondir")
-    elif _is_git_folder(git_folder) and (parent := _find_common_folder(marker.parent.parent)) is not None:
-        # A submodule: its git folder is inside that of the repository around it.
-        return git_folder if git_folder.is_relative_to(parent) else None
-    return None
+    return (root, common) if is_named else (here, here)
+
+
+def _names_marker(git_folder: Path, marker: Path) -> bool:
+    """Whether a repository's folder for a linked worktree names this `.git` file. Hard links of it do not count."""
+    try:
+        return not marker.is_symlink() and _read_path(git_folder / "gitdir") == marker
+    except (OSError, ValueError):
+        return False
+
+
+def _names_worktree(git_folder: Path, here: Path) -> bool:
+    """Whether a repository's settings name the folder as its worktree, as git writes them for a submodule."""
+    for name in ("config", "config.worktree"):
+        try:
+            text = _read(git_folder / name, _CONFIG_BYTES_MAX)
+        except (OSError, ValueError):
+            continue
+        for found in re.findall(r"^\s*worktree\s*=\s*(.*?)\s*$", text, re.MULTILINE | re.IGNORECASE):
+            named = re.sub(r"\\(.)", r"\1", found.strip('"'))
+            if os.path.realpath(git_folder / named) == str(here):
+                return True
+    return False
 
 
 def _is_git_folder(folder: Path) -> bool:
@@ -175,9 +203,16 @@ def _is_git_folder(folder: Path) -> bool:
 
 
 def _read_path(file: Path, *, prefix: str = "") -> Path:
-    """The path that a file of git names, relative to the file's folder."""
-    with open(file, encoding="utf-8") as stream:
-        text = stream.read(_POINTER_BYTES_MAX)
+    """The path that a file of git names, relative to the file's folder, without symbolic links."""
+    text = _read(file, _POINTER_BYTES_MAX)
     if not text.startswith(prefix):
         raise ValueError(f"{file} does not name a folder")
-    return (file.parent / text.removeprefix(prefix).strip()).resolve(strict=True)
+    return Path(os.path.realpath(file.parent / text.removeprefix(prefix).rstrip("\r\n")))
+
+
+def _read(file: Path, size: int) -> str:
+    """The beginning of a file. Raises ValueError if it is something else: a pipe would block."""
+    if not file.is_file():
+        raise ValueError(f"{file} is not a file")
+    with open(file, "rb") as stream:
+        return os.fsdecode(stream.read(size))
