@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from afterturn.runtime.files import replace_file
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -61,6 +63,53 @@ def test_export_to_a_place_that_cannot_be_written_is_bad_input(cli: CommandLine,
     cli.add("tea")
     answer = cli("export", str(cli.folder / place))
     assert (answer.code, answer.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("options", [("export",), ("export", "--force"), ("backup",), ("export", "--markdown")])
+@pytest.mark.parametrize("place", ["link", "folder/ada", "folder/inner/ada", "dangling"])
+@pytest.mark.parametrize("way", ["relative", "absolute", "into a repository"])
+def test_nothing_is_written_through_a_link(
+    cli: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    place: str,
+    way: str,
+) -> None:
+    """P1: a repository may bring links. Otherwise an absolute path may lead through linked folders."""
+    cli.add("Ada prefers tea")
+    here, away = cli.folder / "repository", cli.folder / "away"
+    here.mkdir()
+    (away / "inner").mkdir(parents=True)
+    (away / "mine").write_text("mine")
+    (here / "folder").symlink_to("../away")
+    (here / "link").symlink_to("../away" if "--markdown" in options else "../away/mine")
+    (here / "dangling").symlink_to("../away/new")
+    if way == "relative":
+        monkeypatch.chdir(here)
+    elif way == "into a repository":
+        (here / ".git").mkdir()
+        (away / ".git").mkdir()
+    before = sorted(away.rglob("*"))
+    answer = cli(*options, place if way == "relative" else str(here / place))
+    if way == "absolute" and "/" in place:
+        assert answer.code == 0, answer.err
+        assert (here / place).exists()
+        return
+    assert answer.code == 2
+    assert "symbolic link" in answer.err
+    assert sorted(away.rglob("*")) == before
+    assert (away / "mine").read_text() == "mine"
+
+
+def test_export_replaces_a_link_between_the_check_and_the_end(cli: CommandLine) -> None:
+    """P1: a link is never followed, whenever it appears."""
+    target, mine = cli.folder / "ada.jsonl", cli.folder / "mine"
+    mine.write_text("mine")
+    with replace_file(target) as stream:
+        target.symlink_to(mine)
+        stream.write(b"new")
+    assert (target.is_symlink(), target.read_text(), mine.read_text()) == (False, "new", "mine")
+    assert [path.name for path in cli.folder.glob(".*")] == []
 
 
 def test_a_failed_export_leaves_no_file_behind(cli: CommandLine) -> None:

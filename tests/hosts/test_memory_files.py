@@ -72,6 +72,20 @@ def test_files_of_others_are_not_replaced(tmp_path: Path):
     assert "Lyon" in (tmp_path / INDEX).read_text()
 
 
+def test_a_linked_file_is_replaced_by_force_and_not_followed(tmp_path: Path):
+    """P1: a repository may bring a MEMORY.md that is a link."""
+    mine = tmp_path / "mine"
+    mine.write_text("source: afterturn")
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / INDEX).symlink_to(mine)
+    with pytest.raises(InvalidFile, match="--force"):
+        write_memory_files([entry("Ada works in Lyon")], folder, Config(), 1.0, force=False)
+    write_memory_files([entry("Ada works in Lyon")], folder, Config(), 1.0, force=True)
+    assert mine.read_text() == "source: afterturn"
+    assert not (folder / INDEX).is_symlink()
+
+
 def test_a_file_is_named_or_a_folder(cli: CommandLine, tmp_path: Path):
     cli.add("x y")
     assert cli("export", "--markdown", str(tmp_path), "a.jsonl").code == 2

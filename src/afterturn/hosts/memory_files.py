@@ -5,8 +5,6 @@ Only trusted statements are written: such files become part of a system prompt.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +14,7 @@ from afterturn.config import Config
 from afterturn.errors import InvalidFile
 from afterturn.guard.output_filter import OutputFilter, neutralise
 from afterturn.guard.trust import TRUST_MIN
+from afterturn.runtime.files import replace_file
 from afterturn.scanners.invisible import clean
 from afterturn.types import Entry, Target
 
@@ -147,12 +146,7 @@ def _foreign(folder: Path, names: Iterable[str]) -> Iterator[Path]:
 def _write(file: Path, content: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(content)
-            os.replace(temporary, file)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        with replace_file(file, mode=0o600) as stream:
+            stream.write(content.encode())
     except OSError as error:
         raise InvalidFile(f"{file} cannot be written: {error.strerror}. Choose another folder.") from error

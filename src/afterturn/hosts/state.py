@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from afterturn.config import STATE_VARIABLE, state_folder
 from afterturn.errors import InvalidFile
+from afterturn.runtime.files import replace_file
 
 
 def open_state_folder() -> Path:
@@ -57,16 +57,9 @@ def change_document(name: str) -> Iterator[dict[str, Any]]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         document = read_document(name)
         yield document
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                json.dump(document, stream, indent=1, sort_keys=True)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(temporary, folder / name)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        with replace_file(folder / name, mode=0o600) as stream:
+            stream.write(json.dumps(document, indent=1, sort_keys=True).encode())
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

@@ -1,8 +1,10 @@
 """Makes files durable. Imports no asyncio, because `recall_once` loads this too."""
 
 import os
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 
 def sync(path: Path) -> None:
@@ -14,18 +16,20 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Writes a file as a whole: others read the old content or the new one. Keeps its permissions; a new file is for
-    its owner only. Raises OSError."""
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+@contextmanager
+def replace_file(path: Path, *, mode: int | None = None) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` at the end: others read the old content or the new one. A symbolic link
+    is replaced, never followed. Without `mode` permissions stay; a new file is for its owner only. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if mode is None else mode)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(descriptor, "wb") as stream:
+            if mode is None and path.is_file() and not path.is_symlink():
+                os.fchmod(descriptor, path.stat().st_mode & 0o777)
+            yield stream
             stream.flush()
-            os.fchmod(stream.fileno(), mode)
-            os.fsync(stream.fileno())
+            os.fsync(descriptor)
         os.replace(temporary, path)
         sync(path.parent)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

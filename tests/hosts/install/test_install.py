@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from afterturn.errors import InvalidFile
 from afterturn.hosts.hooks.clients import HOOK_EVENTS, hook_command
 from afterturn.hosts.install.clients import CLIENTS
 from afterturn.hosts.install.entries import TomlServerPart, server_command
@@ -389,3 +390,149 @@ def test_opencode_uses_the_file_that_is_there(home, cli):
     assert not (home / ".config/opencode/opencode.json").exists()
     plugin = (home / ".config/opencode/plugin/afterturn.js").read_text()
     assert "@COMMAND@" not in plugin
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def links_of(client: str) -> list[tuple[str, str]]:
+    """Every place in a project where a link can lead a write of `install` away."""
+    files = sorted(PROJECT_FILES[client])
+    folders = {str(folder) for file in files for folder in Path(file).parents} - {"."}
+    return [(client, path) for file in files for path in (file, file + BACKUP)] + [(client, one) for one in folders]
+
+
+@pytest.mark.parametrize("is_dangling", [False, True])
+@pytest.mark.parametrize("client, place", sorted(pair for client in CLIENTS for pair in links_of(client)))
+def test_a_link_in_a_project_is_refused_and_nothing_is_written(
+    home, cli, project, tmp_path, client, place, *, is_dangling
+):
+    """P1: a repository may bring links to any file of its user."""
+    away = tmp_path / "away"
+    if not is_dangling and any(name.startswith(f"{place}/") for name in PROJECT_FILES[client]):
+        away.mkdir()
+    elif not is_dangling:
+        away.write_text("")
+    (project / place).parent.mkdir(parents=True, exist_ok=True)
+    (project / place).symlink_to(away)
+    if place.endswith(BACKUP):
+        # A copy is made of a file that is there.
+        content = {".json": "{}\n", ".toml": "# mine\n", ".js": ""}
+        original = project / place.removesuffix(BACKUP)
+        original.write_text(content[original.suffix] if "afterturn" not in original.name else "")
+    before = tree(tmp_path)
+    for command in ("install", "uninstall"):
+        answer = cli(command, client, "--project")
+        assert answer.code == 2
+        assert "symbolic link" in answer.err
+        assert "Nothing was changed" in answer.err
+        assert tree(tmp_path) == before
+
+
+def tree(folder: Path) -> dict[str, object]:
+    """All names below a folder, with what is in files and where links lead."""
+    return {
+        str(path.relative_to(folder)): path.readlink()
+        if path.is_symlink()
+        else path.read_bytes()
+        if path.is_file()
+        else None
+        for path in folder.rglob("*")
+    }
+
+
+def test_a_linked_file_of_a_project_is_shown_as_unreadable(home, cli, project, tmp_path):
+    """P1"""
+    write(tmp_path / "away.json", "{}")
+    (project / ".qwen").symlink_to(tmp_path)
+    answer = cli("install", "qwen-code", "--status")
+    assert "unreadable" in answer.out
+    assert "symbolic link" in answer.err
+
+
+def test_a_link_that_appears_after_the_plan_is_refused(home, project, tmp_path):
+    """P1"""
+    (change,) = plan_install(CLIENTS["qwen-code"].targets(project))
+    (tmp_path / "away").mkdir()
+    (project / ".qwen").symlink_to(tmp_path / "away")
+    with pytest.raises(InvalidFile, match="symbolic link"):
+        write_change(change)
+    assert list((tmp_path / "away").iterdir()) == []
+
+
+def test_a_link_in_place_of_the_copy_of_a_users_file_is_not_followed(home, cli):
+    """P1: the settings themselves may be linked, the copy never is."""
+    settings = write(home / ".qwen/settings.json", '{"theme": "dark"}')
+    victim = write(home / ".bashrc", "# mine\n")
+    copy = settings.with_name(settings.name + BACKUP)
+    copy.symlink_to(victim)
+    assert cli("install", "qwen-code").code == 0
+    assert victim.read_text() == "# mine\n"
+    assert not copy.is_symlink()
+    assert copy.read_text() == '{"theme": "dark"}'
+    copy.unlink()
+    copy.symlink_to(victim)
+    assert cli("uninstall", "qwen-code").code == 0
+    assert victim.read_text() == "# mine\n"
+    assert files_below(home) == {".bashrc": b"# mine\n", ".qwen/settings.json": b'{"theme": "dark"}'}
+
+
+def test_a_users_link_to_a_missing_file_is_as_before_after_uninstall(home, cli):
+    (home / ".qwen").mkdir()
+    (home / ".qwen/settings.json").symlink_to(home / "dotfiles/qwen.json")
+    before = tree(home)
+    assert cli("install", "qwen-code").code == 0
+    assert "client.py" in (home / "dotfiles/qwen.json").read_text()
+    assert cli("uninstall", "qwen-code").code == 0
+    assert tree(home) == before
+
+
+def test_another_name_of_a_file_keeps_its_content(home, cli, project):
+    """P1: a hard link is not written through, because the file is replaced."""
+    other = write(home / "other", "{}\n")
+    (project / ".mcp.json").hardlink_to(other)
+    assert cli("install", "claude-code", "--project").code == 0
+    assert other.read_text() == "{}\n"
+
+
+@pytest.mark.parametrize("in_project", [False, True])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_uninstall_leaves_empty_files_and_folders_that_were_there_and_no_others(
+    home, cli, project, client, *, in_project
+):
+    options = ["--project"] if in_project else []
+    root = project if in_project else home
+    assert cli("install", client, *options).code == 0
+    installed = [Path(name) for name in files_below(root)]
+    assert cli("uninstall", client, *options).code == 0
+    assert tree(root) == {}
+
+    for name in installed:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+    before = tree(root)
+    cli("install", client, *options)
+    cli("uninstall", client, *options)
+    assert tree(root) == before
+
+    for name in installed:
+        (root / name).touch()
+    before = tree(root)
+    cli("install", client, *options)
+    cli("install", client, *options)
+    cli("uninstall", client, *options)
+    assert tree(root) == before
+
+
+def test_a_created_folder_stays_while_something_is_in_it(home, cli):
+    cli("install", "codex")
+    write(home / ".codex/mine", "")
+    cli("uninstall", "codex")
+    assert files_below(home) == {".codex/mine": b""}
+    (home / ".codex/mine").unlink()
+    cli("uninstall", "codex")
+    assert list(home.iterdir()) == []

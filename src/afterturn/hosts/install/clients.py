@@ -23,10 +23,11 @@ from afterturn.hosts.install.entries import (
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file and the parts that go into it."""
+    """A file and the parts that go into it. `project` is the folder of the project that it is in, if it is in one."""
 
     path: Path
     parts: tuple[Part, ...]
+    project: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,9 @@ class ClientFiles:
 
     def targets(self, project: Path | None) -> list[ConfigFile]:
         found = self.for_user(self.folder()) if project is None else self.for_project(project)
-        if has_server():
-            return found
-        kept = [(one.path, tuple(part for part in one.parts if part.title != "MCP server")) for one in found]
-        return [ConfigFile(path, parts) for path, parts in kept if parts]
+        is_kept = has_server()
+        kept = [(one.path, tuple(part for part in one.parts if is_kept or part.title != "MCP server")) for one in found]
+        return [ConfigFile(path, parts, project) for path, parts in kept if parts]
 
     def is_found(self) -> bool:
         return shutil.which(self.program) is not None or self.folder().is_dir()

@@ -1,16 +1,17 @@
 """Plans and writes the changes in clients' files. A plan covers all files of a client before the first one is written.
 
-A file is replaced as a whole, so that no reader sees half of it. Its mode and a symbolic link to it stay. The first
-change leaves a copy beside the file; uninstalling puts it back if nothing else has changed since.
+A file is replaced as a whole, so that no reader sees half of it. Its mode stays. The first change leaves a copy next to
+the file; uninstalling puts it back if nothing else has changed since. A user's own files may be symbolic links, as many
+people link them to a folder of settings. A link in a project is refused, because the repository may have brought it.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,13 @@ from afterturn.errors import Conflict, InvalidFile
 from afterturn.hosts.install import json_text
 from afterturn.hosts.install.clients import ConfigFile
 from afterturn.hosts.install.entries import State
+from afterturn.hosts.state import change_document, read_document
+from afterturn.hosts.symlinks import refuse_links
+from afterturn.runtime.files import replace_file
 
 BACKUP = ".afterturn-backup"
+# A document in the state folder: {"folders": [...]}, the folders that installing has created.
+_CREATED, _FOLDERS = "install.json", "folders"
 _BYTES_MAX = 50_000_000
 
 
@@ -28,13 +34,17 @@ _BYTES_MAX = 50_000_000
 class FileChange:
     """A file before and after. None: there is no file. `backup` is what is kept beside it afterwards."""
 
-    path: Path
+    target: ConfigFile
     titles: tuple[str, ...]
     before: str | None
     after: str | None
     backup: str | None = None
     kept: tuple[str, ...] = ()
     """The parts that were left alone because somebody else's entry has our name."""
+
+    @property
+    def path(self) -> Path:
+        return self.target.path
 
     @property
     def is_needed(self) -> bool:
@@ -63,7 +73,7 @@ def plan_uninstall(targets: Sequence[ConfigFile]) -> list[FileChange]:
 def find_states(targets: Sequence[ConfigFile]) -> Iterator[FileState]:
     for target in targets:
         try:
-            text = _read(target.path) or ""
+            text = _read_target(target) or ""
             states = {part.title: _checked(target.path, part.state, text) for part in target.parts}
         except InvalidFile as error:
             yield FileState(target.path, {}, str(error))
@@ -75,24 +85,42 @@ def write_change(change: FileChange) -> None:
     """Raises InvalidFile if the file cannot be written, Conflict if it has changed since the plan was made."""
     if not change.is_needed:
         return
-    if _read(change.path) != change.before:
+    if _read_target(change.target) != change.before:
         raise Conflict(f"{change.path} was changed by another program at the same time. Run the command again.")
-    backup = change.path.with_name(change.path.name + BACKUP)
+    real = change.path if change.target.project else Path(os.path.realpath(change.path))
+    backup = backup_of(change.path)
     try:
         if change.backup is not None:
-            _write(backup, change.backup, like=change.path)
+            _write(backup, change.backup, mode=stat.S_IMODE(real.stat().st_mode))
         if change.after is None:
-            change.path.unlink()
+            real.unlink()
         else:
-            _write(change.path, change.after, like=change.path)
+            _make_folder(real.parent)
+            _write(real, change.after, mode=None if real.exists() else 0o666)
         if change.backup is None:
             backup.unlink(missing_ok=True)
     except OSError as error:
         raise InvalidFile(f"{change.path} cannot be written: {error.strerror}. Correct it, then try again.") from error
 
 
+def remove_created_folders(targets: Sequence[ConfigFile]) -> None:
+    """Removes the folders that installing has created for these files, unless something else is in them."""
+    above = {str(folder) for target in targets for folder in Path(os.path.realpath(target.path)).parents}
+    if above.isdisjoint(read_document(_CREATED).get(_FOLDERS, ())):
+        return
+    with change_document(_CREATED) as document:
+        for folder in sorted(above.intersection(document[_FOLDERS]), reverse=True):
+            with suppress(OSError):
+                os.rmdir(folder)
+        document[_FOLDERS] = [folder for folder in document[_FOLDERS] if os.path.isdir(folder)]
+
+
+def backup_of(path: Path) -> Path:
+    return path.with_name(path.name + BACKUP)
+
+
 def _plan_install(target: ConfigFile) -> FileChange:
-    before = _read(target.path)
+    before = _read_target(target)
     text = before or ""
     added, kept, was_there = [], [], False
     for part in target.parts:
@@ -105,14 +133,14 @@ def _plan_install(target: ConfigFile) -> FileChange:
             added.append(part.title)
     after = text if added else before
     _check_only_ours(target, before, after)
-    backup = _read(target.path.with_name(target.path.name + BACKUP)) if was_there else before
-    return _checked_change(FileChange(target.path, tuple(added), before, after, backup, tuple(kept)))
+    backup = _read_backup(target) if was_there else before
+    return _checked_change(FileChange(target, tuple(added), before, after, backup, tuple(kept)))
 
 
 def _plan_uninstall(target: ConfigFile) -> FileChange:
-    before = _read(target.path)
+    before = _read_target(target)
     if before is None:
-        return FileChange(target.path, (), None, None)
+        return FileChange(target, (), None, None)
     text, removed, kept = before, [], []
     for part in target.parts:
         state = _checked(target.path, part.state, text)
@@ -122,12 +150,13 @@ def _plan_uninstall(target: ConfigFile) -> FileChange:
             text = _checked(target.path, part.remove, text)
             removed.append(part.title)
     if not removed:
-        return FileChange(target.path, (), before, before, None, tuple(kept))
+        return FileChange(target, (), before, before, None, tuple(kept))
     _check_only_ours(target, before, text)
-    original = _read(target.path.with_name(target.path.name + BACKUP))
+    original = _read_backup(target)
     if original is not None and _strip(target, original) == _strip(target, text):
         text = original
-    return _checked_change(FileChange(target.path, tuple(removed), before, text or None, None, tuple(kept)))
+    after = text if text or original == "" else None
+    return _checked_change(FileChange(target, tuple(removed), before, after, None, tuple(kept)))
 
 
 def _checked_change(change: FileChange) -> FileChange:
@@ -178,6 +207,18 @@ def _checked(path: Path, read: Callable[[str], Any], text: str) -> Any:
         ) from error
 
 
+def _read_target(target: ConfigFile) -> str | None:
+    if target.project is not None:
+        for path in (target.path, backup_of(target.path)):
+            refuse_links(path, target.project, remedy="Remove the link, or leave out --project. Nothing was changed.")
+    return _read(target.path)
+
+
+def _read_backup(target: ConfigFile) -> str | None:
+    backup = backup_of(target.path)
+    return None if backup.is_symlink() else _read(backup)
+
+
 def _read(path: Path) -> str | None:
     """The file's text, line breaks as they are; None without a file."""
     try:
@@ -195,19 +236,15 @@ def _read(path: Path) -> str | None:
         raise InvalidFile(f"{path} is not UTF-8. Correct it, then try again. Nothing was changed.") from error
 
 
-def _write(path: Path, text: str, *, like: Path) -> None:
-    """Replaces the file behind symbolic links. It gets the mode of `like`, or the usual one."""
-    real = Path(os.path.realpath(path))
-    real.parent.mkdir(parents=True, exist_ok=True)
-    temporary = real.with_name(f".{real.name}.{secrets.token_hex(4)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            if like.exists():
-                os.fchmod(stream.fileno(), stat.S_IMODE(like.stat().st_mode))
-            stream.write(text.encode("utf-8"))
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, real)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _make_folder(folder: Path) -> None:
+    """Notes the folders that it creates, so that uninstalling can remove them."""
+    missing = [str(one) for one in (folder, *folder.parents) if not one.exists()]
+    if missing:
+        with change_document(_CREATED) as document:
+            document[_FOLDERS] = sorted({*document.get(_FOLDERS, ()), *missing})
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def _write(path: Path, text: str, *, mode: int | None) -> None:
+    with replace_file(path, mode=mode) as stream:
+        stream.write(text.encode())

@@ -259,7 +259,8 @@ class FileDirectory(Directory):
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 content = self._read()
                 yield content
-                replace_file(self._path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+                with replace_file(self._path) as stream:
+                    stream.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
         except OSError as error:
             raise StoreError(f"The directory {self._path} cannot be written: {error.strerror}.") from error
 

@@ -56,7 +56,7 @@ def write_backup(place: StoreLocation, target: Path, progress: Progress, stopped
     """Writes a consistent copy to `target`, which must not exist. Others can read and write meanwhile."""
     target = target.absolute()
     check_path(target)
-    if target.exists():
+    if os.path.lexists(target):
         raise InvalidFile(f"{target} already exists. Name a new file, or remove it first.")
     if not target.parent.is_dir():
         raise InvalidFile(f"The folder {target.parent} does not exist. Create it with `mkdir -p {target.parent}`.")
@@ -87,7 +87,9 @@ def prepare_restore(
                 raise InvalidFile(f"{source} is empty. Name a backup, such as one that `afterturn backup` wrote.")
             _copy_to_file(connection, copy, progress, stopped)
         with closing(connect(copy)) as connection:
-            _verify(connection, source)
+            if (found := scalar_text(connection, "PRAGMA quick_check(1)")) != "ok":
+                raise InvalidFile(f"{source} is damaged: {found}. Name another backup.")
+            identify(connection)
             migrate(connection, copy, lambda version: None)
             run(connection, "INSERT OR REPLACE INTO meta (key, value) VALUES ('generation', ?)", [os.urandom(8).hex()])
     except (ForeignFile, StoreCorrupt) as error:
@@ -101,7 +103,9 @@ def copy_into(writer: apsw.Connection, place: StoreLocation, prepared: Path, pro
     try:
         with closing(connect(place._replace(file=prepared))) as source:
             _keep_count(writer, source)
-            _keep_notes(writer, source)
+            # Copies that were made since the backup are still known.
+            for key, value in run(writer, "SELECT key, value FROM meta WHERE key GLOB ?", [f"{_NOTE}*"]):
+                run(source, "INSERT OR IGNORE INTO meta (key, value) VALUES (?, ?)", [str(key), str(value)])
             _keep_keys(writer, source)
             _copy_pages(writer, source, progress, never)
     except apsw.Error as error:
@@ -155,12 +159,6 @@ def noted_copies(connection: apsw.Connection) -> list[Path]:
     rows = run(connection, "SELECT key FROM meta WHERE key GLOB ? ORDER BY CAST(value AS REAL), key", [f"{_NOTE}*"])
     paths = [Path(str(key).removeprefix(_NOTE)) for (key,) in rows]
     return [path for path in paths if path.exists() or not path.parent.exists()]
-
-
-def _keep_notes(live: apsw.Connection, prepared: apsw.Connection) -> None:
-    """After a restore, copies that were made since the backup are still known."""
-    for key, value in run(live, "SELECT key, value FROM meta WHERE key GLOB ?", [f"{_NOTE}*"]):
-        run(prepared, "INSERT OR IGNORE INTO meta (key, value) VALUES (?, ?)", [str(key), str(value)])
 
 
 def _keep_keys(replaced: apsw.Connection, prepared: apsw.Connection) -> None:
@@ -273,10 +271,3 @@ def _copy_pages(
                 raise DeadlineExceeded(f"The copy of {source.filename} was stopped; nothing was changed.")
             backup.step(_STEP_PAGES)
             progress(backup.page_count - backup.remaining, backup.page_count)
-
-
-def _verify(connection: apsw.Connection, source: Path) -> None:
-    found = scalar_text(connection, "PRAGMA quick_check(1)")
-    if found != "ok":
-        raise InvalidFile(f"{source} is damaged: {found}. Name another backup.")
-    identify(connection)

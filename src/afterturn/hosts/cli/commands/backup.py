@@ -7,6 +7,7 @@ import click
 from afterturn.errors import InvalidFile, StoreCorrupt
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import confirm, print_document, progress
+from afterturn.hosts.symlinks import check_output_path
 
 
 @command(
@@ -23,6 +24,7 @@ def backup(invocation: Invocation, file: Path) -> None:
     The copy has all spaces and tenants. Others may read and write meanwhile. A backup keeps what you forget later, so
     keep track of your backups.
     """
+    check_output_path(file)
     if file.exists():
         raise InvalidFile(f"{file} already exists. Choose another name, or remove it first.")
     with invocation.memory() as memory, progress("Copying pages") as report:

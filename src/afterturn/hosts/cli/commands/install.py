@@ -16,12 +16,13 @@ from afterturn.hosts.hooks.control import stop_helpers
 from afterturn.hosts.install.clients import CLIENTS, ClientFiles, has_server
 from afterturn.hosts.install.entries import State
 from afterturn.hosts.install.installer import (
-    BACKUP,
     FileChange,
     FileState,
+    backup_of,
     find_states,
     plan_install,
     plan_uninstall,
+    remove_created_folders,
     write_change,
 )
 from afterturn.hosts.projects import find_project
@@ -84,10 +85,12 @@ def install(invocation: Invocation, *, client: str | None, status: bool, in_proj
 def uninstall(invocation: Invocation, *, client: str, in_project: bool, dry_run: bool) -> None:
     """Remove what `install` added to a coding agent. Memories stay."""
     files = CLIENTS[client]
-    changes = plan_uninstall(files.targets(_root(in_project=in_project)))
+    targets = files.targets(_root(in_project=in_project))
+    changes = plan_uninstall(targets)
     if not dry_run:
         for change in changes:
             write_change(change)
+        remove_created_folders(targets)
         with contextlib.suppress(DeadlineExceeded):
             # It also ends by itself.
             stop_helpers()
@@ -115,7 +118,7 @@ def _report(
                 "parts": list(change.titles),
                 "kept": list(change.kept),
                 "changed": change.is_needed,
-                "backup": str(_backup(change)) if change.is_needed and change.backup is not None else None,
+                "backup": str(backup_of(change.path)) if change.is_needed and change.backup is not None else None,
             }
             for change in changes
         ]
@@ -134,13 +137,9 @@ def _report(
         what = " and ".join(change.titles)
         click.echo(f"{files.title}: {what} {'would be ' if dry_run else ''}{done} {one_line(str(change.path))}")
         if change.backup is not None and not dry_run:
-            click.echo(f"  the file as it was: {one_line(str(_backup(change)))}")
+            click.echo(f"  the file as it was: {one_line(str(backup_of(change.path)))}")
     for line in () if dry_run else notes:
         click.echo(line)
-
-
-def _backup(change: FileChange) -> Path:
-    return change.path.with_name(change.path.name + BACKUP)
 
 
 def _diff(change: FileChange) -> Iterator[str]:

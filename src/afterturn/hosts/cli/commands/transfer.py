@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -16,13 +14,15 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from afterturn.config import Config
-from afterturn.errors import AfterturnError, InvalidFile, InvalidInput
+from afterturn.errors import InvalidFile, InvalidInput
 from afterturn.guard.gate import Gate
 from afterturn.guard.trust import unprivileged
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS, parse_time, time_option
 from afterturn.hosts.cli.output import count, dump_line, note, one_line, print_document, progress
+from afterturn.hosts.symlinks import check_output_path
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
+from afterturn.runtime.files import replace_file
 from afterturn.space.arguments import parse_target
 from afterturn.types import Draft, Entry, Filter, Kind, Origin, Status
 from afterturn.validation import check_id
@@ -64,6 +64,7 @@ def export(invocation: Invocation, file: str, folder: Path | None, *, force: boo
     if folder is not None:
         if file != "-":
             raise click.UsageError("--markdown writes into its folder. Leave FILE out.")
+        check_output_path(folder.expanduser())
         _export_markdown(invocation, folder.expanduser(), force=force)
         return
     target = None if file == "-" else Path(file)
@@ -106,6 +107,7 @@ def _statements(space: blocking.Space) -> Iterator[Entry]:
 
 
 def _check_target(target: Path, *, force: bool) -> None:
+    check_output_path(target)
     if target.is_dir():
         raise InvalidFile(f"{target} is a folder. Name a file in it.")
     if target.exists() and not force:
@@ -119,23 +121,12 @@ def _writer(target: Path | None) -> Iterator[IO[bytes]]:
         sys.stdout.buffer.flush()
         return
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise InvalidFile(f"{target} cannot be written: {error.strerror}. Choose another path.") from error
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
+        with replace_file(target, mode=0o600) as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(name, target)
-    except AfterturnError:
-        raise
     except OSError as error:
         raise InvalidFile(
-            f"{target} could not be written: {error.strerror}. Free some space, or choose another path."
+            f"{target} cannot be written: {error.strerror}. Free some space, or choose another path."
         ) from error
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 CLIENTS = ("claude-code", "codex", "gemini-cli", "qwen-code", "opencode", "chatgpt", "claude")
