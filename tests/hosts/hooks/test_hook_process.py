@@ -1,5 +1,6 @@
 """The processes of hooks: the script never fails, one helper is started, it ends, and nothing is lost."""
 
+import contextlib
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from afterturn.errors import InvalidFile
 from afterturn.hosts.hooks import client as script
 from afterturn.hosts.hooks import control
 from afterturn.hosts.hooks.clients import hook_arguments
+from afterturn.hosts.projects import note_project
 from afterturn.hosts.state import open_state_folder
 
 PROMPT = json.dumps({"session_id": "s", "prompt": "What is my cat called?"}).encode()
@@ -309,3 +311,33 @@ def test_the_helper_does_not_inherit_the_keys_of_the_agent(hooks: Hooks) -> None
     environment = psutil.Process(hooks.warm().pid).environ()
     assert "ANTHROPIC_API_KEY" not in environment
     assert environment["AFTERTURN_SPACE"] == "user:ada"
+
+
+@pytest.mark.parametrize("name", ["missed", "hook-failures.log", "paused", "lock", "log", "projects.json.lock"])
+def test_no_file_of_the_state_folder_is_written_through_a_link(hooks: Hooks, tmp_path: Path, name: str) -> None:
+    """P1"""
+    away = tmp_path / "away"
+    with hooks.entered():
+        folder = str(open_state_folder())
+        (hooks.state / (f"{script.helper_name()}.{name}" if name in ("lock", "log") else name)).symlink_to(away)
+        script.mark_missed(folder)
+        script.note_failure(folder, "a failure")
+        for write in (control.pause_hooks, lambda: script.start_helper(folder), lambda: note_project(tmp_path)):
+            with contextlib.suppress(OSError):
+                write()
+    assert not away.exists()
+
+
+def test_a_linked_queue_is_neither_written_nor_emptied(hooks: Hooks, tmp_path: Path) -> None:
+    """P1: an event that was read is deleted, so nothing behind a link is read."""
+    away = tmp_path / "away"
+    away.mkdir()
+    (away / "mine").write_bytes(b"mine")
+    with hooks.entered():
+        folder = open_state_folder()
+        (folder / f"{script.helper_name()}.queue").symlink_to(away)
+        with pytest.raises(OSError, match="symbolic link"):
+            script.put_in_queue(str(folder), b"{}")
+    hooks.warm()
+    hooks.stop()
+    assert [path.name for path in away.iterdir()] == ["mine"]

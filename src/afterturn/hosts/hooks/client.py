@@ -23,6 +23,8 @@ TOOL_CALLS = ("PreToolUse", "BeforeTool", "preToolUse")
 # The helper lives longer than the agent that started it, so it does not inherit the agent's keys.
 KEPT_VARIABLES = "HOME USER LOGNAME PATH LANG LANGUAGE TZ TMPDIR NO_PROXY HTTPS_PROXY HTTP_PROXY SSL_CERT_FILE".split()
 KEPT_PREFIXES = ("AFTERTURN_", "XDG_", "LC_")
+# A file of the state folder is never written through a symbolic link.
+WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
 
 
 def state_folder() -> str:
@@ -206,6 +208,8 @@ def put_in_queue(folder: str, request: bytes) -> None:
 
     queue = os.path.join(folder, helper_name() + ".queue")
     os.makedirs(queue, mode=0o700, exist_ok=True)
+    if os.path.islink(queue):
+        raise OSError(f"{queue} is a symbolic link, so no event is written there. Remove it")
     if len(os.listdir(queue)) >= QUEUE_MAX:
         raise OSError(f"{QUEUE_MAX} events wait for a helper; this one is dropped")
     name = os.path.join(queue, f"{time.time_ns():020d}-{os.getpid()}")
@@ -225,7 +229,7 @@ def start_helper(folder: str) -> bool:
     """
     import fcntl
 
-    lock = os.open(os.path.join(folder, helper_name() + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(os.path.join(folder, helper_name() + ".lock"), WRITE | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -246,7 +250,7 @@ def start_helper(folder: str) -> bool:
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                (os.POSIX_SPAWN_OPEN, 2, log, WRITE | os.O_APPEND, 0o600),
             ],
             setsid=True,
         )
@@ -274,7 +278,7 @@ def note_failure(folder: str, text: str) -> None:
     try:
         path = os.path.join(folder, "hook-failures.log")
         line = f"{int(time.time())} {' '.join(text.split())[:300]}\n".encode(errors="replace")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        flags = WRITE | os.O_APPEND
         if os.path.exists(path) and os.stat(path).st_size > FAILURES_BYTES_MAX:
             flags |= os.O_TRUNC
         descriptor = os.open(path, flags, 0o600)
@@ -289,11 +293,18 @@ def note_failure(folder: str, text: str) -> None:
 def mark_missed(folder: str) -> None:
     """Says that an event is lost: from then on the helper does not know what the sessions of now have read."""
     try:
-        path = os.path.join(folder, "missed")
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-        os.utime(path)
+        touch(os.path.join(folder, "missed"))
     except OSError:
         return  # there is no place left to say it
+
+
+def touch(path: str) -> None:
+    """Creates an empty file, or sets its time to now."""
+    descriptor = os.open(path, WRITE, 0o600)
+    try:
+        os.utime(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def import_package() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from afterturn.config import state_folder
 from afterturn.errors import DeadlineExceeded
-from afterturn.hosts.hooks.client import mark_missed
+from afterturn.hosts.hooks.client import mark_missed, touch
 from afterturn.hosts.state import open_state_folder
 from afterturn.runtime.clock import SystemClock
 
@@ -82,7 +82,7 @@ def read_log(lines: int) -> list[str]:
 
 def pause_hooks() -> None:
     """From now on hooks of all clients answer nothing, and nothing is recorded."""
-    (open_state_folder() / _PAUSED).touch(mode=0o600)
+    touch(str(open_state_folder() / _PAUSED))
 
 
 def resume_hooks() -> bool:
@@ -154,11 +154,13 @@ def _short_path(name: str) -> Iterator[str]:
 
 
 def _is_locked(name: str) -> bool:
-    with open(state_folder() / f"{name}.lock", "a") as lock:
-        try:
+    try:
+        with open(state_folder() / f"{name}.lock", "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
     return False
 
 

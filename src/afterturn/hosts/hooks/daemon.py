@@ -25,7 +25,7 @@ from pathlib import Path
 import afterturn
 from afterturn.config import Config, config_path, load_config
 from afterturn.errors import AfterturnError
-from afterturn.hosts.hooks.client import ANSWER_BYTES_MAX, PAYLOAD_BYTES_MAX, PROTOCOL, note_failure, stamp
+from afterturn.hosts.hooks.client import ANSWER_BYTES_MAX, PAYLOAD_BYTES_MAX, PROTOCOL, note_failure, stamp, touch
 from afterturn.hosts.hooks.clients import CLIENTS, SCRIPT
 from afterturn.hosts.hooks.events import InvalidPayload
 from afterturn.hosts.hooks.handler import HookHandler, check_folder
@@ -289,11 +289,14 @@ def _is_unchanged(known: str) -> bool:
 
 
 def _waiting(queue: Path) -> Iterator[Path]:
+    """Files only. Nothing behind a symbolic link, because an event that was read is deleted."""
     try:
-        names = sorted(os.listdir(queue))
+        found = (
+            [] if queue.is_symlink() else [one.name for one in os.scandir(queue) if one.is_file(follow_symlinks=False)]
+        )
     except FileNotFoundError:
         return
-    yield from (queue / name for name in names if not name.endswith(".part"))
+    yield from (queue / name for name in sorted(found) if not name.endswith(".part"))
 
 
 def _is_same_user(connection: socket.socket) -> bool:
@@ -341,12 +344,12 @@ def serve(folder: str, name: str, lock: int) -> None:
         failed.unlink(missing_ok=True)
     except AfterturnError as error:
         # Hooks wait a while before they start another one.
-        failed.touch()
+        touch(str(failed))
         note_failure(folder, f"the helper cannot start: {error}")
         logger.error("the helper cannot start: %s", error)
         return
     except BaseException as error:
-        failed.touch()
+        touch(str(failed))
         note_failure(folder, f"the helper has failed: {type(error).__name__}")
         logger.exception("the helper has failed")
         raise
