@@ -290,13 +290,13 @@ def _is_unchanged(known: str) -> bool:
 
 def _waiting(queue: Path) -> Iterator[Path]:
     """Files only. Nothing behind a symbolic link, because an event that was read is deleted."""
+    if queue.is_symlink():
+        return
     try:
-        found = (
-            [] if queue.is_symlink() else [one.name for one in os.scandir(queue) if one.is_file(follow_symlinks=False)]
-        )
+        names = sorted(one.name for one in os.scandir(queue) if one.is_file(follow_symlinks=False))
     except FileNotFoundError:
         return
-    yield from (queue / name for name in sorted(found) if not name.endswith(".part"))
+    yield from (queue / name for name in names if not name.endswith(".part"))
 
 
 def _is_same_user(connection: socket.socket) -> bool:

@@ -22,7 +22,7 @@ def backup(invocation: Invocation, file: Path) -> None:
     """Copy the whole store to a new file.
 
     The copy has all spaces and tenants. Others may read and write meanwhile. A backup keeps what you forget later, so
-    keep track of your backups.
+    keep track of your backups. A path that leads through a symbolic link of a repository is refused.
     """
     check_output_path(file)
     if file.exists():

@@ -56,7 +56,7 @@ def export(invocation: Invocation, file: str, folder: Path | None, *, force: boo
     """Write everything held on a space as JSON Lines.
 
     To FILE, or to stdout. Times are Unix seconds. The file is written completely or not at all, and only its owner can
-    read it. `import` reads it back.
+    read it. A path that leads through a symbolic link of a repository is refused. `import` reads it back.
 
     With --markdown, current trusted statements are written as files that coding agents read: MEMORY.md, with at most
     200 lines and 25 kB, and a file for each topic. Files that an earlier export wrote are replaced.
