@@ -27,7 +27,7 @@ from afterturn.recall.index.cache import IndexCache
 from afterturn.recall.query import RecallRequest
 from afterturn.recall.search import search
 from afterturn.runtime.clock import SystemClock
-from afterturn.stores.sqlite.schema import MIGRATIONS
+from afterturn.stores.sqlite.schema import SCHEMA
 from afterturn.stores.sqlite.store import open_store
 from afterturn.types import LaneQuery, Scope
 from lab.bench.report import Figure, Goal, Progress, Report, judge, make_report, number, percentile
@@ -281,7 +281,7 @@ def _script_figure(path: Path, size: int, asked: Sequence[str], progress: Progre
 
 def _store(folder: Path, corpus: Corpus, size: int, progress: Progress) -> Path:
     """A store with one space, filled with the public API."""
-    form = f"{corpus.name} {len(corpus.items)} {len(MIGRATIONS)}"
+    form = f"{corpus.name} {len(corpus.items)} {SCHEMA.newest}"
     path = folder / f"memories-{size}-{hashlib.blake2b(form.encode(), digest_size=4).hexdigest()}.db"
     done = path.with_suffix(".done")
     if not done.exists():

@@ -3,7 +3,7 @@
 A seed runs these parts (`--parts`):
 - replay: writers and a learner run once with every change of a file logged; the store is then rebuilt as a kill or a
   power cut at points of that log would leave it, and opened;
-- migration: the same for the migration of an older store;
+- migration: the same for a made-up migration to a later schema;
 - kill: real processes are killed with SIGKILL, at random or at a chosen call of SQLite;
 - errors: the disk is full or fails for a while, and the work goes on afterwards;
 - leases: a job is taken over while its process is still at work, and jobs are in the store several times;
@@ -34,11 +34,10 @@ from afterturn.errors import AfterturnError
 from afterturn.runtime.clock import SystemClock
 from afterturn.runtime.jobs import LEASE
 from afterturn.stores.sqlite.engine import open_engine
-from afterturn.stores.sqlite.schema import MIGRATIONS
 from lab import slices
 from lab.loss.judge import check_learned, compare, look_at
 from lab.loss.leases import duplicate, take_over
-from lab.loss.old import ROWS, write_old_store
+from lab.loss.migrated import ROWS, SPACE, migrate, write_store
 from lab.loss.plan import LEARNER, State, Step, step_from_json
 from lab.loss.recording_vfs import Call, Files, RecordingVfs, after_kill, after_power_cut, write_files
 from lab.loss.workload import SETTINGS, components, work
@@ -198,12 +197,11 @@ async def _drain(store: Store) -> list[str]:
 
 
 def _migration(store: Path, random: Random, size: Size, outcome: Outcome) -> None:
-    version = random.randrange(1, len(MIGRATIONS))
-    write_old_store(store, version)
+    write_store(store)
     run = Run(initial={path.name: path.read_bytes() for path in store.parent.iterdir() if path.is_file()})
     vfs = RecordingVfs(run.log)
     try:
-        open_engine(store, Config(), SystemClock()).close()
+        migrate(store)
     finally:
         vfs.stop()
     points = sorted(random.sample(range(len(run.log)), min(len(run.log), size.migrations)))
@@ -217,18 +215,18 @@ def _migration(store: Path, random: Random, size: Size, outcome: Outcome) -> Non
             outcome.counts[name] += 1
             outcome.counts["of them in migrations"] += 1
             write_files(rebuilt, files)
-            _check_migrated(rebuilt / store.name, f"{name} at call {point} from schema {version}", outcome)
+            _check_migrated(rebuilt / store.name, f"{name} at call {point} of a migration", outcome)
 
 
 def _check_migrated(store: Path, when: str, outcome: Outcome) -> None:
     try:
-        open_engine(store, Config(), SystemClock()).close()
+        migrate(store)
         states, found = look_at(store)
     except (AfterturnError, apsw.Error) as error:
         outcome.broken.append(f"{when}: the store cannot be opened: {type(error).__name__}: {error}")
         return
     outcome.broken.extend(f"{when}: {what}" for what in found)
-    if (held := len(states.get("user:old", {}))) != ROWS:
+    if (held := len(states.get(SPACE, {}))) != ROWS:
         outcome.broken.append(f"{when}: {held} of {ROWS} entries after migrating")
 
 

@@ -6,13 +6,9 @@ from random import Random
 import apsw
 import pytest
 
-from afterturn.config import Config
-from afterturn.runtime.clock import SystemClock
-from afterturn.stores.sqlite.engine import open_engine
-from afterturn.stores.sqlite.schema import MIGRATIONS
 from lab.loss.__main__ import Size, run_seed
 from lab.loss.judge import look_at
-from lab.loss.old import ROWS, write_old_store
+from lab.loss.migrated import ROWS, SPACE, migrate, write_store
 from lab.loss.recording_vfs import Call, after_kill, after_power_cut
 from lab.slices import SqliteTarget
 
@@ -103,8 +99,7 @@ def test_a_power_cut_keeps_what_was_synced_and_any_of_the_rest() -> None:
 def test_half_an_operation_would_be_noticed(tmp_path: Path, harm: str) -> None:
     """C2: the judge of the lab sees each table that does not agree with the others."""
     path = tmp_path / "memory.db"
-    write_old_store(path, len(MIGRATIONS) - 1)
-    open_engine(path, Config(), SystemClock()).close()
+    write_store(path)
     assert look_at(path)[1] == []
     connection = apsw.Connection(str(path))
     connection.execute(harm).fetchall()
@@ -112,12 +107,13 @@ def test_half_an_operation_would_be_noticed(tmp_path: Path, harm: str) -> None:
     assert look_at(path)[1] != []
 
 
-@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
-def test_an_old_store_is_as_the_lab_says(tmp_path: Path, version: int) -> None:
-    """M4: what is migrated in the lab is a store of that version with all its rows."""
+def test_the_made_up_migration_changes_every_row(tmp_path: Path) -> None:
+    """M4: what is killed in the lab is a migration that adds, fills, indexes and drops."""
     path = tmp_path / "memory.db"
-    write_old_store(path, version)
+    write_store(path)
+    migrate(path)
     connection = apsw.Connection(str(path))
-    assert connection.pragma("user_version") == version
-    assert connection.execute("SELECT count(*) FROM entry").fetchall() == [(ROWS,)]
+    assert connection.execute("SELECT count(*) FROM copied JOIN entry USING (key, text)").fetchall() == [(ROWS,)]
     connection.close()
+    states, found = look_at(path)
+    assert (len(states[SPACE]), found) == (ROWS, [])

@@ -12,7 +12,7 @@ from afterturn.stores.sql.jobs import SqlJobs
 from afterturn.stores.sql.records import SqlRecords
 from afterturn.stores.sql.session import Row, Value
 from afterturn.stores.sql.timeline import SqlTimeline
-from afterturn.stores.sqlite.schema import MIGRATIONS
+from afterturn.stores.sqlite.schema import SCHEMA
 from afterturn.stores.sqlite.session import ApswSession, FtsText
 from afterturn.testing.entries import admit, operation
 from afterturn.types import ConversationKey, Event, Job, Kind, Outcome, Phase, RecallCause, RecallRow, Selector, Verb
@@ -36,9 +36,7 @@ class CountingSession(ApswSession):
 @pytest.fixture
 def session() -> Iterator[CountingSession]:
     connection = apsw.Connection(":memory:")
-    for migration in MIGRATIONS:
-        for statement in migration:
-            connection.execute(statement)
+    connection.execute(SCHEMA.create)
     yield CountingSession(connection)
     connection.close()
 

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from afterturn.stores.sql.unit import SqlUnit
-from afterturn.stores.sqlite.schema import MIGRATIONS
+from afterturn.stores.sqlite.schema import SCHEMA
 from afterturn.stores.sqlite.session import ApswSession, FtsText
 from afterturn.testing.entries import admit, operation
 from afterturn.types import EmbedderIdentity, Kind, Selector, Verb
@@ -23,9 +23,7 @@ class Database:
 
     def __init__(self) -> None:
         self.connection = apsw.Connection(":memory:")
-        for migration in MIGRATIONS:
-            for statement in migration:
-                self.connection.execute(statement)
+        self.connection.execute(SCHEMA.create)
         self.session = ApswSession(self.connection)
         self.statements: list[str] = []
         self.steps = 0

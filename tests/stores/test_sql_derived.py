@@ -1,4 +1,4 @@
-"""What SQL derives beside entries: an older file's index, bounded change rows, the encoding of terms."""
+"""What SQL derives beside entries: bounded change rows, the encoding of terms."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,53 +10,23 @@ from hypothesis import strategies as st
 
 from afterturn.config import Config
 from afterturn.stores.sql.entries import CHANGES_MAX, StatsDelta
-from afterturn.stores.sqlite.connection import APPLICATION_ID
 from afterturn.stores.sqlite.engine import open_engine
-from afterturn.stores.sqlite.schema import MIGRATIONS
+from afterturn.stores.sqlite.schema import SCHEMA
 from afterturn.stores.sqlite.session import ApswSession, FtsText
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.entries import admit, operation
-from afterturn.types import LaneQuery, Scope
+from afterturn.types import Scope
 
 ADA = Scope("default", ("user:ada",))
-_ROW = (
-    "INSERT INTO entry (id, version, space_key, kind, status, text, target, origin, trust, content_hash, occurred_at, "
-    "recorded_at, pinned, metadata, reason, has_sources) "
-    "VALUES (?, 1, 1, 'statement', ?, ?, 'user', 'user', 100, ?, 1.0, 1.0, 0, '{}', '', 0)"
-)
 
 
 @pytest.fixture
 def session() -> Iterator[ApswSession]:
     connection = apsw.Connection(":memory:")
-    for migration in MIGRATIONS:
-        for statement in migration:
-            connection.execute(statement)
+    connection.execute(SCHEMA.create)
     connection.execute("INSERT INTO space (tenant, name) VALUES ('default', 'user:ada')")
     yield ApswSession(connection)
     connection.close()
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_entries_of_an_older_file_become_searchable(tmp_path: Path, version: int):
-    """A migration derives the index from the texts that are there."""
-    path = tmp_path / "memory.db"
-    older = apsw.Connection(str(path))
-    for migration in MIGRATIONS[:version]:
-        for statement in migration:
-            older.execute(statement)
-    older.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={version}")
-    older.execute("INSERT INTO space (tenant, name) VALUES ('default', 'user:ada')")
-    for number, (status, text) in enumerate([("active", "Ada keeps bees"), ("deleted", "Ada keeps wasps")]):
-        older.execute(_ROW, (f"id{number}", status, text, f"hash{number}"))
-    older.close()
-    store = open_engine(path, Config(), ManualClock())
-    found = store.read_now(lambda unit: unit.index.matches(LaneQuery(ADA, 9.0), ["bee", "wasp"], limit=9))
-    figures = store.read_now(lambda unit: (unit.index.frequencies(ADA, ["keep"]), unit.index.stats(ADA)))
-    store.close()
-    assert [entry.terms for entry in found] == [("ada", "keep", "bee")]
-    assert figures[0] == {"user:ada": {"keep": 1}}
-    assert figures[1]["user:ada"].documents == 1
 
 
 def test_the_trail_of_changes_is_bounded(session: ApswSession):
@@ -90,8 +60,7 @@ def test_whoever_is_too_far_behind_is_told_to_rebuild(tmp_path: Path):
 def test_terms_come_back_as_they_were_put(terms: list[str]):
     """L5: whatever a term holds, the index neither cuts nor folds it."""
     connection = apsw.Connection(":memory:")
-    for statement in MIGRATIONS[2][:2]:
-        connection.execute(statement)
+    connection.execute(SCHEMA.create)
     text = FtsText(ApswSession(connection))
     text.put(1, 7, terms)
     text.put(2, 70, terms)

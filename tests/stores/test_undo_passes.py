@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from afterturn.stores.sql.operations import _RIVAL, _RIVALRY
-from afterturn.stores.sqlite.schema import MIGRATIONS
+from afterturn.stores.sqlite.schema import SCHEMA
 from afterturn.stores.sqlite.session import ApswSession
 from afterturn.types import Status
 
@@ -14,9 +14,7 @@ from afterturn.types import Status
 @pytest.fixture
 def session() -> Iterator[ApswSession]:
     connection = apsw.Connection(":memory:")
-    for migration in MIGRATIONS:
-        for statement in migration:
-            connection.execute(statement)
+    connection.execute(SCHEMA.create)
     yield ApswSession(connection)
     connection.close()
 

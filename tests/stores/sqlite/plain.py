@@ -6,20 +6,20 @@ from typing import Any
 
 from afterturn.config import Config
 from afterturn.runtime.clock import SystemClock
-from afterturn.stores.sqlite.connection import StoreLocation
+from afterturn.stores.sqlite.connection import Schema, StoreLocation
 from afterturn.stores.sqlite.engine import Engine, open_place
 from afterturn.stores.sqlite.session import ApswSession
 from afterturn.stores.sqlite.store import SqliteStore
 
 WAIT = 20.0
-FIRST = (
-    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "INSERT INTO meta VALUES ('generation', 'first')",
-    "CREATE TABLE tenant (name TEXT PRIMARY KEY, forgets INTEGER NOT NULL)",
-    "CREATE TABLE item (value INTEGER PRIMARY KEY, text TEXT)",
-)
-SECOND = ("ALTER TABLE item ADD COLUMN extra TEXT DEFAULT 'two'", "UPDATE item SET text = 'migrated'")
-THIRD = ("CREATE TABLE more (a)", "INSERT INTO more SELECT value FROM item")
+_FIRST = """
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+    INSERT INTO meta VALUES ('generation', 'first');
+    CREATE TABLE tenant (name TEXT PRIMARY KEY, forgets INTEGER NOT NULL);
+    CREATE TABLE item (value INTEGER PRIMARY KEY, text TEXT);
+"""
+SECOND = "ALTER TABLE item ADD COLUMN extra TEXT DEFAULT 'two'; UPDATE item SET text = 'migrated'"
+THIRD = "CREATE TABLE more (a); INSERT INTO more SELECT value FROM item"
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
 
 
@@ -33,9 +33,9 @@ class Plain:
 
 
 def place_at(
-    path: Path, *, migrations: Sequence[Sequence[str]] = (FIRST,), vfs: str | None = None, **settings: Any
+    path: Path, *, first: int = 1, migrations: Sequence[str] = (), vfs: str | None = None, **settings: Any
 ) -> StoreLocation:
-    return StoreLocation(path, Config(**settings), SystemClock(), migrations, vfs=vfs)
+    return StoreLocation(path, Config(**settings), SystemClock(), Schema(_FIRST, first, migrations), vfs)
 
 
 def open_plain(path: Path, **settings: Any) -> Engine:
@@ -44,10 +44,6 @@ def open_plain(path: Path, **settings: Any) -> Engine:
 
 def plain_store(path: Path, **settings: Any) -> SqliteStore:
     return SqliteStore(open_plain(path, **settings))
-
-
-def with_schema(place: StoreLocation, *migrations: Sequence[str]) -> StoreLocation:
-    return place._replace(migrations=migrations)
 
 
 def insert(value: int, text: str = "") -> Callable[[Any], int]:

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 from faults import BROKEN, FULL, Disk
-from plain import FIRST, WAIT, insert, integrity, open_plain, place_at, plain_store, values
+from plain import WAIT, insert, integrity, open_plain, place_at, plain_store, values
 
 from afterturn.config import Config
 from afterturn.errors import AfterturnError, InvalidFile, StoreError, StoreTooNew
@@ -155,8 +155,8 @@ async def test_an_older_backup_is_migrated_before_it_is_restored(tmp_path: Path)
     old.backup(tmp_path / "copy.db")
     old.close()
     bytes_before = (tmp_path / "copy.db").read_bytes()
-    second = ("ALTER TABLE item ADD COLUMN extra TEXT DEFAULT 'new'",)
-    store = plain_store(tmp_path / "memory.db", migrations=(FIRST, second))
+    second = "ALTER TABLE item ADD COLUMN extra TEXT DEFAULT 'new'"
+    store = plain_store(tmp_path / "memory.db", migrations=(second,))
     await store.restore(tmp_path / "copy.db", progress=_ignore)
     assert await store.read(lambda unit: unit.session.rows("SELECT value, extra FROM item"), at=None) == [(1, "new")]  # type: ignore[attr-defined]
     assert (tmp_path / "copy.db").read_bytes() == bytes_before
@@ -193,7 +193,7 @@ async def test_a_damaged_backup_is_refused_and_the_store_stays(store: SqliteStor
 
 async def test_a_backup_of_a_newer_schema_is_refused(store: SqliteStore, tmp_path: Path) -> None:
     """M4: an older afterturn restores nothing that it does not understand."""
-    newer = open_plain(tmp_path / "newer.db", migrations=(FIRST, ("CREATE TABLE more (a)",)))
+    newer = open_plain(tmp_path / "newer.db", migrations=("CREATE TABLE more (a)",))
     newer.close()
     with pytest.raises(StoreTooNew):
         await store.restore(tmp_path / "newer.db", progress=_ignore)

@@ -8,9 +8,8 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import apsw
@@ -19,7 +18,6 @@ from afterturn.config import Config, default_store
 from afterturn.errors import ForeignFile, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from afterturn.ports import Clock
 from afterturn.runtime.files import sync
-from afterturn.stores.sql.session import Session
 from afterturn.stores.sqlite.errors import translate
 
 APPLICATION_ID = 0x41465452
@@ -33,18 +31,25 @@ _LOCK_RETRY_SECONDS = 0.001
 _CONTENDED_FACTOR = 12
 
 
-class StoreLocation(NamedTuple):
-    """The absolute path of a store, its settings, and its schema.
+class Schema(NamedTuple):
+    """Scripts in SQL. `create` makes version `first`; `migrations[n]` leads from version `first + n` to the next."""
 
-    `migrations[n]` leads from version n to n + 1; `after` has functions that run after a version's migration, in the
-    same transaction.
-    """
+    create: str
+    first: int
+    migrations: Sequence[str]
+
+    @property
+    def newest(self) -> int:
+        return self.first + len(self.migrations)
+
+
+class StoreLocation(NamedTuple):
+    """The absolute path of a store, its settings, and its schema."""
 
     file: str | os.PathLike[str]
     config: Config
     clock: Clock
-    migrations: Sequence[Sequence[str]]
-    after: Mapping[int, Callable[[Session], None]] = MappingProxyType({})
+    schema: Schema
     vfs: str | None = None
 
     @property

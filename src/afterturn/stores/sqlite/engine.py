@@ -55,7 +55,7 @@ from afterturn.stores.sqlite.connection import (
     wait_for_locks,
 )
 from afterturn.stores.sqlite.errors import translate
-from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS, check_version, migrate
+from afterturn.stores.sqlite.schema import SCHEMA, check_version, migrate, too_new
 from afterturn.stores.sqlite.session import ApswSession, FtsText
 from afterturn.types import RemainingBytes, UnitScope
 
@@ -118,7 +118,7 @@ def open_to_copy(
     keys: KeyProvider | None = None,
 ) -> Engine:
     """As `open_engine`, also for a store that was moved or is not complete, sealed or not."""
-    place = StoreLocation(_absolute(path), config, clock, MIGRATIONS, AFTER, vfs)
+    place = StoreLocation(_absolute(path), config, clock, SCHEMA, vfs)
     ring = None if keys is None else KeyRing(keys, clock)
     engine = open_place(place, sql_unit if ring is None else partial(sql_unit, keys=ring))
     engine.keys = ring
@@ -149,12 +149,12 @@ def open_place(place: StoreLocation, unit: UnitFactory = sql_unit) -> Engine:
 
 def rescue_store(path: Path, source: Path, config: Config, clock: Clock, *, progress: Progress = no_progress) -> Path:
     """Replaces a store that is too damaged to open with a backup. Returns where the damaged file was moved to."""
-    return rescue(StoreLocation(path.absolute(), config, clock, MIGRATIONS, AFTER), source, progress)
+    return rescue(StoreLocation(path.absolute(), config, clock, SCHEMA), source, progress)
 
 
 def read_once(path: Path, config: Config, clock: Clock, work: Callable[[Unit], R], *, keys: KeyRing | None = None) -> R:
     """Runs one read in the caller's thread on a read-only connection. Creates, migrates and writes nothing."""
-    place = StoreLocation(_absolute(path), config, clock, MIGRATIONS, AFTER)
+    place = StoreLocation(_absolute(path), config, clock, SCHEMA)
     if not os.path.isfile(place.file):
         raise StoreUnavailable(f"There is no store at {place.path}. Open it once with `afterturn.open` to create it.")
     try:
@@ -163,9 +163,9 @@ def read_once(path: Path, config: Config, clock: Clock, work: Callable[[Unit], R
         raise translate(error, str(place.path)) from error
     try:
         version = check_version(connection, place)
-        if version < len(MIGRATIONS):
+        if version < SCHEMA.newest:
             raise StoreUnavailable(
-                f"The store {place.path} has schema version {version}, and this afterturn needs {len(MIGRATIONS)}. "
+                f"The store {place.path} has schema version {version}, and this afterturn needs {SCHEMA.newest}. "
                 "Open it once with `afterturn.open` to migrate it."
             )
         connection.execute("BEGIN")
@@ -495,6 +495,9 @@ class Writer:
                 self._rescue_log(files)
                 reason = f"The store {self._path}, or its log, was removed or replaced while it was open."
                 return [WriteOutcome(error=StoreUnavailable(f"{reason} Open it again.")) for _ in writes]
+            if (version := scalar(self.connection, "PRAGMA user_version")) > self._place.schema.newest:
+                # A newer program has migrated the store meanwhile.
+                return [WriteOutcome(error=too_new(self._place, version)) for _ in writes]
             if not self.may_fill:
                 refused = _find_refusal(self.connection, self._place.config.tenant, has_keys=self.has_keys)
                 if refused is not None:

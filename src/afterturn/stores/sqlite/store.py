@@ -41,7 +41,7 @@ def find_faults(place: StoreLocation) -> list[Finding]:
 
 
 def _schema(connection: apsw.Connection, place: StoreLocation) -> Finding:
-    version, newest = identify(connection), len(place.migrations)
+    version, newest = identify(connection), place.schema.newest
     if version == newest:
         return Finding("ok", "schema", f"The schema has version {version}.")
     return Finding(
