@@ -97,9 +97,6 @@ class FaultyStore:
     def scrub(self) -> Awaitable[tuple[RemainingBytes, ...]]:
         return self._inner.scrub()
 
-    def maintain(self) -> Awaitable[None]:
-        return self._inner.maintain()
-
     def check(self) -> Awaitable[list[Finding]]:
         return self._inner.check()
 

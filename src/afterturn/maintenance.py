@@ -129,7 +129,7 @@ class Housekeeping:
 
     async def run_once(self) -> float:
         """Returns how many seconds later the next time is."""
-        own = {"the store": self._store.maintain, "waiting turns": self._recorder.recover}
+        own = {"waiting turns": self._recorder.recover}
         error = await self._run_steps({**own, **self._steps_for(self._config.tenant)})
         if error is not None:
             return self._pause_after(error, self._config.tenant)
@@ -321,7 +321,7 @@ class Maintenance:
     ) -> bool:
         """Runs background jobs until none is left for this tenant, or for all, those of other processes included.
 
-        With `all_tenants`, the rest of a migration and the housekeeping of all tenants that are due come first.
+        With `all_tenants`, the housekeeping of all tenants that are due comes first.
 
         Vectors of another embedder are computed again. Returns False if all that takes longer than `within` seconds, or
         if `stopped()` is true before.
@@ -333,7 +333,6 @@ class Maintenance:
                 await self._recorder.recover()
                 await self.ready(within=within)
                 if all_tenants:
-                    await self._store.maintain()
                     await self._services.housekeeping.run_due_tenants()
                 while not await self._is_drained(within, None if all_tenants else self._tenant):
                     if stopped is not None and stopped():

@@ -833,9 +833,6 @@ class Store(Protocol):
     def scrub(self) -> Awaitable[tuple[RemainingBytes, ...]]:
         """Removes the bytes of forgotten entries, as far as it can, and returns where they still are."""
 
-    def maintain(self) -> Awaitable[None]:
-        """Does regular work of the store itself, such as the rest of a migration. Housekeeping calls it every hour."""
-
     def check(self) -> Awaitable[list[Finding]]: ...
 
     def close(self, *, within: float) -> Awaitable[None]:

@@ -19,9 +19,8 @@ from afterturn.stores.postgres import doctor
 from afterturn.stores.postgres.connection import StoreServer
 from afterturn.stores.postgres.doctor import find_faults
 from afterturn.stores.postgres.engine import PostgresEngine, open_engine
-from afterturn.stores.postgres.migration import ALIVE_SECONDS
-from afterturn.stores.postgres.schema import ISOLATED, MIGRATIONS, Backfill, Migration
-from afterturn.testing.clock import ManualClock
+from afterturn.stores.postgres.schema import ISOLATED, MIGRATIONS, Migration
+from afterturn.testing.entries import admit, operation
 from afterturn.types import Finding, JobKind, Tenant, new_job
 from lab.postgres.server import PostgresServer
 
@@ -44,7 +43,7 @@ def find(engine: PostgresEngine, subject: str) -> list[Finding]:
 
 def test_a_healthy_store_has_no_warning(engine: PostgresEngine) -> None:
     """Except for a server with the usual settings of its log."""
-    engine.maintain(lambda: False)
+    engine.write_now(lambda unit: unit.memories.add(unit.operations.start(operation()), admit("Ada keeps bees")))
     findings = {finding.subject: finding for finding in find_faults(engine.server)}
     assert [subject for subject, finding in findings.items() if finding.level != "ok"] == ["server log"]
     assert findings["schema"].message.endswith(f"has version {len(MIGRATIONS)}.")
@@ -111,25 +110,11 @@ def test_dead_rows_that_nobody_cleans_up_are_a_warning(
     assert f"VACUUM {schema}.meta" in finding.remedy.replace('"', "")
 
 
-def test_a_migration_that_waits_for_older_hosts_says_so(url: str) -> None:
-    clock = ManualClock()
-    statement = "UPDATE space SET seq = seq WHERE key > %(first)s AND key <= %(last)s"
-    newer = (*MIGRATIONS, Migration(backfills=(Backfill("space", "key", statement),)))
-    older = open_engine(StoreUrl(url), Config(), clock)
-    engine = open_engine(StoreUrl(url), Config(), clock, migrations=newer)
-    try:
-        older.maintain(lambda: False)
-        [finding] = find(engine, "migration")
-        assert (finding.level, "waits for 1 older processes" in finding.message) == ("warning", True)
-        assert find(older, "schema")[0].message.endswith("and may still use it.")
-        clock.advance(ALIVE_SECONDS + 1)
-        assert find(engine, "migration")[0].level == "ok"
-        engine.maintain(lambda: False)
-        assert find(engine, "migration") == []
-        assert find(older, "schema")[0].level == "error"
-    finally:
-        older.close()
-        engine.close()
+def test_a_program_that_is_older_than_the_schema_is_an_error(engine: PostgresEngine, url: str) -> None:
+    newer = (*MIGRATIONS, Migration("CREATE TABLE novelty (key BIGINT)"))
+    open_engine(StoreUrl(url), Config(), SystemClock(), migrations=newer).close()
+    [finding] = find(engine, "schema")
+    assert (finding.level, "Upgrade afterturn" in finding.remedy) == ("error", True)
 
 
 def test_connections_that_run_out_are_a_warning(

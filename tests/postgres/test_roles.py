@@ -17,8 +17,8 @@ from afterturn.errors import StoreError, StoreReadOnly, StoreUnavailable
 from afterturn.oneshot import recall_once
 from afterturn.runtime.clock import SystemClock
 from afterturn.stores.postgres.doctor import find_faults
-from afterturn.stores.postgres.engine import open_engine, open_to_copy
-from afterturn.stores.postgres.schema import MIGRATIONS, Backfill, Migration
+from afterturn.stores.postgres.engine import open_engine
+from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from lab.postgres.server import PostgresServer
 
 pytestmark = pytest.mark.postgres
@@ -101,46 +101,15 @@ def test_a_reader_recalls_searches_lists_and_checks_but_cannot_write(as_role: Ca
     assert "may write" in refused.stderr
 
 
-NEWER = (
-    *MIGRATIONS,
-    Migration(
-        expand=("ALTER TABLE entry ADD COLUMN length BIGINT",),
-        backfills=(
-            Backfill(
-                "entry", "key", "UPDATE entry SET length = length(text) WHERE key > %(first)s AND key <= %(last)s"
-            ),
-        ),
-        contract=("ALTER TABLE entry ALTER COLUMN length SET NOT NULL",),
-    ),
-)
+NEWER = (*MIGRATIONS, Migration("ALTER TABLE entry ADD COLUMN length BIGINT"))
 
 
-def test_draining_as_the_owner_finishes_a_migration(
-    as_role: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As `afterturn worker --once` does, after the last older host is gone."""
+def test_only_the_owner_migrates(as_role: Callable[[str], str]) -> None:
     talk(as_role("owner"), "monday", "My cat Miso is allergic to chicken.")
-    for opening in (open_engine, open_to_copy):
-        monkeypatch.setitem(opening.__kwdefaults__, "migrations", NEWER)
-    with blocking.open(as_role("owner"), {**QUICK, "background": False}) as memory:
-        assert memory.drain(within=60.0, all_tenants=True)
-        assert [one for one in memory.check() if one.subject == "migration"] == []
-
-
-def test_hosts_fill_in_rows_and_the_owner_finishes_a_migration(as_role: Callable[[str], str]) -> None:
-    talk(as_role("owner"), "monday", "My cat Miso is allergic to chicken.")
-    owner, host = (
-        open_engine(StoreUrl(as_role(role)), Config(), SystemClock(), migrations=NEWER) for role in ("owner", "host")
-    )
-    try:
-        host.maintain(lambda: False)
-        [finding] = [one for one in find_faults(host.server) if one.subject == "migration"]
-        assert "is under way" in finding.message
-        owner.maintain(lambda: False)
-        assert [one for one in find_faults(host.server) if one.subject == "migration"] == []
-    finally:
-        owner.close()
-        host.close()
+    with pytest.raises(StoreUnavailable, match="open it once as the owner"):
+        open_engine(StoreUrl(as_role("host")), Config(), SystemClock(), migrations=NEWER)
+    for role in ("owner", "host"):
+        open_engine(StoreUrl(as_role(role)), Config(), SystemClock(), migrations=NEWER).close()
 
 
 def test_a_password_is_in_no_message_when_the_connection_fails(

@@ -69,7 +69,7 @@ def test_processes_that_open_a_new_store_at_once_create_it_once(url: str) -> Non
 
 def test_a_store_of_a_newer_version_is_refused(url: str, run_sql: RunSql) -> None:
     open_url(url).close()
-    run_sql(f"INSERT INTO {StoreUrl(url).schema}.migration VALUES (99, 'done')")
+    run_sql(f"INSERT INTO {StoreUrl(url).schema}.migration VALUES (99)")
     with pytest.raises(StoreTooNew, match="Upgrade afterturn"):
         open_url(url)
 

@@ -77,9 +77,6 @@ class StoreEngine(Protocol):
 
     def scrub(self) -> tuple[RemainingBytes, ...]: ...
 
-    def maintain(self, stopped: Callable[[], bool]) -> None:
-        """Regular work of the store itself. Returns early if `stopped()`."""
-
     def halt(self) -> None:
         """Stops running work: reads fail, the open transaction is rolled back, and nothing new begins."""
 

@@ -155,9 +155,6 @@ class ThreadedStore:
     async def _ask_provider(self, call: Callable[[], R]) -> R:
         return await self._posted(self._key_worker, call)
 
-    async def maintain(self) -> None:
-        await self._run_aside(self._engine.maintain)
-
     async def check(self) -> list[Finding]:
         found = await self._run_aside(lambda stopped: self._find_faults())
         return found if self._keys is None else [*found, await self._check_keys(self._keys)]

@@ -33,8 +33,7 @@ _DEFAULTS = {
 # A host that stops in the middle of a transaction, for example in a debugger, must not keep others waiting for longer.
 _IDLE_TIMEOUT = 60.0
 _SET_TENANT = sql.SQL("SET LOCAL afterturn.tenant = {}")
-# A migration that waits for a table keeps everybody behind it waiting too, so it gives up soon and tries again.
-_MIGRATION_LOCK_TIMEOUT = "300ms"
+_MIGRATION_LOCK_TIMEOUT = "30s"
 
 
 class StoreServer:
@@ -70,7 +69,6 @@ class StoreServer:
         self._begin = _joined(sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), *local, *relaxed)
         self._begin_read = _joined(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), *local)
         self._store_lock = _lock_key(self.schema)
-        self.lock_store = f"SELECT pg_advisory_xact_lock({self._store_lock})".encode()
 
     def begin_read(self, scope: UnitScope) -> bytes:
         return b"; ".join([self._begin_read, set_tenant(scope)])
@@ -103,12 +101,9 @@ class StoreServer:
         return b"; ".join([*begin, *locks])
 
     def begin_migration(self) -> bytes:
-        """Begins a transaction that changes the schema, one at a time, while units of work go on. It waits for no lock
-        for long, and may itself be idle for as long as an index takes."""
-        own = f"SET LOCAL lock_timeout = '{_MIGRATION_LOCK_TIMEOUT}'; SET LOCAL idle_in_transaction_session_timeout = 0"
-        # The blank is not a tenant, so no tenant has the same lock.
-        lock = f"SELECT pg_advisory_xact_lock({_lock_key(self.schema, '', 'migration')})"
-        return b"; ".join([self._begin, set_tenant(None), own.encode(), lock.encode()])
+        """Begins a transaction that changes the schema, one at a time. Units that write wait for its end."""
+        own = f"SET LOCAL lock_timeout = '{_MIGRATION_LOCK_TIMEOUT}'".encode()
+        return b"; ".join([self._begin, set_tenant(None), own, _lock(self._store_lock)])
 
     def connect(self) -> PgConnection:
         """Raises psycopg.OperationalError."""

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from afterturn.stores.postgres.connection import StoreServer
 from afterturn.stores.postgres.errors import translate
-from afterturn.stores.postgres.migration import ALIVE_SECONDS, SchemaState, find_state
+from afterturn.stores.postgres.migration import find_version
 from afterturn.stores.postgres.schema import ISOLATED
 from afterturn.stores.postgres.session import PgConnection
 from afterturn.stores.sql.moved import WATCHED, copy_findings
@@ -25,6 +25,7 @@ _SILENT = {
     "log_statement": ("none", "ddl"),
     "log_min_duration_statement": ("-1",),
 }
+_ALIVE_SECONDS = 3 * 3600.0
 _JOB_LATE_SECONDS = 3600.0
 _CONNECTIONS_SHARE_MAX = 0.8
 _LAG_BYTES_MAX = 64 * _MEBIBYTE
@@ -79,20 +80,18 @@ def find_faults(server: StoreServer) -> list[Finding]:
     """On a connection of its own. Raises a StoreError if the server cannot be reached."""
     with server.open() as connection:
         try:
-            state = find_state(connection, server)
-            findings = [_schema_finding(state, server), *_find_server_faults(connection, server)]
-            if state.version:
-                findings += _find_store_faults(connection, server, state)
+            version = find_version(connection, server)
+            findings = [_schema_finding(version, server), *_find_server_faults(connection, server)]
+            if version:
+                findings += _find_store_faults(connection, server)
             return findings
         except psycopg.Error as error:
             raise translate(error, server.name) from error
 
 
-def _schema_finding(state: SchemaState, server: StoreServer) -> Finding:
-    newest, version = len(server.migrations), state.version
-    if state.oldest <= newest <= version:
-        rest = "" if newest == version else f"; this afterturn has version {newest}, and may still use it"
-        return Finding("ok", "schema", f"The schema {server.schema!r} has version {version}{rest}.")
+def _schema_finding(version: int, server: StoreServer) -> Finding:
+    if version == (newest := len(server.migrations)):
+        return Finding("ok", "schema", f"The schema {server.schema!r} has version {version}.")
     return Finding(
         "error",
         "schema",
@@ -182,13 +181,13 @@ def _find_replication_faults(connection: PgConnection) -> Iterator[Finding]:
         )
 
 
-def _find_store_faults(connection: PgConnection, server: StoreServer, state: SchemaState) -> Iterator[Finding]:
+def _find_store_faults(connection: PgConnection, server: StoreServer) -> Iterator[Finding]:
     schema = sql.Identifier(server.schema).as_string(connection)
     found = _row(connection, _ROLE, sql.Identifier(server.schema, "entry").as_string(connection))
     role = _Role(*found) if found else _Role(bypasses=False, may_write=False, is_owner=False)
     yield _role_finding(role)
     yield _isolation_finding(role, int(_text(connection, _ISOLATED, schema)))
-    yield from _find_old_hosts(connection, server, state)
+    yield _hosts_finding(connection, server)
     yield _jobs_finding(connection, server)
     watched = sql.SQL("SELECT value FROM {}.meta WHERE key = %s").format(sql.Identifier(server.schema))
     yield from copy_findings(connection.execute(watched, (WATCHED,)).fetchone())
@@ -230,21 +229,12 @@ def _isolation_finding(role: _Role, protected: int) -> Finding:
     return Finding("ok", "row-level security", "Each unit of work sees rows of its own tenant only.")
 
 
-def _find_old_hosts(connection: PgConnection, server: StoreServer, state: SchemaState) -> Iterator[Finding]:
+def _hosts_finding(connection: PgConnection, server: StoreServer) -> Finding:
     table = sql.Identifier(server.schema, "last_commit")
     query = sql.SQL("SELECT schema_version, count(*) FROM {} WHERE at > %s GROUP BY 1 ORDER BY 1").format(table)
-    alive = connection.execute(query, (server.clock.now() - ALIVE_SECONDS,)).fetchall()
+    alive = connection.execute(query, (server.clock.now() - _ALIVE_SECONDS,)).fetchall()
     hosts = ", ".join(f"{count} of version {version}" for version, count in alive) or "none"
-    yield Finding("ok", "hosts", f"Processes that wrote in the last {ALIVE_SECONDS / 3600:g} hours: {hosts}.")
-    if state.unfinished:
-        older = sum(count for version, count in alive if version < state.unfinished[0])
-        reason = f"waits for {older} older processes" if older else "is under way"
-        yield Finding(
-            "ok" if not older else "warning",
-            "migration",
-            f"The migration to version {state.unfinished[0]} {reason}.",
-            "Replace them. One that was killed counts for three hours after its last write." if older else "",
-        )
+    return Finding("ok", "hosts", f"Processes that wrote in the last {_ALIVE_SECONDS / 3600:g} hours: {hosts}.")
 
 
 def _jobs_finding(connection: PgConnection, server: StoreServer) -> Finding:

@@ -27,14 +27,14 @@ from afterturn.stores.engine import ReadCall, Write, WriteOutcome, tenant_of
 from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.stores.postgres.connection import StoreServer, set_tenant
 from afterturn.stores.postgres.errors import NotAnswering, is_lost, may_rerun, translate
-from afterturn.stores.postgres.migration import check_migrated, continue_migrations, find_state, migrate
+from afterturn.stores.postgres.migration import check_migrated, find_version, migrate
 from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession, Transaction
 from afterturn.stores.sql.moved import FIND_MARKS, FIND_WATCHED, marks, refusal, remaining_copy
 from afterturn.stores.sql.sealing import check_keys, is_sealed_store
 from afterturn.stores.sql.session import Row
 from afterturn.stores.sql.unit import SqlUnit, settle_keys, sql_session
-from afterturn.types import JobQueue, RemainingBytes, Tenant, UnitScope
+from afterturn.types import RemainingBytes, Tenant, UnitScope
 
 R = TypeVar("R")
 READERS = 4
@@ -142,7 +142,7 @@ def read_once(
     server = StoreServer(url, config, clock)
     server.keys = keys
     with server.open() as connection:
-        check_migrated(find_state(connection, server), server)
+        check_migrated(find_version(connection, server), server)
 
         def checked(unit: Unit) -> R:
             _check_in_use(unit, server)
@@ -159,7 +159,7 @@ def is_created(url: StoreUrl, config: Config, clock: Clock) -> bool:
     """Whether the schema has the tables of a store, of any version. Blocks; raises a StoreError."""
     server = StoreServer(url, config, clock)
     with server.open() as connection:
-        return find_state(connection, server).version > 0
+        return find_version(connection, server) > 0
 
 
 def _check_in_use(unit: Unit, server: StoreServer) -> None:
@@ -228,11 +228,6 @@ class PostgresEngine:
         row = self.read_now(lambda unit: sql_session(unit).row(_SIZE, (self.server.schema,)))
         assert row is not None
         return int(row[0])
-
-    def maintain(self, stopped: Callable[[], bool]) -> None:
-        """Shows others that this host is alive and which version it has, and continues migrations."""
-        self.writer.refresh()
-        continue_migrations(self.server, stopped)
 
     def halt(self) -> None:
         self.writer.halt()
@@ -474,18 +469,6 @@ class ServerWriter:
             if self._connection is not None:
                 self._leave(self._connection)
                 self._connection.close()
-
-    def refresh(self) -> None:
-        """Writes the row that shows others that this process is alive. Raises a StoreError."""
-        with self.lock:
-            try:
-                begin = self._server.begin_write([JobQueue()])
-                self._commit(Transaction(self._connected(), begin))
-            except psycopg.Error as error:
-                raise translate(error, self._server.name) from error
-            finally:
-                if self._connection is not None:
-                    self._end(self._connection)
 
     def _leave(self, connection: PgConnection) -> None:
         """Removes this process from those that are alive. If that fails, its row is outdated after some hours."""

@@ -347,9 +347,6 @@ class ShardEngine:
     def scrub(self) -> tuple[RemainingBytes, ...]:
         return self.current.scrub()
 
-    def maintain(self, stopped: Callable[[], bool]) -> None:
-        self.current.maintain(stopped)
-
     def halt(self) -> None:
         self._stopped.set()
         self.current.halt()

@@ -231,9 +231,6 @@ class Engine:
         until = "every process that reads it now has finished; a job tries again"
         return (RemainingBytes(f"old pages of {self.place.path} and its log", until, retry=True), *copied)
 
-    def maintain(self, stopped: Callable[[], bool]) -> None:
-        """Nothing: one process migrates a file when it opens it."""
-
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
         self.check_usable()
         write_backup(self.place, target, progress, stopped)
