@@ -8,9 +8,11 @@ import apsw
 
 from afterturn import blocking
 from afterturn.memory import StoreTarget
+from afterturn.ports import Unit
 from afterturn.services import Components
-from afterturn.stores.copier import CopyEngine, TableDigest, _Digest, _read_apart
-from afterturn.stores.sql.tables import TABLES
+from afterturn.stores.copier import CopyEngine, TableDigest, _Digest, read_batches
+from afterturn.stores.sql.tables import TABLES, Table
+from afterturn.stores.sql.unit import SqlUnit
 from afterturn.testing import HashingEmbedder
 
 TOKEN = f"ghp_{'A1b2' * 9}"
@@ -95,7 +97,7 @@ def add_rare_rows(path: Path) -> None:
     """Rows that need a model, a compaction or a crash to come about, and a job that a worker holds."""
     with apsw.Connection(str(path)) as connection:
         for statement in (
-            "INSERT INTO usage VALUES (1, '2026-11-17', 'review', 2, 300, 40, 0, 'default')",
+            "INSERT INTO usage VALUES ('default', 1, '2026-11-17', 'review', 2, 300, 40, 0)",
             "INSERT INTO spent_block VALUES (1, 'f00d', 120)",
             "INSERT INTO carried SELECT 1, key, 'c-1', 't-1', '[\"e1\"]', '{\"lines\": [1]}' FROM conversation LIMIT 1",
             "INSERT INTO standing SELECT key, 1.5, 'Always answer in rhyme.' FROM conversation LIMIT 1",
@@ -106,20 +108,14 @@ def add_rare_rows(path: Path) -> None:
             connection.execute(statement)
 
 
-def leftovers(path: Path) -> list[str]:
-    """Tables and triggers of a copy that are still in the file."""
-    connection = apsw.Connection(str(path))
-    found = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'moving%'").fetchall()
-    connection.close()
-    return [str(name) for (name,) in found]
-
-
 def digest_store(engine: CopyEngine, tenant: str | None = None) -> list[TableDigest]:
-    """The counts and hashes of a store that nobody changes meanwhile."""
-    found = []
-    for table in TABLES:
-        digest = _Digest(table)
-        for batch in _read_apart(engine, table, tenant):
-            digest.add(batch)
-        found.append(digest.result())
-    return found
+    """The counts and hashes of a store."""
+
+    def digest(unit: Unit, table: Table) -> TableDigest:
+        assert isinstance(unit, SqlUnit)
+        found = _Digest(table)
+        for batch in read_batches(unit, table, tenant):
+            found.add(batch)
+        return found.result()
+
+    return [engine.read_now(lambda unit, table=table: digest(unit, table)) for table in TABLES]  # type: ignore[misc]

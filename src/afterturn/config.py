@@ -687,8 +687,7 @@ class StoreUrl:
 
     @property
     def directory(self) -> str | None:
-        """The schema or the absolute path of the file with the directory of shards, if the URL names that instead of a
-        store."""
+        """The absolute path of the file with the directory of tenants, if the URL names that instead of a store."""
         return dict(parse_qsl(urlsplit(self.url).query)).get("directory")
 
     @property
@@ -727,7 +726,7 @@ def find_store(target: object) -> Path | StoreUrl:
 def _check_url(text: str) -> StoreUrl:
     try:
         url = StoreUrl(text)
-        schema = url.directory or url.schema
+        schema, directory = url.schema, url.directory
     except ValueError:
         # Without the cause, which quotes the URL.
         message = "The URL of the store cannot be read. Write postgresql://user@host:5432/database."
@@ -750,19 +749,21 @@ def _check_url(text: str) -> StoreUrl:
             "The database in the URL of the store has one of the characters =, @ and ?. Write parameters after a ?, as "
             "in postgresql://user@host:5432/database?sslmode=require."
         )
-    if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", schema) and not (url.directory or "").startswith("/"):
+    if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", schema):
         raise StoreUnavailable(
             f"{schema!r} is not a valid schema. Use lower-case letters, digits and _, at most 63 of them, and do not "
-            "begin with pg_. A directory may also be the absolute path of a file."
+            "begin with pg_."
         )
+    if directory is not None and not directory.startswith("/"):
+        raise StoreUnavailable(f"{directory!r} is not a directory of tenants. Name the absolute path of a file.")
     return url
 
 
 def spill_folder(config: Config, target: Path | StoreUrl, environment: Mapping[str, str] | None = None) -> Path:
     """The folder for turns that wait because the store cannot be written: a setting, or else next to the store's file.
 
-    For a store on a server it is below the state folder, one for each database and schema. With a directory of shards
-    there is one for each tenant, because a host has the bucket of its own tenant only.
+    For a store on a server it is below the state folder, one for each database and schema. With a directory of tenants
+    there is one for each tenant, because a host has the store of its own tenant only.
     """
     if isinstance(target, Path) and config.spill_folder is None:
         return Path(f"{target}.waiting")

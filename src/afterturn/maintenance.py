@@ -202,7 +202,7 @@ class Housekeeping:
             try:
                 await step()
             except StoreMoved:
-                # The next process that has the tenant does it, in the other place.
+                # The next process that opens the store in its new place does it.
                 return None
             except AfterturnError as error:
                 first = first or error

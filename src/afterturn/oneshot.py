@@ -18,6 +18,7 @@ from afterturn.ports import Unit
 from afterturn.recall.search import search
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.space.arguments import search_request
+from afterturn.stores.directory import find_tenant
 from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, key_provider, too_many_loads
 from afterturn.stores.sqlite.engine import read_once
 from afterturn.types import ANYTHING, Filter, Lane, Scope, SearchResults
@@ -102,12 +103,10 @@ def _read(store: str | os.PathLike[str] | None, config: Config, work: Callable[[
 def _read_server(url: StoreUrl, config: Config, work: Callable[[Unit], R], at: Scope, keys: KeyRing | None) -> R:
     # Loaded when it is needed: the client library is an extra, and it imports asyncio.
     try:
-        from afterturn.stores.postgres import engine, shards
+        from afterturn.stores.postgres import engine
     except ImportError as error:
         raise postgres_missing(error) from error
-    if url.directory is None:
-        return engine.read_once(url, config, SystemClock(), work, at=at, keys=keys)
-    return shards.read_once(url, config, SystemClock(), work, at=at)
+    return engine.read_once(find_tenant(url, config.tenant), config, SystemClock(), work, at=at, keys=keys)
 
 
 def _settings(config: Config | Settings | Mapping[str, Any] | None) -> Config:

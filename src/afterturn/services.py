@@ -38,7 +38,6 @@ from afterturn.errors import (
     ConfigError,
     DeadlineExceeded,
     InvalidInput,
-    KeysUnavailable,
     StoreError,
     StoreUnavailable,
     postgres_missing,
@@ -74,9 +73,9 @@ from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.space.consolidation import consolidate_job
 from afterturn.space.verbs import SpaceCore
-from afterturn.stores.copier import CopySide, MigrationResult, StoreCopy, cancel_copy
+from afterturn.stores.copier import CopyEngine, MigrationResult, StoreCopy
+from afterturn.stores.directory import find_tenant
 from afterturn.stores.keys import key_provider
-from afterturn.stores.sqlite import change_notes as file_notes
 from afterturn.stores.sqlite.engine import open_to_copy, rescue_store
 from afterturn.stores.sqlite.store import open_store as open_file
 from afterturn.stores.threaded_store import ThreadedStore
@@ -453,18 +452,12 @@ def open_store(target: Path | StoreUrl, config: Config, components: Components) 
 def _open_server(url: StoreUrl, config: Config, components: Components) -> Store:
     # Loaded when it is needed: the client library is an extra.
     try:
-        from afterturn.stores.postgres.store import open_shard
         from afterturn.stores.postgres.store import open_store as open_url
     except ImportError as error:
         raise postgres_missing(error) from error
     keys = components.keys or key_provider(config)
-    if url.directory is not None:
-        if keys is not None:
-            raise KeysUnavailable(
-                f"{url} is a directory of shards, which cannot be sealed with keys. Remove the setting."
-            )
-        return open_shard(url, config, components.clock, worker=components.worker)
-    return open_url(url, config, components.clock, worker=components.worker, keys=keys)
+    store = find_tenant(url, config.tenant)
+    return open_url(store, config, components.clock, worker=components.worker, keys=keys)
 
 
 def has_tables(url: StoreUrl, config: Config) -> bool:
@@ -473,8 +466,7 @@ def has_tables(url: StoreUrl, config: Config) -> bool:
         from afterturn.stores.postgres.engine import is_created
     except ImportError as error:
         raise postgres_missing(error) from error
-    # The buckets of a directory have tables.
-    return url.directory is not None or is_created(url, config, SystemClock())
+    return is_created(find_tenant(url, config.tenant), config, SystemClock())
 
 
 def rescue(target: Path | StoreUrl, source: Path, config: Config, progress: Callable[[int, int], None] | None) -> Path:
@@ -493,7 +485,8 @@ def migrate(
     keep: bool,
     progress: Callable[[int, int], None],
 ) -> MigrationResult:
-    """Copies a store into an empty one and compares both; with a tenant, only what belongs to it. Blocks.
+    """Copies a store into an empty one and compares both; with a tenant, only what belongs to it. Blocks, and writes to
+    the source wait.
 
     The source refuses writes afterwards, unless `keep`. Turns that wait in files of this machine go to the target.
     """
@@ -506,28 +499,21 @@ def migrate(
     return MigrationResult(str(source), str(target), tuple(tables), waiting)
 
 
-def cancel_migration(source: Path | StoreUrl, config: Config) -> None:
-    """Gives up a migration that has not ended. What was copied already stays in the target. Blocks."""
-    with _opened_to_copy(source, config) as side:
-        cancel_copy(side)
-
-
 @contextmanager
-def _opened_to_copy(place: Path | StoreUrl, config: Config) -> Iterator[CopySide]:
+def _opened_to_copy(place: Path | StoreUrl, config: Config) -> Iterator[CopyEngine]:
     if isinstance(place, StoreUrl):
         if place.directory is not None:
-            raise InvalidInput(f"{place} is a directory of shards. Name one of its buckets by ?schema= instead.")
+            raise InvalidInput(f"{place} is a directory of tenants. Name one of its stores by ?schema= instead.")
         try:
-            from afterturn.stores.postgres import change_notes as server_notes
             from afterturn.stores.postgres.engine import open_to_copy as open_server
         except ImportError as error:
             raise postgres_missing(error) from error
         server = open_server(place, config, SystemClock())
         with closing(server):
-            yield CopySide(server, server_notes)
+            yield server
         return
     with closing(open_to_copy(place, config, SystemClock())) as file:
-        yield CopySide(file, file_notes)
+        yield file
 
 
 def default_embedder(config: Config) -> Embedder | None:

@@ -34,7 +34,7 @@ def _verbs(kind: type) -> set[str]:
 
 # Not for the words of a space: for the whole store, or without its content. `jobs` counts those of all tenants.
 OF_THE_STORE = {"backup", "restore", "ready", "drain", "jobs", "start", "close", "start_closing", "wait_closed"}
-# `migrate` copies a store or a tenant and prints counts of rows; `shards` shows an operator where tenants are.
+# `migrate` copies a store or a tenant and prints counts of rows.
 NOT_ABOUT_A_SPACE = {
     "completion",
     "config",
@@ -44,7 +44,6 @@ NOT_ABOUT_A_SPACE = {
     "backup",
     "restore",
     "migrate",
-    "shards",
     "scan",
     "project",
     "install",

@@ -262,23 +262,6 @@ def test_a_claim_leaves_out_what_another_is_claiming(hosts: Hosts) -> None:
     assert not set(second) & set(first.result(WAIT))
 
 
-def test_jobs_of_tenants_that_were_moved_or_are_not_complete_are_left(hosts: Hosts) -> None:
-    """C8: they would fail again and again, and others would wait for them."""
-
-    def add_jobs(unit: Unit) -> None:
-        for tenant in ("left", "filled", "stays"):
-            unit.jobs.add(Job(f"job-{tenant}", "embed", tenant, ADA, "{}", 1.0))
-        session = unit._entries.session  # type: ignore[attr-defined]
-        session.run("INSERT INTO meta (key, value) VALUES ('moved_to/left', '{}'), ('filled_from/filled', '{}')")
-
-    def claim(unit: Unit) -> tuple[list[str], list[str]]:
-        found = unit.jobs.claim(["embed"], owner="one", now=2.0, lease=60.0, limit=3)
-        return [job.id for job in found], unit.jobs.due_kinds(["embed"], now=2.0)
-
-    hosts.start(0, add_jobs).result(WAIT)
-    assert hosts.claim(0, claim).result(WAIT) == (["job-stays"], [])
-
-
 def test_a_claim_reads_few_rows_however_many_wait(hosts: Hosts) -> None:
     """C8: it reads the front of each index."""
 

@@ -1,28 +1,27 @@
-"""Moving a store from a file to a server and back, and between two schemas, while it is in use."""
+"""Moving a store from a file to a server and back, and between two schemas."""
 
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from afterturn import blocking
 from afterturn.config import Config, StoreUrl, find_store
-from afterturn.errors import StoreError, StoreMoved
+from afterturn.errors import StoreError, StoreLocked, StoreMoved
 from afterturn.oneshot import recall_once
 from afterturn.runtime.clock import SystemClock
 from afterturn.services import migrate
-from afterturn.stores.copier import CopySide, StoreCopy, TableDigest
-from afterturn.stores.postgres import change_notes as server_notes
+from afterturn.stores.copier import TableDigest
 from afterturn.stores.postgres.engine import open_to_copy as open_server
 from afterturn.stores.sql.tables import NOT_MOVED, TABLES
-from afterturn.stores.sqlite import change_notes as file_notes
 from afterturn.stores.sqlite.engine import open_to_copy as open_file
-from moved_content import KILLED_MIGRATION, add_rare_rows, answers, digest_store, fill, open_memory, say
+from moved_content import KILLED_MIGRATION, SETTINGS, add_rare_rows, answers, digest_store, fill, open_memory, say
 
 pytestmark = pytest.mark.postgres
 
@@ -30,20 +29,13 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 CONFIG = Config(synchronous="normal")
 
 
-@contextmanager
-def side(target: str) -> Iterator[CopySide]:
+def digest(target: str) -> list[TableDigest]:
     place = find_store(target)
     if isinstance(place, StoreUrl):
         with closing(open_server(place, CONFIG, SystemClock())) as server:
-            yield CopySide(server, server_notes)
-    else:
-        with closing(open_file(place, CONFIG, SystemClock())) as file:
-            yield CopySide(file, file_notes)
-
-
-def digest(target: str) -> list[TableDigest]:
-    with side(target) as one:
-        return digest_store(one.engine)
+            return digest_store(server)
+    with closing(open_file(place, CONFIG, SystemClock())) as file:
+        return digest_store(file)
 
 
 def move(source: str, target: str) -> None:
@@ -122,68 +114,29 @@ def test_a_server_that_was_moved_refuses_writes_and_names_the_target(url: str, t
         move(url, url)
 
 
-def test_what_is_written_while_rows_are_copied_moves_too(
-    file: tuple[str, dict[str, str]], url: str, second_url: str, run_sql: RunSql
-) -> None:
-    move(file[0], url)
-    with open_memory(url) as memory:
-        ada, written = memory.space("user:ada"), 0
+def test_writes_wait_while_rows_are_copied(url: str, second_url: str) -> None:
+    """C2: reads go on; a write is refused after `busy_timeout`, and nothing of it is stored."""
+    refused: list[int] = []
+    settings = {**SETTINGS, "embedder": "none", "busy_timeout": 0.01}
+    with blocking.open(url, settings, background=False) as memory:
+        memory.space("user:ada").add("Ada keeps bees")
 
         def write(done: int, total: int) -> None:
-            nonlocal written
-            if written == 5:
-                return
-            written += 1
-            first = ada.add(f"Written after {done} rows")
-            ada.update(first.entry.id, f"Changed after {done} rows")
-            second = ada.add(f"Deleted after {done} rows")
-            ada.delete(second.entry.id)
-            say(memory, "meanwhile", f"Message after {done} rows")
-            ada.forget(conversation="talk-1")
+            if not refused:
+                with pytest.raises(StoreLocked):
+                    memory.space("user:ada").add("Too late")
+                assert [entry.text for entry in memory.space("user:ada").list()] == ["Ada keeps bees"]
+                refused.append(done)
 
-        with side(url) as one, side(second_url) as other:
-            StoreCopy(one, other, tenant=None, report=write, batch_rows=7).run(keep=False)
-    assert written == 5
-    assert digest(second_url) == digest(url)
-    schema = url.rpartition("=")[2]
-    assert (
-        run_sql(
-            f"SELECT proname FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace UNION ALL "
-            f"SELECT relname FROM pg_class WHERE relnamespace = '{schema}'::regnamespace AND relname LIKE 'moving%'"
-        )
-        == []
-    )
-
-
-def test_words_that_are_forgotten_during_a_copy_are_not_in_its_notes(
-    url: str, second_url: str, run_sql: RunSql
-) -> None:
-    """M2: and `forget` and `doctor` name the copy, which does not have the change yet."""
-    with open_memory(url, background=False) as memory:
-        memory.space("user:ada").add("Ada keeps bees")
-        written: list[str] = []
-
-        def forget(done: int, total: int) -> None:
-            if written:
-                return
-            say(memory, "secret", "The password is xylophone.")
-            forgotten = memory.space("user:ada").forget(conversation="secret")
-            assert [second_url in remaining.where for remaining in forgotten.remaining].count(True) == 1
-            assert [second_url in one.message for one in memory.check() if one.subject == "copy"] == [True]
-            schema = url.rpartition("=")[2]
-            written.extend(name + key for name, key in run_sql(f"SELECT name, key FROM {schema}.moving_row"))
-
-        with side(url) as one, side(second_url) as other:
-            StoreCopy(one, other, tenant=None, report=forget).run(keep=False)
-    assert any("frequency" in note for note in written)
-    assert [note for note in written if "xylo" in note] == []
+        migrate(find_store(url), find_store(second_url), CONFIG, tenant=None, keep=False, progress=write)
+    assert refused != []
     assert digest(second_url) == digest(url)
 
 
-def test_a_killed_migration_continues_and_loses_nothing(
+def test_a_killed_migration_can_be_run_again_and_loses_nothing(
     file: tuple[str, dict[str, str]], url: str, second_url: str
 ) -> None:
-    """C2: killed while it copies to a server, then between two schemas, also during the last step."""
+    """C2: killed while it copies to a server, then while it compares two schemas."""
     for source, target, call in ((file[0], url, 9), (url, second_url, 30)):
         before = digest(source)
         command = [sys.executable, "-c", KILLED_MIGRATION, source, target, str(call)]

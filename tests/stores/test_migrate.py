@@ -1,36 +1,31 @@
-"""Moving a store to another file: what moves, in use, stopped in the middle, refused."""
+"""Moving a store to another file: what moves, stopped in the middle, refused."""
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import apsw
 import pytest
 
 from afterturn import blocking
 from afterturn.config import Config
-from afterturn.errors import StoreError, StoreMoved, StoreTooNew, StoreUnavailable
+from afterturn.errors import StoreError, StoreLocked, StoreMoved, StoreTooNew
 from afterturn.hosts.cli.app import run
 from afterturn.oneshot import recall_once
-from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
-from afterturn.services import cancel_migration, migrate
-from afterturn.stores.copier import CopyEngine, CopySide, StoreCopy, TableDigest
+from afterturn.services import migrate
+from afterturn.stores import copier
+from afterturn.stores.copier import TableDigest, _insert
 from afterturn.stores.sql.tables import NOT_MOVED, TABLES
-from afterturn.stores.sqlite import change_notes
+from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite.engine import open_to_copy
-from afterturn.types import JobQueue, UnitScope
-from moved_content import KILLED_MIGRATION, add_rare_rows, answers, digest_store, fill, leftovers, open_memory, say
+from moved_content import KILLED_MIGRATION, SETTINGS, add_rare_rows, answers, digest_store, fill, open_memory, say
 
-R = TypeVar("R")
 CONFIG = Config(synchronous="normal")
 
 
@@ -43,12 +38,6 @@ def move(source: Path, target: Path, *, tenant: str | None = None, keep: bool = 
 def digest(path: Path, tenant: str | None = None) -> list[TableDigest]:
     with closing(open_to_copy(path, CONFIG, SystemClock())) as engine:
         return digest_store(engine, tenant)
-
-
-@contextmanager
-def side(path: Path) -> Iterator[CopySide]:
-    with closing(open_to_copy(path, CONFIG, SystemClock())) as engine:
-        yield CopySide(engine, change_notes)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +93,6 @@ def test_everything_moves_and_answers_the_same(
         assert "Ada has three hives" in texts
         assert "Ada prefers oolong tea" in texts
         assert "Miso" in say(memory, "later", "What food is my cat allergic to?")
-    assert leftovers(source) == leftovers(target) == []
 
 
 def test_there_and_back_has_the_same_content(source: Path, tmp_path: Path) -> None:
@@ -162,93 +150,43 @@ class Stopped(Exception):
     pass
 
 
-def test_what_is_written_while_rows_are_copied_moves_too(source: Path, tmp_path: Path) -> None:
-    """The writes happen between the batches: new versions, deletions, undo, a forget, turns, an approval."""
-    target, seen = tmp_path / "target.db", threading.Event()
-    with open_memory(source) as memory:
-        ada = memory.space("user:ada")
+def test_writes_wait_while_rows_are_copied(source: Path, tmp_path: Path) -> None:
+    """C2: the copy has what was there when it began, and whoever writes meanwhile is refused, not lost."""
+    target, refused = tmp_path / "target.db", []
+    with blocking.open(source, {**SETTINGS, "embedder": "none", "busy_timeout": 0.01}, background=False) as memory:
 
         def write(done: int, total: int) -> None:
-            if seen.is_set():
-                return
-            if done > total // 2:
-                seen.set()
-            first = ada.add(f"Written after {done} rows")
-            ada.update(first.entry.id, f"Changed after {done} rows")
-            second = ada.add(f"Deleted after {done} rows")
-            ada.delete(second.entry.id)
-            third = ada.add(f"Changed after {done} rows again")
-            ada.delete(first.entry.id)
-            ada.update(third.entry.id, f"Changed after {done} rows")
-            say(memory, "meanwhile", f"Message after {done} rows")
-            ada.forget(conversation="talk-1")
+            if not refused:
+                with pytest.raises(StoreLocked):
+                    memory.space("user:ada").add("Too late")
+                assert memory.space("user:ada").list() != []
+                refused.append(done)
 
-        with side(source) as one, side(target) as other:
-            StoreCopy(one, other, tenant=None, report=write, batch_rows=7).run(keep=False)
-    assert seen.is_set()
+        migrate(source, target, CONFIG, tenant=None, keep=False, progress=write)
+    assert refused != []
     assert digest(target) == digest(source)
-    with open_memory(target, background=False) as memory:
-        assert any("Message after" in entry.text for entry in memory.space("user:ada").list(limit=100))
 
 
-class Interrupted:
-    """An engine whose program ends before its `at`th write."""
+@pytest.mark.parametrize("call", [1, 9, 30])
+def test_a_copy_that_fails_changes_nothing(source: Path, tmp_path: Path, call: int) -> None:
+    """C2: while it copies or compares. The target is empty, and the same command starts again."""
+    target, before, calls = tmp_path / "target.db", digest(source), iter(range(1, 1000))
 
-    def __init__(self, engine: CopyEngine, at: int) -> None:
-        self.name = engine.name
-        self.read_now = engine.read_now
-        self.writes = 0
-        self._engine = engine
-        self._at = at
-
-    def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
-        self.writes += 1
-        if self.writes == self._at:
+    def stop(done: int, total: int) -> None:
+        if next(calls) == call:
             raise Stopped
-        return self._engine.write_now(work, at=at)
 
-
-@pytest.mark.parametrize("which", ["source", "target"])
-def test_a_copy_that_ends_before_any_of_its_writes_continues(source: Path, tmp_path: Path, which: str) -> None:
-    """C2: whatever has been committed by then, the next try ends with everything that was written meanwhile."""
-    at, is_complete = 0, False
-    while not is_complete:
-        at += 1
-        start, target = tmp_path / f"start-{at}.db", tmp_path / f"target-{at}.db"
-        shutil.copy(source, start)
-        with side(start) as one, side(target) as other:
-            sides = [
-                CopySide(Interrupted(each.engine, at if name == which else 0), each.notes)
-                for name, each in (("source", one), ("target", other))
-            ]
-            try:
-                StoreCopy(*sides, tenant=None, report=lambda done, total: None, batch_rows=60).run(keep=False)
-                is_complete = True
-            except Stopped:
-                pass
-        try:
-            with open_memory(start, background=False) as memory:
-                memory.space("user:ada").add("Between two tries")
-        except StoreMoved:
-            assert at > 1
-        before = digest(start)
-        move(start, target)
-        assert digest(target) == before
-        with open_memory(target, background=False) as memory:
-            assert memory.space("user:ada").add("In use").created
-    assert at > 3
-
-
-def test_a_target_that_is_not_complete_cannot_be_opened(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(Stopped), side(source) as one, side(tmp_path / "target.db") as other:
-        StoreCopy(one, other, tenant=None, report=stop).run(keep=False)
-    with pytest.raises(StoreUnavailable, match="not complete"):
-        open_memory(tmp_path / "target.db").start()
+    with pytest.raises(Stopped):
+        migrate(source, target, CONFIG, tenant=None, keep=False, progress=stop)
+    with open_memory(source, background=False) as memory:
+        assert memory.space("user:ada").list() != []
+    move(source, target)
+    assert digest(target) == before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", [1, 9, 18, 26, 30])
-def test_a_killed_migration_continues_and_loses_nothing(source: Path, tmp_path: Path, call: int) -> None:
+def test_a_killed_migration_can_be_run_again_and_loses_nothing(source: Path, tmp_path: Path, call: int) -> None:
     target, before = tmp_path / "target.db", digest(source)
     command = [sys.executable, "-c", KILLED_MIGRATION, str(source), str(target), str(call)]
     assert subprocess.run(command, timeout=60, check=False, env=dict(os.environ)).returncode == -signal.SIGKILL
@@ -256,121 +194,21 @@ def test_a_killed_migration_continues_and_loses_nothing(source: Path, tmp_path: 
     assert digest(target) == before
 
 
-def test_a_difference_fails_the_migration_and_keeps_the_source_in_use(source: Path, tmp_path: Path) -> None:
-    target, last = tmp_path / "target.db", 0
-    with side(source) as one, side(target) as other:
+def test_a_difference_fails_the_migration_and_keeps_the_source_in_use(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "target.db"
 
-        def damage(done: int, total: int) -> None:
-            """At the first report of the comparison, which counts from the beginning."""
-            nonlocal last
-            if done < last:
-                with apsw.Connection(str(target)) as connection:
-                    connection.execute("UPDATE entry SET text = 'damaged' WHERE key = 1")
-            last = done
+    def lose(unit: SqlUnit, batch: Any) -> None:
+        _insert(unit, batch._replace(rows=batch.rows[1:]) if batch.table.name == "entry" else batch)
 
-        tables = StoreCopy(one, other, tenant=None, report=damage).run(keep=False)
-    assert [table.source.name for table in tables if not table.is_equal] == ["entry"]
+    monkeypatch.setattr(copier, "_insert", lose)
+    done = migrate(source, target, CONFIG, tenant=None, keep=False, progress=lambda done, total: None)
+    assert [table.source.name for table in done.tables if not table.is_equal] == ["entry"]
+    assert not done.is_equal
     with open_memory(source, background=False) as memory:
         assert memory.space("user:ada").add("Still in use").created
-
-
-def stop(done: int, total: int) -> None:
-    raise Stopped
-
-
-def test_words_that_are_forgotten_during_a_copy_are_not_in_its_notes(source: Path, tmp_path: Path) -> None:
-    """M2: and `forget` and `doctor` name the copy, which does not have the change yet."""
-    target = tmp_path / "target.db"
-    with pytest.raises(Stopped), side(source) as one, side(target) as other:
-        StoreCopy(one, other, tenant=None, report=stop).run(keep=False)
-    with open_memory(source, background=False) as memory:
-        say(memory, "secret", "The password is xylophone.")
-        forgotten = memory.space("user:ada").forget(conversation="secret")
-        assert [str(target) in remaining.where for remaining in forgotten.remaining] == [True]
-        assert [str(target) in one.message for one in memory.check() if one.subject == "copy"] == [True]
-    with apsw.Connection(str(source)) as connection:
-        notes = connection.execute("SELECT name, key FROM moving_row").fetchall()
-    assert "frequency" in {name for name, _ in notes}
-    assert [key for _, key in notes if "xylo" in key] == []
-    move(source, target)
-    assert digest(target) == digest(source)
-
-
-def test_a_cancelled_migration_needs_a_new_target(source: Path, tmp_path: Path) -> None:
-    """C2: what changed after it was cancelled was not noted."""
-    with pytest.raises(Stopped), side(source) as one, side(tmp_path / "target.db") as other:
-        StoreCopy(one, other, tenant=None, report=stop).run(keep=False)
-    cancel_migration(source, CONFIG)
-    assert leftovers(source) == []
-    with open_memory(source, background=False) as memory:
-        assert memory.space("user:ada").add("Not noted").created
-    with pytest.raises(StoreError, match=r"was not noted\. Start again with a new target"):
-        move(source, tmp_path / "target.db")
-    move(source, tmp_path / "new.db")
-    assert digest(tmp_path / "new.db") == digest(source)
-
-
-def test_a_copy_that_is_cancelled_while_it_runs_moves_nothing(source: Path, tmp_path: Path) -> None:
-    def cancel(done: int, total: int) -> None:
-        if done == total:
-            cancel_migration(source, CONFIG)
-
-    with pytest.raises(StoreError), side(source) as one, side(tmp_path / "target.db") as other:
-        StoreCopy(one, other, tenant=None, report=cancel).run(keep=False)
-    with open_memory(source, background=False) as memory:
-        assert memory.space("user:ada").add("Still in use").created
-
-
-def test_a_copy_that_was_paused_writes_nothing_to_a_target_in_use(source: Path, tmp_path: Path) -> None:
-    """C2, M1: another process finishes the copy meanwhile; what was forgotten since then does not come back."""
-    target, is_moved = tmp_path / "target.db", False
-
-    def finish_elsewhere(done: int, total: int) -> None:
-        nonlocal is_moved
-        if not is_moved:
-            is_moved = True
-            move(source, target)
-            with open_memory(target, background=False) as memory:
-                memory.space("user:ada").forget(everything=True)
-
-    with (
-        pytest.raises(StoreError, match="Another process has finished"),
-        side(source) as one,
-        side(target) as other,
-    ):
-        StoreCopy(one, other, tenant=None, report=finish_elsewhere, batch_rows=7).run(keep=False)
-    assert is_moved
-    with open_memory(target, background=False) as memory:
-        assert memory.space("user:ada").list() == []
-
-
-def test_a_migration_that_has_ended_is_not_cancelled(source: Path, tmp_path: Path) -> None:
-    """C2: hosts may have written to the target."""
-    move(source, tmp_path / "target.db")
-    with pytest.raises(StoreMoved, match="To go back, migrate that one"):
-        cancel_migration(source, CONFIG)
-    with pytest.raises(StoreMoved):
-        open_memory(source).start()
-
-
-def test_a_copy_that_ended_before_its_triggers_were_removed_is_finished(source: Path, tmp_path: Path) -> None:
-    target = tmp_path / "target.db"
-    with side(source) as one, side(target) as other:
-
-        class Killed(Interrupted):
-            def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
-                if at == JobQueue():
-                    raise Stopped
-                return super().write_now(work, at=at)
-
-        killed = CopySide(Killed(one.engine, 0), one.notes)
-        with pytest.raises(Stopped):
-            StoreCopy(killed, other, tenant=None, report=lambda done, total: None).run(keep=True)
-    assert leftovers(source) != []
-    with open_memory(target, background=False) as memory:
-        assert memory.space("user:ada").add("In use").created
-    assert run(["migrate", str(source), str(target), "--keep"]) == 0
-    assert leftovers(source) == []
+    assert digest(target)[0].rows == 0
 
 
 def test_wrong_sources_and_targets_are_refused(source: Path, tmp_path: Path) -> None:
@@ -388,17 +226,6 @@ def test_wrong_sources_and_targets_are_refused(source: Path, tmp_path: Path) -> 
         connection.execute("PRAGMA user_version=999")
     with pytest.raises(StoreTooNew, match="Upgrade afterturn"):
         move(target, tmp_path / "third.db")
-
-
-def test_a_target_that_is_filled_from_another_store_is_refused(source: Path, tmp_path: Path) -> None:
-    target, other = tmp_path / "target.db", tmp_path / "other.db"
-    with open_memory(other, background=False) as memory:
-        memory.space("user:bob").add("From another store")
-
-    with pytest.raises(Stopped), side(source) as one, side(target) as two:
-        StoreCopy(one, two, tenant=None, report=stop).run(keep=False)
-    with pytest.raises(StoreError, match=r"is being filled from .*source\.db"):
-        move(other, target)
 
 
 def test_the_command_prints_what_was_compared(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -223,7 +223,7 @@ class JobRunner:
             scope = Scope(job.tenant, tuple(dict.fromkeys((job.space, *commit.spaces))))
             after_commit = await self._store.write(lambda unit: self._finish(unit, job, commit), at=scope)
         except (LeaseLost, StoreMoved):
-            # The jobs of a tenant that was moved are free in the other place.
+            # The jobs of a store that was moved are free in the other place.
             return False
         except Exception as error:  # noqa: BLE001  the boundary: one bad job must not stop the others
             await self._fail(job, error)

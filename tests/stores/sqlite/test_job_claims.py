@@ -5,7 +5,6 @@ from pathlib import Path
 import apsw
 
 from afterturn.config import Config
-from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.engine import Engine, open_engine
 
@@ -22,34 +21,6 @@ def test_a_claim_takes_as_many_steps_with_a_thousand_times_the_jobs(tmp_path: Pa
     engine.close()
     assert min(few) > 0
     assert all(step <= 2 * before for step, before in zip(many, few, strict=True))
-
-
-def test_jobs_of_tenants_that_were_moved_or_are_not_complete_are_left(tmp_path: Path) -> None:
-    """C8: they would fail again and again, and others would wait for them."""
-    engine = open_engine(tmp_path / "memory.db", Config(), SystemClock())
-
-    def mark(unit: object) -> None:
-        session = unit._entries.session  # type: ignore[attr-defined]
-        session.run("INSERT INTO meta (key, value) VALUES ('moved_to/t0', '{}'), ('filled_from/t2', '{}')")
-
-    def claim(unit: Unit) -> list[str]:
-        return [job.id for job in unit.jobs.claim(["embed"], owner="me", now=1e6, lease=60.0, limit=4)]
-
-    add_spaces(engine, ["t0", "t2", "t4"])
-    add_jobs(engine, 0, 5)
-    engine.write_now(mark)
-    assert engine.write_now(claim) == ["000004"]
-    assert engine.read_now(lambda unit: unit.jobs.due_kinds(["embed"], now=1e6)) == []
-    engine.close()
-
-
-def add_spaces(engine: Engine, tenants: list[str]) -> None:
-    def work(unit: object) -> None:
-        session = unit._entries.session  # type: ignore[attr-defined]
-        rows = [(int(tenant[1:]), tenant) for tenant in tenants]
-        session.run_many("INSERT INTO space (key, tenant, name) VALUES (?, ?, 'user:ada')", rows)
-
-    engine.write_now(work)
 
 
 def add_jobs(engine: Engine, start: int, stop: int) -> None:

@@ -61,7 +61,6 @@ SECTIONS = {
         "doctor": f"{_HERE}.doctor:doctor",
         "scan": f"{_HERE}.scan:scan",
         "worker": f"{_HERE}.worker:worker",
-        "shards": f"{_HERE}.shards:shards",
         "models": f"{_HERE}.models:models",
         "config": f"{_HERE}.config:config",
         "completion": f"{_HERE}.completion:completion",

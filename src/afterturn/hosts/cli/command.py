@@ -49,19 +49,19 @@ class Invocation:
         vectors: bool = False,
         background: bool = False,
         floor: float | None = None,
-        bucket: StoreUrl | None = None,
+        store: StoreUrl | None = None,
     ) -> Iterator[blocking.Memory]:
         """Opens the store. Without `create`, a missing store is an error: a command that reads must not create one.
 
         Without `vectors` the embedder is not loaded, which halves the time of a short command. `floor` overrides
-        `search_score_min`. `bucket` is a bucket of the directory of shards that is configured; it is opened without a
+        `search_score_min`. `store` is a store of the directory of tenants that is configured; it is opened without a
         tenant of its own, because any tenant may have been moved away from it.
         """
         from afterturn import blocking
 
         config, path = self.config(), self.path()
-        if bucket is not None:
-            config, path = replace(config, tenant=NO_TENANT), bucket
+        if store is not None:
+            config, path = replace(config, tenant=NO_TENANT), store
         if not create and path is not None and not _is_there(path, config):
             raise StoreUnavailable(f"There is no store at {path}. `afterturn add` creates one; --store names another.")
         chosen = config if vectors else replace(config, embedder="none")

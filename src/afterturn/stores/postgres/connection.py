@@ -40,10 +40,16 @@ class StoreServer:
     """A database and the schema in it that is the store."""
 
     def __init__(
-        self, url: StoreUrl, config: Config, clock: Clock, migrations: Sequence[Migration] = MIGRATIONS
+        self,
+        url: StoreUrl,
+        config: Config,
+        clock: Clock,
+        migrations: Sequence[Migration] = MIGRATIONS,
+        *,
+        patient: bool = False,
     ) -> None:
         # None: statements may take as long as they need.
-        self.answer_timeout: float | None = config.server_timeout + config.busy_timeout
+        self.answer_timeout = None if patient else config.server_timeout + config.busy_timeout
         self.name = str(url)
         self.config = config
         self.clock = clock
@@ -59,7 +65,7 @@ class StoreServer:
                 sql.SQL("SET LOCAL {} = {}").format(sql.Identifier(name), sql.Literal(f"{int(seconds * 1000)}ms"))
                 for name, seconds in (
                     ("lock_timeout", max(config.busy_timeout, 0.001)),
-                    ("idle_in_transaction_session_timeout", _IDLE_TIMEOUT),
+                    ("idle_in_transaction_session_timeout", 0.0 if patient else _IDLE_TIMEOUT),
                 )
             ),
         )
@@ -73,15 +79,14 @@ class StoreServer:
     def begin_read(self, scope: UnitScope) -> bytes:
         return b"; ".join([self._begin_read, set_tenant(scope)])
 
-    def begin_write(self, scopes: Sequence[UnitScope] = (None,), *, sees_all: bool = False) -> bytes:
+    def begin_write(self, scopes: Sequence[UnitScope] = (None,)) -> bytes:
         """Begins a transaction and takes its locks before the first read, so that what a unit reads stays true.
 
         A unit without a scope locks the store. Others share that lock, and either lock their tenant, or share that lock
         too and lock their spaces. The store first, then tenants, then spaces, each in the order of their keys, so that
-        no two units wait for each other. Units with different settings make theirs themselves; with `sees_all`, all
-        have rows of every tenant in sight, whatever they lock.
+        no two units wait for each other. Units with different settings make theirs themselves.
         """
-        settings = {set_tenant(None if sees_all else scope) for scope in scopes}
+        settings = {set_tenant(scope) for scope in scopes}
         begin = [self._begin, *(settings if len(settings) == 1 else ())]
         if None in scopes:
             return b"; ".join([*begin, _lock(self._store_lock)])

@@ -13,7 +13,6 @@ from afterturn.stores.postgres.errors import translate
 from afterturn.stores.postgres.migration import find_version
 from afterturn.stores.postgres.schema import ISOLATED
 from afterturn.stores.postgres.session import PgConnection
-from afterturn.stores.sql.moved import WATCHED, copy_findings
 from afterturn.types import Finding
 
 _MEBIBYTE = 1024 * 1024
@@ -189,8 +188,6 @@ def _find_store_faults(connection: PgConnection, server: StoreServer) -> Iterato
     yield _isolation_finding(role, int(_text(connection, _ISOLATED, schema)))
     yield _hosts_finding(connection, server)
     yield _jobs_finding(connection, server)
-    watched = sql.SQL("SELECT value FROM {}.meta WHERE key = %s").format(sql.Identifier(server.schema))
-    yield from copy_findings(connection.execute(watched, (WATCHED,)).fetchone())
     size = int(_text(connection, _SIZE, schema))
     # As of the last vacuum: measuring would wait for every table that somebody has locked.
     yield Finding("ok", "size", f"The tables and indexes have about {size / _MEBIBYTE:.1f} MiB.")

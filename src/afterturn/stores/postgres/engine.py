@@ -30,9 +30,10 @@ from afterturn.stores.postgres.errors import NotAnswering, is_lost, may_rerun, t
 from afterturn.stores.postgres.migration import check_migrated, find_version, migrate
 from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession, Transaction
-from afterturn.stores.sql.moved import FIND_MARKS, FIND_WATCHED, marks, refusal, remaining_copy
+from afterturn.stores.sql.moved import FIND_MARKS, refusal
 from afterturn.stores.sql.sealing import check_keys, is_sealed_store
-from afterturn.stores.sql.session import Row
+from afterturn.stores.sql.session import Row, Session
+from afterturn.stores.sql.tables import TABLES
 from afterturn.stores.sql.unit import SqlUnit, settle_keys, sql_session
 from afterturn.types import RemainingBytes, Tenant, UnitScope
 
@@ -60,7 +61,6 @@ _MARK = (
     b"ON CONFLICT (writer) DO UPDATE SET commit_id = excluded.commit_id, at = excluded.at"
 )
 _DROP_MARK = "DELETE FROM last_commit WHERE writer = %s"
-_FIND_MARKS = "SELECT key, value FROM meta WHERE key = ANY (%s) ORDER BY key DESC"
 _SIZE = (
     "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class AS c "
     "JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = ? AND c.relkind IN ('r', 'p', 'm')"
@@ -109,15 +109,13 @@ def open_to_copy(
     patient: bool = True,
     keys: KeyProvider | None = None,
 ) -> PostgresEngine:
-    """As `open_engine`, also for a store that was moved or is not complete, sealed or not.
+    """As `open_engine`, also for a store that was moved, sealed or not.
 
-    With `patient`, a statement may take as long as it needs, as one that compares whole tables does."""
+    With `patient`, statements and pauses between them may take as long as they need, as in a copy of a whole store."""
     # Raises InvalidInput now, not when the first turn is recorded.
     set_tenant(Tenant(config.tenant))
-    server = StoreServer(url, config, clock, migrations)
+    server = StoreServer(url, config, clock, migrations, patient=patient)
     server.keys = None if keys is None else KeyRing(keys, clock)
-    if patient:
-        server.answer_timeout = None
     connection = server.open()
     try:
         migrate(connection, server)
@@ -163,24 +161,14 @@ def is_created(url: StoreUrl, config: Config, clock: Clock) -> bool:
 
 
 def _check_in_use(unit: Unit, server: StoreServer) -> None:
-    """Raises for a store or tenant that was moved or is not complete."""
-    tenant = server.config.tenant
-    rows = sql_session(unit).rows(FIND_MARKS, marks(tenant))
-    if (refused := refusal(rows, server.name, tenant, has_keys=server.keys is not None)) is not None:
+    """Raises for a store that was moved, or is sealed and opened without keys."""
+    rows = sql_session(unit).rows(FIND_MARKS)
+    if (refused := refusal(rows, server.name, has_keys=server.keys is not None)) is not None:
         raise refused
 
 
 def _is_sealed(unit: Unit) -> bool:
     return is_sealed_store(sql_session(unit))
-
-
-def _find_watched(unit: Unit) -> Row | None:
-    return sql_session(unit).row(FIND_WATCHED)
-
-
-def _guard(connection: PgConnection, tenant: str) -> bytes:
-    """The query for the marks of a tenant, which is sent with the statement that begins a transaction."""
-    return psycopg.ClientCursor(connection).mogrify(_FIND_MARKS, (list(marks(tenant)),)).encode()
 
 
 class PostgresEngine:
@@ -197,14 +185,12 @@ class PostgresEngine:
         # One more than there are reading threads, so that `read_now` need not wait for them.
         self.readers = ServerReaders(server, READERS + 1)
         self.commit = self.writer.commit
-        # Whether reads fail if their tenant was moved.
-        self.follows = False
         self._canceller = ThreadWorker("afterturn-cancel")
         self._process = os.getpid()
         self._closed = False
 
     def new_read(self, work: Callable[[Unit], R], at: UnitScope = None) -> ReadCall[R]:
-        read = ServerRead(work, at, follows=self.follows)
+        read = ServerRead(work, at)
         return ReadCall(partial(self.readers.run, read), partial(self._halt_soon, read))
 
     def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
@@ -220,8 +206,17 @@ class PostgresEngine:
         return self.readers.run(ServerRead(work, at))
 
     def scrub(self) -> tuple[RemainingBytes, ...]:
-        copied = self.read_now(lambda unit: remaining_copy(_find_watched(unit)))
-        return (*_LEFT_TO_THE_SERVER, *copied)
+        return _LEFT_TO_THE_SERVER
+
+    def settle_keys(self, session: Session) -> None:
+        """The sequences do not see keys that were inserted."""
+        for table in TABLES:
+            if (column := table.own_key) is not None:
+                session.run(
+                    f"SELECT setval(pg_get_serial_sequence('{table.name}', '{column}'), "
+                    f"greatest((SELECT max({column}) FROM {table.name}), "
+                    f"nextval(pg_get_serial_sequence('{table.name}', '{column}'))))"
+                )
 
     def size_bytes(self) -> int:
         """Of all tables with their indexes. Waits up to `busy_timeout` for a table that is being rewritten."""
@@ -265,11 +260,9 @@ class ServerRead(Generic[R]):
     """One read. `cancel` stops the running statement; the connection is not used again then, because a late signal
     could stop the next statement on it."""
 
-    def __init__(self, work: Callable[[Unit], R], at: UnitScope = None, *, follows: bool = False) -> None:
+    def __init__(self, work: Callable[[Unit], R], at: UnitScope = None) -> None:
         self.work = work
         self.at = at
-        # Whether it fails if the tenant was moved, so that it can run in the other place.
-        self.follows = follows
         self.halted = False
         self.connection: PgConnection | None = None
         self.lock = threading.Lock()
@@ -277,13 +270,7 @@ class ServerRead(Generic[R]):
 
     def run_on(self, connection: PgConnection, server: StoreServer) -> R:
         """Raises psycopg.Error only if the read may run again on another connection."""
-        begin = server.begin_read(self.at)
-        transaction = Transaction(connection, begin)
-        if self.follows:
-            tenant = tenant_of(self.at) or server.config.tenant
-            refuse = partial(refusal, name=server.name, tenant=tenant)
-            transaction = Transaction(connection, begin, _guard(connection, tenant), refuse)
-        session = PostgresSession(transaction, server.name, self)
+        session = PostgresSession(Transaction(connection, server.begin_read(self.at)), server.name, self)
         try:
             value = self.work(SqlUnit(session, HashedTerms(session), server.keys))
         except AfterturnError:
@@ -292,9 +279,6 @@ class ServerRead(Generic[R]):
             raise
         if session.failure is not None:
             raise translate(session.failure, server.name) from session.failure
-        if transaction.refused is not None:
-            # The work may have caught it.
-            raise transaction.refused
         return value
 
     def cancel(self) -> None:
@@ -481,10 +465,8 @@ class ServerWriter:
     def _attempt(self, writes: Sequence[Write], *, isolated: bool) -> list[WriteOutcome]:
         """Runs the writes in one transaction. Raises _Rerun, _Isolate, or the psycopg.Error that is final for all."""
         connection = self._connected()
-        begin = self._server.begin_write([write.at for write in writes], sees_all=self.may_fill)
-        tenant = self._tenant(writes[0])
-        refuse = partial(self._find_refusal, tenant=tenant)
-        transaction = Transaction(connection, begin, _guard(connection, tenant), refuse)
+        begin = self._server.begin_write([write.at for write in writes])
+        transaction = Transaction(connection, begin, FIND_MARKS.encode(), self._find_refusal)
         try:
             outcomes = self._run_units(transaction, writes, isolated=isolated)
             has_stored = any(outcome.error is None and not outcome.skipped for outcome in outcomes)
@@ -505,13 +487,13 @@ class ServerWriter:
         finally:
             self._end(connection)
 
-    def _find_refusal(self, rows: Sequence[Row], *, tenant: str) -> StoreError | None:
+    def _find_refusal(self, rows: Sequence[Row]) -> StoreError | None:
         has_keys = self._server.keys is not None
-        return None if self.may_fill else refusal(rows, self._server.name, tenant, has_keys=has_keys)
+        return None if self.may_fill else refusal(rows, self._server.name, has_keys=has_keys)
 
     def _first_group(self, writes: Sequence[Write]) -> Sequence[Write]:
-        """The first writes that may share a commit. One that needs the whole store does not keep that lock for others,
-        and a tenant that was moved does not fail the writes of others."""
+        """The first writes that may share a commit: those of one tenant. One that needs the whole store does not keep
+        that lock for others."""
         first = self._tenant(writes[0])
         alone = (at for at, write in enumerate(writes) if write.at is None or self._tenant(write) != first)
         return writes[: max(1, next(alone, len(writes)))]
@@ -520,7 +502,7 @@ class ServerWriter:
         return tenant_of(write.at) or self._server.config.tenant
 
     def _setting(self, write: Write) -> bytes:
-        return set_tenant(None if self.may_fill else write.at)
+        return set_tenant(write.at)
 
     def _run_units(self, transaction: Transaction, writes: Sequence[Write], *, isolated: bool) -> list[WriteOutcome]:
         deadline = self._server.clock.monotonic() + GROUP_SECONDS_MAX

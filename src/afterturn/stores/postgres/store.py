@@ -9,7 +9,6 @@ from afterturn.ports import Clock, KeyProvider
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.postgres.doctor import find_faults
 from afterturn.stores.postgres.engine import PostgresEngine, open_engine
-from afterturn.stores.postgres.shards import ShardEngine, open_directory
 from afterturn.stores.threaded_store import ThreadedStore, Workers
 
 
@@ -35,18 +34,3 @@ class PostgresStore(ThreadedStore):
 
     async def size_bytes(self) -> int:
         return await self._run_aside(lambda stopped: self.engine.size_bytes())
-
-
-def open_shard(url: StoreUrl, config: Config, clock: Clock, *, worker: Workers = ThreadWorker) -> ShardStore:
-    """Opens the bucket of the configured tenant, by the directory at `url`. Blocks; raises a StoreError."""
-    return ShardStore(ShardEngine(open_directory(url, config, clock), config, clock), worker)
-
-
-class ShardStore(ThreadedStore):
-    def __init__(self, engine: ShardEngine, worker: Workers = ThreadWorker) -> None:
-        super().__init__(engine, lambda: find_faults(engine.current.server), worker)
-        self.engine = engine
-
-    async def size_bytes(self) -> int:
-        """Of the bucket, in which other tenants are too."""
-        return await self._run_aside(lambda stopped: self.engine.current.size_bytes())

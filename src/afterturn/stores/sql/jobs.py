@@ -9,11 +9,12 @@ from dataclasses import replace
 
 from afterturn.errors import KeyMissing, StoreCorrupt
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.moved import FILLED, HOUSEKEPT, MOVED
 from afterturn.stores.sql.sealing import row_name
 from afterturn.stores.sql.session import SET_META, Row, Value, set_meta
 from afterturn.types import Job, JobState
 
+# `housekeeping/acme` is a row of `meta` that says when the tenant's housekeeping is due.
+HOUSEKEPT = "housekeeping"
 _ERROR_CHARS_MAX = 500
 _COLUMNS = "j.id, j.kind, s.tenant, s.name, j.payload, j.run_at, j.attempts, j.state, j.error"
 _FROM = "job AS j JOIN space AS s ON s.key = j.space_key"
@@ -21,17 +22,10 @@ _RETURNED = (
     "id, kind, (SELECT tenant FROM space WHERE key = space_key), (SELECT name FROM space WHERE key = space_key), "
     "payload, run_at, attempts, state, error"
 )
-# Not those of tenants that were moved away or are not complete here: every write of theirs would be refused.
-_HERE = f"(SELECT count(*) FROM meta WHERE key IN ('{MOVED}/' || job.tenant, '{FILLED}/' || job.tenant)) = 0"
 # Each of them reads the front of an index, however many jobs wait. `+`: SQLite would take the index by time otherwise.
-_EXPIRED = (
-    f"SELECT id, leased_until AS sort FROM job WHERE state = 'leased' AND leased_until <= ? AND kind = ? AND {_HERE}"
-)
-_FIRST = (
-    "SELECT id, place AS sort FROM job WHERE state = 'ready' AND place IS NOT NULL AND +run_at <= ? AND kind = ? "
-    f"AND {_HERE}"
-)
-_OLDEST = f"SELECT id, run_at AS sort FROM job WHERE state = 'ready' AND run_at <= ? AND kind = ? AND {_HERE}"
+_EXPIRED = "SELECT id, leased_until AS sort FROM job WHERE state = 'leased' AND leased_until <= ? AND kind = ?"
+_FIRST = "SELECT id, place AS sort FROM job WHERE state = 'ready' AND place IS NOT NULL AND +run_at <= ? AND kind = ?"
+_OLDEST = "SELECT id, run_at AS sort FROM job WHERE state = 'ready' AND run_at <= ? AND kind = ?"
 _EVEN = "2 * row_number() OVER (ORDER BY sort, id)"
 _ODD = f"{_EVEN} + 1"
 _LAST_PLACE = (
@@ -46,7 +40,6 @@ WITH RECURSIVE found (name) AS (
 )
 SELECT name FROM found LEFT JOIN meta ON key = '{HOUSEKEPT}/' || name
 WHERE name IS NOT NULL AND (value IS NULL OR CAST(value AS DOUBLE PRECISION) <= ?)
-AND (SELECT count(*) FROM meta AS mark WHERE mark.key IN ('{MOVED}/' || name, '{FILLED}/' || name)) = 0
 ORDER BY CAST(coalesce(value, '0') AS DOUBLE PRECISION), name LIMIT ?"""
 
 

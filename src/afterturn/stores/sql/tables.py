@@ -18,27 +18,16 @@ _BY_COLUMN = {
     "operation_seq": f"operation_seq IN (SELECT seq FROM operation WHERE {_SPACES})",
     "conversation_key": f"conversation_key IN (SELECT key FROM conversation WHERE {_SPACES})",
 }
-_OTHERS = {
-    "tenant": "tenant = ?",
-    "space_key": "NOT EXISTS (SELECT 1 FROM space AS s WHERE s.key = {0}.space_key AND s.tenant <> ?)",
-    "entry_key": "NOT EXISTS (SELECT 1 FROM entry AS e WHERE e.key = {0}.entry_key AND e.tenant <> ?)",
-    "conversation_key": "NOT EXISTS (SELECT 1 FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
-    "WHERE c.key = {0}.conversation_key AND s.tenant <> ?)",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`numbers` gives for each column with a numeric key the table that the key belongs to.
-
-    `contested`: a unique index other than the primary key may keep a row out until another row has changed.
-    """
+    """`numbers` gives for each column with a numeric key the table that the key belongs to."""
 
     name: str
     columns: tuple[str, ...]
     primary: tuple[str, ...]
     numbers: Mapping[str, str] = field(default_factory=dict)
-    contested: bool = False
 
     @property
     def of_tenant(self) -> str:
@@ -49,20 +38,6 @@ class Table:
             # No index has the tenants of all turns.
             return _BY_COLUMN["conversation_key"]
         return next((sql for column, sql in _BY_COLUMN.items() if column in self.columns), "? IS NOT NULL")
-
-    @property
-    def not_of_others(self) -> str:
-        """As `of_tenant`, and true also for a row whose tenant is unknown, because the row it refers to is gone."""
-        if self.name == "tenant":
-            return "name = ?"
-        found = next((sql for column, sql in _OTHERS.items() if column in self.columns), "? IS NOT NULL")
-        return found.format(self.name)
-
-    @property
-    def noted(self) -> tuple[str, ...]:
-        """The columns by which a changed row is noted, while a store is copied. Not the words of a text, which may be
-        forgotten: all terms of a space are copied again instead."""
-        return ("space_key",) if self.name == "frequency" else self.primary
 
     @property
     def own_key(self) -> str | None:
@@ -82,12 +57,12 @@ _REFERENCES = {
 }
 
 
-def _table(name: str, primary: str, others: str, *, contested: bool = False) -> Table:
+def _table(name: str, primary: str, others: str) -> Table:
     columns = (*primary.split(), *others.split())
     numbers = {column: table for column, table in _REFERENCES.items() if column in columns}
     if primary in ("key", "seq"):
         numbers[primary] = name
-    return Table(name, columns, tuple(primary.split()), numbers, contested)
+    return Table(name, columns, tuple(primary.split()), numbers)
 
 
 TABLES = (
@@ -100,7 +75,6 @@ TABLES = (
         "tenant id version space_key kind status text target origin trust content_hash agent project conversation "
         "owner turn position speaker occurred_at recorded_at valid_from valid_to expires_at pinned metadata reason "
         "has_sources base spent telling firm",
-        contested=True,
     ),
     _table("source", "entry_key ordinal", "source"),
     _table("operation", "seq", "id space_key verb actor at grp"),
@@ -113,7 +87,6 @@ TABLES = (
         "key",
         "space_key id opened_at active_at turns compactions compacted_at cleared_at unreviewed_turns unread_position "
         "incognito",
-        contested=True,
     ),
     _table(
         "turn",
@@ -123,14 +96,13 @@ TABLES = (
     _table("block", "conversation_key hash", "turn size_bytes injected_at point anchor text in_sight"),
     _table("block_ref", "conversation_key hash ordinal", "ref"),
     _table("spent_block", "space_key hash", "size_bytes"),
-    _table("carried", "key", "conversation_key correlation turn names detail", contested=True),
+    _table("carried", "key", "conversation_key correlation turn names detail"),
     _table("standing", "conversation_key", "made_at text"),
     _table("standing_ref", "conversation_key ordinal", "ref"),
     _table(
         "recall",
         "key",
         "space_key conversation_key correlation phase turn delivered_in asked_at names detail",
-        contested=True,
     ),
     _table("job", "id", "space_key tenant kind payload run_at attempts state error owner leased_until place"),
     _table("timeline", "space_key seq", "at name conversation turn data"),
@@ -140,7 +112,6 @@ TABLES = (
         "space_key id",
         "tenant kind writes created_at conversation turn reads agent project forgets state ended_at written proposed "
         "refusals calls tokens reason spaces notes environment",
-        contested=True,
     ),
     _table("review_message", "space_key review ordinal", "role speaker text source trust occurred_at fresh"),
     _table("usage", "space_key day purpose", "tenant calls tokens_in tokens_out estimated"),

@@ -24,8 +24,9 @@ from afterturn.log import logger
 from afterturn.ports import Clock, KeyProvider, Unit
 from afterturn.stores.engine import ReadCall, Write, WriteOutcome
 from afterturn.stores.keys import KeyNeeded, KeyRing
-from afterturn.stores.sql.moved import FIND_MARKS, FIND_WATCHED, marks, refusal, remaining_copy
+from afterturn.stores.sql.moved import FIND_MARKS, refusal
 from afterturn.stores.sql.sealing import check_keys, is_sealed_store
+from afterturn.stores.sql.session import Session
 from afterturn.stores.sql.unit import SqlUnit, settle_keys
 from afterturn.stores.sqlite.backup import (
     Progress,
@@ -96,7 +97,7 @@ def open_engine(
     or is if it is new."""
     engine = open_to_copy(path, config, clock, vfs=vfs, keys=keys)
     try:
-        if (refused := _find_refusal(engine.writer.connection, config.tenant, has_keys=keys is not None)) is not None:
+        if (refused := _find_refusal(engine.writer.connection, has_keys=keys is not None)) is not None:
             raise refused
         session = ApswSession(engine.writer.connection)
         check_keys(session, engine.keys, engine.name)
@@ -117,7 +118,7 @@ def open_to_copy(
     vfs: str | None = None,
     keys: KeyProvider | None = None,
 ) -> Engine:
-    """As `open_engine`, also for a store that was moved or is not complete, sealed or not."""
+    """As `open_engine`, also for a store that was moved, sealed or not."""
     place = StoreLocation(_absolute(path), config, clock, SCHEMA, vfs)
     ring = None if keys is None else KeyRing(keys, clock)
     engine = open_place(place, sql_unit if ring is None else partial(sql_unit, keys=ring))
@@ -127,8 +128,8 @@ def open_to_copy(
     return engine
 
 
-def _find_refusal(connection: apsw.Connection, tenant: str, *, has_keys: bool) -> StoreError | None:
-    return refusal(run(connection, FIND_MARKS, marks(tenant)), connection.filename, tenant, has_keys=has_keys)
+def _find_refusal(connection: apsw.Connection, *, has_keys: bool) -> StoreError | None:
+    return refusal(run(connection, FIND_MARKS), connection.filename, has_keys=has_keys)
 
 
 def open_place(place: StoreLocation, unit: UnitFactory = sql_unit) -> Engine:
@@ -169,7 +170,7 @@ def read_once(path: Path, config: Config, clock: Clock, work: Callable[[Unit], R
                 "Open it once with `afterturn.open` to migrate it."
             )
         connection.execute("BEGIN")
-        if (refused := _find_refusal(connection, config.tenant, has_keys=keys is not None)) is not None:
+        if (refused := _find_refusal(connection, has_keys=keys is not None)) is not None:
             raise refused
         session = ApswSession(connection)
         check_keys(session, keys, str(place.path))
@@ -222,14 +223,13 @@ class Engine:
         """Overwrites the bytes of deleted rows in file and log, unless somebody reads or writes."""
         self.check_usable()
         with self.writer.lock:
-            try:
-                copied = remaining_copy(next(iter(run(self.writer.connection, FIND_WATCHED)), None))
-            except apsw.Error as error:
-                raise translate(error, str(self.place.path)) from error
             if self.writer.empty_log() and _scrub_file(self.writer.connection) and self.writer.empty_log():
-                return copied
+                return ()
         until = "every process that reads it now has finished; a job tries again"
-        return (RemainingBytes(f"old pages of {self.place.path} and its log", until, retry=True), *copied)
+        return (RemainingBytes(f"old pages of {self.place.path} and its log", until, retry=True),)
+
+    def settle_keys(self, session: Session) -> None:
+        """Nothing: SQLite continues after the largest key that was inserted."""
 
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
         self.check_usable()
@@ -412,7 +412,7 @@ class Writer:
         self.connection = connection
         self.lock = threading.RLock()
         self.halted = False
-        # Whether it writes to a store that is moved or not complete, as the copier does.
+        # Whether it writes without the keys of a sealed store, as the copier does.
         self.may_fill = False
         # Whether it may write to a sealed store.
         self.has_keys = False
@@ -496,7 +496,7 @@ class Writer:
                 # A newer program has migrated the store meanwhile.
                 return [WriteOutcome(error=too_new(self._place, version)) for _ in writes]
             if not self.may_fill:
-                refused = _find_refusal(self.connection, self._place.config.tenant, has_keys=self.has_keys)
+                refused = _find_refusal(self.connection, has_keys=self.has_keys)
                 if refused is not None:
                     return [WriteOutcome(error=refused) for _ in writes]
             deadline = self._place.clock.monotonic() + GROUP_SECONDS_MAX

@@ -16,9 +16,8 @@ from afterturn.config import Config
 from afterturn.ports import Clock, KeyProvider
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.engine import Progress
-from afterturn.stores.sql.moved import FIND_WATCHED, copy_findings
 from afterturn.stores.sqlite.backup import automatic_copies, leftovers
-from afterturn.stores.sqlite.connection import StoreLocation, connect_reader, identify, log_bytes, run, scalar_text
+from afterturn.stores.sqlite.connection import StoreLocation, connect_reader, identify, log_bytes, scalar_text
 from afterturn.stores.sqlite.engine import Engine, open_engine
 from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.threaded_store import ThreadedStore, Workers
@@ -34,7 +33,6 @@ def find_faults(place: StoreLocation) -> list[Finding]:
     with closing(connect_reader(place)) as connection:
         try:
             found = [_schema(connection, place), _integrity(connection)]
-            found += copy_findings(next(iter(run(connection, FIND_WATCHED)), None))
         except apsw.Error as error:
             raise translate(error, str(place.path)) from error
     return [*found, _log(place), _permissions(place), _space(place), *_copies(place)]

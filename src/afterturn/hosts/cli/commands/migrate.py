@@ -1,4 +1,4 @@
-"""`migrate`: moves a whole store to another place, such as from a file to a server, while it is in use."""
+"""`migrate`: moves a whole store to another place, such as from a file to a server."""
 
 from __future__ import annotations
 
@@ -22,31 +22,24 @@ if TYPE_CHECKING:
     examples="""
     $ afterturn migrate memory.db postgresql://memory@db.example/app
     $ afterturn migrate postgresql://memory@db.example/app copy.db --keep
-    $ afterturn migrate --cancel memory.db postgresql://memory@db.example/app
     """,
 )
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", metavar="TARGET")
 @click.option("--keep", is_flag=True, help="Leave the source in use: the target is a copy.")
-@click.option("--cancel", is_flag=True, help="Give up a migration that has not ended.")
-def migrate(invocation: Invocation, source: str, target: str, *, keep: bool, cancel: bool) -> None:
+def migrate(invocation: Invocation, source: str, target: str, *, keep: bool) -> None:
     """Move a whole store to an empty one, and compare both.
 
-    Paths and postgresql:// URLs, in any combination. Hosts may use the source meanwhile; they wait only for the last
-    step, which compares counts and hashes of every table. Then the source refuses writes and names the target, so
-    point your hosts there. Stopped at any moment, the same command continues. With --tenant and --keep, copies one
+    Paths and postgresql:// URLs, in any combination. Hosts may read the source meanwhile; their writes wait until all
+    rows are copied and the counts and hashes of every table are compared. Then the source refuses writes and names the
+    target, so point your hosts there. Stopped before that, nothing has changed. With --tenant and --keep, copies one
     tenant.
     """
-    from afterturn.services import cancel_migration
     from afterturn.services import migrate as move
 
     config, places = invocation.config(), (find_store(source), find_store(target))
     if isinstance(places[0], Path) and not places[0].is_file():
         raise StoreUnavailable(f"There is no store at {places[0]}. Check the name.")
-    if cancel:
-        cancel_migration(places[0], config)
-        click.echo(f"{places[0]} is no longer copied. Remove {places[1]}: it is not complete.")
-        return
     if invocation.tenant is not None and not keep:
         raise InvalidInput("One tenant can only be copied. Add --keep, or leave --tenant out to move the whole store.")
     with progress("Copying, then comparing rows") as report:

@@ -19,17 +19,16 @@ from afterturn.config import StoreUrl, spill_folder
 from afterturn.conversation.spill import Spill
 from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.commands.shards import find_directory
 from afterturn.hosts.cli.output import ProgressCallback, note, print_document, progress
 from afterturn.hosts.cli.process import show_warnings
 from afterturn.log import logger
+from afterturn.stores.directory import read_directory
 
 if TYPE_CHECKING:
     from afterturn import blocking
-    from afterturn.stores.postgres.shards import Bucket, Directory
 
 LOOK_EVERY = 1.0
-# How often a worker for several buckets reads their directory, and how soon it tries again to open one of them.
+# How often a worker for several stores reads their directory, and how soon it tries again to open one of them.
 DIRECTORY_EVERY = 60.0
 RETRY_AFTER = 5.0
 RETRY_AFTER_MAX = 600.0
@@ -59,9 +58,10 @@ def worker(invocation: Invocation, *, status: bool, once: bool, retry: bool, wit
     the current job; others that it had claimed are given back. If a worker is killed, the rest take up
     its jobs when their lease has ended, after a minute or two.
 
-    With a directory of shards as the store, it serves all buckets at the same time.
+    With a directory of tenants as the store, it serves all stores in it at the same time.
     """
-    directory = find_directory(invocation)
+    url = invocation.path()
+    directory = url if isinstance(url, StoreUrl) and url.directory is not None else None
     if status:
         _show_status(invocation, directory)
         return
@@ -69,7 +69,7 @@ def worker(invocation: Invocation, *, status: bool, once: bool, retry: bool, wit
     stop = _stop_signal()
     jobs: Counter[str] = Counter(waiting=0, running=0, dead=0, done=0, failed=0, retried=0)
     if directory is not None:
-        workers = BucketWorkers(invocation, directory, stop, retry=retry)
+        workers = DirectoryWorkers(invocation, directory, stop, retry=retry)
         jobs.update(workers.run_once(within) if once else workers.run())
     else:
         with invocation.memory(create=True, vectors=True, background=True) as memory:
@@ -88,10 +88,10 @@ def worker(invocation: Invocation, *, status: bool, once: bool, retry: bool, wit
         click.echo(f"{'Stopped' if stop.is_set() else 'All jobs are done'}: {ended}. {_describe(jobs)}")
 
 
-def _show_status(invocation: Invocation, directory: Directory | None) -> None:
+def _show_status(invocation: Invocation, directory: StoreUrl | None) -> None:
     jobs: Counter[str] = Counter()
-    for bucket in [None] if directory is None else [StoreUrl(one.url) for one in directory.buckets()]:
-        with invocation.memory(bucket=bucket) as memory:
+    for store in [None] if directory is None else _stores(directory).values():
+        with invocation.memory(store=store) as memory:
             jobs.update(memory.jobs())
     if invocation.json:
         print_document({name: jobs[name] for name in ("waiting", "running", "dead")})
@@ -99,11 +99,16 @@ def _show_status(invocation: Invocation, directory: Directory | None) -> None:
         click.echo(_describe(jobs))
 
 
-class BucketWorkers:
-    """Serves every bucket of a directory by a worker in a thread of its own, so that no bucket waits for the many jobs
-    or for the server of another. Buckets that are added meanwhile are served too."""
+def _stores(directory: StoreUrl) -> dict[str, StoreUrl]:
+    """By name. Several tenants may share a store."""
+    return {str(store): store for store in read_directory(directory).values()}
 
-    def __init__(self, invocation: Invocation, directory: Directory, stop: threading.Event, *, retry: bool) -> None:
+
+class DirectoryWorkers:
+    """Serves every store of a directory by a worker in a thread of its own, so that none waits for the many jobs or for
+    the server of another. Stores that are added meanwhile are served too."""
+
+    def __init__(self, invocation: Invocation, directory: StoreUrl, stop: threading.Event, *, retry: bool) -> None:
         self._invocation = invocation
         self._directory = directory
         self._stop = stop
@@ -113,14 +118,14 @@ class BucketWorkers:
 
     def run(self) -> Counter[str]:
         """Returns when `stop` is set and the jobs that ran then have ended."""
-        buckets = self._directory.buckets()
-        note(f"Working for {len(buckets)} buckets. Press Ctrl-C to stop.")
+        stores = _stores(self._directory)
+        note(f"Working for {len(stores)} stores. Press Ctrl-C to stop.")
         threads: dict[str, threading.Thread] = {}
         while True:
-            for bucket in buckets:
-                if bucket.name not in threads:
-                    threads[bucket.name] = threading.Thread(target=self._serve, args=(bucket,), name=bucket.name)
-                    threads[bucket.name].start()
+            for name, store in stores.items():
+                if name not in threads:
+                    threads[name] = threading.Thread(target=self._serve, args=(store,), name=name)
+                    threads[name].start()
             try:
                 self._store_waiting_turns(DIRECTORY_EVERY)
             except AfterturnError as error:
@@ -128,23 +133,23 @@ class BucketWorkers:
             if self._stop.wait(DIRECTORY_EVERY):
                 break
             try:
-                buckets = self._directory.buckets()
+                stores = _stores(self._directory)
             except StoreError as error:
-                logger.warning("the directory of shards cannot be read; the known buckets are served: %s", error)
+                logger.warning("the directory of tenants cannot be read; the known stores are served: %s", error)
         for thread in threads.values():
             thread.join()
         return self._jobs
 
     def run_once(self, within: float) -> Counter[str]:
-        """All buckets at the same time. Raises the first error when the others have ended."""
+        """All stores at the same time. Raises the first error when the others have ended."""
         self._store_waiting_turns(within)
-        buckets = self._directory.buckets()
-        with ThreadPoolExecutor(max(1, len(buckets))) as pool:
-            results = [(bucket, pool.submit(self._drain, bucket, within)) for bucket in buckets]
-        for bucket, result in results:
+        stores = _stores(self._directory)
+        with ThreadPoolExecutor(max(1, len(stores))) as pool:
+            results = [(name, pool.submit(self._drain, store, within)) for name, store in stores.items()]
+        for name, result in results:
             error = result.exception()
             if isinstance(error, AfterturnError):
-                raise StoreError(f"The bucket {bucket.name!r} has work left: {error}") from error
+                raise StoreError(f"The store {name} has work left: {error}") from error
             if error is not None:
                 raise error
         return self._jobs
@@ -153,34 +158,32 @@ class BucketWorkers:
         """Turns that hosts on this machine have left in files, in a folder for each tenant."""
         from afterturn import blocking
 
-        config, url = self._invocation.config(), self._invocation.path()
-        assert isinstance(url, StoreUrl)
-        for tenant, *_ in self._directory.tenants():
+        config = self._invocation.config()
+        for tenant in read_directory(self._directory):
             own = replace(config, tenant=tenant)
-            if Spill(spill_folder(own, url)).files():
-                with blocking.open(url, own, background=True) as memory:
+            if Spill(spill_folder(own, self._directory)).files():
+                with blocking.open(self._directory, own, background=True) as memory:
                     _drain(memory, within, self._stop)
 
-    def _serve(self, bucket: Bucket) -> None:
+    def _serve(self, store: StoreUrl) -> None:
         pause = RETRY_AFTER
         while not self._stop.is_set():
             try:
-                with self._opened(bucket) as memory:
+                with self._opened(store) as memory:
                     pause = RETRY_AFTER
                     memory.work(self._stop.is_set)
             except AfterturnError as error:
-                logger.warning("the bucket %s is tried again in %g seconds: %s", bucket.name, pause, error)
+                logger.warning("the store %s is tried again in %g seconds: %s", store, pause, error)
                 self._stop.wait(pause)
                 pause = min(2 * pause, RETRY_AFTER_MAX)
 
-    def _drain(self, bucket: Bucket, within: float) -> None:
-        with self._opened(bucket) as memory:
+    def _drain(self, store: StoreUrl, within: float) -> None:
+        with self._opened(store) as memory:
             _drain(memory, within, self._stop)
 
     @contextmanager
-    def _opened(self, bucket: Bucket) -> Iterator[blocking.Memory]:
-        url = StoreUrl(bucket.url)
-        with self._invocation.memory(create=True, vectors=True, background=True, bucket=url) as memory:
+    def _opened(self, store: StoreUrl) -> Iterator[blocking.Memory]:
+        with self._invocation.memory(create=True, vectors=True, background=True, store=store) as memory:
             retried = memory.retry_dead(all_tenants=True) if self._retry else 0
             yield memory
             with self._lock:
