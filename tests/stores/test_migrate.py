@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,22 @@ def test_a_copy_that_fails_changes_nothing(source: Path, tmp_path: Path, call: i
         assert memory.space("user:ada").list() != []
     move(source, target)
     assert digest(target) == before
+
+
+def test_of_two_migrations_at_once_one_moves_the_store(source: Path, tmp_path: Path) -> None:
+    """C2: the second waits for the lock, and finds that the store was moved. No host writes to two targets."""
+    first, second, waiting = tmp_path / "first.db", tmp_path / "second.db", []
+
+    def start_second(done: int, total: int) -> None:
+        if not waiting:
+            waiting.append(pool.submit(move, source, second))
+
+    with ThreadPoolExecutor(1) as pool:
+        migrate(source, first, CONFIG, tenant=None, keep=False, progress=start_second)
+        with pytest.raises(StoreMoved, match=r"was moved to .*first\.db"):
+            waiting[0].result(60)
+    assert digest(first) == digest(source)
+    assert digest(second)[0].rows == 0
 
 
 @pytest.mark.slow

@@ -117,10 +117,6 @@ class StoreCopy:
         if generations[0] == generations[1]:
             raise StoreError(f"{self._source.name} and {self._target.name} are the same store.")
         self._check_sealed(keep=keep)
-        if (moved := _meta(self._source, MOVED)) == self._target.name:
-            return []
-        if moved is not None:
-            raise StoreMoved(f"{self._source.name} was moved to {moved} before. Migrate that one.", target=moved)
         try:
             return self._source.write_now(lambda unit: self._copy(_sql(unit), keep=keep))
         except _Differs as differs:
@@ -142,6 +138,11 @@ class StoreCopy:
             )
 
     def _copy(self, source: SqlUnit, *, keep: bool) -> list[ComparedTable]:
+        # Under the lock of the source: another process may have moved it while this one waited.
+        if (moved := find_meta(source.session, MOVED)) == self._target.name:
+            return []
+        if moved is not None:
+            raise StoreMoved(f"{self._source.name} was moved to {moved} before. Migrate that one.", target=moved)
         compared = self._target.write_now(lambda unit: self._fill(source, _sql(unit)))
         if not keep:
             # If this program is killed before this is committed, the source stays in use, and the target is a copy.
