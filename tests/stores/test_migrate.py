@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import pytest
@@ -18,15 +20,17 @@ from afterturn.config import Config
 from afterturn.errors import StoreError, StoreLocked, StoreMoved, StoreTooNew
 from afterturn.hosts.cli.app import run
 from afterturn.oneshot import recall_once
+from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
 from afterturn.services import migrate
 from afterturn.stores import copier
-from afterturn.stores.copier import TableDigest, _insert
+from afterturn.stores.copier import CopyEngine, StoreCopy, TableDigest, _insert
 from afterturn.stores.sql.tables import NOT_MOVED, TABLES
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite.engine import open_to_copy
 from moved_content import KILLED_MIGRATION, SETTINGS, add_rare_rows, answers, digest_store, fill, open_memory, say
 
+R = TypeVar("R")
 CONFIG = Config(synchronous="normal")
 
 
@@ -185,18 +189,39 @@ def test_a_copy_that_fails_changes_nothing(source: Path, tmp_path: Path, call: i
     assert digest(target) == before
 
 
+class Announced:
+    """An engine that says when it is about to wait for the lock of its store."""
+
+    def __init__(self, engine: CopyEngine) -> None:
+        self.name, self.read_now, self.settle_keys = engine.name, engine.read_now, engine.settle_keys
+        self.waits = threading.Event()
+        self._engine = engine
+
+    def write_now(self, work: Callable[[Unit], R]) -> R:
+        self.waits.set()
+        return self._engine.write_now(work)
+
+
 def test_of_two_migrations_at_once_one_moves_the_store(source: Path, tmp_path: Path) -> None:
     """C2: the second waits for the lock, and finds that the store was moved. No host writes to two targets."""
-    first, second, waiting = tmp_path / "first.db", tmp_path / "second.db", []
+    first, second, running = tmp_path / "first.db", tmp_path / "second.db", []
+    patient = Config(synchronous="normal", busy_timeout=60.0)
+    with (
+        ThreadPoolExecutor(1) as pool,
+        closing(open_to_copy(source, patient, SystemClock())) as engine,
+        closing(open_to_copy(second, patient, SystemClock())) as other,
+    ):
+        one = Announced(engine)
+        copy = StoreCopy(one, other, tenant=None, report=lambda done, total: None)
 
-    def start_second(done: int, total: int) -> None:
-        if not waiting:
-            waiting.append(pool.submit(move, source, second))
+        def start_second(done: int, total: int) -> None:
+            if not running:
+                running.append(pool.submit(copy.run, keep=False))
+                assert one.waits.wait(60)
 
-    with ThreadPoolExecutor(1) as pool:
-        migrate(source, first, CONFIG, tenant=None, keep=False, progress=start_second)
+        migrate(source, first, patient, tenant=None, keep=False, progress=start_second)
         with pytest.raises(StoreMoved, match=r"was moved to .*first\.db"):
-            waiting[0].result(60)
+            running[0].result(60)
     assert digest(first) == digest(source)
     assert digest(second)[0].rows == 0
 
