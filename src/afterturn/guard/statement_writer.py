@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from afterturn.config import Config
-from afterturn.errors import Conflict, NotAllowed, NotFound
+from afterturn.errors import Conflict, NotAllowed
 from afterturn.guard.gate import lowered
 from afterturn.guard.quotas import Quota
-from afterturn.guard.trust import check_change, check_privileges, is_privileged, lineage_of, waits
+from afterturn.guard.trust import check_change, check_privileges, find_entry, is_privileged, lineage_of, waits
 from afterturn.ports import Unit
 from afterturn.types import Added, Admitted, Entry, JobKind, Kind, Operation, Origin, Scope, Status, Verdict, new_job
 
@@ -64,9 +64,8 @@ class StatementWriter:
         looks like an instruction is left out when a block is rendered. Raises as `add` and `update` do.
         """
         item = replace(admitted, trust=min(admitted.trust, Origin.TOOL.trust))
-        try:
-            current = unit.memories.get(_scope(operation), item.id)
-        except NotFound:
+        current = find_entry(unit, _scope(operation), item.id)
+        if current is None:
             return self.add(unit, operation, item).entry
         if current.status is Status.ACTIVE:
             return self.update(unit, operation, item.id, item, expected_version=None)

@@ -26,7 +26,7 @@ def waits(config: Config, origin: Origin) -> bool:
 
 def lineage_of(unit: Unit, scope: Scope, sources: Iterable[str]) -> list[int]:
     """The trust of the entries among `sources`. A source outside the scope, such as a ticket, does not count."""
-    found = (_find(unit, scope, source.partition(".")[0]) for source in sources)
+    found = (find_entry(unit, scope, source.partition(".")[0]) for source in sources)
     return [0 if entry.status in _UNVOUCHED else entry.trust for entry in found if entry is not None]
 
 
@@ -95,8 +95,8 @@ def _origin_of(entry: Draft | Entry) -> str:
     return entry.origin.replace("_", " ")
 
 
-def _find(unit: Unit, scope: Scope, entry_id: str) -> Entry | None:
+def find_entry(unit: Unit, scope: Scope, entry_id: str, version: int | None = None) -> Entry | None:
     try:
-        return unit.memories.get(scope, entry_id)
+        return unit.memories.get(scope, entry_id, version=version)
     except NotFound:
         return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from afterturn.errors import NotFound
+from afterturn.guard.trust import find_entry
 from afterturn.ports import Unit
 from afterturn.recall.block import best_window
 from afterturn.recall.duplicates import can_replace, collapse
@@ -403,10 +404,7 @@ class Explainer:
     def _explain_elsewhere(self, entry_id: str, look_in: Sequence[str]) -> Explained:
         named = tuple(space for space in look_in if space not in self._scope.spaces)
         searched = ", ".join((*self._scope.spaces, *named))
-        try:
-            entry = self._unit.memories.get(Scope(self._key.tenant, named), entry_id) if named else None
-        except NotFound:
-            entry = None
+        entry = find_entry(self._unit, Scope(self._key.tenant, named), entry_id) if named else None
         if entry is None:
             raise NotFound(
                 f"There is no memory {entry_id} in {searched}. If it is in another space, name that in `look_in=`."
@@ -456,10 +454,7 @@ class Explainer:
 
     def _find(self, ref: str) -> Entry | None:
         entry_id, _, version = ref.partition(".")
-        try:
-            return self._unit.memories.get(self._scope, entry_id, version=int(version or 1))
-        except NotFound:
-            return None
+        return find_entry(self._unit, self._scope, entry_id, int(version or 1))
 
     def _status_then(self, entry: Entry) -> Status | None:
         """None when it was not stored yet."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.statement_writer import StatementWriter
-from afterturn.guard.trust import TRUST_MIN
+from afterturn.guard.trust import TRUST_MIN, find_entry
 from afterturn.ports import Unit
 from afterturn.scanners.invisible import clean
 from afterturn.space.arguments import parse_target
@@ -611,11 +611,8 @@ def _compare(unit: Unit, scope: Scope, parsed: MarkdownText) -> Edits:
 
 
 def _find(unit: Unit, scope: Scope, entry_id: str, version: int | None = None) -> Entry | None:
-    try:
-        found = unit.memories.get(scope, entry_id, version=version)
-    except NotFound:
-        return None
-    return found if found.kind is Kind.STATEMENT else None
+    found = find_entry(unit, scope, entry_id, version)
+    return found if found is not None and found.kind is Kind.STATEMENT else None
 
 
 def _apply(unit: Unit, writer: StatementWriter, prepared: Sequence[_Prepared], group: str) -> Edited:

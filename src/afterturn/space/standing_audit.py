@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from afterturn.errors import NotFound
+from afterturn.guard.trust import find_entry
 from afterturn.ports import Unit
 from afterturn.prompt.standing_block import shown_paths
 from afterturn.prompt.standing_memories import StandingReader, find_standing_memories
@@ -73,12 +74,9 @@ def _given(unit: Unit, scope: Scope, key: ConversationKey) -> Iterator[StandingL
         yield StandingLine("file", path, "file", None, ("read from a trusted folder",))
     for ref in row.refs:
         entry_id, _, version = ref.partition(".")
-        try:
-            entry = unit.memories.get(scope, entry_id, version=int(version or 1))
-        except NotFound:
-            yield StandingLine("memory", ref, "unknown", None, ("of another space, or forgotten since",))
-        else:
-            yield _line(unit, scope, entry)
+        entry = find_entry(unit, scope, entry_id, int(version or 1))
+        gone = StandingLine("memory", ref, "unknown", None, ("of another space, or forgotten since",))
+        yield gone if entry is None else _line(unit, scope, entry)
 
 
 def _line(unit: Unit, scope: Scope, entry: Entry) -> StandingLine:
@@ -100,13 +98,8 @@ def _part(entry: Entry) -> str:
 
 def _sources(unit: Unit, scope: Scope, entry: Entry) -> list[Entry]:
     spaces = scope.spaces if entry.owner is None else tuple(dict.fromkeys((*scope.spaces, entry.owner)))
-    found = []
-    for source in entry.sources:
-        try:
-            found.append(unit.memories.get(Scope(scope.tenant, spaces), source))
-        except NotFound:
-            continue
-    return found
+    found = (find_entry(unit, Scope(scope.tenant, spaces), source) for source in entry.sources)
+    return [source for source in found if source is not None]
 
 
 def _through(unit: Unit, scope: Scope, entry: Entry) -> Iterator[str]:

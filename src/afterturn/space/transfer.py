@@ -9,9 +9,9 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from afterturn.embedders.backlog import ImportEmbedder
-from afterturn.errors import InvalidInput, NotFound
+from afterturn.errors import InvalidInput
 from afterturn.guard.statement_writer import StatementWriter
-from afterturn.guard.trust import as_report
+from afterturn.guard.trust import as_report, find_entry
 from afterturn.ports import Unit
 from afterturn.types import (
     Admitted,
@@ -231,9 +231,7 @@ def _store(unit: Unit, operation: Operation, admitted: Admitted, writer: Stateme
     """False if it was there already. Records are compared by id, so that importing an export twice adds nothing."""
     if admitted.draft.kind is Kind.STATEMENT:
         return writer.put(unit, operation, admitted).created
-    try:
-        unit.memories.get(Scope(operation.tenant, (operation.space,)), admitted.id)
-    except NotFound:
-        unit.records.add(operation, [admitted])
-        return True
-    return False
+    if find_entry(unit, Scope(operation.tenant, (operation.space,)), admitted.id) is not None:
+        return False
+    unit.records.add(operation, [admitted])
+    return True
