@@ -360,10 +360,13 @@ async def test_what_an_agent_adds_in_bulk_is_a_report(ada: afterturn.Space) -> N
         afterturn.Draft("I said 9998", origin=Origin.AGENT, kind=Kind.RECORD, conversation="c", position=0),
     ]
     await ada.add_many(drafts)
-    await ada.add_many([afterturn.Draft("Wants tea", origin=Origin.AGENT, metadata=standing)], clean=True)
+    vouched = [("Wants tea", standing), ("The port is 9997", {})]
+    await ada.add_many(
+        [afterturn.Draft(text, origin=Origin.AGENT, metadata=kind) for text, kind in vouched], clean=True
+    )
     found = {entry.text: entry.trust for entry in await ada.list()}
-    assert found == {"The port is 9999": 40, "I said 9998": 40, "Wants tea": 80}
-    assert [entry.text for entry in await ada.proposals()] == ["Wants links"]
+    assert found == {"The port is 9999": 40, "I said 9998": 40, "The port is 9997": 80}
+    assert sorted(entry.text for entry in await ada.proposals()) == ["Wants links", "Wants tea"]
 
 
 async def test_a_turn_is_clean_until_text_of_others_is_in_it(memory: afterturn.Memory) -> None:

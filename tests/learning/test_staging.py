@@ -78,6 +78,14 @@ class StagingScenario:
             await self.store.write(lambda unit: StatementWriter(self.config).add(unit, operation, admitted), at=None)
         ).entry
 
+    async def record(self, text: str) -> str:
+        """The id of a recorded message of the user."""
+        admitted = self.gate.admit_record(Draft(text, conversation="c", position=0))
+        assert admitted is not None
+        operation = self._operation(ADA, Verb.RECORD)
+        await self.store.write(lambda unit: unit.records.add(unit.operations.start(operation), [admitted]), at=None)
+        return admitted.id
+
     async def rewrite(self, entry: Entry, text: str) -> Entry:
         """As a person does it, meanwhile."""
         admitted, operation = self.gate.admit(Draft(text, id=entry.id)), self._operation(entry.space, Verb.UPDATE)
@@ -410,7 +418,8 @@ async def test_an_update_keeps_every_field_except_the_text(scenario: StagingScen
         expires_at=5e9,
         metadata={"kind": "preference", "room": "kitchen"},
     )
-    staging = scenario.staging(said("not black tea, I prefer oolong tea"))
+    words = "I prefer oolong tea"
+    staging = scenario.staging(said(words, source=await scenario.record(words)))
     await staging.stage(updated(tea, "The user prefers oolong tea"))
     await scenario.commit(staging)
     after = await scenario.get(tea)

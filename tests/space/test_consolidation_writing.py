@@ -243,3 +243,41 @@ async def test_a_pinned_memory_is_left_alone_whatever_the_plan_says(plain: after
 
     assert await _said(ada) == {TEA: pinned}
     assert row.refusals == ("not_allowed",)
+
+
+def _learned(text: str, *sources: str) -> Draft:
+    return Draft(text, origin=Origin.BACKGROUND_REVIEW, sources=sources, metadata={"kind": "preference"})
+
+
+@pytest.mark.parametrize("untyped", [f"{TEA}.", LONG, TEA.replace("oolong", "black")])
+async def test_what_the_user_did_not_type_takes_nothing_out_of_the_system_prompt(
+    plain: afterturn.Memory, untyped: str
+) -> None:
+    """V10, S1, G2b: neither hides what the user typed nor gets its sources, whichever of them says more."""
+    ada = plain.space("user:ada")
+    said = [
+        Draft(TEA, kind=Kind.RECORD, conversation="c", id="typed000"),
+        Draft(untyped, kind=Kind.RECORD, origin=Origin.AGENT, conversation="c", id="answer00"),
+    ]
+    await ada.add_many(said, clean=True)
+    await ada.add_many([_learned(TEA, "typed000"), _learned(untyped, "answer00")])
+    before = await plain.conversation("d", user="ada").standing().block()
+    await ada.consolidate()
+    after = await plain.conversation("d", user="ada").standing().refresh()
+    assert after == before
+    assert f"{TEA}\n" in after
+    assert untyped not in after
+
+
+async def test_a_merge_does_not_take_an_approved_memory_out_of_the_system_prompt(plain: afterturn.Memory) -> None:
+    """V10, S1, V8: the new version has the text that a person has approved."""
+    ada = plain.space("user:ada")
+    standing = {"kind": "preference"}
+    for at, text in enumerate((TEA, f"{TEA}.")):
+        added = await ada.add(text, origin="agent", metadata=standing, sources=[f"ticket-{at}"])
+        await ada.approve(added.entry.id)
+    review = await ada.consolidate()
+    shown = await plain.conversation("d", user="ada").standing().block()
+    assert review.row.state is ReviewState.SAVED
+    assert TEA in shown
+    assert len(shown.splitlines()) == 4

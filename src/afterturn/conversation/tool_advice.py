@@ -13,9 +13,8 @@ from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.tool_calls import read_call
 from afterturn.conversation.tool_rules import find_trigger
 from afterturn.guard.output_filter import OutputFilter, neutralise
-from afterturn.guard.trust import TRUST_MIN
 from afterturn.ports import Unit
-from afterturn.prompt.standing_memories import StandingReader, find_standing_memories
+from afterturn.prompt.standing_memories import StandingLineage, StandingReader, find_standing_memories
 from afterturn.types import Entry, Filter, Kind, Target
 
 # More rules than this would not be read. Firm ones come first.
@@ -64,7 +63,7 @@ def find_tool_rules(
 ) -> list[ToolRule]:
     """All rules that concern the call, firm ones first: standing ones, and facts such as "we use pnpm here, not npm".
 
-    Only trusted ones, of spaces that the conversation may read.
+    Only those that the user typed or a person approved, of spaces that the conversation may read.
     """
     call = read_call(name, arguments)
     reader = StandingReader(scope.readable, now, scope.agent, scope.project, scope.owner)
@@ -72,7 +71,9 @@ def find_tool_rules(
     entries = [*standing.conventions, *standing.pinned, *standing.preferences]
     known = {entry.ref for entry in entries}
     facts = unit.memories.page(scope.readable, _FACTS, limit=_FACTS_MAX)
-    entries += [entry for entry in facts if entry.ref not in known and _names_a_tool(entry, scope, now)]
+    named = [entry for entry in facts if entry.ref not in known and _names_a_tool(entry, scope, now)]
+    lineage = StandingLineage(unit, scope.readable)
+    entries += [entry for entry in named if lineage.is_trusted(entry)]
     screen = OutputFilter(scanning=config.scan_policy)
     found = []
     for entry in sorted(entries, key=lambda entry: not entry.firm):
@@ -85,7 +86,7 @@ def find_tool_rules(
 
 
 def _names_a_tool(entry: Entry, scope: ConversationScope, now: float) -> bool:
-    is_ours = entry.trust >= TRUST_MIN and entry.project in (None, scope.project) and entry.agent in (None, scope.agent)
+    is_ours = entry.project in (None, scope.project) and entry.agent in (None, scope.agent)
     return is_ours and entry.holds(now) and _TOOL_OF_A_TEAM.search(entry.text) is not None
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from afterturn.config import Config
 from afterturn.errors import InvalidInput, InvalidName, NotAllowed, TooLarge
-from afterturn.guard.scanning import scanner, suspicion_reason
-from afterturn.guard.trust import TRUST_MIN, is_spoken
+from afterturn.guard.pasted import has_pasted
+from afterturn.guard.scanning import is_suspected, scanner, suspicion_reason
+from afterturn.guard.trust import TRUST_MIN, is_spoken, waits_if_suspected
 from afterturn.ports import Clock, Ids
 from afterturn.scanners.detection import ScanAction
 from afterturn.scanners.secrets import MARGIN_CHARS, Redacted, redact
@@ -45,7 +46,8 @@ class Gate:
 
     `lineage` is the trust of a draft's sources: the draft is trusted no more than the least of them. A secret is
     redacted; if the origin is not trusted, the draft is quarantined too. What looks like an instruction to the model is
-    quarantined if the origin is not trusted, and flagged otherwise: the reason says what was found.
+    quarantined if the origin is not trusted, and flagged otherwise: the reason says what was found. If it would be
+    standing, it is proposed, and so is what was pasted into a user's statement.
     """
 
     def __init__(self, config: Config, clock: Clock, ids: Ids) -> None:
@@ -148,6 +150,9 @@ class Gate:
         why = [*([Redacted("", clean.kinds).reason] if clean.kinds else []), *reasons]
         verdict = Verdict.REDACT if why else Verdict.FLAG if suspected else Verdict.ALLOW
         why += [suspicion_reason(suspected)] if suspected else []
+        if waits_if_suspected(draft, trust):
+            is_pasted = draft.origin is Origin.USER and has_pasted(clean.text)
+            draft = replace(draft, proposed=draft.proposed or is_pasted or is_suspected(clean.text, "; ".join(why)))
         found = terms(clean.text)
         is_said = draft.kind is Kind.RECORD and draft.origin is Origin.USER
         return Admitted(

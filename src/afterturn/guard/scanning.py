@@ -67,9 +67,21 @@ class HostScanner:
             return ()
 
 
+_SUSPECTED = "suspected: "
+
+
 def suspicion_reason(kinds: Sequence[str]) -> str:
     """The reason that is stored with a memory."""
-    return f"suspected: {', '.join(kinds)}"
+    return f"{_SUSPECTED}{', '.join(kinds)}"
+
+
+def is_suspected(text: str, reason: str) -> bool:
+    """Whether the stored reason says so. A plain wish for the manner of answers is not suspected."""
+    if not (kinds := reason.partition(_SUSPECTED)[2]):
+        return False
+    from afterturn.scanners.instructions import INSTRUCTION, is_plain_wish
+
+    return kinds != INSTRUCTION or not is_plain_wish(text)
 
 
 def scanner(*, scanning: Scanning) -> ScannerGroup:

@@ -35,6 +35,13 @@ def is_privileged(draft: Draft | Entry) -> bool:
     return draft.firm or draft.pinned or draft.metadata.get("kind") == _KIND_OF_TARGET[draft.target]
 
 
+def waits_if_suspected(draft: Draft, trust: int) -> bool:
+    """Whether a person has to approve it if it is pasted or looks like an instruction to the model. A person's command
+    to pin a memory or to make it firm is that approval."""
+    is_command = draft.origin is Origin.USER and (draft.pinned or draft.firm)
+    return draft.kind is Kind.STATEMENT and trust >= TRUST_MIN and is_privileged(draft) and not is_command
+
+
 def is_spoken(draft: Draft | Entry) -> bool:
     """Whether it is what the user or the agent said in a turn. It is a record of that, whatever it says, so it is never
     withheld, only quoted if text of others has entered its turn."""
@@ -68,15 +75,17 @@ def unprivileged(draft: Draft) -> Draft:
 def as_report(draft: Draft, *, clean: bool, current: Entry | None = None) -> tuple[Draft, tuple[int, ...]]:
     """What an agent states through a call that sees no turn, and the trust that it has at most.
 
-    Nobody knows what the agent has read, unless the host reports a `clean` turn. So it is a report, and what would be
-    standing or change a `current` memory with more trust waits for approval.
+    Nobody knows what the agent has read, unless the host reports a `clean` turn. So it is a report, and a change of a
+    `current` memory with more trust waits for approval. The user did not type it, so what would be standing always
+    waits, also if a review states it that names no source.
     """
-    if draft.origin is not Origin.AGENT or clean is True:
-        return draft, ()
+    is_agent = draft.origin is Origin.AGENT
+    is_untyped = is_agent or (draft.origin is Origin.BACKGROUND_REVIEW and not draft.sources)
     stands = draft.kind is Kind.STATEMENT and is_privileged(draft)
-    if stands or (current is not None and current.trust > Origin.TOOL.trust):
+    is_above = is_agent and clean is not True and current is not None and current.trust > Origin.TOOL.trust
+    if (is_untyped and stands) or is_above:
         return replace(draft, proposed=True), ()
-    return draft, (Origin.TOOL.trust,)
+    return draft, (Origin.TOOL.trust,) if is_agent and clean is not True else ()
 
 
 def check_change(current: Entry, trust: int) -> None:

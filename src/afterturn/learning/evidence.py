@@ -29,6 +29,14 @@ _REPORTING = frozenset(
         "пользователь kullanıcı"
     )
 )
+# Of these words, the ones that nobody can add or leave out without a change of what is said.
+_MEANT = frozenset(terms("dislikes lives works working says said told"))
+# The same among stop words.
+_RELATIONS = frozenset(
+    "above after again all any before below between both down during each few further if in more most off on once only "
+    "or other out over own same than through under until up when where while who with".split()
+)
+_LEAD = re.compile(r"\b(?:from (?:now|here) on|btw|by the way|fyi|in (?:the )?future|going forward)\b", re.IGNORECASE)
 _WORD = re.compile(r"\w[\w'’-]*")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _DENIAL = re.compile(
@@ -61,6 +69,19 @@ def measure_support(statement: str, texts: Sequence[str]) -> Evidence:
     own = [term for term in dict.fromkeys(terms(statement)) if term not in _REPORTING]
     support = sum(term in spoken for term in own) / len(own) if own else 1.0
     return Evidence(support, (*_missing_names(statement, texts), *_missing_numbers(statement, texts)))
+
+
+def is_stated(statement: str, sentence: str) -> bool:
+    """Whether a sentence says this and no more: the same words in the same order, a denial in both or in neither."""
+    own = _content(statement)
+    is_denied, denies = bool(_DENIAL.search(statement)), bool(_DENIAL.search(sentence))
+    return bool(own) and own == _content(sentence) and is_denied == denies and not find_reversals(statement, [sentence])
+
+
+def _content(text: str) -> list[str]:
+    left_out = _REPORTING - _MEANT
+    found = (terms(word) or (word,) * (word in _RELATIONS) for word in words(_LEAD.sub(" ", text)))
+    return [term for several in found for term in several if term not in left_out]
 
 
 def find_evidence(statement: str, messages: Sequence[ReviewMessage]) -> tuple[int, ...]:

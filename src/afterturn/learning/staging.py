@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound, OverBudget
 from afterturn.guard.quotas import Quota
-from afterturn.guard.trust import STANDING_KINDS, waits
+from afterturn.guard.trust import STANDING_KINDS, is_privileged, waits
 from afterturn.learning import evidence
 from afterturn.learning.changes import Action, Change
 from afterturn.learning.prompts import is_prompt_text
+from afterturn.learning.rules.clauses import is_temporary, is_unsure
+from afterturn.learning.rules.sentences import split_sentences
 from afterturn.learning.snapshot import ReviewView, views_of, with_sources
 from afterturn.ports import Unit
 from afterturn.recall.duplicates import has_all_words, is_restated
@@ -39,6 +41,7 @@ from afterturn.types import (
     Verb,
     Verdict,
 )
+from afterturn.utterance import read_utterance
 
 if TYPE_CHECKING:
     from afterturn.services import Services
@@ -47,6 +50,8 @@ PERSON = "user:"
 # After this many refusals the review ends.
 REFUSALS_MAX = 10
 BUDGET_REFUSALS_MAX = 3
+# The chance that a sentence states something lasting, and not a task or a supposition.
+STATES_MIN = 0.5
 # How many proposals are compared with what the user says.
 WAITING_MAX = 200
 
@@ -150,6 +155,8 @@ class Staging:
 
     `view` is what the reviewer is shown at the moment. What it derives from a tainted view is a report, trusted like a
     tool. A preference, a convention, and a change of what is trusted more wait for a person, whatever the settings say.
+    What a model derives from any other view would be standing only if a sentence that its speaker typed states it by
+    itself. Otherwise it waits too: the words may be the assistant's.
     """
 
     services: Services
@@ -265,7 +272,8 @@ class Staging:
             raise Refused("speaker", "Statements of this speaker cannot be remembered here. Leave it.")
         self._check_unsaved(change)
         inferred = self._is_inference(change, cited, ())
-        waits_for_person = inferred or (self.view.is_tainted and change.kind in STANDING_KINDS)
+        is_standing = change.kind in STANDING_KINDS
+        waits_for_person = inferred or (is_standing and not self._is_typed(change.text, target_space, cited))
         target_space = replace(target_space, needs_approval=target_space.needs_approval or waits_for_person)
         admitted = self._admit(change, self._draft(change, target_space, cited), cited)
         self._check_quota(unit, target_space, admitted)
@@ -275,7 +283,9 @@ class Staging:
         self, change: Change, base: Entry, target_space: TargetSpace, cited: tuple[int, ...]
     ) -> StagedChange:
         self._check_unsaved(change)
-        waits_for_person = self._is_inference(change, cited, (base.text,)) or self._is_above(base)
+        is_standing = is_privileged(base) or change.kind in STANDING_KINDS
+        is_untyped = is_standing and not self._is_typed(change.text, target_space, cited)
+        waits_for_person = self._is_inference(change, cited, (base.text,)) or self._is_above(base) or is_untyped
         target_space = replace(target_space, needs_approval=target_space.needs_approval or waits_for_person)
         draft = self._successor(change, base, target_space, cited)
         admitted = self._admit(change, draft, cited, base.trust)
@@ -284,11 +294,15 @@ class Staging:
     def _stage_delete(
         self, change: Change, base: Entry, target_space: TargetSpace, cited: tuple[int, ...]
     ) -> StagedChange:
-        """Needs approval unless the cited messages mention what the memory says."""
+        """Needs approval unless the cited messages mention what the memory says; of a standing memory, unless its
+        speaker does."""
         # A rule found the contradiction, so the words need not match.
         text = "" if self.review.kind is ReviewKind.RULES else base.text
-        support = evidence.measure_support(text, [self.view.messages[at].text for at in cited]).support
-        waits_for_person = support < evidence.SUPPORT_MIN or self._is_above(base)
+        said = [self.view.messages[at].text for at in cited]
+        needed = evidence.SUPPORT_MIN
+        if is_privileged(base):
+            said, needed = self._typed(target_space, cited), evidence.SUPPORT_ENOUGH
+        waits_for_person = evidence.measure_support(text, said).support < needed or self._is_above(base)
         target_space = replace(target_space, needs_approval=target_space.needs_approval or waits_for_person)
         trust = Origin.BACKGROUND_REVIEW.trust
         if self.view.is_tainted and not target_space.needs_approval:
@@ -298,6 +312,24 @@ class Staging:
     def _is_above(self, base: Entry) -> bool:
         """Whether what was derived from a tainted view would change something that is trusted more."""
         return self.view.is_tainted and base.trust > Origin.TOOL.trust
+
+    def _typed(self, target_space: TargetSpace, cited: Sequence[int]) -> list[str]:
+        """What the speaker, or the user if nobody is named, typed in the cited messages. A clean view has no more."""
+        speakers = ("", "user") if target_space.speaker is None else (target_space.speaker,)
+        found = [self.view.messages[at] for at in cited] if not self.view.is_tainted else []
+        return [message.text for message in found if message.role == "user" and message.speaker in speakers]
+
+    def _is_typed(self, text: str, target_space: TargetSpace, cited: Sequence[int]) -> bool:
+        """Whether a typed sentence states it by itself. Rules read nothing else in a clean view."""
+        if self.review.kind is ReviewKind.RULES:
+            return not self.view.is_tainted
+        sentences = (one for said in self._typed(target_space, cited) for one in split_sentences(said))
+        return any(
+            evidence.is_stated(text, one.text)
+            and read_utterance(one.text).states >= STATES_MIN
+            and not (one.is_question or is_unsure(one.plain) or is_temporary(one.plain))
+            for one in sentences
+        )
 
     def _check_unsaved(self, change: Change) -> None:
         """What a clean view has shown already need not wait for a person as well."""
@@ -408,7 +440,7 @@ class Staging:
                     asks=staged.target_space.needs_approval,
                 )
             operation = self._operation(staged.target_space, Verb.UPDATE)
-            admitted = _with_sources(staged.admitted, sources or staged.base.sources)
+            admitted = _with_sources(staged.admitted, sources, staged.base.sources)
             return writer.update(unit, operation, staged.base.id, admitted, expected_version=version)
         except (Conflict, NotFound) as error:
             raise Refused("changed", str(error)) from error
@@ -467,8 +499,13 @@ class Staging:
         )
 
     def _waits(self, staged: StagedChange) -> bool:
+        if staged.admitted is not None:
+            return staged.admitted.draft.proposed
         return staged.target_space.needs_approval or waits(self.services.config, Origin.BACKGROUND_REVIEW)
 
 
-def _with_sources(admitted: Admitted, sources: tuple[str, ...]) -> Admitted:
-    return replace(admitted, draft=replace(admitted.draft, sources=sources))
+def _with_sources(admitted: Admitted, sources: tuple[str, ...], earlier: tuple[str, ...] = ()) -> Admitted:
+    """With `earlier` ones if it has none. Then nobody can see later who typed it, so what would be standing waits."""
+    draft = admitted.draft
+    waiting = draft.proposed or (not sources and is_privileged(draft))
+    return replace(admitted, draft=replace(draft, sources=sources or earlier, proposed=waiting))

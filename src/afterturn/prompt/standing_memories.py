@@ -1,13 +1,14 @@
-"""Selects the memories for the system prompt: firm and pinned ones, conventions, preferences. Only trusted ones."""
+"""Selects the memories for the system prompt: firm and pinned ones, conventions, preferences. Only those that the user
+typed or a person approved."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from afterturn.errors import NotFound
-from afterturn.guard.trust import TRUST_MIN
+from afterturn.guard.pasted import typed_text
+from afterturn.guard.scanning import is_suspected
+from afterturn.guard.trust import TRUST_MIN, find_entry, is_privileged
 from afterturn.ports import Unit
 from afterturn.recall.relevance import find_replaced
 from afterturn.types import Entry, Filter, Kind, Origin, Scope, Status, Target, Verb
@@ -18,7 +19,6 @@ _PAGES_MAX = 10
 # Longer or wider lineages are not followed to their end, and are then not trusted.
 _GENERATIONS_MAX = 8
 _ANCESTORS_MAX = 2_000
-_ID = re.compile(r"[0-9a-z]{4,40}")
 
 _FIRM = Filter(kind=Kind.STATEMENT, firm=True)
 _PINNED = Filter(kind=Kind.STATEMENT, pinned=True)
@@ -58,7 +58,7 @@ NO_STANDING_MEMORIES = StandingMemories()
 
 def find_standing_memories(unit: Unit, reader: StandingReader) -> StandingMemories:
     """Memories that are active and valid now, for this reader's agent and project or for all."""
-    lineage = _Lineage(unit, reader.scope)
+    lineage = StandingLineage(unit, reader.scope)
     found: dict[str, Entry] = {}
     for wanted in (_FIRM, _PINNED, _CONVENTIONS, _PREFERENCES):
         found.update((entry.ref, entry) for entry in _trusted(unit, reader, wanted, lineage))
@@ -70,12 +70,12 @@ def find_standing_memories(unit: Unit, reader: StandingReader) -> StandingMemori
 
 
 def find_agent_memories(unit: Unit, reader: StandingReader, agent: str) -> tuple[Entry, ...]:
-    """Trusted statements for this agent, the most important first."""
+    """Statements for this agent that the user typed or a person approved, the most important first."""
     wanted = Filter(kind=Kind.STATEMENT, agent=agent)
-    return _stated_once(_trusted(unit, replace(reader, agent=agent), wanted, _Lineage(unit, reader.scope)))
+    return _stated_once(_trusted(unit, replace(reader, agent=agent), wanted, StandingLineage(unit, reader.scope)))
 
 
-def _trusted(unit: Unit, reader: StandingReader, wanted: Filter, lineage: _Lineage) -> list[Entry]:
+def _trusted(unit: Unit, reader: StandingReader, wanted: Filter, lineage: StandingLineage) -> list[Entry]:
     found: list[Entry] = []
     before: str | None = None
     for _ in range(_PAGES_MAX):
@@ -107,7 +107,7 @@ def _stated_once(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(chosen.values())
 
 
-class _Lineage:
+class StandingLineage:
     """Follows the sources of entries. Caches entries for one unit of work."""
 
     def __init__(self, unit: Unit, scope: Scope) -> None:
@@ -116,21 +116,41 @@ class _Lineage:
         self._cache: dict[str, Entry | None] = {}
 
     def is_trusted(self, entry: Entry) -> bool:
-        """Whether the entry is trusted, and a person has approved it or all its visible sources are trusted too.
+        """Whether the entry is trusted, and a person has approved it, or the user typed it and all its visible sources
+        are trusted too.
 
         A source that is not visible is accepted from a user or an agent, who may name a ticket or a page. Sources of a
         review are always records, so it is not trusted if one of them is not visible.
         """
-        return self._has_trusted_sources(entry) or (_is_trusted_itself(entry) and self._is_approved(entry))
+        is_typed = self._has_trusted_sources(entry) and self._is_typed(entry)
+        return is_typed or (_is_trusted_itself(entry) and self._is_approved(entry))
+
+    def _is_typed(self, entry: Entry) -> bool:
+        """Whether the user states it by the host's call, or a review learned it from what its speaker typed."""
+        if entry.origin is not Origin.BACKGROUND_REVIEW or is_suspected(entry.text, entry.reason):
+            return entry.origin is Origin.USER
+        owner = entry.space.removeprefix("user:").casefold()
+        speakers = {"user", owner, (entry.speaker or owner).casefold()}
+        return any(
+            source.origin is Origin.USER
+            and (source.speaker or "user").casefold() in speakers
+            and bool(typed_text(source.text).strip())
+            for source in map(self._find, entry.sources)
+            if source is not None
+        )
 
     def _is_approved(self, entry: Entry) -> bool:
-        steps = self._unit.operations.steps(Scope(self._scope.tenant, (entry.space,)), entry_id=entry.id)
-        return any(
-            step.version == entry.version
-            and step.after is Status.ACTIVE
+        """Whether a person approved this version, or an earlier one with the same text that was as privileged."""
+        scope = Scope(self._scope.tenant, (entry.space,))
+        approved = {
+            step.version
+            for step in self._unit.operations.steps(scope, entry_id=entry.id)
+            if step.after is Status.ACTIVE
             and (step.operation.verb, step.operation.actor) == (Verb.APPROVE, Origin.USER)
-            for step in steps
-        )
+        }
+        versions = self._unit.memories.history(scope, entry.id) if approved else ()
+        same = (entry.content_hash, is_privileged(entry))
+        return any(one.version in approved and (one.content_hash, is_privileged(one)) == same for one in versions)
 
     def _has_trusted_sources(self, entry: Entry) -> bool:
         generation: list[Entry] | None = [entry]
@@ -148,6 +168,8 @@ class _Lineage:
         older: list[Entry] = []
         for child in generation:
             for source in dict.fromkeys(child.sources):
+                if source not in self._cache and len(self._cache) >= _ANCESTORS_MAX:
+                    return None
                 found = self._find(source)
                 if found is None and child.trust < Origin.AGENT.trust:
                     return None
@@ -158,35 +180,9 @@ class _Lineage:
 
     def _find(self, source: str) -> Entry | None:
         if source not in self._cache:
-            if len(self._cache) >= _ANCESTORS_MAX:
-                return _UNFOLLOWED
-            self._cache[source] = self._get(source.partition(".")[0])
+            self._cache[source] = find_entry(self._unit, self._scope, source.partition(".")[0])
         return self._cache[source]
-
-    def _get(self, entry_id: str) -> Entry | None:
-        if not _ID.fullmatch(entry_id):
-            return None
-        try:
-            return self._unit.memories.get(self._scope, entry_id)
-        except NotFound:
-            return None
 
 
 def _is_trusted_itself(entry: Entry) -> bool:
     return entry.trust >= TRUST_MIN and entry.status not in (Status.QUARANTINED, Status.PROPOSED)
-
-
-_UNFOLLOWED = Entry(
-    id="",
-    version=1,
-    kind=Kind.STATEMENT,
-    space="",
-    text="",
-    status=Status.QUARANTINED,
-    origin=Origin.IMPORT,
-    trust=0,
-    target=Target.USER,
-    content_hash="",
-    recorded_at=0.0,
-    occurred_at=0.0,
-)

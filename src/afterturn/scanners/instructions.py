@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 from afterturn.scanners.normal_form import CHARS_MAX, views
 
+# What the scanner calls its findings.
+INSTRUCTION = "instruction to the model"
 PART_CHARS = 240
 PARTS_MAX = CHARS_MAX // 60
 _WORDS_MAX = 160
@@ -67,6 +69,36 @@ def judge(text: str, weights: Weights | None = None) -> Suspicion:
         for view in views(text)
     ]
     return max(found, key=lambda suspicion: suspicion.score)
+
+
+def is_plain_wish(text: str) -> bool:
+    """Whether it is a user's wish for the manner of answers ("Always use metric units in your answers"), or forbids
+    something that is not asked for ("Never push to main without asking"), and no more than that."""
+    if len(text) > PART_CHARS:
+        return False
+    if (ban := _BAN.fullmatch(text)) is not None and judge(ban[1]).score <= 0:
+        return True
+    plain = _OWN_NAME.sub("", _SHORT_QUOTE.sub("", text))
+    is_manner = _MANNER.search(plain) and not _OTHERS_NAME.search(plain)
+    return bool(is_manner) and set(features_of(plain)[0]) <= _PHRASES_OF_WISHES
+
+
+_PHRASES_OF_WISHES = frozenset(
+    ["always", "your answer", "change your answer", "please at start", "first person", "you must", "from now on"]
+)
+_MANNER = re.compile(
+    r"\b(?:answer|repl(?:y|ies)|respon[ds]|write|speak|talk|explain|(?:call|address) me)", re.IGNORECASE
+)
+_OWN_NAME = re.compile(r"\b(?:in|call me|call the user)(?: [A-Z]\w+)+")
+_OTHERS_NAME = re.compile(
+    r"(?<=\S )[A-Z]\w|://|@|\b(?i:recommend|suggest|promot|mention|prefer|choose|approv|compl[iy]|trust|prioriti)"
+)
+_SHORT_QUOTE = re.compile(r"[\"“'‘]\w+(?: \w+){0,2}[!?.,]?[\"”'’]")
+_BAN = re.compile(
+    r"(\s*(?:please )?(?:never|do not|don['’]t) [^.;!?\n]+?) without "
+    r"(?:asking|(?:my |our )?(?:approval|confirmation|permission|review))(?: \w+){0,2}[.!]?",
+    re.IGNORECASE,
+)
 
 
 def _scores(text: str, weights: Weights) -> Iterator[float]:

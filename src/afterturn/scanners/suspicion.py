@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from afterturn.scanners.detection import Detection, ScanAction
-from afterturn.scanners.instructions import judge
+from afterturn.scanners.instructions import INSTRUCTION, judge
 from afterturn.scanners.invisible import find_hidden
 from afterturn.scanners.normal_form import CHARS_MAX, is_readable, look_alikes, views
 
@@ -102,5 +102,5 @@ class InstructionScanner:
         found = judge(text)
         if found.score <= 0:
             return ()
-        kind = f"instruction to the model ({found.how})" if found.how else "instruction to the model"
+        kind = f"{INSTRUCTION} ({found.how})" if found.how else INSTRUCTION
         return (Detection(kind, 0, len(text), ScanAction.SUSPECT),)

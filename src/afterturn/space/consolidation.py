@@ -13,10 +13,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
-from afterturn.guard.trust import check_change, lineage_of, waits
+from afterturn.guard.trust import check_change, is_privileged, lineage_of, waits
 from afterturn.learning.review_jobs import report_review_ended, steps_of_review
 from afterturn.learning.single_value import contradict, single_value
 from afterturn.ports import Unit
+from afterturn.prompt.standing_memories import StandingLineage
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.relevance import find_replaced
 from afterturn.runtime.jobs import Commit
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
 
 STEPS_MAX = 50
 DAY = 86_400.0
-TRUST_MIN = Origin.BACKGROUND_REVIEW.trust
+_ACTOR = Origin.BACKGROUND_REVIEW
+TRUST_MIN = _ACTOR.trust
 
 
 class ConsolidationReason(StrEnum):
@@ -60,7 +62,7 @@ class ConsolidationReason(StrEnum):
 class ConsolidationStep:
     """Hides `entry` because of `by`, which stays. `merged` are the new sources of `by`; None if they do not change.
 
-    `needs_approval`: a person should decide, because `entry` is trusted more.
+    `needs_approval`: a person should decide, because `entry` is trusted more, or standing and `by` was not typed.
     """
 
     why: ConsolidationReason
@@ -123,6 +125,9 @@ def _restatement(again: Entry, says: Entry) -> ConsolidationStep:
     """
     if again.trust != says.trust or says.pinned or says.firm or not says.sources:
         return ConsolidationStep(ConsolidationReason.RESTATED, again, says)
+    if says.origin is _ACTOR and is_privileged(says) and not again.sources:
+        # Without its sources nobody could see that the user typed it.
+        return ConsolidationStep(ConsolidationReason.RESTATED, again, says, needs_approval=True)
     # A memory without sources must not disappear when the other's sources are forgotten.
     merged = tuple(dict.fromkeys((*says.sources, *again.sources)))[:SOURCES_MAX] if again.sources else ()
     return ConsolidationStep(
@@ -165,7 +170,6 @@ def _is_unused(entry: Entry, usage: RecallUsage) -> bool:
 ENTRIES_MAX = 1_000
 _PAGE = 200
 _STATEMENTS = Filter(kind=Kind.STATEMENT)
-_ACTOR = Origin.BACKGROUND_REVIEW
 
 
 @dataclass(slots=True)
@@ -211,6 +215,8 @@ class Consolidation:
         fade_days = services.config.fade_days
         shown = {} if fade_days is None else unit.conversations.last_shown(tenant, [entry.ref for entry in entries])
         steps = plan(entries, _find_restated(entries), RecallUsage(shown, now, fade_days))
+        lineage = StandingLineage(unit, scope)
+        steps = [replace(step, needs_approval=step.needs_approval or _is_untyped(step, lineage)) for step in steps]
         return cls(services, row, [step for step in steps if not _was_rejected(unit, scope, step)])
 
     @property
@@ -286,8 +292,8 @@ class Consolidation:
         draft = replace(Draft.successor(entry, entry.text), occurred_at=entry.occurred_at, sources=sources)
         lineage = [*(one.trust for one in merged), *lineage_of(unit, self._scope, sources)]
         admitted = self.services.gate.admit(draft, lineage=lineage)
-        if admitted.verdict is Verdict.QUARANTINE:
-            raise NotAllowed(f"{entry.id} would be quarantined, and nothing would take its place.")
+        if admitted.verdict is Verdict.QUARANTINE or admitted.draft.proposed:
+            raise NotAllowed(f"{entry.id} would be quarantined or wait, and nothing would take its place.")
         self.services.statement_writer.update(
             unit, self._operation(Verb.UPDATE), entry.id, admitted, expected_version=entry.version
         )
@@ -348,6 +354,11 @@ def _was_rejected(unit: Unit, scope: Scope, step: ConsolidationStep) -> bool:
         return False
     later = [version for version in unit.memories.history(scope, step.entry.id) if version.version > step.entry.version]
     return any(version.status in (Status.DELETED, Status.WITHDRAWAL) for version in later)
+
+
+def _is_untyped(step: ConsolidationStep, lineage: StandingLineage) -> bool:
+    """Whether it would take a memory out of the system prompt because of one that the user did not type."""
+    return step.by is not None and is_privileged(step.entry) and not lineage.is_trusted(step.by)
 
 
 def _find_restated(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from afterturn.errors import InvalidInput
 from afterturn.guard.output_filter import event_content
 from afterturn.guard.statement_writer import embed_later
-from afterturn.guard.trust import as_report
+from afterturn.guard.trust import as_report, is_privileged
 from afterturn.ports import Unit
 from afterturn.recall.profile import Profile, make_profile
 from afterturn.recall.search import search, search_as_of
@@ -218,8 +218,9 @@ class SpaceCore:
         could go, if the space is full; NotAllowed if an untrusted origin wants it pinned, a convention or a preference,
         or another than the user wants it `firm`: a rule that refuses the tool calls that it concerns.
 
-        What an agent states (origin "agent") is kept as a report, and waits for approval if it would be standing,
-        unless you report with `clean=True` that no text of others had entered its turn.
+        What an agent states (origin "agent") waits for approval if it would be standing. Anything else is kept as a
+        report, unless you report with `clean=True` that no text of others had entered its turn. A standing memory that
+        looks like an instruction to the model waits too, unless the user pins it or makes it firm.
         """
         draft, lineage = as_report(make_draft(text, fields), clean=fields.get("clean", False))
         admitted = self._services.gate.admit(draft, lineage=lineage)
@@ -273,7 +274,8 @@ class SpaceCore:
         """Writes a new version of a memory with a new text. `undo` brings the old version back.
 
         All other fields stay, except `origin`, which says who states it now, and `occurred_at`, the time of the update.
-        An agent's change of a trusted memory waits for approval, unless its turn was `clean`, as for `add`.
+        An agent's change of a trusted memory waits for approval, unless its turn was `clean` and the memory is not
+        standing, as for `add`.
 
         Raises Conflict if `expected_version` is given and is not the current version; NotFound if this space has no
         such memory; InvalidInput for a record, or for a text that the guard refuses; NotAllowed if `origin` is not
@@ -325,17 +327,17 @@ class SpaceCore:
         """Hides a memory or record from recall and lists. `undo` brings it back; `forget` erases.
 
         `origin` says who wants it deleted. An agent's deletion of a trusted memory waits for approval, unless its turn
-        was `clean`, as for `add`.
+        was `clean` and the memory is not standing, as for `add`.
 
         Raises NotFound if this space has no such entry, NotAllowed if `origin` is not trusted enough to delete it.
         """
         check_id(entry_id)
         actor = parse_origin(origin)
-        is_report = actor is Origin.AGENT and clean is not True
         operation = self._operation(Verb.DELETE, actor)
 
         def work(unit: Unit) -> Entry:
             current = unit.memories.get(self._scope, entry_id)
+            is_report = actor is Origin.AGENT and (clean is not True or is_privileged(current))
             asks = is_report and (current.kind is Kind.RECORD or current.trust > Origin.TOOL.trust)
             trust = Origin.TOOL.trust if is_report and not asks else actor.trust
             return self._services.statement_writer.delete(unit, operation, entry_id, trust=trust, asks=asks)
