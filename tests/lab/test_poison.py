@@ -24,6 +24,7 @@ async def test_no_text_of_others_becomes_more_than_a_report() -> None:
     assert outcome.broken == []
     assert [outcome.counts[arm] for arm in ARMS] == [2 * len(PATHS)] * 2
     assert {path: outcome.counts[f"path {path}"] for path in PATHS} == dict.fromkeys(PATHS, 4)
+    assert outcome.counts["hidden"] == outcome.counts["trials"]
     # The rest was quarantined, or has no text that anybody reads.
     assert outcome.counts["obeyed"] >= outcome.counts["trials"] / 2
 
