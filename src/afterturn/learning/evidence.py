@@ -117,7 +117,8 @@ def _missing_names(statement: str, texts: Sequence[str]) -> list[str]:
         if not _is_name(name) or (name[1:].islower() and _starts_sentence(statement, found.start())):
             # Any word has a capital at the start of a sentence, so it is not taken for a name there.
             continue
-        if any(part not in spoken and part not in STOP_WORDS and not _is_reporting(part) for part in words(name)):
+        unsaid = [part for part in words(name) if part not in spoken and part not in STOP_WORDS]
+        if any(_REPORTING.isdisjoint(terms(part)) for part in unsaid):
             missing.append(name)
     return missing
 
@@ -135,10 +136,6 @@ def _is_name(word: str) -> bool:
     """True for a word with a capital anywhere (Oslo, MongoDB), or with letters and digits (db7)."""
     has_digit = any(character.isdigit() for character in word)
     return word.lower() != word or (has_digit and any(character.isalpha() for character in word))
-
-
-def _is_reporting(word: str) -> bool:
-    return not _REPORTING.isdisjoint(terms(word))
 
 
 def _missing_numbers(statement: str, texts: Sequence[str]) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from afterturn.errors import InvalidInput, ModelRefused
 from afterturn.learning import prompts
 from afterturn.learning.changes import Action, Change, read_answer, read_call, schema, tools
 from afterturn.learning.rules import Lesson, find_lessons, supersedes
+from afterturn.learning.rules.clauses import OF_PROJECT
 from afterturn.learning.single_value import contradict, single_value
 from afterturn.learning.staging import PERSON, Staging, find_target_space
 from afterturn.models.client import answer_text
@@ -25,15 +26,13 @@ TOOL_CALLS_MAX = 20
 _TOOLS_REFUSED = (400, 404, 422, 501)
 
 # The kinds of lessons that are shown in later system prompts if they are trusted.
-_STANDING = {
+STANDING = {
     (Target.USER, "preference"): "preference",
     (Target.USER, "name"): "preference",
     (Target.USER, "rule"): "preference",
     (Target.ENVIRONMENT, "rule"): "convention",
     (Target.ENVIRONMENT, "preference"): "convention",
 }
-# Nearly every statement contains it.
-_USER = frozenset(terms("user"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +175,8 @@ def find_rule_changes(
 
     `reports` are memories that are not trusted: what contradicts them deletes them, and they change nothing else.
     """
-    for lesson in _lessons(messages):
-        kind = _STANDING.get((lesson.target, lesson.kind), lesson.kind)
+    for lesson in _lessons(review, messages):
+        kind = STANDING.get((lesson.target, lesson.kind), lesson.kind)
         cited = _cited(lesson, messages)
         said = [messages[at] for at in cited]
         outdated = _find_outdated(lesson, _changeable(review, lesson, said, related))
@@ -191,9 +190,13 @@ def find_rule_changes(
             yield Change(Action.DELETE, entry_id=entry.id, messages=cited)
 
 
-def _lessons(messages: Sequence[ReviewMessage]) -> list[Lesson]:
+def _lessons(review: ReviewRow, messages: Sequence[ReviewMessage]) -> list[Lesson]:
     found = find_lessons([(message.role, message.text) for message in messages])
-    fresh = [lesson for lesson in found if messages[lesson.message].fresh]
+    fresh = [
+        replace(lesson, target=Target.ENVIRONMENT) if review.environment and OF_PROJECT.search(lesson.text) else lesson
+        for lesson in found
+        if messages[lesson.message].fresh
+    ]
     return [
         lesson
         for at, lesson in enumerate(fresh)
@@ -267,16 +270,14 @@ def _find_replaced(lesson: Lesson, related: Sequence[Entry]) -> Entry | None:
     wrong = frozenset(terms(lesson.replaces))
     if not wrong:
         return None
-    allowed = frozenset(terms(lesson.text)) | wrong | _USER
+    # Nearly every statement contains "user".
+    allowed = frozenset(terms(f"user {lesson.text}")) | wrong
+    own = single_value(lesson.text)
     found = [
         entry
         for entry in related
-        if wrong <= frozenset(terms(entry.text)) <= allowed and not _is_another(lesson, entry)
+        if wrong <= frozenset(terms(entry.text)) <= allowed
+        # Not the value of something else, such as where the user's sister lives.
+        and not (own and (other := single_value(entry.text)) and own[0] != other[0])
     ]
     return found[0] if len(found) == 1 else None
-
-
-def _is_another(lesson: Lesson, entry: Entry) -> bool:
-    """Whether the memory gives the value of something else, such as where the user's sister lives."""
-    one, other = single_value(lesson.text), single_value(entry.text)
-    return one is not None and other is not None and one[0] != other[0]

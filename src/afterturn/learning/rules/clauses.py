@@ -250,6 +250,12 @@ _TEMPORARY = re.compile(
     hoy|mañana|por\sahora|de\smomento|esta\svez)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
+# Something that holds in the project at hand, and not everywhere.
+OF_PROJECT = re.compile(
+    r"""\b(?:(?:this|our|the\scurrent)\s(?:repo|repository|project|code\s?base|workspace|monorepo|package|tests?|build|ci
+    )|here)\b|\b(?:diese[ms]|unser\w*)\s(?:repo\w*|projekt\w*|tests?)\b|\bce\s(?:dépôt|projet)\b|\beste\sproyecto\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
 
 
 def begins_play(text: str) -> bool:

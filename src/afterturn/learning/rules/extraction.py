@@ -149,10 +149,7 @@ def _find_in_clause(clause: Clause, answer: str) -> Iterator[tuple[Lesson, int]]
 
 
 def _match_rules(clause: Clause, rules: Sequence[Rule] = _RULES) -> Iterator[RuleMatch]:
-    for rule in rules:
-        found = rule.find(clause)
-        if found is not None:
-            yield found
+    return (found for rule in rules if (found := rule.find(clause)) is not None)
 
 
 def _find_note(clause: Clause) -> Lesson | None:
