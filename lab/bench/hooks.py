@@ -180,7 +180,7 @@ def _measure_crowd(machine: Machine, scale: Scale, progress: Progress) -> Figure
     machine.stop()
     said = [f"Number {number} on my list is pear-{number}." for number in range(scale.crowd)]
     prompts = [
-        machine.start("qwen-code", "UserPromptSubmit", session_id=f"crowd-{number}", prompt=text)
+        machine.start("qwen-code", "UserPromptSubmit", session_id=f"crowd-{number}", prompt=text, submitted_prompt=text)
         for number, text in enumerate(said)
     ]
     for process in prompts:

@@ -43,7 +43,7 @@ async def test_a_client_writes_and_finds_memories(tmp_path: Path, mode: str):
         assert "tools/deploy" in await ask(client, "list_memories")
     with blocking.open(tmp_path / "memory.db") as memory:
         (fact,) = memory.space(find_project(tmp_path).space).list()
-        assert (fact.text, fact.agent) == ("The deploy script is tools/deploy", "codex")
+        assert (fact.text, fact.metadata["client"]) == ("The deploy script is tools/deploy", "codex")
         assert [entry.text for entry in memory.space("user:ada").proposals()] == ["Prefers short answers"]
 
 

@@ -9,12 +9,14 @@ import pytest
 
 import afterturn
 from afterturn.config import Config, state_folder
-from afterturn.hosts.server.clean_calls import VALID_SECONDS, find_writing_tool, report_clean_call
 from afterturn.hosts.server.grant import Grant, local_grant, make_grant
 from afterturn.hosts.server.tools import DEFINITIONS, PAGE_ENTRIES, TEXT_CHARS_MAX, ToolAnswer, call_tool, definitions
+from afterturn.hosts.server.typed_statements import VALID_SECONDS, TypedStatement, find_writing_tool, leave_statement
+from afterturn.types import Target
 
 ADA = Grant("default", ("user:ada", "project:api", "team:all"), "user:ada", environment="project:api", agent="codex")
 NOBODY = "06gyhh9w1wh6e297"
+TYPED = TypedStatement("The user prefers tabs", Target.USER, "preference", is_quote=False, conversation="claude-code:s")
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ async def test_a_fact_is_stored_as_a_report_of_the_agent(memory: afterturn.Memor
     answer = await ask(memory, "add_memory", text="The deploy script is tools/deploy")
     (entry,) = await memory.space("project:api").list()
     assert answer == (f"Saved: [{entry.ref}].", False)
-    assert (entry.origin, entry.trust, entry.agent) == ("agent", 40, "codex")
+    assert (entry.origin, entry.trust, entry.metadata["client"]) == ("agent", 40, "codex")
     found = await ask(memory, "search_memory", query="Where is the deploy script?")
     assert f'[{entry.ref}] just now, according to assistant: "The deploy script is tools/deploy"' in found.text
 
@@ -98,22 +100,30 @@ async def test_an_update_of_an_older_version_is_refused(memory: afterturn.Memory
     assert await texts(memory, "project:api") == ["The tests take three minutes"]
 
 
-async def test_a_call_that_a_hook_vouches_for_is_the_agents_own(memory: afterturn.Memory):
-    """B2: the hook saw the turn, so a preference is stored at once. The report counts once, for this call alone."""
-    arguments = {"text": "Ada prefers tabs", "kind": "preference"}
-    report_clean_call("default", "user:ada", "add_memory", arguments)
+async def test_what_the_user_typed_is_stored_in_place_of_the_agents_text(memory: afterturn.Memory):
+    """B2: as the user's own words, once, and for this call alone."""
+    arguments = {"text": "Ada prefers tabs and daily reports", "kind": "preference"}
+    leave_statement("default", "user:ada", "add_memory", arguments, TYPED)
     other = await ask(memory, "add_memory", text="Ada prefers spaces", kind="preference")
     own = await call_tool(memory, ADA, "add_memory", arguments)
-    again = await ask(memory, "delete_memory", id=(await memory.space("user:ada").list())[0].id)
-    assert other.text == "It waits for approval: `afterturn inbox`."
-    assert own.text.startswith("Saved: ")
-    assert again.text.startswith("The deletion waits")
     (entry,) = await memory.space("user:ada").list()
-    assert (entry.text, entry.origin, entry.trust) == ("Ada prefers tabs", "agent", 80)
-    report_clean_call("default", "user:ada", "delete_memory", {"id": entry.id})
-    assert (await ask(memory, "delete_memory", id=entry.id)).text.startswith("Deleted: ")
+    assert other.text == "It waits for approval: `afterturn inbox`."
+    assert own.text == f"Saved: [{entry.ref}]. It is what the user typed: The user prefers tabs"
+    assert (entry.text, entry.origin, entry.agent) == ("The user prefers tabs", "user", None)
+    assert (entry.metadata, entry.conversation) == ({"kind": "preference"}, "claude-code:s")
     again = await call_tool(memory, ADA, "add_memory", arguments)
     assert again.text == "It waits for approval: `afterturn inbox`."
+
+
+async def test_an_update_that_the_user_typed_adds_the_users_words(memory: afterturn.Memory):
+    """B2: the agent does not choose which memory the user's words replace."""
+    entry = (await memory.space("user:ada").add("The user prefers spaces")).entry
+    arguments = {"id": entry.id, "text": "The user prefers tabs"}
+    leave_statement("default", "user:ada", "update_memory", arguments, TYPED)
+    answer = await call_tool(memory, ADA, "update_memory", arguments)
+    assert answer.text.endswith(f"A review decides whether it replaces [{entry.ref}].")
+    assert sorted(await texts(memory, "user:ada")) == ["The user prefers spaces", "The user prefers tabs"]
+    assert await waiting(memory, "user:ada") == []
 
 
 @pytest.mark.parametrize(
@@ -136,24 +146,24 @@ def test_a_hook_recognises_our_tools_in_each_client(name: str, tool: str | None)
 
 
 @pytest.mark.parametrize("tenant, owner", [("default", "user:eve"), ("other", "user:ada")], ids=["owner", "tenant"])
-async def test_a_report_for_somebody_else_does_not_count(memory: afterturn.Memory, tenant: str, owner: str):
+async def test_what_somebody_else_typed_does_not_count(memory: afterturn.Memory, tenant: str, owner: str):
     arguments = {"text": "Ada prefers tabs", "kind": "preference"}
-    report_clean_call(tenant, owner, "add_memory", arguments)
+    leave_statement(tenant, owner, "add_memory", arguments, TYPED)
     assert (await call_tool(memory, ADA, "add_memory", arguments)).text.startswith("It waits")
 
 
-async def test_an_old_report_does_not_count(memory: afterturn.Memory):
+async def test_what_was_typed_long_ago_does_not_count(memory: afterturn.Memory):
     arguments = {"text": "Ada prefers tabs", "kind": "preference"}
-    report_clean_call("default", "user:ada", "add_memory", arguments)
-    (path,) = (state_folder() / "clean-calls").iterdir()
+    leave_statement("default", "user:ada", "add_memory", arguments, TYPED)
+    (path,) = (state_folder() / "typed-statements").iterdir()
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     old = path.stat().st_mtime - VALID_SECONDS - 1
     os.utime(path, (old, old))
     assert (await call_tool(memory, ADA, "add_memory", arguments)).text.startswith("It waits")
-    report_clean_call("default", "user:ada", "add_memory", {"text": "one"})
-    os.utime(next((state_folder() / "clean-calls").iterdir()), (old, old))
-    report_clean_call("default", "user:ada", "add_memory", {"text": "two"})
-    assert len(list((state_folder() / "clean-calls").iterdir())) == 1
+    leave_statement("default", "user:ada", "add_memory", {"text": "one"}, TYPED)
+    os.utime(next((state_folder() / "typed-statements").iterdir()), (old, old))
+    leave_statement("default", "user:ada", "add_memory", {"text": "two"}, TYPED)
+    assert len(list((state_folder() / "typed-statements").iterdir())) == 1
 
 
 async def test_the_id_of_another_space_is_no_id(memory: afterturn.Memory):
@@ -193,7 +203,6 @@ async def test_recorded_messages_are_the_users_to_delete(memory: afterturn.Memor
     assert await turn.wait_recorded()
     records = await memory.space("user:ada").list(filter=afterturn.Filter(kind="record"))
     for record in records:
-        report_clean_call("default", "user:ada", "delete_memory", {"id": record.id})
         answer = await ask(memory, "delete_memory", id=record.id)
         assert answer.text.endswith("is a recorded message. Only its user may change or delete it.")
         assert (await ask(memory, "update_memory", id=record.id, text="x")).failed

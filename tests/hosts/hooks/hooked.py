@@ -86,7 +86,10 @@ class Hooks:
 
     def ask(self, client: str, session: str, text: str, **fields: object) -> str:
         """The user's prompt; what is recalled for it."""
-        return self.context(client, _PROMPTS.get(client, "UserPromptSubmit"), session, prompt=text, **fields)
+        # Qwen Code names what was typed apart from what it makes of it.
+        typed = {"submitted_prompt": text} if client == "qwen-code" else {}
+        fields = {"prompt": text, **typed, **fields}
+        return self.context(client, _PROMPTS.get(client, "UserPromptSubmit"), session, **fields)
 
     def answer(self, client: str, session: str, text: str, **fields: object) -> Any:
         """The end of a turn."""

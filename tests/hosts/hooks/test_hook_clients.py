@@ -44,7 +44,8 @@ def test_every_registered_event_is_understood(client: str) -> None:
     """Each shell client reports at least a prompt, a call, a result and the end of a turn."""
     kinds = [read(client, one.name, prompt="hello", agent_type="explore").kind for one in HOOK_EVENTS[client]]
     wanted = {EventKind.PROMPT, EventKind.TOOL_CALL, EventKind.TOOL_RESULT, EventKind.TURN_END}
-    assert len(set(kinds)) == len(kinds)
+    # The result of a tool that fails has an event of its own.
+    assert len(set(kinds)) == len([one for one in HOOK_EVENTS[client] if "Failure" not in one.name])
     assert wanted <= set(kinds) or client == "opencode"
 
 

@@ -26,8 +26,8 @@ async def test_what_the_script_could_not_show_is_offered_at_a_later_point(tmp_pa
     async def handle(name: str, *, is_late: bool = False, **fields: object) -> str:
         event = client.read(name, {"session_id": "s", "cwd": str(tmp_path), **fields})
         assert event is not None
-        left_at = 1.0 if is_late else None
-        return (await handler.handle(client, event, left_at=left_at, was_shown=is_late and was_shown)).context
+        answer = await handler.handle(client, event, was_answered=is_late, was_shown=is_late and was_shown)
+        return answer.context
 
     async with afterturn.open(tmp_path / "memory.db", config) as memory:
         await memory.space("user:ada").add("Ada's cat is called Miso")

@@ -59,7 +59,8 @@ def test_without_a_helper_a_prompt_is_answered_by_words_and_not_lost(hooks: Hook
 def test_a_hundred_hooks_at_once_start_one_helper_and_lose_nothing(hooks: Hooks) -> None:
     started = []
     for number in range(100):
-        payload = {"session_id": f"s{number}", "prompt": f"Number {number} on my list is item-{number}."}
+        said = f"Number {number} on my list is item-{number}."
+        payload = {"session_id": f"s{number}", "prompt": said, "submitted_prompt": said}
         started.append(hooks.start("qwen-code", "UserPromptSubmit", json.dumps(payload).encode()))
     for process in started:
         assert hooks.end(process) is not None

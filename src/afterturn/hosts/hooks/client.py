@@ -166,14 +166,8 @@ class Hook:
             return
         self.is_leaving = self.is_delivered = True
         if not self.is_read:
-            if self.folder:
-                mark_missed(self.folder)
             return
-        try:
-            put_in_queue(self.folder, self.request())
-        except OSError:
-            mark_missed(self.folder)
-            raise
+        put_in_queue(self.folder, self.request())
         start_helper(self.folder)
 
 
@@ -286,14 +280,6 @@ def note_failure(folder: str, text: str) -> None:
             os.write(descriptor, line)
         finally:
             os.close(descriptor)
-    except OSError:
-        return  # there is no place left to say it
-
-
-def mark_missed(folder: str) -> None:
-    """Says that an event is lost: from then on the helper does not know what the sessions of now have read."""
-    try:
-        touch(os.path.join(folder, "missed"))
     except OSError:
         return  # there is no place left to say it
 

@@ -19,12 +19,15 @@ def answer_prompt(client: str, event: str, payload: bytes, cwd: str) -> tuple[by
     """The client's JSON, and "shown" if it has a block. Raises AfterturnError, or ValueError for a bad payload."""
     adapter = CLIENTS[client]
     found = adapter.read(event, json.loads(payload or b"{}"))
-    if found is None or found.kind is not EventKind.PROMPT or found.agent or not found.text.strip():
+    if found is None or found.kind is not EventKind.PROMPT or found.agent:
+        return b"{}", ""
+    asked = found.text or found.loaded
+    if not asked.strip():
         return b"{}", ""
     config, project = load_config(), find_project(cwd)
     try:
         block = recall_block_once(
-            found.text,
+            asked,
             space=current_user_space(config),
             reads=(project.space, *project.merged),
             trusted_only=adapter.trusted_only,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from afterturn.config import state_folder
 from afterturn.errors import DeadlineExceeded
-from afterturn.hosts.hooks.client import mark_missed, touch
+from afterturn.hosts.hooks.client import touch
 from afterturn.hosts.state import open_state_folder
 from afterturn.runtime.clock import SystemClock
 
@@ -22,7 +22,7 @@ _ANSWER_WITHIN = 2.0
 _STOP_WITHIN = 15.0
 _LOOK_EVERY = 0.02
 _LOG_LINES_MAX = 10_000
-_PAUSED, _MISSED = "paused", "missed"
+_PAUSED = "paused"
 _FAILURES = "hook-failures.log"
 _FAILURES_SECONDS = 7 * 86_400.0
 
@@ -86,21 +86,12 @@ def pause_hooks() -> None:
 
 
 def resume_hooks() -> bool:
-    """False if hooks were not paused. The helper does not know what sessions have read in the meantime."""
+    """False if hooks were not paused."""
     try:
         (state_folder() / _PAUSED).unlink()
     except FileNotFoundError:
         return False
-    mark_missed(str(state_folder()))
     return True
-
-
-def events_missed_at() -> float:
-    """When hooks last did not report an event, in Unix seconds; 0 if they always have."""
-    try:
-        return (state_folder() / _MISSED).stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def are_hooks_paused() -> bool:

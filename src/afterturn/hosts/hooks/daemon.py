@@ -228,8 +228,8 @@ class HookServer:
             logger.exception("an event could not be handled")
             return _EMPTY
 
-    async def _handle(self, request: HookRequest, *, left_at: float | None = None) -> bytes:
-        """`left_at`: when the script left the event in a file, if it did."""
+    async def _handle(self, request: HookRequest, *, was_answered: bool = False) -> bytes:
+        """`was_answered`: the script has left the event in a file."""
         client = CLIENTS.get(request.client)
         if client is None:
             raise InvalidPayload(f"{request.client[:40]!r} is not a client")
@@ -244,7 +244,7 @@ class HookServer:
             return b"{}"
         assert self._handler is not None
         event = replace(event, cwd=check_folder(event.cwd, request.cwd))
-        answer = await self._handler.handle(client, event, left_at=left_at, was_shown=request.shown)
+        answer = await self._handler.handle(client, event, was_answered=was_answered, was_shown=request.shown)
         written = json.dumps(client.write(event, answer)).encode()
         return written if len(written) < ANSWER_BYTES_MAX else b"{}"
 
@@ -265,7 +265,6 @@ class HookServer:
             for path in _waiting(self._folder / f"{self._name}.queue"):
                 try:
                     data = path.read_bytes()
-                    left_at = path.stat().st_mtime
                     path.unlink()
                 except OSError as error:
                     logger.warning("a waiting event cannot be read: %s", describe(error))
@@ -273,7 +272,7 @@ class HookServer:
                 self._served += 1
                 try:
                     async with asyncio.timeout(_HANDLE_WITHIN):
-                        await self._handle(HookRequest.parse(data), left_at=left_at)
+                        await self._handle(HookRequest.parse(data), was_answered=True)
                 except InvalidPayload as error:
                     self._refuse(str(error))
                 except Exception:  # the boundary of one event: the others must not wait for ever

@@ -29,9 +29,10 @@ class EventKind(StrEnum):
 class HookEvent:
     """`name` is the client's own name of the event.
 
-    `text` is what the user said, what a tool returned, or the agent's last words; then `prompt` may be what the user
-    said. `turn` is the client's id of the
-    turn, `call` that of a tool call. `agent` is set in a sub-agent. `source` says why a session starts.
+    `text` is what the user typed, what a tool returned, or the agent's last words; then `prompt` may be what the user
+    said. `loaded` is what the client itself has put into the user's message: files, or the text of a command. `turn` is
+    the client's id of the turn, `call` that of a tool call. `agent` is set in a sub-agent. `source` says why a session
+    starts, or who wrote a prompt.
     """
 
     client: str
@@ -40,6 +41,7 @@ class HookEvent:
     session: str
     cwd: str = ""
     text: str = ""
+    loaded: str = ""
     prompt: str = ""
     turn: str = ""
     source: str = ""

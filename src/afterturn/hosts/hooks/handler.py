@@ -19,7 +19,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -29,15 +29,14 @@ from afterturn.conversation.scope import ConversationOptions
 from afterturn.conversation.turn import Turn
 from afterturn.errors import AfterturnError, Conflict, NotFound
 from afterturn.hosts.hooks.clients.hook_client import HookClient, SessionText
-from afterturn.hosts.hooks.control import events_missed_at
 from afterturn.hosts.hooks.events import NOTHING, EventKind, HookAnswer, HookEvent
 from afterturn.hosts.hooks.transcripts import are_in_history, find_exchange
+from afterturn.hosts.hooks.typed import find_typed_statement
 from afterturn.hosts.projects import current_user_space, find_project, note_project
-from afterturn.hosts.server.clean_calls import find_writing_tool, report_clean_call
+from afterturn.hosts.server.typed_statements import find_writing_tool, leave_statement
 from afterturn.log import logger
 from afterturn.memory import Memory
 from afterturn.recall.block import block_hash
-from afterturn.runtime.clock import SystemClock
 from afterturn.text import content_hash
 from afterturn.types import TurnStatus
 
@@ -53,8 +52,9 @@ _LOOKS_MAX = 10
 _ARGUMENTS_CHARS_MAX = 4_000
 # A sub-agent's prompt contains what its tool call says.
 _TASK_CHARS_MIN = 8
-# Claude Code submits the report of a background task like a prompt of the user.
+# Claude Code submits the report of a background task like a prompt of the user, and says so in newer versions.
 _TASK_REPORT = "<task-notification>"
+_MACHINES = ("system", "loop_wakeup", "schedule_wakeup", "poll_event")
 _UNSEEN = "(not reported)"
 _INCOGNITO = "This turn is private, so nothing of it is stored. Go on without it."
 
@@ -72,8 +72,8 @@ class OpenCall:
 
 @dataclass
 class ClientSession:
-    """One session of a client. `messages` are those of the turn that is open; `briefed` is the same conversation, for
-    the briefing."""
+    """One session of a client. `messages` are those of the turn that is open, and `prompt` is what the user typed in
+    it, blank if that is not known. `briefed` is the same conversation, for the briefing."""
 
     client: HookClient
     conversation: Conversation
@@ -81,6 +81,7 @@ class ClientSession:
     briefed: Conversation
     turn: Turn | None = None
     turn_id: str = ""
+    prompt: str = ""
     messages: list[dict[str, Any]] = field(default_factory=list)
     open_calls: list[OpenCall] = field(default_factory=list)
     calls: int = 0
@@ -93,9 +94,6 @@ class ClientSession:
     known_blocks: set[str] = field(default_factory=set)
     # The ids in the blocks since the last compaction.
     shown: set[str] = field(default_factory=set)
-    # When its last event happened, 0 if its beginning was not reported; and whether events before that are unknown.
-    seen_at: float = 0.0
-    has_gap: bool = False
     # The id of a turn that an earlier helper began and did not end, and the hash of its user message.
     left_open: str = ""
     user_hash: str = ""
@@ -107,6 +105,7 @@ class LateTurn:
 
     session: ClientSession
     turn: Turn
+    prompt: str
     messages: list[dict[str, Any]]
     transcript: str
     looks: int = 0
@@ -125,15 +124,13 @@ class HookHandler:
         self._late_turns: list[LateTurn] = []
 
     async def handle(
-        self, client: HookClient, event: HookEvent, *, left_at: float | None = None, was_shown: bool = False
+        self, client: HookClient, event: HookEvent, *, was_answered: bool = False, was_shown: bool = False
     ) -> HookAnswer:
-        """The answer to an event. `left_at` is set if the client is not waiting for it any more: when it happened.
-        `was_shown`: the script has answered a prompt with memories that it found itself."""
-        was_answered, now = left_at is not None, SystemClock().now()
+        """The answer to an event. `was_answered`: the client does not wait for it any more. `was_shown`: the script has
+        answered a prompt with memories that it found itself."""
         name = f"{client.name}:{event.session}"
         async with self._locks.setdefault(name, asyncio.Lock()):
             session = await self._open_session(client, name, event.cwd)
-            await self._find_gap(session, event, now if left_at is None else left_at)
             match event.kind:
                 case EventKind.SESSION_START:
                     return await self._start_session(session, event, was_answered=was_answered)
@@ -196,30 +193,9 @@ class HookHandler:
         session.shown.update(id for block in blocks if block.in_sight for id in _BULLET.findall(block.text))
         session.has_session_text = bool(earlier) and client.session_text is SessionText.ONCE
         newest = max(earlier, key=lambda turn: turn.number, default=None)
-        if newest is not None:
-            session.seen_at = newest.turn.ended_at or newest.turn.started_at
         if newest is not None and newest.turn.status is TurnStatus.OPEN:
             session.left_open, session.user_hash = newest.turn.id, newest.turn.user_hash
         return session
-
-    async def _find_gap(self, session: ClientSession, event: HookEvent, at: float) -> None:
-        """Taints the turn if the agent may have read something that was not reported.
-
-        Events are lost while hooks are paused, when the disk is full, or before hooks were installed.
-        """
-        is_start = event.kind is EventKind.SESSION_START and not event.agent
-        if is_start and event.source == "resume":
-            session.has_gap = session.has_gap or not session.seen_at
-        elif is_start or not (session.seen_at or session.client.events):
-            session.seen_at = session.seen_at or at
-        session.has_gap = session.has_gap or session.seen_at < events_missed_at()
-        session.seen_at = max(session.seen_at, at)
-        await self._taint_by_gap(session)
-
-    async def _taint_by_gap(self, session: ClientSession) -> None:
-        if session.has_gap and session.turn is not None:
-            session.has_gap = False
-            await session.turn.is_clean(_call_messages("unknown", "unknown", {}, _UNSEEN))
 
     async def _start_session(self, session: ClientSession, event: HookEvent, *, was_answered: bool) -> HookAnswer:
         if event.agent:
@@ -267,11 +243,12 @@ class HookHandler:
         if _is_subagents(session, event):
             session.nested += 1
             return NOTHING
-        text = self._without_injected(session, event.text)
-        if text.lstrip().startswith(_TASK_REPORT):
+        text, loaded = (self._without_injected(session, part) for part in (event.text, event.loaded))
+        if event.source in _MACHINES or text.lstrip().startswith(_TASK_REPORT):
             self._note_report(session, text)
             return NOTHING
-        if not text.strip() or self._is_repeated(session, event, text):
+        content = _with_quotation(text, loaded)
+        if not content or self._is_repeated(session, event, content):
             return NOTHING
         if session.turn is not None:
             session.turn.abort("interrupted")
@@ -280,12 +257,11 @@ class HookHandler:
             await self.finish_late_turns()
         # Before the turn: a conversation that has begun is not briefed any more.
         opening = "" if was_answered else await self._session_text(session)
-        messages = [{"role": "user", "content": text}]
+        messages = [*_call_messages("unseen", "client", {}, ""), {"role": "user", "content": content}]
         session.turn = await _begin(session.conversation, messages, event.turn)
-        session.turn_id, session.messages = event.turn, messages
+        session.turn_id, session.prompt, session.messages = event.turn, text, messages
         session.open_calls, session.nested, session.calls, session.left_open = [], 0, 0, ""
         session.rules_due = ""
-        await self._taint_by_gap(session)
         if was_answered and not was_shown:
             # A later point of the turn, or the next one, takes what is recalled.
             return NOTHING
@@ -302,7 +278,7 @@ class HookHandler:
             return False
         if event.turn:
             return event.turn == session.turn_id
-        return session.calls == 0 and session.messages[:1] == [{"role": "user", "content": text}]
+        return session.calls == 0 and session.messages[-1] == {"role": "user", "content": text}
 
     def _notice(self, block: str) -> str:
         lines = sum(line.startswith("- [") for line in block.splitlines())
@@ -324,12 +300,24 @@ class HookHandler:
         return _EMPTY_WRAPPER.sub("", text).strip("\r\n")
 
     async def _find_turn(self, session: ClientSession) -> Turn | None:
-        """The open turn. One that an earlier helper began counts as tainted, since its events are not known."""
+        """The open turn. What the user typed in one that an earlier helper began is not known before its end."""
         if session.turn is None and session.left_open:
             session.turn_id, session.left_open = session.left_open, ""
             session.turn = await session.conversation.resume_turn(session.turn_id)
-            session.messages = _call_messages("unknown", "unknown", {}, _UNSEEN)
+            session.prompt, session.messages = "", _call_messages("unseen", "client", {}, "")
         return session.turn
+
+    async def _find_typed(self, session: ClientSession, event: HookEvent) -> None:
+        """A command of the repository reaches us as its text. The transcript has what the user typed, `/name`."""
+        if not session.client.expands_commands or not event.transcript:
+            return
+        said, _ = await asyncio.to_thread(find_exchange, event.client, event.transcript)
+        if not said.startswith("/") or said.strip() == session.prompt.strip():
+            return
+        for message in session.messages:
+            if message["role"] == "user":
+                message["content"] = _with_quotation(said, message["content"])
+        session.prompt = said
 
     async def _end_turn(self, session: ClientSession, event: HookEvent) -> HookAnswer:
         if event.agent:
@@ -341,11 +329,15 @@ class HookHandler:
         if turn is None:
             return NOTHING
         text, prompt = event.text, event.prompt
-        if not text or session.messages[0]["role"] != "user":
+        is_unknown = not any(message["role"] == "user" for message in session.messages)
+        if not text or is_unknown:
             said, answer = await asyncio.to_thread(find_exchange, event.client, event.transcript)
-            text, prompt = text or (answer if _is_about(session.messages, said) else ""), prompt or said
-        if session.messages[0]["role"] != "user" and content_hash(prompt.strip()) == session.user_hash:
-            session.messages.insert(0, {"role": "user", "content": prompt.strip()})
+            text, prompt = text or (answer if _is_about(session.prompt, said) else ""), prompt or said
+        if is_unknown and content_hash(prompt.strip()) == session.user_hash:
+            # After the first two, which say that not everything was seen.
+            session.prompt = prompt.strip()
+            session.messages.insert(2, {"role": "user", "content": session.prompt})
+        await self._find_typed(session, event)
         session.turn = None
         for call in session.open_calls:
             session.messages.append({"role": "tool", "tool_call_id": call.id, "content": _UNSEEN})
@@ -353,7 +345,7 @@ class HookHandler:
         if text.strip():
             await self._finish(session, turn, session.messages, text)
         elif session.client.writes_transcript_late and event.transcript:
-            self._late_turns.append(LateTurn(session, turn, session.messages, event.transcript))
+            self._late_turns.append(LateTurn(session, turn, session.prompt, session.messages, event.transcript))
         else:
             turn.abort("no_answer")
         return NOTHING
@@ -364,7 +356,7 @@ class HookHandler:
         for late in waiting:
             client = late.session.client.name
             said, answer = await asyncio.to_thread(find_exchange, client, late.transcript)
-            if answer and _is_about(late.messages, said):
+            if answer and _is_about(late.prompt, said):
                 await self._finish(late.session, late.turn, late.messages, answer)
             elif late.looks < _LOOKS_MAX:
                 late.looks += 1
@@ -393,7 +385,7 @@ class HookHandler:
             # Firm rules hold in sub-agents too; their calls are not part of the user's turn.
             return HookAnswer(refusal=refusal)
         if not refusal:
-            await self._vouch(session, turn, event)
+            await self._leave_statement(session, event)
         session.calls += 1
         if not refusal and session.calls <= _CALLS_MAX:
             call = OpenCall(event.call or f"call-{session.calls}", event.tool, event.arguments)
@@ -406,13 +398,17 @@ class HookHandler:
         session.rules_due = "\n\n".join(part for part in (session.rules_due, advice.text) if part)
         return NOTHING
 
-    async def _vouch(self, session: ClientSession, turn: Turn, event: HookEvent) -> None:
-        """Tells our MCP server that no text of others has reached the agent before this call of its tools."""
-        name = find_writing_tool(event.tool)
-        if name is None or not isinstance(event.arguments, dict) or not await turn.is_clean(session.messages):
+    async def _leave_statement(self, session: ClientSession, event: HookEvent) -> None:
+        """Gives our MCP server the user's own words, if they say what this call of its tools wants to save."""
+        name, arguments = find_writing_tool(event.tool), event.arguments
+        if name is None or not isinstance(arguments, dict):
             return
+        await self._find_typed(session, event)
         try:
-            await asyncio.to_thread(report_clean_call, self._config.tenant, self._owner, name, event.arguments)
+            statement = await asyncio.to_thread(find_typed_statement, session.prompt, arguments)
+            if statement is not None:
+                statement = replace(statement, conversation=session.conversation.id)
+                await asyncio.to_thread(leave_statement, self._config.tenant, self._owner, name, arguments, statement)
         except AfterturnError as error:
             logger.warning("a call of a memory tool counts as a report: %s", error)
 
@@ -440,16 +436,14 @@ class HookHandler:
         return HookAnswer("\n\n".join(part for part in (rules, block) if part))
 
     def _note_subagent(self, session: ClientSession, event: HookEvent) -> None:
-        if session.turn is not None and event.text:
+        if event.text:
             self._note_report(session, event.text)
 
     def _note_report(self, session: ClientSession, text: str) -> None:
-        """What a sub-agent or a task says reaches the user's agent, so its turn counts as tainted, or the next one."""
-        if session.turn is None:
-            session.has_gap = True
-            return
-        session.calls += 1
-        session.messages += _call_messages(f"call-{session.calls}", "sub-agent", {}, text[:20_000])
+        """What a sub-agent or a task says reaches the user's agent."""
+        if session.turn is not None:
+            session.calls += 1
+            session.messages += _call_messages(f"call-{session.calls}", "sub-agent", {}, text[:20_000])
 
     async def _find_compaction(self, session: ClientSession, event: HookEvent) -> None:
         """A compaction that the client does not report: what it was shown is not in its history any more."""
@@ -477,10 +471,15 @@ class HookHandler:
         return HookAnswer("\n\n".join(part for part in (standing, block) if part))
 
 
-def _is_about(messages: list[dict[str, Any]], said: str) -> bool:
-    """Whether an exchange in a transcript is that of a turn, by the user's message, as far as it is known."""
-    first = messages[0]
-    return first["role"] != "user" or first["content"].strip() in said
+def _is_about(prompt: str, said: str) -> bool:
+    """Whether an exchange in a transcript is that of a turn, by what the user typed, as far as it is known."""
+    return prompt.strip() in said
+
+
+def _with_quotation(typed: str, loaded: str) -> str:
+    """A user's message with text that the client has added, in the form of a quotation: nobody typed it."""
+    quoted = "\n".join(f"> {line}" for line in loaded.strip().splitlines())
+    return "\n\n".join(part for part in (typed.strip("\r\n"), quoted) if part.strip())
 
 
 async def _begin(conversation: Conversation, messages: list[dict[str, Any]], turn_id: str) -> Turn:

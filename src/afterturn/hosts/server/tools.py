@@ -1,7 +1,8 @@
 """The five tools that a server offers to models. `call_tool` answers each call with text, and never raises.
 
 Everything passes the guard with the origin `agent`. A server sees no turn, so what is written is a report, and waits
-for approval where it would be standing or change a trusted memory, unless a hook has vouched for the call.
+for approval where it would be standing or change a trusted memory. If a hook has found that the user typed the same,
+the user's words are stored instead.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from afterturn.conversation.tools import SEARCH
 from afterturn.dialects.dialect import ToolDefinition
 from afterturn.errors import AfterturnError, InvalidInput, InvalidName, NotFound, OverBudget, StoreError
 from afterturn.guard.output_filter import OutputFilter, neutralise
-from afterturn.hosts.server.clean_calls import take_clean_call
+from afterturn.hosts.projects import PROJECT
 from afterturn.hosts.server.grant import Grant
+from afterturn.hosts.server.typed_statements import TypedStatement, take_statement
 from afterturn.log import logger
 from afterturn.recall.block import best_window, bullet
 from afterturn.runtime.clock import SystemClock
-from afterturn.types import Entry, Excerpt, Filter, Hit, Kind, Lane, Status, Target
+from afterturn.types import QUOTES, Added, Entry, Excerpt, Filter, Hit, Kind, Lane, Status, Target
 from afterturn.validation import check_name, check_text
 
 if TYPE_CHECKING:
@@ -180,18 +182,44 @@ async def _add(memory: Memory, grant: Grant, arguments: Arguments, conversation:
     target = _choice(arguments, "target", _TARGETS, _KINDS[kind] or Target.ENVIRONMENT)
     if _KINDS[kind] not in (None, target):
         raise _Refused(f"A {kind} is about the {_KINDS[kind]}. Leave `target` out.")
+    typed = take_statement(grant, ADD, arguments)
+    if typed is not None:
+        return await _add_typed(memory, grant, typed)
     space = grant.space_for(target)
     assert space is not None
+    # Not `agent`: that would hide it from the other clients, also after a person has approved it.
+    named = {} if grant.agent is None else {"client": grant.agent}
     added = await memory.space(space).add(
         text,
         target=target,
         origin="agent",
-        clean=take_clean_call(grant, ADD, arguments),
-        agent=grant.agent,
         conversation=conversation,
         owner=None if conversation is None or space == grant.owner else grant.owner,
-        metadata=None if kind == "fact" else {"kind": kind},
+        metadata=named if kind == "fact" else {**named, "kind": kind},
     )
+    return _describe(added)
+
+
+async def _add_typed(memory: Memory, grant: Grant, typed: TypedStatement) -> str:
+    """Stores what the user typed, in the form in which a review of the turn would store it, so that it is one."""
+    space = grant.space_for(typed.target)
+    assert space is not None
+    is_allowed = grant.conversation in (None, typed.conversation)
+    of_project = typed.target is Target.ENVIRONMENT and space.startswith(PROJECT)
+    added = await memory.space(space).add(
+        typed.text,
+        target=typed.target,
+        project=space.removeprefix(PROJECT) if of_project else None,
+        conversation=typed.conversation if is_allowed else None,
+        owner=None if not is_allowed or space == grant.owner else grant.owner,
+        metadata={"kind": typed.kind, **({QUOTES: "user"} if typed.is_quote else {})},
+    )
+    entry = added.entry
+    typed_words = f" It is what the user typed: {neutralise(entry.text)}" if entry.status is Status.ACTIVE else ""
+    return _describe(added) + typed_words
+
+
+def _describe(added: Added) -> str:
     entry = added.entry
     if entry.status is Status.QUARANTINED:
         return "It seems to contain a secret or hidden instructions, so it is set aside for a person to examine."
@@ -207,13 +235,11 @@ async def _add(memory: Memory, grant: Grant, arguments: Arguments, conversation:
 async def _update(memory: Memory, grant: Grant, arguments: Arguments, conversation: str | None) -> str:
     text = _text(arguments, "text", TEXT_CHARS_MAX)
     space, entry, version = await _find(memory, grant, arguments)
-    changed = await space.update(
-        entry.id,
-        text,
-        expected_version=version,
-        origin="agent",
-        clean=take_clean_call(grant, UPDATE, arguments),
-    )
+    typed = take_statement(grant, UPDATE, arguments)
+    if typed is not None:
+        # Which memory it replaces is not the agent's choice.
+        return f"{await _add_typed(memory, grant, typed)} A review decides whether it replaces [{entry.ref}]."
+    changed = await space.update(entry.id, text, expected_version=version, origin="agent")
     if changed.entry.status is Status.PROPOSED:
         return f"The change waits for approval: {_INBOX}. Until then [{entry.ref}] stays as it is."
     if changed.entry.status is Status.QUARANTINED:
@@ -223,7 +249,7 @@ async def _update(memory: Memory, grant: Grant, arguments: Arguments, conversati
 
 async def _delete(memory: Memory, grant: Grant, arguments: Arguments, conversation: str | None) -> str:
     space, entry, _ = await _find(memory, grant, arguments)
-    changed = await space.delete(entry.id, origin="agent", clean=take_clean_call(grant, DELETE, arguments))
+    changed = await space.delete(entry.id, origin="agent")
     if changed.entry.status is Status.WITHDRAWAL:
         return f"The deletion waits for approval: {_INBOX}. Until then [{entry.ref}] stays."
     return f"Deleted: [{entry.ref}]. The user can bring it back with `afterturn undo {changed.operation}`."

@@ -13,6 +13,7 @@ class ClaudeCode(HookClient):
         RegisteredEvent("UserPromptSubmit", 10),
         RegisteredEvent("PreToolUse", 5, matcher="*"),
         RegisteredEvent("PostToolUse", 5, matcher="*"),
+        RegisteredEvent("PostToolUseFailure", 5, matcher="*"),
         RegisteredEvent("SubagentStop", 5),
         RegisteredEvent("Stop", 10),
         RegisteredEvent("SessionEnd", 5),

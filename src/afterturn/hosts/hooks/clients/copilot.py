@@ -13,6 +13,7 @@ _KINDS = {
     "userPromptSubmitted": EventKind.PROMPT,
     "preToolUse": EventKind.TOOL_CALL,
     "postToolUse": EventKind.TOOL_RESULT,
+    "postToolUseFailure": EventKind.TOOL_RESULT,
     "agentStop": EventKind.TURN_END,
     "sessionEnd": EventKind.SESSION_END,
 }
@@ -25,6 +26,7 @@ class Copilot(HookClient):
         RegisteredEvent("userPromptSubmitted", 10),
         RegisteredEvent("preToolUse", 5),
         RegisteredEvent("postToolUse", 5),
+        RegisteredEvent("postToolUseFailure", 5),
         RegisteredEvent("agentStop", 10),
         RegisteredEvent("sessionEnd", 5),
     )
@@ -54,7 +56,7 @@ class Copilot(HookClient):
         if kind is EventKind.PROMPT:
             return text_of(payload, "prompt")
         if kind is EventKind.TOOL_RESULT:
-            return shorten(payload.get("toolResult"))
+            return shorten(payload.get("toolResult", payload.get("error")))
         return ""
 
     def write(self, event: HookEvent, answer: HookAnswer) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from afterturn.hosts.hooks.clients.hook_client import HookClient, RegisteredEvent
 from afterturn.hosts.hooks.events import EventKind, HookAnswer, HookEvent, Payload, text_of
 
+_FILES = "--- Content from referenced files ---"
 _KINDS = {
     "SessionStart": EventKind.SESSION_START,
     "BeforeAgent": EventKind.PROMPT,
@@ -33,6 +34,7 @@ class GeminiCli(HookClient):
     takes_late = True
     has_transcript_of_history = True
     shares_session = True
+    expands_commands = True
     plain_tools = frozenset(
         "read_file read_many_files write_file replace glob grep_search search_file_content list_directory "
         "run_shell_command web_fetch google_web_search".split()
@@ -42,7 +44,12 @@ class GeminiCli(HookClient):
     def text(self, kind: EventKind, payload: Payload) -> str:
         if kind is EventKind.TURN_END:
             return text_of(payload, "prompt_response")
-        return super().text(kind, payload)
+        text = super().text(kind, payload)
+        return text.partition(_FILES)[0].rstrip() if kind is EventKind.PROMPT else text
+
+    def loaded(self, payload: Payload) -> str:
+        # The content of the files that a prompt names with @ is at its end.
+        return text_of(payload, "prompt").partition(_FILES)[2]
 
     def write(self, event: HookEvent, answer: HookAnswer) -> dict[str, Any]:
         if answer.refusal and event.kind is EventKind.TOOL_CALL:

@@ -19,6 +19,7 @@ _KINDS = {
     "UserPromptSubmit": EventKind.PROMPT,
     "PreToolUse": EventKind.TOOL_CALL,
     "PostToolUse": EventKind.TOOL_RESULT,
+    "PostToolUseFailure": EventKind.TOOL_RESULT,
     "SubagentStart": EventKind.SUBAGENT_START,
     "SubagentStop": EventKind.SUBAGENT_STOP,
     "Stop": EventKind.TURN_END,
@@ -58,6 +59,7 @@ class HookClient:
     - `writes_transcript_late`: the end of a turn is in the transcript only some time after the event.
     - `shares_session`: a sub-agent's events have no id that tells them from those of the user's agent.
     - `plain_tools`: tools of such a client that start no sub-agent.
+    - `expands_commands`: a prompt has the text of a command, and the transcript what the user typed.
     """
 
     name = ""
@@ -72,6 +74,7 @@ class HookClient:
     session_text = SessionText.WITH_PROMPT
     shares_session = False
     plain_tools: frozenset[str] = frozenset()
+    expands_commands = False
     kinds: Mapping[str, EventKind] = _KINDS
 
     def read(self, name: str, payload: Payload) -> HookEvent | None:
@@ -89,6 +92,7 @@ class HookClient:
             session=session_of(payload, "session_id"),
             cwd=text_of(payload, "cwd", chars_max=4096),
             text=self.text(kind, payload),
+            loaded=self.loaded(payload) if kind is EventKind.PROMPT else "",
             prompt=text_of(payload, "prompt") if kind is EventKind.TURN_END else "",
             turn=text_of(payload, "prompt_id", "turn_id", chars_max=120),
             source=source,
@@ -103,9 +107,13 @@ class HookClient:
         if kind is EventKind.PROMPT:
             return text_of(payload, "prompt")
         if kind is EventKind.TOOL_RESULT:
-            return shorten(payload.get("tool_response"))
+            return shorten(payload.get("tool_response", payload.get("error")))
         if kind in (EventKind.TURN_END, EventKind.SUBAGENT_STOP):
             return text_of(payload, "last_assistant_message")
+        return ""
+
+    def loaded(self, payload: Payload) -> str:
+        """What the client itself has put into the user's message."""
         return ""
 
     def write(self, event: HookEvent, answer: HookAnswer) -> dict[str, Any]:

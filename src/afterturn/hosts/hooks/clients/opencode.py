@@ -20,6 +20,9 @@ class Opencode(HookClient):
         # A child session belongs to a sub-agent.
         return None if event is not None and text_of(payload, "parent_id", chars_max=200) else event
 
+    def loaded(self, payload: Payload) -> str:
+        return text_of(payload, "loaded")
+
     def write(self, event: HookEvent, answer: HookAnswer) -> dict[str, Any]:
         if answer.refusal and event.kind is EventKind.TOOL_CALL:
             return {"refusal": answer.refusal}

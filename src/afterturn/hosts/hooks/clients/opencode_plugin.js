@@ -59,6 +59,10 @@ export const AfterturnPlugin = async ({ directory }) => {
   const users = new Set()
   // The prompt of each turn: a helper that was started since then does not know it.
   const open = new Map()
+  // The command that the user typed, by session: the message that follows has its text, which nobody typed.
+  const commands = new Map()
+  // Calls that were refused, or whose failure is reported.
+  const failed = new Set()
   let parts = 0
 
   const payloadOf = (session, fields) => ({ session_id: session, cwd: directory, ...fields })
@@ -77,12 +81,15 @@ export const AfterturnPlugin = async ({ directory }) => {
       const session = input.sessionID
       if (children.has(session)) return
       users.add(output.message.id)
-      const typed = output.parts.filter((part) => part.type === "text" && !part.synthetic && !part.ignored)
-      const prompt = unquoted(typed.map((part) => part.text).join("\n"))
+      const texts = output.parts.filter((part) => part.type === "text" && !part.synthetic && !part.ignored)
+      const text = unquoted(texts.map((part) => part.text).join("\n"))
+      const command = commands.get(session)
+      commands.delete(session)
+      const prompt = command ?? text
       if (!prompt.trim()) return
       open.set(session, prompt)
       answers.delete(session)
-      const fields = { prompt, prompt_id: output.message.id }
+      const fields = { prompt, loaded: command === undefined ? "" : text, prompt_id: output.message.id }
       const { context } = await ask("UserPromptSubmit", payloadOf(session, fields))
       if (typeof context !== "string" || !context) return
       parts += 1
@@ -95,12 +102,17 @@ export const AfterturnPlugin = async ({ directory }) => {
         synthetic: true,
       })
     },
+    "command.execute.before": async (input) => {
+      commands.set(input.sessionID, `/${input.command} ${input.arguments ?? ""}`.trim())
+    },
     "tool.execute.before": async (input, output) => {
       const fields = { tool_name: input.tool, tool_input: output.args, tool_use_id: input.callID }
       // Firm rules hold in sub-agents too.
       if (children.has(input.sessionID)) fields.agent_id = input.sessionID
       const { refusal } = await ask("PreToolUse", payloadOf(input.sessionID, fields))
-      if (typeof refusal === "string" && refusal) throw new Error(refusal)
+      if (typeof refusal !== "string" || !refusal) return
+      failed.add(input.callID)
+      throw new Error(refusal)
     },
     "tool.execute.after": async (input, output) => {
       if (children.has(input.sessionID)) return
@@ -122,6 +134,12 @@ export const AfterturnPlugin = async ({ directory }) => {
         const answer = known && known.message === messageID ? known : { message: messageID, texts: new Map() }
         answer.texts.set(id, text)
         answers.set(sessionID, answer)
+      } else if (event.type === "message.part.updated" && about.part?.state?.status === "error") {
+        const { sessionID, callID, tool, state } = about.part
+        if (children.has(sessionID) || failed.has(callID)) return
+        failed.add(callID)
+        const fields = { tool_name: tool, tool_use_id: callID, error: String(state.error).slice(0, OUTPUT_CHARS_MAX) }
+        await ask("PostToolUseFailure", payloadOf(sessionID, fields))
       } else if (event.type === "session.compacted") {
         if (!children.has(about.sessionID)) {
           await ask("SessionStart", payloadOf(about.sessionID, { source: "compact" }))

@@ -13,6 +13,7 @@ class QwenCode(HookClient):
         RegisteredEvent("UserPromptSubmit", 10),
         RegisteredEvent("PreToolUse", 5, matcher="*"),
         RegisteredEvent("PostToolUse", 5, matcher="*"),
+        RegisteredEvent("PostToolUseFailure", 5, matcher="*"),
         RegisteredEvent("SubagentStop", 5),
         RegisteredEvent("Stop", 10),
         RegisteredEvent("SessionEnd", 5),
@@ -23,5 +24,9 @@ class QwenCode(HookClient):
     def text(self, kind: EventKind, payload: Payload) -> str:
         if kind is EventKind.PROMPT:
             # Before every tool follow-up the event comes again with an empty prompt.
-            return text_of(payload, "submitted_prompt", "prompt") if text_of(payload, "prompt") else ""
+            return text_of(payload, "submitted_prompt") if text_of(payload, "prompt") else ""
         return super().text(kind, payload)
+
+    def loaded(self, payload: Payload) -> str:
+        # The prompt has the text of commands and files. In its vim mode Qwen Code does not say what was typed.
+        return "" if text_of(payload, "submitted_prompt") else text_of(payload, "prompt")
