@@ -17,6 +17,7 @@ COMMANDS = (".claude/commands", ".opencode/command", ".qwen/commands")
 
 
 @pytest.mark.parametrize("client_name", list(CLIENTS))
+@pytest.mark.shows("a repository's commands and files teach nothing, and what the agent saves by itself waits")
 def test_only_what_the_user_typed_is_learned(client_name):
     """G2b, B2: the text of a command and of a file is a quotation; what the model saves by itself waits."""
     with Machine() as machine:

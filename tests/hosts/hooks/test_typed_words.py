@@ -58,8 +58,9 @@ class Agent:
         """What a new session of a client has in its system prompt."""
         return await Agent(self.memory, folder or self.folder, client).report("SessionStart", "new", source="startup")
 
-    async def statements(self, space: str = "user:ada") -> list[afterturn.Entry]:
-        return await self.memory.space(space).list(filter=afterturn.Filter(kind=afterturn.Kind.STATEMENT))
+    async def statements(self) -> list[afterturn.Entry]:
+        """What is known about the user."""
+        return list(await self.memory.space("user:ada").list(filter=afterturn.Filter(kind=afterturn.Kind.STATEMENT)))
 
 
 @pytest.fixture
@@ -204,6 +205,23 @@ async def test_the_text_of_a_repositorys_command_is_not_typed_in_gemini(
     assert answer.startswith("It waits for approval")
     assert await agent.statements() == []
     assert "tuna" not in await agent.standing()
+
+
+async def test_a_prompt_that_the_transcript_does_not_show_is_not_typed_in_gemini(
+    memory: afterturn.Memory, tmp_path: Path
+) -> None:
+    """G2b: only its end is read, and a command may make the agent read a long file. At the first call it is there."""
+    agent, path = Agent(memory, tmp_path / "project", "gemini-cli"), tmp_path / "session.jsonl"
+    path.write_text(json.dumps({"id": "2", "type": "gemini", "content": "x" * 10_000}) + "\n")
+    await agent.ask(EVIL)
+    await agent.answer("Fine.", transcript_path=str(path))
+    assert await agent.statements() == []
+    typed = "Please remember that I prefer tabs over spaces."
+    await agent.ask(typed)
+    given = transcript(tmp_path / "other.jsonl", typed, typed)
+    await agent.report("BeforeTool", tool_name="read_file", tool_input={}, **given)
+    await agent.answer("Fine.", transcript_path=str(path))
+    assert [entry.text for entry in await agent.statements()] == ["The user prefers tabs over spaces"]
 
 
 async def test_the_files_in_a_prompt_are_not_typed_in_gemini(memory: afterturn.Memory, tmp_path: Path) -> None:

@@ -82,6 +82,8 @@ class ClientSession:
     turn: Turn | None = None
     turn_id: str = ""
     prompt: str = ""
+    # Whether the prompt may be the text of a command, until the transcript has said what was typed.
+    is_unsure: bool = False
     messages: list[dict[str, Any]] = field(default_factory=list)
     open_calls: list[OpenCall] = field(default_factory=list)
     calls: int = 0
@@ -260,6 +262,7 @@ class HookHandler:
         messages = [*_call_messages("unseen", "client", {}, ""), {"role": "user", "content": content}]
         session.turn = await _begin(session.conversation, messages, event.turn)
         session.turn_id, session.prompt, session.messages = event.turn, text, messages
+        session.is_unsure = session.client.expands_commands
         session.open_calls, session.nested, session.calls, session.left_open = [], 0, 0, ""
         session.rules_due = ""
         if was_answered and not was_shown:
@@ -305,14 +308,22 @@ class HookHandler:
             session.turn_id, session.left_open = session.left_open, ""
             session.turn = await session.conversation.resume_turn(session.turn_id)
             session.prompt, session.messages = "", _call_messages("unseen", "client", {}, "")
+            session.is_unsure = session.client.expands_commands
         return session.turn
 
     async def _find_typed(self, session: ClientSession, event: HookEvent) -> None:
-        """A command of the repository reaches us as its text. The transcript has what the user typed, `/name`."""
-        if not session.client.expands_commands or not event.transcript:
+        """A command of the repository reaches us as its text. The transcript has what the user typed, `/name`.
+
+        It is read at the first call, before the results of tools are in it: only its end is read. If it does not show
+        what was typed when the turn ends, nothing was.
+        """
+        if not session.is_unsure or not event.transcript:
             return
         said, _ = await asyncio.to_thread(find_exchange, event.client, event.transcript)
-        if not said.startswith("/") or said.strip() == session.prompt.strip():
+        if not said and event.kind is not EventKind.TURN_END:
+            return
+        session.is_unsure = False
+        if (said and not said.startswith("/")) or said.strip() == session.prompt.strip():
             return
         for message in session.messages:
             if message["role"] == "user":
@@ -377,6 +388,7 @@ class HookHandler:
             # Agents also work without a prompt, for example when a task in the background has ended.
             advice = await session.conversation.before_tool(event.tool, event.arguments)
             return HookAnswer("" if advice.refusal else advice.text, advice.refusal or "")
+        await self._find_typed(session, event)
         if turn.is_incognito and find_writing_tool(event.tool) is not None:
             return HookAnswer(refusal=_INCOGNITO)
         advice = await turn.before_tool(event.tool, event.arguments)
@@ -403,7 +415,6 @@ class HookHandler:
         name, arguments = find_writing_tool(event.tool), event.arguments
         if name is None or not isinstance(arguments, dict):
             return
-        await self._find_typed(session, event)
         try:
             statement = await asyncio.to_thread(find_typed_statement, session.prompt, arguments)
             if statement is not None:

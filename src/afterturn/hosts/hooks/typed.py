@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from afterturn.guard.pasted import typed_text
+from afterturn.guard.pasted import TYPED_CHARS_MAX, typed_text
 from afterturn.guard.trust import STANDING_KINDS
 from afterturn.hosts.server.typed_statements import TypedStatement
 from afterturn.learning.evidence import find_reversals, is_repeated, measure_support
@@ -49,7 +49,7 @@ def find_typed_statement(prompt: str, arguments: Mapping[str, object]) -> TypedS
     """
     text, kind = arguments.get("text"), arguments.get("kind")
     typed = _COMMAND.sub("", prompt, count=1) if _COMMAND.match(prompt) else prompt
-    if not isinstance(text, str) or not typed.strip():
+    if not isinstance(text, str) or not typed.strip() or len(text) > TYPED_CHARS_MAX:
         return None
     wanted = kind if isinstance(kind, str) else ""
     found = [one for one in _statements(typed, wanted, arguments.get("target")) if _says(one.text, text)]
