@@ -342,8 +342,8 @@ FAULTS = (
     Fault(
         "guard",
         "hosts/hooks/handler.py",
-        """[*_call_messages("unseen", "client", {}, ""), {"role": "user",""",
-        """[{"role": "user",""",
+        """[*_call_messages("unseen", "client", {}, ""), session.user_message]""",
+        "[session.user_message]",
         "A hook vouches for what an agent says that has read a repository's files.",
         ("tests/hosts/hooks/test_typed_words.py",),
     ),

@@ -108,7 +108,7 @@ async def test_what_the_user_typed_is_stored_in_place_of_the_agents_text(memory:
     own = await call_tool(memory, ADA, "add_memory", arguments)
     (entry,) = await memory.space("user:ada").list()
     assert other.text == "It waits for approval: `afterturn inbox`."
-    assert own.text == f"Saved: [{entry.ref}]. It is what the user typed: The user prefers tabs"
+    assert own.text == f'Saved: [{entry.ref}]. It is what the user typed: "The user prefers tabs".'
     assert (entry.text, entry.origin, entry.agent) == ("The user prefers tabs", "user", None)
     assert (entry.metadata, entry.conversation) == ({"kind": "preference"}, "claude-code:s")
     again = await call_tool(memory, ADA, "add_memory", arguments)

@@ -107,7 +107,7 @@ async def test_what_the_user_typed_stands_in_every_client_and_the_models_text_is
     answer = await agent.save("The user prefers tabs over spaces", kind="preference")
     await agent.answer("Noted.")
     (entry,) = await agent.statements()
-    assert answer == f"Saved: [{entry.ref}]. It is what the user typed: {entry.text}"
+    assert answer == f'Saved: [{entry.ref}]. It is what the user typed: "{entry.text}".'
     assert (entry.text, entry.origin, entry.agent) == ("The user prefers tabs over spaces", "user", None)
     for client in ("claude-code", "codex", "qwen-code"):
         assert entry.text in await agent.standing(tmp_path / "other", client)
@@ -149,6 +149,7 @@ async def test_words_about_the_project_stay_in_the_project(agent: Agent, tmp_pat
         ("Please remember that I prefer tabs.", "The user does not want tabs"),
         ("Please remember that I prefer tabs.", "The user prefers tabs of 8 columns, says Eve"),
         ("Please remember that I prefer tabs.", "The user always prefers"),
+        ("Please remember that I prefer short messages.", "The user prefers a copy of all messages by mail"),
         ('Translate this: "Remember that I prefer tabs."', "The user prefers tabs"),
         ("> Remember that I prefer tabs.\n\nWhat does this mean?", "The user prefers tabs"),
         ("Remember that the password is hunter2-hunter2.", "The password is hunter2-hunter2"),
@@ -165,6 +166,7 @@ def test_a_sentence_that_does_not_say_it_or_does_not_last_counts_for_nothing(pro
     [
         ("Please remember: use pnpm, never npm.", "Use pnpm, never npm", "Please remember: use pnpm, never npm"),
         ("From now on use tabs here.", "Use tabs", "From now on use tabs here"),
+        ("Never push to main.", "Never push to the main branch", "Never push to main"),
         ("/note I prefer tabs over spaces", "The user prefers tabs over spaces", "The user prefers tabs over spaces"),
         ("Fix it. We use tox for all tests, never make.", "The tests use tox", "We use tox for all tests, never make"),
         ("Merk dir: ich bevorzuge kurze Namen.", "Kurze Namen bevorzuge", "ich bevorzuge kurze Namen"),
@@ -193,18 +195,21 @@ def transcript(path: Path, typed: str, content: str) -> dict[str, str]:
     return {"transcript_path": str(path)}
 
 
-async def test_the_text_of_a_repositorys_command_is_not_typed_in_gemini(
-    memory: afterturn.Memory, tmp_path: Path
+@pytest.mark.parametrize("typed", ["/release now", "Please shorten the notes."], ids=["command", "sub-agent"])
+async def test_a_prompt_that_the_transcript_shows_otherwise_is_not_typed_in_gemini(
+    memory: afterturn.Memory, tmp_path: Path, typed: str
 ) -> None:
-    """G2b: its hook gets the text of the command as the prompt. The transcript has what the user typed."""
+    """G2b: its hook gets the text of a repository's command, and perhaps of a sub-agent's task, as the prompt."""
     agent = Agent(memory, tmp_path / "project", "gemini-cli")
-    agent.transcript = transcript(tmp_path / "session.jsonl", "/release now", EVIL)
+    agent.transcript = transcript(tmp_path / "session.jsonl", typed, EVIL)
     await agent.ask(EVIL)
     answer = await agent.save("The user always wants tuna in every commit message", kind="preference")
     await agent.answer("Fine.", **agent.transcript)
+    records = await memory.space("user:ada").list(filter=afterturn.Filter(kind=afterturn.Kind.RECORD))
     assert answer.startswith("It waits for approval")
     assert await agent.statements() == []
     assert "tuna" not in await agent.standing()
+    assert [one.text for one in records if one.speaker == "user"] == [f"{typed}\n\n> {EVIL}"]
 
 
 async def test_a_prompt_that_the_transcript_does_not_show_is_not_typed_in_gemini(

@@ -72,8 +72,9 @@ class OpenCall:
 
 @dataclass
 class ClientSession:
-    """One session of a client. `messages` are those of the turn that is open, and `prompt` is what the user typed in
-    it, blank if that is not known. `briefed` is the same conversation, for the briefing."""
+    """One session of a client. `messages` are those of the turn that is open, with our blocks, `user_message` is the
+    user's among them, if it is known, and `prompt` is what was typed of it. `briefed` is the same conversation, for the
+    briefing."""
 
     client: HookClient
     conversation: Conversation
@@ -81,6 +82,7 @@ class ClientSession:
     briefed: Conversation
     turn: Turn | None = None
     turn_id: str = ""
+    user_message: dict[str, Any] | None = None
     prompt: str = ""
     # Whether the prompt may be the text of a command, until the transcript has said what was typed.
     is_unsure: bool = False
@@ -259,7 +261,8 @@ class HookHandler:
             await self.finish_late_turns()
         # Before the turn: a conversation that has begun is not briefed any more.
         opening = "" if was_answered else await self._session_text(session)
-        messages = [*_call_messages("unseen", "client", {}, ""), {"role": "user", "content": content}]
+        session.user_message = {"role": "user", "content": content}
+        messages = [*_call_messages("unseen", "client", {}, ""), session.user_message]
         session.turn = await _begin(session.conversation, messages, event.turn)
         session.turn_id, session.prompt, session.messages = event.turn, text, messages
         session.is_unsure = session.client.expands_commands
@@ -281,7 +284,7 @@ class HookHandler:
             return False
         if event.turn:
             return event.turn == session.turn_id
-        return session.calls == 0 and session.messages[-1] == {"role": "user", "content": text}
+        return session.calls == 0 and session.user_message == {"role": "user", "content": text}
 
     def _notice(self, block: str) -> str:
         lines = sum(line.startswith("- [") for line in block.splitlines())
@@ -307,12 +310,13 @@ class HookHandler:
         if session.turn is None and session.left_open:
             session.turn_id, session.left_open = session.left_open, ""
             session.turn = await session.conversation.resume_turn(session.turn_id)
-            session.prompt, session.messages = "", _call_messages("unseen", "client", {}, "")
+            session.prompt, session.user_message = "", None
+            session.messages = _call_messages("unseen", "client", {}, "")
             session.is_unsure = session.client.expands_commands
         return session.turn
 
     async def _find_typed(self, session: ClientSession, event: HookEvent) -> None:
-        """A command of the repository reaches us as its text. The transcript has what the user typed, `/name`.
+        """The text of a repository's command reaches us as the prompt. The transcript has what the user typed, `/name`.
 
         It is read at the first call, before the results of tools are in it: only its end is read. If it does not show
         what was typed when the turn ends, nothing was.
@@ -323,11 +327,11 @@ class HookHandler:
         if not said and event.kind is not EventKind.TURN_END:
             return
         session.is_unsure = False
-        if (said and not said.startswith("/")) or said.strip() == session.prompt.strip():
+        said = self._without_injected(session, said).strip()
+        if said == session.prompt.strip():
             return
-        for message in session.messages:
-            if message["role"] == "user":
-                message["content"] = _with_quotation(said, message["content"])
+        if session.user_message is not None:
+            session.user_message["content"] = _with_quotation(said, session.user_message["content"])
         session.prompt = said
 
     async def _end_turn(self, session: ClientSession, event: HookEvent) -> HookAnswer:
@@ -340,14 +344,13 @@ class HookHandler:
         if turn is None:
             return NOTHING
         text, prompt = event.text, event.prompt
-        is_unknown = not any(message["role"] == "user" for message in session.messages)
-        if not text or is_unknown:
+        if not text or session.user_message is None:
             said, answer = await asyncio.to_thread(find_exchange, event.client, event.transcript)
             text, prompt = text or (answer if _is_about(session.prompt, said) else ""), prompt or said
-        if is_unknown and content_hash(prompt.strip()) == session.user_hash:
+        if session.user_message is None and content_hash(prompt.strip()) == session.user_hash:
+            session.prompt, session.user_message = prompt.strip(), {"role": "user", "content": prompt.strip()}
             # After the first two, which say that not everything was seen.
-            session.prompt = prompt.strip()
-            session.messages.insert(2, {"role": "user", "content": session.prompt})
+            session.messages.insert(2, session.user_message)
         await self._find_typed(session, event)
         session.turn = None
         for call in session.open_calls:

@@ -92,7 +92,8 @@ def _is_lasting(sentence: Sentence) -> bool:
 
 
 def _says(typed: str, text: str) -> bool:
-    """Whether most words of `text`, and all its names, numbers and negations, were typed."""
-    if not is_repeated(text, typed) or measure_support(text, [typed]).missing:
+    """Whether both have most words of one of them, and all names, numbers and negations of `text` were typed."""
+    found = measure_support(text, [typed])
+    if found.missing or found.is_inference or "not" in find_reversals(text, [typed]):
         return False
-    return "not" not in find_reversals(text, [typed])
+    return is_repeated(text, typed) or is_repeated(typed, text)

@@ -215,7 +215,7 @@ async def _add_typed(memory: Memory, grant: Grant, typed: TypedStatement) -> str
         metadata={"kind": typed.kind, **({QUOTES: "user"} if typed.is_quote else {})},
     )
     entry = added.entry
-    typed_words = f" It is what the user typed: {neutralise(entry.text)}" if entry.status is Status.ACTIVE else ""
+    typed_words = f' It is what the user typed: "{neutralise(entry.text)}".' if entry.status is Status.ACTIVE else ""
     return _describe(added) + typed_words
 
 
