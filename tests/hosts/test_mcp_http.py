@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,6 +167,19 @@ def test_a_page_in_a_browser_gets_no_answer(server: Server, headers: dict[str, s
     assert server.post(LIST, text, **headers, **{"MCP-Protocol-Version": "2026-07-28"}).status_code == status
 
 
+@pytest.mark.parametrize("hosts", [[], [""], [" "], ["HERE", "HERE"], ["HERE", "evil.example"], ["HERE, evil.example"]])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("path", ["/mcp", "/other"])
+def test_a_request_that_does_not_name_its_host_is_refused(server: Server, hosts: list[str], version: str, path: str):
+    """B3: before the token is looked at, and at every path."""
+    here = server.url.split("/")[2]
+    port = int(here.rpartition(":")[2])
+    lines = [f"GET {path} HTTP/{version}", *(f"Host: {host.replace('HERE', here)}" for host in hosts), "", ""]
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall("\r\n".join(lines).encode())
+        assert connection.recv(4096).split()[1] in (b"400", b"421")
+
+
 def test_the_servers_own_names_are_answered(server: Server):
     port = server.url.split(":")[2].split("/")[0]
     text = make_token("names")
@@ -239,6 +253,7 @@ def test_options_that_do_not_fit_are_refused(cli, server: Server):
     assert "for --http" in cli("mcp", "--port", "1", space=None).err
     assert "the client's token decides" in cli("mcp", "--http").err
     assert "--allow-host" in cli("mcp", "--http", "--host", "0.0.0.0", space=None).err
+    assert "has no name" in cli("mcp", "--http", "--allow-host", "", space=None).err
     taken = server.url.split(":")[2].split("/")[0]
     assert "cannot listen" in cli("mcp", "--http", "--port", taken, space=None).err
     assert "cannot listen" in cli("mcp", "--http", "--host", "no.such.host.invalid", space=None).err

@@ -218,6 +218,22 @@ def test_no_table_shows_rows_of_another_tenant(
     assert empty <= {"job", "carried", "unembedded", "embedding", "usage", "review_message", "spent_block"}
 
 
+def test_statistics_show_values_of_unprotected_tables_only(
+    engine: PostgresEngine, url: str, session: psycopg.Connection[tuple[Any, ...]], run_sql: RunSql
+) -> None:
+    """C5: an ordinary role sees no sample of a table with a policy. docs/production.md names the others."""
+    for number in range(20):
+        assert engine.commit([add(f"Ada keeps bees in box {number}", ADA)])[0].error is None
+    schema = StoreUrl(url).schema
+    run_sql(f"ANALYZE {schema}.entry; ANALYZE {schema}.entry_terms; ANALYZE {schema}.frequency")
+    query = f"SELECT DISTINCT tablename FROM pg_stats WHERE schemaname = '{schema}'"
+    assert {name for (name,) in run_sql(query)} >= {"entry", "entry_terms", "frequency"}
+    session.execute("SET LOCAL afterturn.tenant = 'globex'")
+    seen = {name for (name,) in session.execute(query.encode()).fetchall()}
+    assert "entry_terms" in seen
+    assert not seen & set(ISOLATED)
+
+
 def test_a_row_that_belongs_to_another_tenants_cannot_be_written(
     engine: PostgresEngine, session: psycopg.Connection[tuple[Any, ...]]
 ) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -16,8 +15,11 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from afterturn.errors import AfterturnError, InvalidInput, NotAllowed
+from afterturn.hosts.mcp.connections import WAITING_MAX, Connection
 from afterturn.hosts.mcp.server import QUIET, Context, make_server
 from afterturn.hosts.server.grant import Grant
 from afterturn.hosts.server.open_memories import OpenMemories
@@ -28,6 +30,7 @@ from afterturn.runtime.clock import SystemClock
 PATH = "/mcp"
 # A statement has a few kilobytes.
 BODY_BYTES_MAX = 256 * 1024
+# Of clients that have a token. Connections without one have a limit of their own.
 CONNECTIONS_MAX = 200
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _EVERY_ADDRESS = ("0.0.0.0", "::", "")
@@ -82,6 +85,8 @@ def check_start(host: str, names: Sequence[str]) -> None:
         raise InvalidInput(
             f"{host or 'This'} is every address of this machine. Name the host that clients use: --allow-host NAME."
         )
+    if not all(map(str.strip, names)):
+        raise InvalidInput("--allow-host has no name. Name the host that clients use, as in their URL.")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -95,13 +100,12 @@ def bind(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def make_app(memories: OpenMemories, host: str, port: int, names: Sequence[str]) -> Any:
+def make_app(memories: OpenMemories, host: str, port: int, names: Sequence[str]) -> ASGIApp:
     """The ASGI application. `names` are further hosts that clients may use in their URL."""
     own = _LOOPBACK if is_loopback(host) else (f"[{host}]" if ":" in host else host,)
     hosts = names if host in _EVERY_ADDRESS else (*own, *names)
     allowed = [f"{name}:{port}" for name in hosts] + list(names)
-    server = make_server(memories, find_grant)
-    return server.streamable_http_app(
+    app = make_server(memories, find_grant).streamable_http_app(
         streamable_http_path=PATH,
         json_response=True,
         stateless_http=True,
@@ -116,19 +120,37 @@ def make_app(memories: OpenMemories, host: str, port: int, names: Sequence[str])
         token_verifier=BearerTokens(),
     )
 
+    async def check_host(scope: Scope, receive: Receive, send: Send) -> None:
+        """The SDK checks Host too, but after the token and only at its own path."""
+        sent = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"host"]
+        if scope["type"] == "http" and (len(sent) != 1 or sent[0] not in allowed):
+            await Response("Invalid Host header", status_code=421)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return check_host
+
+
+def make_config(app: ASGIApp, connection: type[Connection] = Connection) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=QUIET,
+        access_log=False,
+        server_header=False,
+        http=connection,
+        ws="none",
+        # As many connections are accepted at once. None of them may take the place of another.
+        backlog=WAITING_MAX // 2,
+        limit_concurrency=CONNECTIONS_MAX + WAITING_MAX,
+        timeout_graceful_shutdown=_CLOSE_SECONDS,
+    )
+
 
 async def serve_http(
     memories: OpenMemories, listener: socket.socket, names: Sequence[str], started: Callable[[int], None]
 ) -> None:
     """Serves until SIGINT or SIGTERM. `started` is called with the port before the first request is accepted."""
     host, port = listener.getsockname()[:2]
-    config = uvicorn.Config(
-        make_app(memories, host, port, names),
-        log_config=QUIET,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=CONNECTIONS_MAX,
-        timeout_graceful_shutdown=_CLOSE_SECONDS,
-    )
+    config = make_config(make_app(memories, host, port, names))
     started(port)
     await uvicorn.Server(config).serve(sockets=[listener])
