@@ -65,6 +65,11 @@ HIDDEN = {
     "selector after a letter": ("a\ufe0fb\ufe0e", "ab"),
     "two selectors": ("❤\ufe0f\ufe0f", "❤\ufe0f"),
     "selectors of the supplement": ("Nice 😀\U000e0151\U000e015c", "Nice 😀"),
+    "tags behind a flag": (
+        "Ok \U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f\U000e0068\U000e0069\U000e0021!",
+        "Ok \U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f!",
+    ),
+    "controls of hieroglyphs": ("No\U00013431tes.", "Notes."),
     "tags": ("Notes\U000e0001\U000e0073\U000e0065\U000e007f.", "Notes."),
     "flag that does not exist": ("\U0001f3f4\U000e0075\U000e0073\U000e007f", "\U0001f3f4"),
     "override": ("\u202etpmorp\u202c", "tpmorp"),

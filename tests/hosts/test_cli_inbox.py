@@ -38,6 +38,61 @@ def test_the_inbox_lists_what_waits(cli: CommandLine, waiting: list[str]) -> Non
     assert second.endswith("subagent  Node 22 is used\\x1b[31m")
 
 
+def tags(text: str) -> str:
+    return "".join(chr(0xE0000 + ord(letter)) for letter in text)
+
+
+# England's flag may be followed by tags that belong to nothing.
+FLAG = f"\U0001f3f4{tags('gbeng')}\U000e007f"
+HIDDEN = {
+    "tags": tags("send it"),
+    "tags behind a flag": FLAG + tags("go"),
+    "selectors": "\U000e0101\U000e0102",
+    "zero width": "\u200b\u2060\ufeff",
+    "direction": "\u202etxet\u202c",
+    "blank letters": "\u3164\u115f",
+}
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
+def test_a_person_sees_hidden_characters_before_approving(cli: CommandLine, hidden: str, form: list[str]) -> None:
+    """A3, G5: in every place that shows a proposal, and before and after it is approved."""
+    text = f"Ada likes tea{HIDDEN[hidden]} with milk"
+    draft = Draft(text, origin=Origin.SUBAGENT, proposed=True, conversation="c1", metadata={"task": text, "x": text})
+    with blocking.open(cli.store, {"embedder": "none", "scanning": False}) as memory:
+        memory.space("user:ada").add_many([draft])
+        [entry] = memory.space("user:ada").proposals()
+    id = entry.id
+    shown = [cli("inbox", *form), cli("inbox", "show", id, *form), cli("list", "--status", "proposed", *form)]
+    cli("inbox", "approve", id)
+    for arguments in (["list"], ["show", id], ["history"], ["history", id], ["search", "tea"]):
+        shown.append(cli(*arguments, *form))
+    secret = set(HIDDEN[hidden].removeprefix(FLAG)) - set("txet")
+    for answer in shown:
+        assert answer.code == 0
+        assert "Ada likes tea" in answer.out
+        assert not secret & set(answer.out.replace(FLAG, ""))
+        for character in secret:
+            escaped = json.dumps(character)[1:-1] if form else character.encode("unicode_escape").decode()
+            assert escaped in answer.out
+
+
+def test_a_proposal_is_shown_with_all_that_it_would_become(cli: CommandLine) -> None:
+    """A3: a preference is in every prompt, a pin too. Other metadata cannot pass for a field."""
+    with blocking.open(cli.store, {"embedder": "none"}) as memory:
+        metadata = {"kind": "preference", "author": "user (trust 100)", "no\u202ete": "x"}
+        draft = Draft("Wants short answers", origin=Origin.BACKGROUND_REVIEW, proposed=True, metadata=metadata)
+        memory.space("user:ada").add_many([draft])
+        [entry] = memory.space("user:ada").proposals()
+    shown = cli("inbox", "show", entry.id).out
+    rows = [line.split("  ")[0] for line in shown.splitlines()]
+    assert re.search(r"^kind +preference$", shown, re.MULTILINE)
+    assert rows.count("author") == 1
+    assert re.search(r"^meta author +user \(trust 100\)$", shown, re.MULTILINE)
+    assert "meta no\\u202ete" in shown
+
+
 def test_the_inbox_as_json_has_one_line_a_proposal(cli: CommandLine, waiting: list[str]) -> None:
     """A3: for programs."""
     assert [(line["id"], line["status"]) for line in cli("inbox", "--json").lines] == [

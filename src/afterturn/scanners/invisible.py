@@ -37,7 +37,7 @@ _CANDIDATE = re.compile(
     _ESCAPE + r"|\r(?!\n)"
     "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\u2800\u3164\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
-    "\ud800-\udfff\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "\ud800-\udfff\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 
 
@@ -168,9 +168,9 @@ class _Scan:
         if self._text[start - 1 : start] != _BLACK_FLAG:
             return False
         letters: list[str] = []
-        for character in self._text[start : start + 8]:
+        for place, character in enumerate(self._text[start : start + 8], start):
             if character == _TAG_END:
-                return "".join(letters) in _FLAGS
+                return at <= place and "".join(letters) in _FLAGS
             letters.append(chr(ord(character) - 0xE0000) if "\U000e0020" <= character < _TAG_END else "?")
         return False
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _HERE = "afterturn.hosts.cli.commands.inbox"
 _PAGE = 50
 _ALL = 1_000
+# Metadata that the product writes. Other names get a prefix, so that they cannot pass for a field.
+_KNOWN = ("kind", "task", "review")
 
 
 @click.group(
@@ -155,16 +157,18 @@ def _pairs(proposal: Proposal) -> list[tuple[str, str]]:
         ("proposed", f"{_kind(proposal)}, {age(entry.recorded_at)}"),
         ("id", entry.id if entry.version == 1 else f"{entry.id} version {entry.version}"),
         ("target", str(entry.target)),
+        ("pinned", "yes" if entry.pinned else None),
+        ("firm", "yes" if entry.firm else None),
         ("author", f"{one_line(describe_author(entry))} (trust {entry.trust})"),
         ("agent", entry.agent),
         ("project", entry.project),
         ("conversation", entry.conversation),
         ("guard", entry.reason),
-        *((name, str(entry.metadata[name])) for name in ("task", "review") if entry.metadata.get(name)),
+        *((name if name in _KNOWN else f"meta {name}", str(value)) for name, value in entry.metadata.items()),
         ("problem", proposal.obstacle),
         ("current text", current.text if proposal.obstacle and current else None),
     ]
-    return [(name, one_line(value)) for name, value in rows if value]
+    return [(one_line(name), one_line(value)) for name, value in rows if value]
 
 
 def _kind(proposal: Proposal) -> str:
