@@ -173,8 +173,8 @@ class Format(NamedTuple):
     is_one: Callable[[str], bool] | None = None
     exact: str = ""
 
-    def find(self, text: str) -> Iterator[Span]:
-        for match in compiled(self.pattern).finditer(text):
+    def find(self, text: str, *, any_case: bool = False) -> Iterator[Span]:
+        for match in compiled(f"(?i:{self.pattern})" if any_case else self.pattern).finditer(text):
             group = 1 if match.re.groups else 0
             if (group or self._is_separate(text, match)) and self._is_secret(match.group(group)):
                 yield match.span(group)
@@ -382,11 +382,7 @@ FORMATS: tuple[Format, ...] = (
         exact=r"sk-[a-zN]{4,8}-[A-Za-z0-9_-]{20,80}?T3BlbkFJ[A-Za-z0-9_-]{20,80}",
     ),
     Format(
-        "openai key",
-        ("sk-",),
-        r"sk-[A-Za-z0-9]{32,}+",
-        _has_digit,
-        exact=r"sk-[A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20}",
+        "openai key", ("sk-",), r"sk-[A-Za-z0-9]{32,}+", _has_digit, exact=r"sk-[A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20}"
     ),
     Format("langfuse key", ("sk-lf-",), rf"sk-lf-{_UUID}"),
     Format("langsmith key", ("lsv2_",), r"lsv2_[a-z]{2}_[0-9a-f]{32}_[0-9a-f]{10}"),
@@ -451,9 +447,7 @@ FORMATS: tuple[Format, ...] = (
         r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]{20,}+)",
     ),
     Format(
-        "discord webhook",
-        ("/api/webhooks/",),
-        r"discord(?:app)?\.com/api/webhooks/([0-9]{15,22}/[A-Za-z0-9_-]{40,}+)",
+        "discord webhook", ("/api/webhooks/",), r"discord(?:app)?\.com/api/webhooks/([0-9]{15,22}/[A-Za-z0-9_-]{40,}+)"
     ),
     Format(
         "discord token",
@@ -525,13 +519,7 @@ FORMATS: tuple[Format, ...] = (
     Format("octopus key", ("API-",), r"API-[A-Z0-9]{25,32}(?![A-Za-z0-9])", _has_digit),
     Format("okta token", ("SSWS ",), r"SSWS (00[A-Za-z0-9_-]{38,42})"),
     # What a text reveals by itself
-    Format(
-        "web token",
-        ("eyJ",),
-        r"eyJ[A-Za-z0-9_.-]{30,}+",
-        _is_jwt,
-        exact=r"eyJ[A-Za-z0-9_.-]{30,}+",
-    ),
+    Format("web token", ("eyJ",), r"eyJ[A-Za-z0-9_.-]{30,}+", _is_jwt, exact=r"eyJ[A-Za-z0-9_.-]{30,}+"),
     Format(
         "secret",
         tuple(
@@ -608,6 +596,17 @@ def find_formats(text: str) -> Iterator[tuple[str, int, int]]:
     for kind, find in finders:
         for start, end in find(text):
             yield kind, start, end
+    yield from _find_shouted(text, [word for word in words if word.isupper()])
+
+
+def _find_shouted(text: str, words: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """Formats of one issuer in words that are in capitals throughout, as forms and labels print them."""
+    shouted = " ".join(word for word in words if compiled(r"[0-9A-Z]{16}").search(word)).lower()
+    for format in FORMATS if shouted else ():
+        if format.kind not in ("secret", "password") and any(hint.lower() in shouted for hint in format.hints):
+            for start, end in format.find(text, any_case=True):
+                if text[start:end].isupper() and compiled(r".*?\d.*?\d|.*?[0-9A-Z]{30}").match(text, start, end):
+                    yield format.kind, start, end
 
 
 def _by_hint() -> Mapping[str, Sequence[_Finder]]:

@@ -16,6 +16,7 @@ from afterturn.scanners.secret_formats import (
     is_scrambled,
     is_scrambled_case,
     is_value,
+    longest_run,
 )
 
 # Names that are found inside longer words too: `dbPassword`, `Wifipasswort`.
@@ -23,19 +24,8 @@ _PASSWORD_NAMES = (
     *("password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "contrasena", "wachtwoord"),
     *("mot de passe", "motdepasse", "palavra-passe", "senha", "parola d'ordine", "lösenord", "adgangskode", "passord"),
     *("salasana", "jelszó", "hasło", "heslo", "пароль", "пароля", "парола", "лозинка", "κωδικός", "şifre", "mật khẩu"),
-    *(
-        "kata sandi",
-        "密码",
-        "密碼",
-        "口令",
-        "パスワード",
-        "暗証番号",
-        "비밀번호",
-        "암호",
-        "पासवर्ड",
-        "كلمة المرور",
-        "كلمة السر",
-    ),
+    *("kata sandi", "密码", "密碼", "口令", "パスワード", "暗証番号"),
+    *("비밀번호", "암호", "पासवर्ड", "كلمة المرور", "كلمة السر"),
     *("lozinka", "geslo", "slaptažodis", "pasahitza", "contrasenya", "cyfrinair", "lykilorð", "parool", "код доступа"),
     *("zugangscode", "zugangsdaten", "parola d’ordine", "hemmelig kode", "access code", "unlock code", "requirepass"),
     *("סיסמה", "סיסמא", "รหัสผ่าน", "wifi key", "wi-fi key", "wpa key", "wlan-schlüssel", "código de acceso"),
@@ -50,21 +40,8 @@ _SECRET_NAMES = (
     *("auth key", "auth_key", "authkey", "signing key", "signing_key", "encryption key", "encryption_key", "sdk key"),
     *("license key", "licence key", "service key", "master key", "master_key", "app key", "app_key", "sdk_key"),
     *("application key", "account key", "private key", "private_key", "authorization", "credential", "schlüssel"),
-    *(
-        "clé",
-        "chave",
-        "chiave",
-        "sleutel",
-        "klucz",
-        "nyckel",
-        "anahtar",
-        "jeton",
-        "ключ",
-        "токен",
-        "密钥",
-        "密鑰",
-        "令牌",
-    ),
+    *("clé", "chave", "chiave", "sleutel", "klucz", "nyckel", "anahtar"),
+    *("jeton", "ключ", "токен", "密钥", "密鑰", "令牌"),
     *("キー", "トークン", "토큰", "مفتاح", "מפתח", "אסימון", "कुंजी", "टोकन"),
 )
 # Names whose value is a secret in any form that is not a word: a UUID or a short key too.
@@ -74,9 +51,10 @@ _TOKEN_NAMES = (
     *("secret key", "secret_key", "secretkey", "personal access token", "deploy token", "deploy_token"),
 )
 _SHORT_SECRET_NAMES = ("key", "pat", "auth", "clave", "avain", "webhook")
-# Before "key" and "token": its value is not secret.
+# Before these, the words below say that the value is not secret.
+_SHARED = ("key", "token", "schlüssel")
 _PUBLIC = (
-    r"(?i:public|primary|foreign|partition|sort|cache|idempotency|host|map|object|dictionary|row|group|ssh"
+    r"(?i:public|publickey|primary|foreign|partition|sort|cache|idempotency|host|map|object|dictionary|row|group|ssh"
     r"|page|next|continuation|pagination|cursor|sync|csrf|xsrf)[ _-]?\Z"
 )
 
@@ -101,6 +79,13 @@ _QUOTED = r"[^\"'`“”‘’«»„\n]{4,128}(?=[\"'`“”‘’«»\\])"
 _OPEN = r"[^\s\"'`,;<>]{3,127}[^\s\"'`,;<>.!?)\]}*\\:|]"
 # "sk-abc..." is only the beginning of a key, and not secret.
 _KEY = r"(?>[A-Za-z0-9+/_.~-]{15,511}[A-Za-z0-9+/_~-]={0,2})(?!\.\.)"
+_SHORT_KEY = r"(?>[^\s\"'`,;<>&]{7,127}[^\s\"'`,;<>&.!?)\]}*\\:|])(?!\.\.)"
+# Between the name of a variable, a header, an option or a parameter and its value.
+_FIELD = (
+    r"(?:[_-]?(?:access)?[_-]?key|[_-]?value)?[\\\"'`]{0,3}\]?"
+    r"(?:\s{0,3}(?::=|=>|[:=]|%3[AaDd])\s{0,3}|\s(?:is|was|ist|lautet|est|es):?\s{1,3})[\\\"'`]{0,3}"
+)
+_OPTION = r"(?:(?<!\w)--?|\b(?:setx?|setenv)\s)[\w-]{0,40}\Z"
 
 # A value has at least one of these: a digit, a sign, or a capital in the middle of a word.
 _MARK = r"[\d!@#$%^&*+?~§€]|[a-z][A-Z]"
@@ -154,6 +139,17 @@ def is_key(text: str) -> bool:
     return len(text) >= 20 and is_random(text)
 
 
+def is_short_key(text: str) -> bool:
+    """For a field such as `client_secret=`: a password with a sign in it, or what is not made of words."""
+    if len(text) < 8 or not is_password(text) or is_reference(text) or text.isalpha():
+        return False
+    if compiled(r"[!@#$%^&*?~§€]").search(text) is not None:
+        return True
+    if text.upper() == text or text.lower() == text:
+        return is_scrambled(text) and compiled(r"[A-Za-z]{4}|[./]").search(text) is None
+    return longest_run(text) < 6
+
+
 def is_distinct_key(text: str) -> bool:
     """For a name that is clear, such as `api_key`: shorter keys, and UUIDs, count too."""
     if compiled(_UUID).fullmatch(text.lower()):
@@ -180,29 +176,9 @@ _PINS = frozenset(["pin", "passcode", "暗証番号", "パスワード", "passwo
 # Every name in ASCII contains one of these: searching for all names takes three times as long.
 _STEMS = (
     *("pass", "key", "token", "secret", "pw", "psw", "pin", "cred", "login", "auth", "bearer", "pat", "mdp", "clave"),
-    *(
-        "wpa",
-        "psk",
-        "parola",
-        "senha",
-        "heslo",
-        "jeton",
-        "chave",
-        "kenn",
-        "contra",
-        "wacht",
-        "adgang",
-        "salas",
-        "kata ",
-        "lozinka",
-        "geslo",
-        "pasahitza",
-        "cyfrinair",
-        "parool",
-        "zugang",
-        "kode",
-        " code",
-    ),
+    *("wpa", "psk", "parola", "senha", "heslo", "jeton", "chave"),
+    *("kenn", "contra", "wacht", "adgang", "salas", "kata "),
+    *("lozinka", "geslo", "pasahitza", "cyfrinair", "parool", "zugang", "kode", " code"),
     *("chiave", "sleutel", "klucz", "nyckel", "anahtar", "avain", "webhook"),
 )
 
@@ -256,8 +232,13 @@ def _behind(text: str, lowered: str, named: _Name) -> Iterator[tuple[str, int, i
             at = lowered.find(name, mark - _REACH_CHARS)
             continue
         following = lowered.find(name, behind)
-        if not is_word or _is_word(text, at, behind):
-            found_at = _value_behind(text, behind, following, label, name) or _value_before(text, at, label)
+        is_public = name in _SHARED and compiled(_PUBLIC).search(text, max(0, at - 24), at) is not None
+        if not is_public and (not is_word or _is_word(text, at, behind)):
+            found_at = (
+                _value_behind(text, behind, following, label, name)
+                or _value_before(text, at, label)
+                or (None if is_word or label.kind == "password" else _value_of_field(text, behind, following, name))
+            )
             if found_at is not None:
                 yield (label.kind, *found_at)
         if mark <= at:
@@ -275,6 +256,18 @@ def _is_word(text: str, start: int, end: int) -> bool:
 def _is_constant(text: str, start: int, end: int) -> bool:
     """Whether a name is the end of a variable of the environment, as in SNYK_TOKEN."""
     return text[start:end].isupper() and text[start - 1 : start] == "_" and text[start - 2 : start - 1].isupper()
+
+
+def _value_of_field(text: str, behind: int, following: int, name: str) -> tuple[int, int] | None:
+    """A value too short for a key, behind a name that ends at `behind` and directly followed by a sign."""
+    begins = compiled(_FIELD).match(text, behind)
+    if begins is None and compiled(_OPTION).search(text, max(0, behind - 60), behind) is not None:
+        begins = compiled(r"[ =][\"']?").match(text, behind)
+    if begins is None:
+        return None
+    is_next = following >= 0 and compiled(_FIELD).match(text, following + len(name)) is not None
+    value = compiled(_SHORT_KEY).match(text, begins.end(), following if is_next else len(text))
+    return value.span() if value is not None and (is_short_key(value.group()) or is_key(value.group())) else None
 
 
 def _value_behind(text: str, behind: int, following: int, label: _Label, name: str) -> tuple[int, int] | None:
@@ -299,10 +292,7 @@ def _value_behind(text: str, behind: int, following: int, label: _Label, name: s
         begins = compiled(rf"{suffix}{_BARE}").match(text, behind)
         if not text.startswith("--", behind - len(name) - 2):
             checks = [is_key if label.kind == "secret" else is_strong]
-    if begins is None or (
-        name in ("key", "token", "schlüssel")
-        and compiled(_PUBLIC).search(text, max(0, behind - 30), behind - len(name))
-    ):
+    if begins is None:
         return None
     start, end = begins.end(), min(len(text), begins.end() + _VALUE_CHARS_MAX)
     if start < following < end and compiled(rf"{_QUOTE}(?:{_SIGN}|{_VERB})").match(text, following + len(name)):

@@ -52,6 +52,8 @@ class SecretScanner:
         found = list(_find_plain(text))
         if "\n" in text:
             found.extend(_find_wrapped(text))
+        if "%" in text:
+            found.extend(_find_percent_encoded(text))
         if not text.isascii():
             found.extend(_find_disguised(text))
         if found:
@@ -124,6 +126,7 @@ def _find_plain(text: str) -> Iterator[Detection]:
 # A line break between two words, with the indentation, quotation or continuation marks around it.
 _BREAK = r"\n[ \t>|#*+\"']{0,16}(?=[A-Za-z0-9+/_=.-])"
 _BREAKS_MAX = 2_000
+_ESCAPES_MAX = 20_000
 _PIECE_CHARS_MAX = 96
 _LAST_WORD = r"[^\s\"'`]{1,96}\Z"
 # The end of a key is all that it has in common with a word: it may be followed by a quotation mark, not by a colon.
@@ -145,6 +148,17 @@ def _find_wrapped(text: str) -> Iterator[Detection]:
         if _is_inside_key(text, start, end):
             gaps.append((start, end))
     yield from _find_across(text, gaps)
+
+
+def _find_percent_encoded(text: str) -> Iterator[Detection]:
+    """Secrets with some or all characters as escapes of URLs, encoded once or more often."""
+    escapes = list(islice(compiled(r"%(?:25){0,3}([2-7][0-9A-Fa-f])").finditer(text), _ESCAPES_MAX))
+    pieces, done = [], 0
+    for match in escapes:
+        # The character takes the last place of its escape, so that all places stay as they are.
+        pieces += [text[done : match.end() - 1], chr(int(match.group(1), 16))]
+        done = match.end()
+    yield from _find_across("".join([*pieces, text[done:]]), [(one.start(), one.end() - 1) for one in escapes])
 
 
 def _find_disguised(text: str) -> Iterator[Detection]:
