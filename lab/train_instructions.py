@@ -304,17 +304,18 @@ def exported(examples: Examples, model: Model, threshold: float) -> dict[str, An
     }
 
 
-def table(examples: Examples, scores: LeftOut, shipped: Floats, threshold: float) -> Iterator[str]:
+def table(examples: Examples, scores: LeftOut, known: Floats, threshold: float) -> Iterator[str]:
     yield f"Measured on {datetime.now(UTC):%-d %B %Y}. Shares of rows that are found:"
     yield ""
-    yield "| texts | rows | shipped | rows left out | file left out |"
+    yield "| texts | rows | file left out | rows left out | known rows |"
     yield "|---|---:|---:|---:|---:|"
     for label, title in ((1, ""), (0, "false alarms: ")):
         for file in sorted({row.file for row in examples.rows if row.label == label}):
             chosen = np.array([row.file == file and row.label == label for row in examples.rows])
             trains = any(row.trains for row in examples.rows if row.file == file and row.label == label)
-            found = [f"{(one[chosen] > threshold).mean():.1%}".replace("%", " %") for one in (shipped, *scores)]
-            shares = " | ".join(found if trains else [found[0], "–", "–"])
+            columns = (scores.files, scores.rows, known) if trains else (known,)
+            found = [f"{(one[chosen] > threshold).mean():.1%}".replace("%", " %") for one in columns]
+            shares = " | ".join(found if trains else [*found, "–", "–"])
             name = f"{title}{file.replace('_', ' ')}{'' if trains else ' (never trained on)'}"
             yield f"| {name} | {chosen.sum():,} | {shares} |"
 
