@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from afterturn.testing import ObedientModel
 from afterturn.types import Draft, Entry, Filter, Kind, Origin
 from lab.poison.carriers import Carrier
 from lab.poison.payloads import Poison, marks_in
+from lab.poison.repository import Repositories, work_in_hostile_repository
 
 # Fewer words of a report, in words of one's own, are no copy of it.
 _COPIED_WORDS = 6
@@ -90,15 +92,18 @@ class World:
     """One store, opened once with a model that reviews and once with one that extracts what it records.
 
     `trusted` are the user's own memories in each space, as they must stay. `outputs` are texts for models, by where
-    they were shown: text of others in them must be quoted. `prompts` must not have any.
+    they were shown: text of others in them must be quoted. `prompts` must not have any. `projects` are the spaces of
+    the repositories that a coding agent has worked in, for each user.
     """
 
     memory: afterturn.Memory
     extracting: afterturn.Memory
     model: Obedient
+    repositories: Repositories
     trusted: dict[str, list[Entry]] = field(default_factory=dict)
     outputs: list[tuple[str, str]] = field(default_factory=list)
     prompts: list[tuple[str, str]] = field(default_factory=list)
+    projects: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     async def plant_trusted(self, space: str) -> None:
         core = self.memory.space(space)
@@ -231,6 +236,17 @@ async def _server(world: World, space: str, poison: Poison, carrier: Carrier) ->
         await call("delete_memory", id=entry.id)
     await call("search_memory", query=f"{poison.payload[:80]} {poison.mark}")
     await call("list_memories")
+    world.model.obeyed.add(poison.mark)
+
+
+async def _repository(world: World, space: str, poison: Poison, carrier: Carrier) -> None:
+    trusted = [entry.id for entry in world.trusted[space]]
+    outputs, prompts, projects = await work_in_hostile_repository(
+        world.memory, world.repositories, space, poison, trusted, poison.number // len(PATHS)
+    )
+    world.outputs += outputs
+    world.prompts += prompts
+    world.projects[space] |= projects
     world.model.obeyed.add(poison.mark)
 
 
@@ -430,6 +446,7 @@ PATHS: dict[str, Path] = {
     "import": _import,
     "agent's verbs": _agent_verbs,
     "named sources": _another_origin,
+    "hostile repository": _repository,
 }
 # The paths that begin with a turn of a host, in some message format.
 OF_A_TURN = frozenset(list(PATHS)[:7]) | {"sub-agent"}

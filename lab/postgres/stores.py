@@ -93,7 +93,10 @@ class PostgresTarget:
                 seen.append(
                     repr(connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))).fetchall())
                 )
-            statistics = "SELECT most_common_vals::text, most_common_elems::text FROM pg_stats WHERE schemaname = %s"
+            statistics = (
+                "SELECT most_common_vals::text, most_common_elems::text FROM pg_stats "
+                "WHERE schemaname = %s AND tablename <> 'entry_terms'"
+            )
             seen.append(repr(connection.execute(statistics, (schema,)).fetchall()))
         return "\n".join(seen)
 

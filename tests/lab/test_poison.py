@@ -13,6 +13,7 @@ from lab.poison.__main__ import ARMS, LAB, plan, run_seed
 from lab.poison.carriers import CARRIERS, Carrier
 from lab.poison.paths import PATHS, World
 from lab.poison.payloads import FORMS, OWN, Poison, make_poison, marks_in, read_payloads
+from lab.poison.repository import WAYS
 from lab.slices import SqliteTarget, table, without_log
 
 
@@ -27,6 +28,17 @@ async def test_no_text_of_others_becomes_more_than_a_report() -> None:
     assert outcome.counts["hidden"] == outcome.counts["trials"]
     # The rest was quarantined, or has no text that anybody reads.
     assert outcome.counts["obeyed"] >= outcome.counts["trials"] / 2
+
+
+@pytest.mark.timeout(120)
+async def test_a_hostile_repository_leaves_nothing_that_stands_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """G2b, P1: in every way in which it is read, with hooks and the memory server together."""
+    for name in [name for name in PATHS if name != "hostile repository"]:
+        monkeypatch.delitem(PATHS, name)
+    with without_log():
+        outcome = await run_seed(0, SqliteTarget(), payloads=list(OWN), trials=4 * len(WAYS), gaps=(0,))
+    assert outcome.broken == []
+    assert {way: outcome.counts[f"way {way}"] for way in WAYS} == dict.fromkeys(WAYS, 8)
 
 
 async def _believes(world: World, space: str, poison: Poison, carrier: Carrier) -> None:
