@@ -314,14 +314,13 @@ def test_the_helper_does_not_inherit_the_keys_of_the_agent(hooks: Hooks) -> None
     assert environment["AFTERTURN_SPACE"] == "user:ada"
 
 
-@pytest.mark.parametrize("name", ["missed", "hook-failures.log", "paused", "lock", "log", "projects.json.lock"])
+@pytest.mark.parametrize("name", ["hook-failures.log", "paused", "lock", "log", "projects.json.lock"])
 def test_no_file_of_the_state_folder_is_written_through_a_link(hooks: Hooks, tmp_path: Path, name: str) -> None:
     """P1"""
     away = tmp_path / "away"
     with hooks.entered():
         folder = str(open_state_folder())
         (hooks.state / (f"{script.helper_name()}.{name}" if name in ("lock", "log") else name)).symlink_to(away)
-        script.mark_missed(folder)
         script.note_failure(folder, "a failure")
         for write in (control.pause_hooks, lambda: script.start_helper(folder), lambda: note_project(tmp_path)):
             with contextlib.suppress(OSError):
