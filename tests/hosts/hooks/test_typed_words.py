@@ -113,6 +113,15 @@ async def test_what_the_user_typed_stands_in_every_client_and_the_models_text_is
         assert entry.text in await agent.standing(tmp_path / "other", client)
 
 
+async def test_a_time_is_stored_as_a_review_stores_it(agent: Agent) -> None:
+    """G6: as a date, so that both are one memory."""
+    await agent.ask("Remember that my driving test was last Friday.")
+    await agent.save("The user's driving test was last Friday", target="user")
+    await agent.answer("Noted.")
+    (entry,) = await agent.statements()
+    assert "last Friday (" in entry.text
+
+
 async def test_what_a_person_approved_stands_in_every_client(agent: Agent) -> None:
     """The server names its client, which hides nothing from the others."""
     await agent.ask("Please fix the parser.")

@@ -37,6 +37,8 @@ from afterturn.hosts.server.typed_statements import find_writing_tool, leave_sta
 from afterturn.log import logger
 from afterturn.memory import Memory
 from afterturn.recall.block import block_hash
+from afterturn.recall.times import resolve_times
+from afterturn.runtime.clock import SystemClock
 from afterturn.text import content_hash
 from afterturn.types import TurnStatus
 
@@ -421,7 +423,9 @@ class HookHandler:
         try:
             statement = await asyncio.to_thread(find_typed_statement, session.prompt, arguments)
             if statement is not None:
-                statement = replace(statement, conversation=session.conversation.id)
+                # As a review of the turn writes it.
+                text = resolve_times(statement.text, SystemClock().now())
+                statement = replace(statement, text=text, conversation=session.conversation.id)
                 await asyncio.to_thread(leave_statement, self._config.tenant, self._owner, name, arguments, statement)
         except AfterturnError as error:
             logger.warning("a call of a memory tool counts as a report: %s", error)

@@ -23,7 +23,7 @@ from afterturn.scanners.secrets import mentions_secret
 from afterturn.types import Target
 
 # The name of a command that the user typed. What follows it is typed too.
-_COMMAND = re.compile(r"\s*/[\w:.-]+(?=\s|$)")
+_COMMAND = re.compile(r"\A\s*/[\w:.-]+(?=\s|$)")
 _ASKS = re.compile(
     r"""\b(?:(?:remember|don'?t\sforget)(?!\s(?:to\b(?!\s(?:always|never|use))|when|how|what|why|where|the\stime))
     |memori[sz]e|keep\sin\smind|(?:make|take)\sa\snote|note\s(?:that|down)|save\s(?:this|that)
@@ -48,7 +48,7 @@ def find_typed_statement(prompt: str, arguments: Mapping[str, object]) -> TypedS
     It has the kind that the rules give it. The call's `kind` counts only for a sentence that asks to remember it.
     """
     text, kind = arguments.get("text"), arguments.get("kind")
-    typed = _COMMAND.sub("", prompt, count=1) if _COMMAND.match(prompt) else prompt
+    typed = _COMMAND.sub("", prompt)
     if not isinstance(text, str) or not typed.strip() or len(text) > TYPED_CHARS_MAX:
         return None
     wanted = kind if isinstance(kind, str) else ""
