@@ -65,6 +65,7 @@ EVENTS = {
     "not_recorded": "A turn was left and nothing was recorded (`reason`). With `ended_at`, recording it failed.",
     "record_cut": "Messages longer than `record_bytes_max` were cut when they were recorded (`records`).",
     "recording_waits": "A turn cannot be recorded yet (`reason`). It waits in memory and, if `spilled`, in a file.",
+    "turns_left": "Memory was closed before all turns were stored: `waiting` in files, and `lost`.",
     "recording_recovered": "A turn that had to wait is recorded now.",
     "review_scheduled": "A review was scheduled: its id (`review`), its `kind`, and how many `messages` it will read.",
     "review_ended": "A review ended: `review`, `kind`, `state`, `reason`; the counts `written`, `proposed`, `refused`.",

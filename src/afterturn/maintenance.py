@@ -403,7 +403,7 @@ class Maintenance:
             "spaces": spaces,
             "entries": dict(sorted(entries.items())),
             "jobs": {str(state): count for state, count in sorted(jobs.items())},
-            "recordings_waiting": len(self._recorder.spill.files()),
+            "recordings_waiting": self._recorder.spill.count(),
             "vectors": self._embedding is not None and await self._embedding.has_vectors(),
             "vectors_waiting": None if self._embedding is None else await self._embedding.waiting(self._tenant),
             "embedder": self._services.config.embedder,

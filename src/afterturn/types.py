@@ -862,6 +862,7 @@ class NoRecallReason(StrEnum):
     OFF = "off"
     INCOGNITO = "incognito"
     NOTHING_TO_ASK = "nothing_to_ask"
+    OVERLOAD = "overload"
     NOT_BEGUN = "not_begun"
     GONE = "gone"
     UNKNOWN = "unknown"

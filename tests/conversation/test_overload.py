@@ -1,6 +1,7 @@
 """More turns than memory can serve: early ones are finished first, recalls are left out, recordings never."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import apsw
@@ -8,6 +9,7 @@ import pytest
 from controlled_store import Stage, letters
 from spoken import assistant, user
 
+import afterturn
 from afterturn.conversation import recall_queue, recorder
 from afterturn.conversation.recall_queue import RecallQueue, RecallShed
 
@@ -116,9 +118,9 @@ async def test_recalls_are_left_out_and_every_turn_is_recorded(stage: Stage) -> 
 async def test_turns_that_end_faster_than_the_store_takes_them_wait_in_files(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C4: memory holds `recording_queue_max` of them, and all are stored in the end."""
+    """C4: memory holds `recording_queue_max` of them, one file the others, and all are stored in the end."""
     monkeypatch.setattr(recorder, "SPILL_AFTER", WAIT)
-    async with stage.open(busy_timeout=60.0, recording_queue_max=1, grace=0.0, rules=False) as memory:
+    async with stage.open(busy_timeout=60.0, recording_queue_max=1, grace=0.0, background=False) as memory:
         other = apsw.Connection(str(stage.path))
         other.set_busy_timeout(10_000)
         other.execute("BEGIN IMMEDIATE")
@@ -127,10 +129,106 @@ async def test_turns_that_end_faster_than_the_store_takes_them_wait_in_files(
             async with memory.conversation(f"c{number}", user="ada").turn([user(SOUP), assistant("Anise.")]) as turn:
                 turns.append(turn)
         waits = await stage.heard("recording_waits", 2)
-        files = list(Path(f"{stage.path}.waiting").glob("*.json"))
+        (file,) = Path(f"{stage.path}.waiting").iterdir()
+        lines = file.read_text().splitlines()
         other.execute("ROLLBACK")
         other.close()
         assert await memory.drain(within=WAIT)
         texts = [entry.text for entry in await memory.space("user:ada").list(limit=100)]
-    assert (waits["reason"], waits["spilled"], len(files)) == ("overload", True, 2)
+    assert (waits["reason"], waits["spilled"], len(lines)) == ("overload", True, 2)
     assert sorted(texts) == sorted([SOUP, "Anise."] * 3)
+
+
+def leave(memory: afterturn.Memory, conversation: str, *said: str, incognito: bool = False) -> afterturn.Turn:
+    """A turn that begins and ends without the store, for the user's messages and one answer."""
+    messages = [*map(user, said[:1])]
+    turn = memory.conversation(conversation, user="ada", incognito=incognito).turn(messages, id=f"turn-{conversation}")
+    turn.finish([*map(user, said), assistant("Anise.")])
+    return turn
+
+
+def waiting_in(folder: Path) -> list[str]:
+    """The turns in all files of the folder. One may be in two of them, and is stored once."""
+    lines = [line for path in folder.glob("*.json*") for line in path.read_text().splitlines()]
+    return sorted({json.loads(line)["turn"] for line in lines})
+
+
+async def test_a_turn_too_many_is_in_a_file_when_finish_returns(stage: Stage) -> None:
+    """C4: it is redacted, our block is stripped, and an incognito turn is in no file."""
+    folder = Path(f"{stage.path}.waiting")
+    async with stage.open(recording_queue_max=1, background=False) as memory:
+        await memory.space("user:ada").add("Anise goes into the soup")
+        messages = [user(SOUP)]
+        shown = memory.conversation("shown", user="ada").turn(messages, id="turn-shown")
+        block = await shown.inject(messages, within=WAIT)
+        stage.store.reading.shut()
+        held = leave(memory, "held", "Which key?")
+        leave(memory, "hidden", "Nobody may know", incognito=True)
+        leave(memory, "marked", f"{memory._config.private_prefix} Nobody may know")
+        leave(memory, "more", "First words", "Then the token ghp_0123456789abcdefghijABCDEFGHIJ012345")
+        shown.finish([*messages, assistant("Anise.")])
+        content = "".join(path.read_text() for path in folder.iterdir())
+        assert waiting_in(folder) == ["turn-more", "turn-shown"]
+        stage.store.reading.open()
+        assert await held.wait_recorded(within=WAIT)
+        assert await memory.drain(within=WAIT)
+        texts = [entry.text for entry in await memory.space("user:ada").list(limit=100)]
+    assert block is not None
+    assert "Anise goes into" not in content
+    assert "Nobody" not in content
+    assert "ghp_" not in content
+    assert "First words" in texts
+    assert SOUP in texts
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("count", [3, 40])
+async def test_closing_without_time_leaves_every_turn_in_a_file(stage: Stage, count: int) -> None:
+    """C4: also turns that memory has not even read. Many are written to one file."""
+    folder = Path(f"{stage.path}.waiting")
+    async with stage.open(close_timeout=0.0, background=False) as memory:
+        stage.store.reading.shut()
+        stage.store.fails_writes = True
+        for number in range(count):
+            leave(memory, f"c{number}", SOUP)
+    left = dict(stage.told.named("turns_left")[0].data)
+    assert waiting_in(folder) == sorted(f"turn-c{number}" for number in range(count))
+    assert left == {"waiting": count, "lost": 0}
+    assert len(list(folder.glob("*.jsonl"))) == (count > recorder.SPILLING_MAX)
+    async with stage.open(background=False) as memory:
+        assert await memory.drain(within=WAIT)
+        assert len(await memory.space("user:ada").list(limit=100)) == 2 * count
+
+
+async def test_closing_names_the_turns_that_it_could_not_write(
+    stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C4: in the log, and in an event. Here the folder for files is a link, which is not followed."""
+    Path(f"{stage.path}.waiting").symlink_to(tmp_path, target_is_directory=True)
+    async with stage.open(close_timeout=0.0, background=False, recording_queue_max=1) as memory:
+        stage.store.reading.shut()
+        stage.store.fails_writes = True
+        for number in range(2):
+            leave(memory, f"c{number}", SOUP)
+    assert dict(stage.told.named("turns_left")[0].data) == {"waiting": 0, "lost": 2}
+    assert "2 are lost" in caplog.text
+
+
+async def test_a_turn_that_memory_has_no_time_to_begin_is_recorded(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2, C4: the recall is left out on the host's thread, so that what waits for memory's loop is bounded."""
+    monkeypatch.setattr(recall_queue, "POSTED_MAX", 0)
+    async with stage.open() as memory:
+        messages = [user(SOUP)]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            assert await turn.inject(messages) is None
+            turn.interject("And what else?")
+            messages += [user("And what else?"), assistant("Anise.")]
+        assert await turn.wait_recorded(within=WAIT)
+        texts = [entry.text for entry in await memory.space("user:ada").list(limit=100)]
+    assert stage.count("turn_started", no_recall="overload") == 1
+    async with stage.open() as memory:
+        trace = await memory.conversation("c", user="ada").trace()
+    assert [one.no_recall for one in trace.turns] == ["overload"]
+    assert sorted(texts) == ["And what else?", "Anise.", SOUP]

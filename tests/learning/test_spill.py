@@ -111,6 +111,89 @@ def test_a_file_of_a_later_version_is_set_aside_whole(spill: Spill) -> None:
     assert "novelty" in spill.damaged()[0].read_text()
 
 
+def test_appended_turns_get_files_of_their_own_later(spill: Spill) -> None:
+    """C4: one file, its owner's alone, takes all that end at once."""
+    turns = [replace(TURN, turn=f"turn-{number}", ended_at=float(number)) for number in (2, 1)]
+    for turn in turns:
+        spill.append(turn)
+    (file,) = spill.folder.iterdir()
+    assert (stat.S_IMODE(file.stat().st_mode), spill.count(), spill.files()) == (0o600, 2, [])
+    spill.unpack()
+    spill.unpack()
+    assert list(spill.waiting()) == turns[::-1]
+    assert (spill.count(), file.exists()) == (2, False)
+
+
+def test_a_file_that_another_process_appends_to_is_left_to_it(spill: Spill) -> None:
+    """C4: until that process has ended. What it appends afterwards would be lost."""
+    other = Spill(spill.folder)
+    other.append(TURN)
+    spill.unpack()
+    assert (spill.files(), len(spill.unreadable())) == ([], 1)
+    other.close()
+    spill.unpack()
+    assert list(spill.waiting()) == [TURN]
+    with pytest.raises(OSError, match="closed"):
+        other.append(TURN)
+
+
+@pytest.mark.parametrize("damage", [b"{", b"\xff\xfe", b'{"tenant": "t", "space": "s", "key": "k", "sealed": "x"}'])
+def test_a_damaged_line_is_set_aside_alone(spill: Spill, damage: bytes) -> None:
+    """C4: a turn behind it is stored."""
+    spill.append(TURN)
+    spill.close()
+    (file,) = spill.folder.iterdir()
+    file.write_bytes(damage + b"\n" + file.read_bytes())
+    spill.unpack()
+    assert list(spill.waiting()) == [TURN]
+    assert len(spill.damaged()) == 1
+
+
+def test_forgetting_reaches_appended_turns(spill: Spill) -> None:
+    """M2: those of this process, and of processes that have ended."""
+    ended = Spill(spill.folder)
+    ended.append(replace(TURN, turn="turn-2"))
+    ended.close()
+    spill.append(TURN)
+    spill.append(replace(TURN, conversation="d"))
+    assert spill.forget("default", "user:ada", Selector(conversation="c")) == 2
+    assert [recording.conversation for recording in spill.waiting()] == ["d"]
+
+
+def test_a_file_that_another_process_erases_is_not_set_aside(spill: Spill, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C4: the other has stored the turn, and overwrites its file just now."""
+    other, sync = Spill(spill.folder), os.fsync
+    spill.put(TURN)
+
+    def read_meanwhile(descriptor: int) -> None:
+        assert list(other.waiting()) == []
+        sync(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", read_meanwhile)
+        spill.remove(TURN)
+    assert spill.damaged() == []
+    assert list(spill.folder.iterdir()) == []
+
+
+def test_a_file_that_was_erased_while_it_was_read_is_not_set_aside(
+    spill: Spill, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C4: a reader that has opened the file before reads zeros, and the file is gone."""
+    path, read_text = spill.put(TURN), Path.read_text
+
+    def erase_first(self: Path, *args: str, **options: str) -> str:
+        with path.open() as opened:
+            spill.remove(TURN)
+            return opened.read()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", erase_first)
+        assert list(Spill(spill.folder).waiting()) == []
+    assert read_text is Path.read_text
+    assert (spill.damaged(), caplog.text) == ([], "")
+
+
 def test_a_removed_file_is_overwritten_first(spill: Spill) -> None:
     """M2: whoever still holds the file open reads zeros."""
     path = spill.put(TURN)

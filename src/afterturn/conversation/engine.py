@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Collection, Iterable, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, MutableSequence, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from afterturn.config import Config
 from afterturn.conversation.compaction_review import review_compaction
@@ -27,9 +27,9 @@ from afterturn.conversation.read_turn import (
     no_recall_reason,
     read_turn,
 )
-from afterturn.conversation.recall_queue import RecallShed, reason_of
+from afterturn.conversation.recall_queue import OVERLOAD, RecallShed, reason_of
 from afterturn.conversation.recorder import INCOGNITO, NO_FINAL_ANSWER, SWITCHED_OFF, make_recording
-from afterturn.conversation.recording import find_stored_taint
+from afterturn.conversation.recording import Recording, find_stored_taint
 from afterturn.conversation.scope import ConversationScope, find_usable_name, is_private
 from afterturn.conversation.standing import StandingCore
 from afterturn.conversation.stored_conversation import StoredConversation
@@ -153,10 +153,17 @@ class ConversationEngine(StoredConversation):
         """Starts a turn and its recall. Does no I/O and parses nothing: one shallow copy, one post."""
         copied = list(messages)
         turn = self._newest = self._new_turn(scope, turn_id, speaker, messages=copied, incognito=incognito)
+        if not self._services.recall_queue.admit():
+            # Too many turns begin: this one gets no recall, and is recorded when it ends.
+            turn.shared.opened.settle(None)
+            turn.shared.stored.settle(False)
+            turn.shared.first.release_waiters()
+            self._post(self._emit, "turn_started", turn=turn.id, no_recall=NoRecallReason.OVERLOAD)
+            return turn
         if (carried := self._prefetcher.find_at_hand(scope)) is not None:
             # For hosts that never wait: their first step comes before anything could be read.
             self._slot.open_for(turn.shared, carried)
-        self._post(self._start, turn, copied, recall=recall)
+        self._post(self._begin, turn, copied, recall=recall)
         return turn
 
     def start_epoch(self, turn: HostTurn, text: str, cause: RecallCause) -> None:
@@ -277,8 +284,23 @@ class ConversationEngine(StoredConversation):
         return found is None and turn.shared.taint is None
 
     def leave_turn(self, turn: HostTurn, messages: TurnMessages, *, completed: bool, failed: bool) -> None:
-        """The host is done with the turn; recording it happens on memory's loop."""
-        self._post(self._leave, turn.loop, messages, completed=completed, failed=failed)
+        """The host is done with the turn: memory's loop records it, or a file takes it if too many wait there."""
+        recorder, is_added, reason = self._services.recorder, False, ""
+        if failed and not completed:
+            self._post(self._abort, turn.loop, "left_with_exception")
+            return
+        if not self._services.has_store or recorder.admit():
+            self._post(self._leave, turn.loop, messages, completed=completed, admitted=self._services.has_store)
+            return
+        try:
+            recording, reason = self._make_recording(replace(turn.loop), messages, completed=completed)
+            is_added = recording is not None and recorder.append(recording)
+        except Exception:  # the boundary: memory's loop tries it, and reports why it fails
+            logger.exception("conversation %r: a turn cannot be added to a file", self.key.id)
+        if is_added or reason:
+            self._post(self._leave_added, turn.loop, reason)
+        else:
+            self._post(self._leave, turn.loop, messages, completed=completed, admitted=False)
 
     def abort_turn(self, turn: HostTurn, reason: str) -> None:
         self._post(self._abort, turn.loop, reason)
@@ -316,7 +338,7 @@ class ConversationEngine(StoredConversation):
         turn_id: str | None,
         speaker: str | None,
         *,
-        messages: Sequence[object] = (),
+        messages: list[object] | None = None,
         durable: bool = False,
         incognito: bool = False,
         resumed: TurnRow | None = None,
@@ -337,6 +359,7 @@ class ConversationEngine(StoredConversation):
         loop = LoopTurn(
             shared,
             user_hash="" if resumed is None else resumed.user_hash,
+            opening=messages,
             forgets_before=self._services.forgets.get(scope.tenant, 0),
         )
         began_at = BlockPosition(len(messages) - 1, messages[-1]) if messages else None
@@ -404,6 +427,10 @@ class ConversationEngine(StoredConversation):
         if row is not None and row.status is not TurnStatus.OPEN:
             raise Conflict(f"Turn {turn_id!r} is already {row.status}. Start a new one with another id.")
 
+    def _begin(self, turn: HostTurn, messages: list[object], *, recall: bool) -> None:
+        self._services.recall_queue.arrive()
+        self._start(turn, messages, recall=recall)
+
     def _start(self, turn: HostTurn, messages: list[object], *, recall: bool = True) -> None:
         self._services.recall_client.begin_turn(turn.shared)
         if (earlier := self._current) is not None and earlier.id in self._open_turns:
@@ -412,7 +439,6 @@ class ConversationEngine(StoredConversation):
             if earlier.shared.durable:
                 self._remove_open(earlier)
         self._own(turn.loop)
-        turn.loop.opening = messages
         prefetch = turn.shared.first
         prefetch.task = self._services.supervisor.start(
             self._open_turn(turn.loop, messages, recall=recall), f"turn {turn.id}"
@@ -511,6 +537,7 @@ class ConversationEngine(StoredConversation):
 
     def _find_user_text(self, turn: LoopTurn) -> str | None:
         """The user's text in a turn that could not be read, by the blocks that this process knows."""
+        turn.dialect = turn.dialect or find_dialect(turn.opening or [], turn.scope.dialect)
         if turn.opening is None or turn.dialect is None:
             return None
         strip = functools.partial(strip_blocks, known_hashes=self._visible.blocks)
@@ -898,35 +925,52 @@ class ConversationEngine(StoredConversation):
 
     # ---------------------------------------------------------------- A turn ends.
 
-    def _leave(self, turn: LoopTurn, messages: TurnMessages, *, completed: bool, failed: bool) -> None:
-        if failed and not completed:
-            self._abort(turn, "left_with_exception")
+    def _leave(self, turn: LoopTurn, messages: TurnMessages, *, completed: bool, admitted: bool) -> None:
+        make = functools.partial(self._make_recording, turn, messages, completed=completed)
+        task = self._start_ending(turn, self._record(turn, make))
+        self._services.recorder.read(turn, lambda: make()[0], task, admitted=admitted)
+        self._services.recall_client.note_ended(turn.scope, turn.shared.recorded)
+
+    def _leave_added(self, turn: LoopTurn, reason: str) -> None:
+        """A turn too many has ended: it is in a file, or is not recorded for this reason."""
+        if reason:
+            self._services.recorder.expect(self._start_ending(turn, self._end_unrecorded(turn, reason)))
             return
         self._prefetcher.leave(turn)
         self._remove_open(turn)
-        task = self._services.supervisor.start(
-            self._record(turn, messages, completed=completed), f"leave turn {turn.id}"
-        )
-        self._services.recorder.expect(task)
-        self._services.recall_client.note_ended(turn.scope, turn.shared.recorded)
+        self._services.recorder.note_appended(turn)
+        self._services.recall_client.end_turn(turn.shared)
+        self._emit("recording_waits", turn=turn.id, reason=OVERLOAD, spilled=True)
+
+    def _start_ending(self, turn: LoopTurn, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        self._prefetcher.leave(turn)
+        self._remove_open(turn)
+        task = self._services.supervisor.start(work, f"leave turn {turn.id}")
         task.add_done_callback(lambda task: self._left(turn, cancelled=task.cancelled()))
+        return task
 
     def _left(self, turn: LoopTurn, *, cancelled: bool) -> None:
         if cancelled:
             turn.shared.recorded.settle(False)
         self._services.recall_client.end_turn(turn.shared)
 
-    async def _record(self, turn: LoopTurn, messages: TurnMessages, *, completed: bool) -> None:
+    def _make_recording(
+        self, turn: LoopTurn, messages: TurnMessages, *, completed: bool
+    ) -> tuple[Recording | None, str]:
+        """The recording by what is known now, or None and the reason. On a host's thread, pass a copy of the turn."""
+        if not turn.shared.opened.peek():
+            self._find_user_text(turn)
+        blocks, at = self._visible.copy(), self.clock.now()
+        return make_recording(turn, messages, blocks, self.config, ended_at=at, completed=completed)
+
+    async def _record(self, turn: LoopTurn, make: Callable[[], tuple[Recording | None, str]]) -> None:
         if not self._services.has_store:
             turn.shared.recorded.settle(False)
             return
         try:
-            if not await turn.shared.opened.wait(within=self._reading_within):
-                self._find_user_text(turn)
+            await turn.shared.opened.wait(within=self._reading_within)
             await self._load_blocks(turn.scope)
-            recording, reason = make_recording(
-                turn, messages, self._visible.copy(), self.config, ended_at=self.clock.now(), completed=completed
-            )
+            recording, reason = make()
         except Exception as error:
             turn.shared.recorded.settle(False)
             self._emit("not_recorded", turn=turn.id, reason=type(error).__name__)
@@ -934,6 +978,9 @@ class ConversationEngine(StoredConversation):
         if recording is not None:
             self._services.recorder.enqueue(recording, turn.shared.recorded)
             return
+        await self._end_unrecorded(turn, reason)
+
+    async def _end_unrecorded(self, turn: LoopTurn, reason: str) -> None:
         turn.shared.recorded.settle(False)
         self._emit("not_recorded", turn=turn.id, reason=reason)
         if reason == INCOGNITO and not turn.shared.incognito:

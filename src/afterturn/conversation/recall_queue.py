@@ -6,6 +6,7 @@ Without it, every turn of a burst is half done before one is finished, and under
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -16,6 +17,8 @@ R = TypeVar("R")
 RUNNING_MAX = 8
 # The work of about a second. Turns that began earlier have usually ended by then.
 WAITING_MAX = 256
+# How many turns may have begun that memory's loop has not seen yet.
+POSTED_MAX = 256
 OVERLOAD = "overload"
 
 
@@ -33,9 +36,23 @@ class RecallQueue:
     newest turn is next: its host still waits. Older ones get their turn when fewer turns begin, or are dropped."""
 
     def __init__(self) -> None:
+        self._posted = 0
+        self._lock = threading.Lock()
         self._running = 0
         self._begun: deque[asyncio.Future[bool]] = deque()
         self._new: deque[asyncio.Future[bool]] = deque()
+
+    def admit(self) -> bool:
+        """Whether one more turn may begin on memory's loop, which then calls `arrive`. May be called on any thread."""
+        with self._lock:
+            if self._posted >= POSTED_MAX:
+                return False
+            self._posted += 1
+            return True
+
+    def arrive(self) -> None:
+        with self._lock:
+            self._posted -= 1
 
     async def run(self, work: Callable[[], Awaitable[R]], *, begun: bool = False) -> R:
         """Runs `work` when there is room. `begun`: an earlier step of the same recall has run. Raises RecallShed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -46,15 +47,21 @@ RETRY_MOST = 30.0
 # It may take minutes to notice that a server does not answer, and a host that is killed meanwhile loses what is only in
 # its memory. So a turn that takes longer than this to be stored is written to a file, too.
 SPILL_AFTER = 1.0
+# How many of these are written at a time. Others may be stored meanwhile, which costs less.
+SPILLING_MAX = 16
+# Closing writes turns to a file if they are not stored after this share of its time. A few are stored long before.
+STORING_SHARE = 0.1
 
 
 @dataclass(eq=False, slots=True)
 class PendingTurn:
-    """A turn that is not recorded yet. `spilled`: it is also in a file, for a later process."""
+    """A turn that is not recorded yet. `spilled`: it is also in a file, for a later process, or on its way there.
+    `saved`: it is there."""
 
     recording: Recording
     recorded: OnceFuture[bool]
     spilled: bool = False
+    saved: bool = False
 
     @property
     def key(self) -> Key:
@@ -86,6 +93,54 @@ class Recorder:
         self._recording: dict[PendingTurn, None] = {}
         self._waiting: OrderedDict[Key, PendingTurn] = OrderedDict()
         self._retrying: asyncio.Task[None] | None = None
+        # Turns that their hosts have left and that are being read, each with a function that makes its recording now.
+        self._reading: dict[LoopTurn, Callable[[], Recording | None]] = {}
+        # Those of them that closing did not wait for.
+        self._taken: set[Key] = set()
+        # Those whose end was posted to memory's loop. Changed by hosts too, under the lock.
+        self._posted = 0
+        self._lock = threading.Lock()
+        # How many turns wait in the file of `append`, are being written to files of their own, are nowhere.
+        self._appended = self._spilling = self._lost = 0
+
+    # On the host's thread.
+
+    def admit(self) -> bool:
+        """Whether memory may hold one more turn that has ended. Then `read` follows, on memory's loop."""
+        with self._lock:
+            if self._posted + len(self._reading) + len(self._recording) >= self._queue_max:
+                return False
+            self._posted += 1
+            return True
+
+    def append(self, recording: Recording) -> bool:
+        """Adds a turn to a file, because memory may not hold it. False if that is not possible."""
+        if self._sinks.own is SinkKind.NOBODY:
+            return False
+        try:
+            self.spill.append(replace(recording, kept_by=self._sinks.own))
+        except OSError as error:
+            logger.warning("a turn too many cannot be saved in %s: %s", self.spill.folder, error)
+            return False
+        return True
+
+    # On memory's loop.
+
+    def read(
+        self, turn: LoopTurn, make: Callable[[], Recording | None], task: asyncio.Task[None], *, admitted: bool
+    ) -> None:
+        """The messages of a turn that has ended are being read by `task`, which enqueues its recording."""
+        with self._lock:
+            self._posted -= admitted
+        self._reading[turn] = make
+        self.expect(task)
+        task.add_done_callback(lambda _: self._reading.pop(turn, None))
+
+    def note_appended(self, turn: LoopTurn) -> None:
+        """The turn was left to `append`. It is stored when fewer turns end."""
+        turn.shared.recorded.settle(False)
+        self._appended += 1
+        self._start_retrying()
 
     def expect(self, task: asyncio.Task[None]) -> None:
         """A turn is being read and will be enqueued: closing waits for it too."""
@@ -93,6 +148,8 @@ class Recorder:
         task.add_done_callback(self._under_way.discard)
 
     def enqueue(self, recording: Recording, recorded: OnceFuture[bool]) -> None:
+        if recording.key in self._taken:
+            return
         pending = PendingTurn(replace(recording, kept_by=self._sinks.own), recorded)
         self._recording[pending] = None
         task = self._supervisor.start(self._record(pending), f"record {recording.turn}")
@@ -101,11 +158,16 @@ class Recorder:
 
     async def recover(self) -> None:
         """Stores the turns in the spill folder: of earlier processes, and those that did not fit the queue."""
+        self._appended = 0
+        try:
+            await run_on(self._file_writer, self.spill.unpack)
+        except OSError as error:
+            logger.warning("turns in %s wait for the next attempt: %s", self.spill.folder, error)
         files = self.spill.waiting()
         while (recording := await run_on(self._file_writer, lambda: next(files, None))) is not None:
             if recording.key in self._waiting or recording.kept_by not in self._sinks.found:
                 continue
-            pending = PendingTurn(recording, OnceFuture(), spilled=True)
+            pending = PendingTurn(recording, OnceFuture(), spilled=True, saved=True)
             if (reason := await self._write(pending)) is not None:
                 await self._hold(pending, reason)
                 return
@@ -113,6 +175,16 @@ class Recorder:
     async def drain(self, *, within: float) -> bool:
         """Waits for turns that are being recorded and tries the waiting ones again. False if any is left."""
         deadline = asyncio.get_running_loop().time() + within
+        is_drained = await self._drain(deadline)
+        if is_drained and self._appended:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self.recover()
+            except TimeoutError:
+                return False
+        return is_drained and not self._waiting
+
+    async def _drain(self, deadline: float) -> bool:
         while self._under_way and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(set(self._under_way), timeout=left)
         try:
@@ -123,23 +195,61 @@ class Recorder:
         return not self._under_way and not self._waiting
 
     async def close(self, *, within: float) -> list[str]:
-        """Drains. Turns that are not stored by then are written to files, for the next process.
+        """Drains. Before it waits for long, all turns in memory are written to one file, for the next process.
 
-        Returns messages about them; none if all turns are stored.
+        Returns messages about turns that are not stored; none if all are.
         """
-        if await self.drain(within=within):
-            return []
-        # The store may still accept one of them. A turn that is written twice is stored once.
-        for pending in [*self._recording, *self._waiting.values()]:
-            if not pending.spilled and await self._spill(pending):
-                self._emit("recording_waits", pending, reason="closing", spilled=True, waiting=len(self._waiting))
-        left = [*self._recording, *self._waiting.values()]
+        now = asyncio.get_running_loop().time()
+        is_drained = await self._drain(now + within * STORING_SHARE)
+        if self._retrying is not None:
+            self._retrying.cancel()
+        # Hosts cannot append any more. A file of its own, which is not needed if its turns are all stored.
+        self.spill.close()
+        last = Spill(self.spill.folder, self.spill.keys)
+        if not is_drained:
+            await self._save_all(last)
+            is_drained = await self._drain(now + within)
+        try:
+            last.close(erase=is_drained)
+        except OSError as error:
+            logger.warning("a file of turns in %s cannot be closed: %s", last.folder, error)
+        left = dict.fromkeys([*self._recording, *self._waiting.values()])
+        waits, lost = self._appended, self._lost
         for pending in left:
-            if not pending.spilled:
+            waits, lost = waits + pending.saved, lost + (not pending.saved)
+            if pending.saved:
+                self._emit("recording_waits", pending, reason="closing", spilled=True, waiting=len(left))
+            else:
                 self._not_recorded(pending, "closing")
-        spilled = sum(pending.spilled for pending in left)
-        lost = f", {len(left) - spilled} are lost" if spilled < len(left) else ""
-        return [f"{spilled} {'turn waits' if spilled == 1 else 'turns wait'} in {self.spill.folder}{lost}"]
+        if not waits and not lost:
+            return []
+        self._events.emit("turns_left", waiting=waits, lost=lost)
+        are_lost = f", {lost} {'is' if lost == 1 else 'are'} lost" if lost else ""
+        return [f"{waits} {'turn waits' if waits == 1 else 'turns wait'} in {self.spill.folder}{are_lost}"]
+
+    async def _save_all(self, file: Spill) -> None:
+        """Writes all turns in memory to the file, or a few to files of their own."""
+        for turn, make in list(self._reading.items()):
+            try:
+                recording = make()
+            except Exception:  # the boundary of one turn: the others must be saved too
+                logger.exception("turn %r cannot be read", turn.id)
+                continue
+            if recording is not None:
+                self.enqueue(recording, turn.shared.recorded)
+                self._taken.add(recording.key)
+        found = dict.fromkeys([*self._recording, *self._waiting.values()])
+        # Without recording no file may hold what was said.
+        left = [one for one in found if not one.saved and one.recording.kept_by is not SinkKind.NOBODY]
+        for pending in left:
+            if len(left) <= SPILLING_MAX:
+                await self._spill(pending)
+                continue
+            try:
+                file.append(pending.recording)
+                pending.spilled = pending.saved = True
+            except OSError as error:
+                logger.warning("a turn cannot be saved in %s: %s", file.folder, error)
 
     async def forget(self, tenant: str, space: str, selector: Selector) -> int:
         """Drops waiting turns that a selector covers, in memory and in the spill folder. Returns how many."""
@@ -172,13 +282,22 @@ class Recorder:
 
     def _start_spill(self, pending: PendingTurn) -> None:
         # A provider may take its time, and without recording no file may hold what was said.
-        if pending.recording.kept_by is SinkKind.MEMORY:
-            self.expect(self._supervisor.start(self._spill_slow(pending), f"spill {pending.recording.turn}"))
+        if pending.recording.kept_by is not SinkKind.MEMORY or pending not in self._recording:
+            return
+        if self._spilling >= SPILLING_MAX:
+            asyncio.get_running_loop().call_later(SPILL_AFTER, self._start_spill, pending)
+            return
+        self.expect(self._supervisor.start(self._spill_slow(pending), f"spill {pending.recording.turn}"))
 
     async def _spill_slow(self, pending: PendingTurn) -> None:
         """The write goes on. A turn that is written twice is stored once."""
-        if pending in self._recording and not pending.spilled and await self._spill(pending):
-            self._emit("recording_waits", pending, reason="slow", spilled=True, waiting=len(self._waiting))
+        if pending in self._recording and not pending.spilled:
+            self._spilling += 1
+            try:
+                if await self._spill(pending):
+                    self._emit("recording_waits", pending, reason="slow", spilled=True, waiting=len(self._waiting))
+            finally:
+                self._spilling -= 1
 
     def _ended(self, pending: PendingTurn) -> None:
         self._recording.pop(pending, None)
@@ -262,15 +381,26 @@ class Recorder:
             _, oldest = self._waiting.popitem(last=False)
             oldest.recorded.settle(False)
             if not oldest.spilled:
+                self._lost += 1
                 self._not_recorded(oldest, "queue_full")
+        self._start_retrying()
+
+    def _start_retrying(self) -> None:
         if self._retrying is None or self._retrying.done():
             self._retrying = self._supervisor.start(self._retry(), "retry recordings")
 
     async def _spill(self, pending: PendingTurn) -> bool:
         # Before the file is there: a write that ends meanwhile removes it, on the same thread, after it was written.
         pending.spilled = True
+
+        def put() -> None:
+            # It may have been stored, or saved by closing, while other files were written.
+            if not pending.saved and pending.recorded.peek() is not True:
+                self.spill.put(pending.recording)
+                pending.saved = True
+
         try:
-            await run_on(self._file_writer, lambda: self.spill.put(pending.recording))
+            await run_on(self._file_writer, put)
         except OSError as error:
             pending.spilled = False
             logger.warning(
@@ -280,8 +410,11 @@ class Recorder:
 
     async def _retry(self) -> None:
         delay = RETRY_FIRST
-        while self._waiting:
+        while self._waiting or self._appended:
             await asyncio.sleep(delay)
+            if self._posted + len(self._reading) + len(self._recording) > self._queue_max // 2:
+                delay = RETRY_FIRST  # a store that is busy is not given more
+                continue
             delay = min(delay * 2, RETRY_MOST)
             if await self._retry_all() or not all(
                 self._sink_of(pending).in_order for pending in self._waiting.values()

@@ -166,6 +166,7 @@ _NO_RECALL = {
     NoRecallReason.OFF: "recall was off",
     NoRecallReason.INCOGNITO: "the turn was incognito, and incognito_recall is false",
     NoRecallReason.NOTHING_TO_ASK: "there was nothing to ask",
+    NoRecallReason.OVERLOAD: "more turns began than memory could serve",
     NoRecallReason.NOT_BEGUN: "the turn ended before one began",
     NoRecallReason.GONE: "its trace was removed since",
     NoRecallReason.UNKNOWN: "there was nothing to ask, recall was off, or its trace was removed since",

@@ -161,7 +161,7 @@ class DirectoryWorkers:
         config = self._invocation.config()
         for tenant in read_directory(self._directory):
             own = replace(config, tenant=tenant)
-            if Spill(spill_folder(own, self._directory)).files():
+            if Spill(spill_folder(own, self._directory)).count():
                 with blocking.open(self._directory, own, background=True) as memory:
                     _drain(memory, within, self._stop)
 
