@@ -93,6 +93,19 @@ async def test_a_turn_waits_when_the_store_was_removed_and_is_stored_in_the_next
         assert await _texts(memory) == ["Green tea, please", "Noted."]
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_store_that_was_removed_is_not_read_any_more(path: Path, replaced: bool) -> None:
+    """C4: what it held is not what the next process sees."""
+    async with afterturn.open(path, TROUBLED) as memory:
+        await memory.space("user:ada").add("Ada likes tea")
+        assert len(await memory.space("user:ada").list()) == 1
+        path.rename(path.with_name("old.db"))
+        if replaced:
+            path.touch()
+        with pytest.raises(StoreUnavailable, match="was removed or replaced while it was open"):
+            await memory.space("user:ada").list()
+
+
 @pytest.mark.parametrize("suffixes", [("-wal",), ("-wal", "-shm"), ("-shm",)], ids="+".join)
 async def test_a_turn_waits_when_the_log_was_removed_and_nothing_is_lost(
     path: Path, event_log: EventLog, suffixes: tuple[str, ...]

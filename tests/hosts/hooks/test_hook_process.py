@@ -341,3 +341,19 @@ def test_a_linked_queue_is_neither_written_nor_emptied(hooks: Hooks, tmp_path: P
     hooks.warm()
     hooks.stop()
     assert [path.name for path in away.iterdir()] == ["mine"]
+
+
+def test_a_helper_whose_store_was_removed_opens_the_new_one(hooks: Hooks) -> None:
+    """C4: it notices that when it reads, too, and no event is lost."""
+    first = hooks.warm()
+    hooks.tell("claude-code", "The boat is called Merle.")
+    assert hooks.has("Merle")
+    for file in hooks.folder.glob("memory.db*"):
+        if file.is_file():
+            file.unlink()
+    assert "Merle" not in hooks.ask("claude-code", "asking", "What is the boat called?")
+    hooks.answer("claude-code", "asking", "I do not know.")
+    assert hooks.has("What is the boat called?")
+    assert not [text for text in hooks.texts() if "Merle" in text]
+    assert hooks.warm().pid == first.pid
+    assert "the store's file was removed or replaced" in hooks.log()

@@ -23,13 +23,14 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import afterturn
-from afterturn.config import Config, config_path, load_config
+from afterturn.config import Config, config_path, default_store, find_store, load_config
 from afterturn.errors import AfterturnError
 from afterturn.hosts.hooks.client import ANSWER_BYTES_MAX, PAYLOAD_BYTES_MAX, PROTOCOL, note_failure, stamp, touch
 from afterturn.hosts.hooks.clients import CLIENTS, SCRIPT
 from afterturn.hosts.hooks.events import InvalidPayload
 from afterturn.hosts.hooks.handler import HookHandler, check_folder
 from afterturn.log import describe, logger
+from afterturn.runtime.files import file_identity
 
 LOG_BYTES_MAX = 256 * 1024
 BACKLOG = 1024
@@ -82,6 +83,8 @@ class HookServer:
         self._served = 0
         self._failed = 0
         self._inode = 0
+        self._store = find_store(config.store or default_store())
+        self._store_file: tuple[int, int] | None = None
         self._at_work = 0
         self._is_done = asyncio.Event()
         self._is_done.set()
@@ -100,6 +103,7 @@ class HookServer:
         )
         async with afterturn.open(config=config) as memory:
             self._handler = HookHandler(memory, config)
+            self._store_file = self._find_store_file()
             await self._take_queue()
             server = await asyncio.start_unix_server(self._serve, sock=self._bind(), limit=_REQUEST_BYTES_MAX)
             try:
@@ -135,6 +139,18 @@ class HookServer:
         except OSError:
             return False
 
+    def _find_store_file(self) -> tuple[int, int] | None:
+        return file_identity(self._store) if isinstance(self._store, Path) else None
+
+    def _has_lost_store(self) -> bool:
+        """Whether the store's file was removed or replaced. Then another helper opens the one that is there."""
+        if self._find_store_file() == self._store_file:
+            return False
+        logger.warning("the store's file was removed or replaced; the helper starts again")
+        self.restarts = True
+        self.stop.set()
+        return True
+
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         served, since = self._served, loop.time()
@@ -147,6 +163,8 @@ class HookServer:
                 pass
             if not self._owns_socket():
                 logger.warning("the helper's socket is gone; the helper ends")
+                return
+            if self._has_lost_store():
                 return
             await self._take_queue()
             await self._finish_late_turns()
@@ -190,6 +208,8 @@ class HookServer:
         if data == _STOP:
             self.stop.set()
             return b"{}"
+        if self._has_lost_store():
+            return b""  # the script leaves the event for the next helper
         self._served += 1
         if len(data) > _REQUEST_BYTES_MAX:
             return self._refuse("an event is too large")

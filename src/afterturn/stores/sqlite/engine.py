@@ -22,6 +22,7 @@ from afterturn.config import Config
 from afterturn.errors import DeadlineExceeded, ForkedProcess, InvalidFile, MemoryClosed, StoreError, StoreUnavailable
 from afterturn.log import logger
 from afterturn.ports import Clock, KeyProvider, Unit
+from afterturn.runtime.files import file_identity
 from afterturn.stores.engine import ReadCall, Write, WriteOutcome
 from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.stores.sql.moved import FIND_MARKS, refusal
@@ -307,6 +308,7 @@ class Readers:
         self._place = place
         self._limit = limit
         self._unit = unit
+        self._file = file_identity(place.path)
         self._idle: deque[apsw.Connection] = deque()
         self._running: set[Read[Any]] = set()
         # Reentrant: a signal handler may read while its own thread is about to.
@@ -317,6 +319,8 @@ class Readers:
 
     def run(self, read: Read[R]) -> R:
         """Runs the read in a transaction of its own, so that it sees one state of the store."""
+        if file_identity(self._place.path) != self._file:
+            raise _replaced(self._place.path)
         # Without context managers, whose generators take a tenth of the time of a small query.
         connection = self._borrow(read)
         try:
@@ -490,8 +494,7 @@ class Writer:
             if (files := _identities(self._path)) != self._files:
                 # SQLite would go on writing to files that nobody can open again.
                 self._rescue_log(files)
-                reason = f"The store {self._path}, or its log, was removed or replaced while it was open."
-                return [WriteOutcome(error=StoreUnavailable(f"{reason} Open it again.")) for _ in writes]
+                return [WriteOutcome(error=_replaced(self._path)) for _ in writes]
             if (version := scalar(self.connection, "PRAGMA user_version")) > self._place.schema.newest:
                 # A newer program has migrated the store meanwhile.
                 return [WriteOutcome(error=too_new(self._place, version)) for _ in writes]
@@ -570,15 +573,11 @@ _Identities: TypeAlias = list[tuple[int, int] | None]
 
 def _identities(path: Path) -> _Identities:
     """The device and inode of the store's file, its log and the log's index; None for a file that is not there."""
-    found: _Identities = []
-    for suffix in ("", "-wal", "-shm"):
-        try:
-            status = os.stat(f"{path}{suffix}")
-        except OSError:
-            found.append(None)
-        else:
-            found.append((status.st_dev, status.st_ino))
-    return found
+    return [file_identity(f"{path}{suffix}") for suffix in ("", "-wal", "-shm")]
+
+
+def _replaced(path: Path) -> StoreUnavailable:
+    return StoreUnavailable(f"The store {path}, or its log, was removed or replaced while it was open. Open it again.")
 
 
 # Scrubbing: overwriting what SQLite leaves in the unused middle of its pages.
