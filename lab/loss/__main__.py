@@ -7,7 +7,8 @@ A seed runs these parts (`--parts`):
 - kill: real processes are killed with SIGKILL, at random or at a chosen call of SQLite;
 - errors: the disk is full or fails for a while, and the work goes on afterwards;
 - leases: a job is taken over while its process is still at work, and jobs are in the store several times;
-- processes: several processes chat, review, edit, undo and forget at once, and one of them is killed.
+- processes: several processes chat, review, edit, undo and forget at once, and one of them is killed;
+- overload: more turns end than memory can take, then the host closes it, or our own processes are ended by SIGTERM.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from lab import slices
 from lab.loss.judge import check_learned, compare, look_at
 from lab.loss.leases import duplicate, take_over
 from lab.loss.migrated import ROWS, SPACE, migrate, write_store
+from lab.loss.overload import close_overloaded, end_helper
 from lab.loss.plan import LEARNER, State, Step, step_from_json
 from lab.loss.recording_vfs import Call, Files, RecordingVfs, after_kill, after_power_cut, write_files
 from lab.loss.workload import SETTINGS, components, work
@@ -45,7 +47,7 @@ from lab.slices import Lab, Outcome, Row, StoreTarget, without_log
 from lab.stress.__main__ import run_stress
 from lab.tables import Store, read_rows
 
-PARTS = ("replay", "migration", "kill", "errors", "leases", "processes")
+PARTS = ("replay", "migration", "kill", "errors", "leases", "processes", "overload")
 _CHILD_SECONDS_MAX = 60.0
 _CALLS_MAX = 1_500
 _STEPS, _LEARNED = 12, 9
@@ -63,6 +65,9 @@ class Size:
     processes: int = 4
     errors: int = 4
     leases: int = 2
+    overload_seconds: float = 20.0
+    conversations: int = 200
+    recording_queue: int = 1000
     synchronous: str = "full"
 
 
@@ -362,6 +367,17 @@ def _processes(store: Path, random: Random, size: Size, outcome: Outcome) -> Non
     outcome.broken.extend(f"several processes: {what}" for what in result.broken)
 
 
+# More turns than memory can take
+
+
+def _overload(store: Path, random: Random, size: Size, outcome: Outcome) -> None:
+    close_overloaded(store, size.overload_seconds, size.conversations, size.recording_queue, outcome)
+    helped = store.parent / "helped"
+    helped.mkdir()
+    # A helper waits for each turn to be recorded, so few wait in memory.
+    end_helper(helped / store.name, size.conversations, size.recording_queue // 100 or 1, outcome)
+
+
 _PARTS: dict[str, Callable[[Path, Random, Size, Outcome], None]] = {
     "replay": _replay,
     "migration": _migration,
@@ -369,6 +385,7 @@ _PARTS: dict[str, Callable[[Path, Random, Size, Outcome], None]] = {
     "errors": _errors,
     "leases": _leases,
     "processes": _processes,
+    "overload": _overload,
 }
 
 
@@ -395,6 +412,9 @@ LAB = Lab(
         Row("runs on a full disk", "disk full"),
         Row("runs with I/O errors", "I/O errors"),
         Row("jobs whose lease ended too early, or that were there twice", "jobs that ran twice"),
+        Row("turns that 200 conversations left, beyond what memory takes", "turns left under overload"),
+        Row("of them in files after a clean close", "of them in files after closing"),
+        Row("workers and helpers of hooks, ended by SIGTERM", "processes ended by SIGTERM"),
         Row("stores whose jobs were run two leases later", "stores whose jobs were run"),
         Row("acknowledged operations", "acknowledged"),
         Row("unacknowledged operations found complete", "unacknowledged kept"),

@@ -42,6 +42,15 @@ def test_a_job_that_runs_twice_has_its_effect_once() -> None:
     assert outcome.counts["jobs that ran twice"] == 4
 
 
+def test_no_turn_is_lost_when_there_are_more_than_memory_takes() -> None:
+    """C4: closing, and SIGTERM of a worker and of a helper of hooks; real processes."""
+    size = Size(overload_seconds=0.5, conversations=40, recording_queue=20)
+    outcome = run_seed(7, SqliteTarget(), size, ("overload",))
+    assert outcome.broken == []
+    assert outcome.counts["of them in files after closing"] > 0
+    assert outcome.counts["processes ended by SIGTERM"] == 2
+
+
 def test_a_power_cut_would_be_noticed_without_full_synchronisation() -> None:
     """C2: the lab really drops writes. With `synchronous=normal`, the last commits may be lost."""
     outcome = run_seed(7, SqliteTarget(), Size(kills=0, cuts=60, synchronous="normal"), ("replay",))
