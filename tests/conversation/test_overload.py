@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 from controlled_store import Stage, letters
-from spoken import assistant, user
+from spoken import assistant, call, user
 
 import afterturn
 from afterturn.conversation import recall_queue, recorder
@@ -232,3 +232,38 @@ async def test_a_turn_that_memory_has_no_time_to_begin_is_recorded(
         trace = await memory.conversation("c", user="ada").trace()
     assert [one.no_recall for one in trace.turns] == ["overload"]
     assert sorted(texts) == ["And what else?", "Anise.", SOUP]
+
+
+async def test_a_conversation_that_is_kept_incognito_is_in_no_file(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C4: also if there is no time to read that from the store, as far as this process knows it."""
+    monkeypatch.setattr(recall_queue, "POSTED_MAX", 0)
+    async with stage.open(recording_queue_max=1, background=False) as memory:
+        conversation = memory.conversation("hidden", user="ada")
+        await conversation.set_incognito()
+        stage.store.reading.shut()
+        leave(memory, "held", SOUP)
+        leave(memory, "hidden", "Nobody may know")
+        leave(memory, "more", "Everybody may know")
+        assert waiting_in(Path(f"{stage.path}.waiting")) == ["turn-more"]
+        stage.store.reading.open()
+
+
+async def test_a_turn_that_is_stored_before_an_earlier_one_knows_its_taint(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C4: the earlier turn, in which a tool spoke, still waits in a file."""
+    monkeypatch.setattr(recorder, "RETRY_FIRST", 60.0)
+    monkeypatch.setattr(recall_queue, "POSTED_MAX", 0)
+    spoken = [user(SOUP), call("1"), {"role": "tool", "tool_call_id": "1", "content": "Salt"}]
+    async with stage.open(recording_queue_max=1, background=False) as memory:
+        stage.store.reading.shut()
+        held = leave(memory, "held", SOUP)
+        memory.conversation("c", user="ada").turn(spoken[:1]).finish([*spoken, assistant("Salt.")])
+        stage.store.reading.open()
+        assert await held.wait_recorded(within=WAIT)
+        assert await leave(memory, "c", "And then?").wait_recorded(within=WAIT)
+        (taint,) = apsw.Connection(str(stage.path)).execute("SELECT taint FROM turn WHERE id = 'turn-c'").fetchone()
+        assert len(waiting_in(Path(f"{stage.path}.waiting"))) == 1
+    assert taint == "earlier"

@@ -611,6 +611,26 @@ async def test_turns_that_wait_in_files_are_sealed(tmp_path: Path) -> None:
     assert Spill(folder, ring).forget("default", "user:ada", afterturn.types.Selector(everything=True)) == 1
 
 
+async def test_turns_that_are_appended_to_one_file_are_sealed(tmp_path: Path) -> None:
+    """D3, C4: they are stored by the next process; one whose key is not known here is held in memory."""
+    keys, store = FolderKeys(tmp_path / "keys"), tmp_path / "memory.db"
+    folder = tmp_path / "memory.db.waiting"
+    async with _open(store, keys, {"recording_queue_max": 1, "grace": 0.0}) as memory:
+        await memory.space("user:ada").add("The boat is red.")
+        lock = apsw.Connection(str(store))
+        lock.execute("BEGIN IMMEDIATE")
+        turns = [await _say(memory, f"Where is the {what}?") for what in ("greenhouse", "orchard")]
+        (file,) = folder.glob("*.jsonl")
+        content = file.read_text()
+        lock.close()
+        assert await turns[0].wait_recorded(within=30)
+        assert await memory.drain(within=30)
+        texts = [entry.text for entry in await memory.space("user:ada").list(limit=100)]
+    assert "orchard" not in content
+    assert "Where is the orchard?" in texts
+    assert list(folder.iterdir()) == []
+
+
 async def test_an_id_that_another_key_has_is_refused(tmp_path: Path) -> None:
     """M2: of another space, of a key that is not destroyed yet, and of one that only a backup needs."""
 

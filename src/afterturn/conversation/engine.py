@@ -598,6 +598,7 @@ class ConversationEngine(StoredConversation):
     def _take_in(self, turn: LoopTurn, reading: TurnReading) -> None:
         self._visible.add(reading.blocks.values())
         turn.is_read = self._has_read = True
+        self._is_kept_incognito = reading.incognito
         if reading.incognito:
             turn.shared.mark_incognito()
         if self._has_untrusted:
@@ -960,6 +961,10 @@ class ConversationEngine(StoredConversation):
         """The recording by what is known now, or None and the reason. On a host's thread, pass a copy of the turn."""
         if not turn.shared.opened.peek():
             self._find_user_text(turn)
+            if self._is_kept_incognito:
+                turn.shared.mark_incognito()
+            if self._has_untrusted:
+                turn.shared.mark_tainted(Taint.MEMORY)
         blocks, at = self._visible.copy(), self.clock.now()
         return make_recording(turn, messages, blocks, self.config, ended_at=at, completed=completed)
 

@@ -102,6 +102,8 @@ class Recorder:
         self._lock = threading.Lock()
         # How many turns wait in the file of `append`, are being written to files of their own, are nowhere.
         self._appended = self._spilling = self._lost = 0
+        # The conversations of appended turns that may be tainted. Their later turns may be stored earlier.
+        self._tainted: set[tuple[str, ...]] = set()
 
     # On the host's thread.
 
@@ -118,11 +120,17 @@ class Recorder:
         if self._sinks.own is SinkKind.NOBODY:
             return False
         try:
-            self.spill.append(replace(recording, kept_by=self._sinks.own))
+            self.spill.append(self._completed(recording))
         except OSError as error:
             logger.warning("a turn too many cannot be saved in %s: %s", self.spill.folder, error)
             return False
+        if recording.taint is not None or recording.shown:
+            self._tainted.add(recording.key[:3])
         return True
+
+    def _completed(self, recording: Recording) -> Recording:
+        taint = Taint.EARLIER if recording.key[:3] in self._tainted else None
+        return replace(recording, kept_by=self._sinks.own, taint=recording.taint or taint)
 
     # On memory's loop.
 
@@ -150,7 +158,7 @@ class Recorder:
     def enqueue(self, recording: Recording, recorded: OnceFuture[bool]) -> None:
         if recording.key in self._taken:
             return
-        pending = PendingTurn(replace(recording, kept_by=self._sinks.own), recorded)
+        pending = PendingTurn(self._completed(recording), recorded)
         self._recording[pending] = None
         task = self._supervisor.start(self._record(pending), f"record {recording.turn}")
         self.expect(task)
@@ -171,6 +179,8 @@ class Recorder:
             if (reason := await self._write(pending)) is not None:
                 await self._hold(pending, reason)
                 return
+        if not self._appended:
+            self._tainted.clear()
 
     async def drain(self, *, within: float) -> bool:
         """Waits for turns that are being recorded and tries the waiting ones again. False if any is left."""

@@ -51,6 +51,7 @@ class Spill:
         """
         target = self._path(recording)
         self._write(target, self._content(recording, target), recording.ended_at)
+        sync(self.folder)
         return target
 
     def append(self, recording: Recording) -> None:
@@ -119,14 +120,14 @@ class Spill:
         try:
             if header is not None:
                 name = f"{int(header['name'], 16):032x}.json"
-                self._write(self.folder / name, text, float(header["ended_at"]), durable=False)
+                self._write(self.folder / name, text, float(header["ended_at"]))
             else:
                 recording = Recording.from_json(text)
-                self._write(self._path(recording), text, recording.ended_at, durable=False)
+                self._write(self._path(recording), text, recording.ended_at)
         except (InvalidFile, KeyError, ValueError) as error:
             name = hashlib.blake2b(line, digest_size=16).hexdigest()
             logger.warning("a turn in %s is damaged and is set aside in %s.bad: %s", self.folder, name, error)
-            self._write(self.folder / f"{name}.bad", text, 0.0, durable=False)
+            self._write(self.folder / f"{name}.bad", text, 0.0)
 
     def _content(self, recording: Recording, target: Path) -> str:
         text = recording.to_json()
@@ -147,7 +148,8 @@ class Spill:
             raise OSError(_LINKED.format(folder=self.folder))
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def _write(self, target: Path, content: str, ended_at: float, *, durable: bool = True) -> None:
+    def _write(self, target: Path, content: str, ended_at: float) -> None:
+        """`sync` of the folder must follow."""
         self._make_folder()
         draft = target.with_suffix(f".{os.getpid()}.tmp")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -157,15 +159,12 @@ class Spill:
                 file.flush()
                 # `files` sorts by this time, so that turns keep their order even if they were written late or together.
                 os.utime(file.fileno(), (ended_at, ended_at))
-                if durable:
-                    os.fsync(file.fileno())
+                os.fsync(file.fileno())
             draft.replace(target)
         except BaseException:
             # On a full disk, half a turn must not stay.
             draft.unlink(missing_ok=True)
             raise
-        if durable:
-            sync(self.folder)
 
     @property
     def is_linked(self) -> bool:
@@ -210,6 +209,7 @@ class Spill:
             if _header(path) is not None:
                 # Sealed as it is: both stores have the same keys.
                 other._write(other.folder / path.name, path.read_text(encoding="utf-8"), _modified(path))
+                sync(other.folder)
                 _erase(path)
                 moved += 1
         for recording in self.waiting():

@@ -30,6 +30,8 @@ class StoredConversation:
     def __init__(self, services: Services, key: ConversationKey) -> None:
         self._services = services
         self.key = key
+        # As far as this process knows: a turn that is recorded unread must not be in a file then.
+        self._is_kept_incognito = False
 
     @property
     def loop(self) -> LoopThread:
@@ -110,6 +112,7 @@ class StoredConversation:
         await self._stored().write(
             lambda unit: unit.conversations.set_incognito(self.key, on=on, at=at), at=self.key.scope
         )
+        self._is_kept_incognito = on
         self._emit_of("", "incognito_changed", on=on)
 
     async def is_kept_incognito(self) -> bool:
