@@ -267,3 +267,13 @@ async def test_a_turn_that_is_stored_before_an_earlier_one_knows_its_taint(
         (taint,) = apsw.Connection(str(stage.path)).execute("SELECT taint FROM turn WHERE id = 'turn-c'").fetchone()
         assert len(waiting_in(Path(f"{stage.path}.waiting"))) == 1
     assert taint == "earlier"
+
+
+async def test_without_recording_no_turn_too_many_is_in_a_file(stage: Stage) -> None:
+    """C4, C7: and none is counted as lost when memory is closed."""
+    async with stage.open(recorder="none", recording_queue_max=1, close_timeout=0.0, background=False) as memory:
+        stage.store.reading.shut()
+        for number in range(3):
+            leave(memory, f"c{number}", SOUP)
+    assert not Path(f"{stage.path}.waiting").exists()
+    assert stage.told.named("turns_left") == []

@@ -1,5 +1,6 @@
 """Recordings in files: whole or not there, private, found again, erased."""
 
+import fcntl
 import json
 import os
 import stat
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +137,22 @@ def test_a_file_that_another_process_appends_to_is_left_to_it(spill: Spill) -> N
     assert list(spill.waiting()) == [TURN]
     with pytest.raises(OSError, match="closed"):
         other.append(TURN)
+
+
+def test_a_new_file_that_another_process_takes_for_one_that_was_left_is_not_used(
+    spill: Spill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C4: between its creation and its lock. What is appended to an erased file would be lost."""
+    lock, others = fcntl.flock, [Spill(spill.folder)]
+
+    def unpack_first(file: Any, operation: int) -> None:
+        if others:
+            others.pop().unpack()
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", unpack_first)
+    spill.append(TURN)
+    assert spill.count() == 1
 
 
 @pytest.mark.parametrize("damage", [b"{", b"\xff\xfe", b'{"tenant": "t", "space": "s", "key": "k", "sealed": "x"}'])

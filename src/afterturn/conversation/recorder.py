@@ -69,7 +69,8 @@ class PendingTurn:
 
 
 class Recorder:
-    """Used on memory's loop. `enqueue` never fails and never waits; its once-future settles when the turn is stored."""
+    """Used on memory's loop, except `admit` and `append`, which hosts call from any thread. `enqueue` never fails and
+    never waits; its once-future settles when the turn is stored."""
 
     def __init__(
         self,
@@ -105,8 +106,6 @@ class Recorder:
         # The conversations of appended turns that may be tainted. Their later turns may be stored earlier.
         self._tainted: set[tuple[str, ...]] = set()
 
-    # On the host's thread.
-
     def admit(self) -> bool:
         """Whether memory may hold one more turn that has ended. Then `read` follows, on memory's loop."""
         with self._lock:
@@ -131,8 +130,6 @@ class Recorder:
     def _completed(self, recording: Recording) -> Recording:
         taint = Taint.EARLIER if recording.key[:3] in self._tainted else None
         return replace(recording, kept_by=self._sinks.own, taint=recording.taint or taint)
-
-    # On memory's loop.
 
     def read(
         self, turn: LoopTurn, make: Callable[[], Recording | None], task: asyncio.Task[None], *, admitted: bool
@@ -223,7 +220,7 @@ class Recorder:
             last.close(erase=is_drained)
         except OSError as error:
             logger.warning("a file of turns in %s cannot be closed: %s", last.folder, error)
-        left = dict.fromkeys([*self._recording, *self._waiting.values()])
+        left = self._keepable()
         waits, lost = self._appended, self._lost
         for pending in left:
             waits, lost = waits + pending.saved, lost + (not pending.saved)
@@ -248,9 +245,7 @@ class Recorder:
             if recording is not None:
                 self.enqueue(recording, turn.shared.recorded)
                 self._taken.add(recording.key)
-        found = dict.fromkeys([*self._recording, *self._waiting.values()])
-        # Without recording no file may hold what was said.
-        left = [one for one in found if not one.saved and one.recording.kept_by is not SinkKind.NOBODY]
+        left = [pending for pending in self._keepable() if not pending.saved]
         for pending in left:
             if len(left) <= SPILLING_MAX:
                 await self._spill(pending)
@@ -260,6 +255,11 @@ class Recorder:
                 pending.spilled = pending.saved = True
             except OSError as error:
                 logger.warning("a turn cannot be saved in %s: %s", file.folder, error)
+
+    def _keepable(self) -> list[PendingTurn]:
+        """The turns in memory that may be in a file: without recording no file may hold what was said."""
+        found = dict.fromkeys([*self._recording, *self._waiting.values()])
+        return [pending for pending in found if pending.recording.kept_by is not SinkKind.NOBODY]
 
     async def forget(self, tenant: str, space: str, selector: Selector) -> int:
         """Drops waiting turns that a selector covers, in memory and in the spill folder. Returns how many."""
@@ -279,7 +279,7 @@ class Recorder:
 
     async def _record(self, pending: PendingTurn) -> None:
         # More turns end than the store takes: a file is cheaper, and is stored when fewer end.
-        if len(self._recording) > self._queue_max:
+        if len(self._recording) > self._queue_max and pending.recording.kept_by is not SinkKind.NOBODY:
             await self._hold(pending, OVERLOAD)
             return
         slow = asyncio.get_running_loop().call_later(SPILL_AFTER, self._start_spill, pending)

@@ -63,13 +63,14 @@ class Spill:
         with self._lock:
             if self._closed:
                 raise OSError("memory is closed")
-            if self._file is None:
+            while self._file is None:
                 self._make_folder()
                 path = self.folder / f"{os.getpid()}-{secrets.token_hex(8)}.jsonl"
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
-                self._file = os.open(path, flags, 0o600), path
-                self._size = 0
+                self._file, self._size = (os.open(path, flags, 0o600), path), 0
                 fcntl.flock(self._file[0], fcntl.LOCK_EX)
+                if not path.exists():  # before it was locked, another process took it for one that was left
+                    self._end_file()
             # One call of the system: after each, a busy process makes the host's thread wait for Python's lock.
             if os.write(self._file[0], line) < len(line):
                 os.ftruncate(self._file[0], self._size)
