@@ -79,8 +79,6 @@ M = TypeVar("M")
 
 # Good enough for a warning: English has about four letters a token.
 _BYTES_PER_TOKEN = 4
-# Of the time for closing: how long reading a turn that was left may take, at each of two steps.
-_READING_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -973,7 +971,7 @@ class ConversationEngine(StoredConversation):
             turn.shared.recorded.settle(False)
             return
         try:
-            await turn.shared.opened.wait(within=self._reading_within)
+            await turn.shared.opened.wait(within=self.config.recall_timeout)
             await self._load_blocks(turn.scope)
             recording, reason = make()
         except Exception as error:
@@ -1008,15 +1006,10 @@ class ConversationEngine(StoredConversation):
             self._prefetcher.offer(self._current)
         await self._log.end_turn(turn, TurnStatus.ABORTED)
 
-    @property
-    def _reading_within(self) -> float:
-        """After two steps of this length, closing must still have time to keep the turn in a file."""
-        return min(self.config.recall_timeout, self.config.close_timeout * _READING_SHARE)
-
     async def _load_blocks(self, scope: ConversationScope) -> None:
         """The blocks that any process has injected. A store that cannot be read must not cost the turn."""
         try:
-            async with asyncio.timeout(self._reading_within):
+            async with asyncio.timeout(self.config.recall_timeout):
                 rows = await self._services.store.read(
                     lambda unit: unit.conversations.blocks(scope.key), at=scope.key.scope
                 )
