@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from spoken import OpenMemory, Told, answer, assistant, call, exchange, user
 
@@ -195,7 +195,8 @@ async def test_an_incognito_turn_waits_in_no_file(open_memory: OpenMemory, tmp_p
     """P2, C4: also while the store cannot be written."""
     async with open_memory(busy_timeout=0.05, close_timeout=1.0) as memory:
         conversation = memory.conversation("c", user="ada", incognito=True)
-        other = sqlite3.connect(tmp_path / "memory.db", isolation_level=None)
+        # The library of the store: another copy of SQLite in this process would drop its locks.
+        other = apsw.Connection(str(tmp_path / "memory.db"))
         other.execute("BEGIN IMMEDIATE")
         turn = await told_turn(conversation, SAID)
         assert not await turn.wait_recorded()

@@ -39,6 +39,6 @@ def file_identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
     """Device and inode: a file that was replaced has others. None if it is not there."""
     try:
         status = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino

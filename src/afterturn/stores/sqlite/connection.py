@@ -5,19 +5,23 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import apsw
 
 from afterturn.config import Config, default_store
 from afterturn.errors import ForeignFile, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from afterturn.ports import Clock
-from afterturn.runtime.files import sync
+from afterturn.runtime.files import file_identity, sync
 from afterturn.stores.sqlite.errors import translate
 
 APPLICATION_ID = 0x41465452
@@ -119,9 +123,29 @@ def connect_reader(place: StoreLocation) -> apsw.Connection:
     return connection
 
 
+class StoreConnection(apsw.Connection):
+    """A connection of a store. apsw's own attributes cannot be read while another thread uses it; these can."""
+
+    file: str | os.PathLike[str] = ""
+    process = 0
+
+    def close(self, *force: bool) -> None:
+        _closing.add(self)
+        try:
+            super().close(*force)
+        finally:
+            _closing.discard(self)
+
+
+# apsw.connections() leaves them out although their files are still open.
+_closing: set[StoreConnection] = set()
+
+
 def open_connection(place: StoreLocation, flags: int) -> apsw.Connection:
-    connection = apsw.Connection(os.fspath(place.file), flags=flags, vfs=place.vfs)
-    _inheritable.add(connection)
+    _watch_sqlite3()
+    _check_other_libraries(place)
+    connection = StoreConnection(os.fspath(place.file), flags=flags, vfs=place.vfs)
+    connection.file, connection.process = place.file, os.getpid()
     wait_for_locks(connection, lambda: place.config.busy_timeout)
     return connection
 
@@ -290,17 +314,58 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-# A forked child inherits the parent's connections. Freeing them there would roll back and unlock in the memory that
-# both share, so the child never frees them.
-_inheritable: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
-
-
 def _keep_inherited() -> None:
+    """Freeing the parent's connections in a forked child would roll back and unlock in the memory that both share."""
     import ctypes  # 5 ms that only forked children should pay
 
-    for connection in list(_inheritable):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-    _inheritable.clear()
+    for connection in apsw.connections():
+        if isinstance(connection, StoreConnection):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 os.register_at_fork(after_in_child=_keep_inherited)
+
+
+@cache
+def _watch_sqlite3() -> None:
+    """Two copies of SQLite in one process drop each other's locks (sqlite.org/howtocorrupt.html, section 2.2.1), and
+    the first that closes a store deletes the log of the other. So sqlite3 may not open the stores that are open here.
+
+    The hook runs at each audited event, such as `open`, an import or `id()`; docs/trust.md has its cost.
+    """
+    sys.addaudithook(_refuse_sqlite3)
+
+
+def _refuse_sqlite3(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "sqlite3.connect":
+        return
+    try:
+        name = os.fsdecode(arguments[0])
+        path = unquote(urlsplit(name).path) if name.startswith("file:") else name
+    except (TypeError, ValueError):
+        return  # sqlite3 reports it
+    wanted = {file_identity(name), file_identity(path)} - {None}
+    for connection in (*apsw.connections(), *_closing):
+        if not isinstance(connection, StoreConnection) or connection.process != os.getpid():
+            continue
+        if file_identity(connection.file) in wanted:
+            raise StoreUnavailable(
+                f"{name} is open in this process as a store, so sqlite3 may not open it here: memory would lose its "
+                "locks and its log. Use `afterturn list`, open it in another process, or open a copy from "
+                "`afterturn backup`."
+            )
+
+
+def _check_other_libraries(place: StoreLocation) -> None:
+    """Refuses a store whose log is open in this process, but not by apsw: sqlite3 opened it before the hook ran."""
+    for connection in (*apsw.connections(), *_closing):
+        if not isinstance(connection, StoreConnection) or file_identity(connection.file) == file_identity(place.file):
+            return
+    file = os.path.realpath(place.file)
+    logs = {file_identity(f"{file}-wal"), file_identity(f"{file}-shm")} - {None}
+    descriptors = os.listdir("/dev/fd") if logs and os.path.isdir("/dev/fd") else ()
+    if any(file_identity(f"/dev/fd/{number}") in logs for number in descriptors):
+        raise StoreUnavailable(
+            f"The store {place.path} is open in this process, but not by afterturn; probably by sqlite3. "
+            "Close that connection first: memory would lose its locks and its log."
+        )
