@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections import deque
@@ -30,7 +31,7 @@ _FRAME_BYTES_MAX = 1 << 26
 _UNREAD_BYTES_MAX = 1 << 22
 # For the child's next frame, its start included.
 _WITHIN = 10.0
-_REAP_WITHIN = 1.0
+_REAP_WITHIN = 5.0
 # No text stays in the child for long, not even when a forked copy of a dead parent holds its pipes open.
 IDLE_SECONDS_MAX = 10
 _WORDS_MAX = 50_000
@@ -39,11 +40,14 @@ _WORDS_MAX = 50_000
 class ChildEmbedder:
     """The Aside port on a child process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, identity: EmbedderIdentity) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        identity: EmbedderIdentity,
+    ) -> None:
         self._process = process
-        self._input, self._output = process.stdin, process.stdout
+        self._output, self._input = streams
         self._identity = identity
         self._is_known = False
         self._expected: deque[int] = deque()
@@ -63,19 +67,18 @@ class ChildEmbedder:
         return [vectors[start : start + size] for start in range(0, len(vectors), size)]
 
     async def close(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        if not self._input.is_closing():
-            self._input.transport.abort()
+        self._process.kill()
         try:
             async with asyncio.timeout(_REAP_WITHIN):
-                # To the end of its output, which closes the pipe.
+                # To the end of its output: then it is dead, and waiting for it takes no time.
                 await self._output.read()
-                await self._process.wait()
-                # asyncio closes the process's transport one step after that; a loop that ends now would leave it open.
-                await asyncio.sleep(0)
-        except TimeoutError:
-            logger.warning("the embedding process %d does not end", self._process.pid)
+        except (TimeoutError, ConnectionError):
+            pass
+        finally:
+            # Also if this is cancelled. asyncio closes the socket one step later.
+            self._input.transport.abort()
+            _end(self._process)
+            await asyncio.sleep(0)
 
     async def _read(self) -> bytes:
         try:
@@ -84,7 +87,7 @@ class ChildEmbedder:
                 if size > _FRAME_BYTES_MAX:
                     raise _broken(f"announced {size} bytes")
                 return await self._output.readexactly(size)
-        except asyncio.IncompleteReadError as error:
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise _broken("ended") from error
         except TimeoutError as error:
             raise _broken(f"has not answered for {_WITHIN:g} seconds") from error
@@ -99,26 +102,39 @@ class ChildEmbedder:
             raise _broken("returns other vectors than this process")
 
 
-async def start_child(identity: EmbedderIdentity) -> ChildEmbedder | None:
+async def start_child(identity: EmbedderIdentity, program: Sequence[str] = _PROGRAM) -> ChildEmbedder | None:
     """Returns before the child is up. None where none can be started."""
     if not _is_python(sys.executable):
         return None
+    # Not asyncio's subprocesses: if their start or end is cancelled, pipes stay open until they are collected.
+    with contextlib.ExitStack() as opened:
+        try:
+            ours, theirs = socket.socketpair()
+            opened.enter_context(ours)
+            with theirs:
+                process = subprocess.Popen(  # noqa: ASYNC220 asyncio starts it in the same way
+                    (sys.executable, *program),
+                    stdin=theirs,
+                    stdout=theirs,
+                    stderr=subprocess.DEVNULL,
+                    # Ctrl-C in a terminal is the host's to handle, and would only make the child print.
+                    start_new_session=True,
+                )
+        except OSError as error:
+            logger.warning("no process for embedding could be started, this one embeds: %s", error)
+            return None
+        opened.callback(_end, process)
+        streams = await asyncio.open_connection(sock=ours, limit=_UNREAD_BYTES_MAX)
+        opened.pop_all()
+        return ChildEmbedder(process, streams, identity)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
     try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *_PROGRAM,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            limit=_UNREAD_BYTES_MAX,
-            # Ctrl-C in a terminal is the host's to handle, and would only make the child print.
-            start_new_session=True,
-        )
-    except (OSError, RuntimeError) as error:
-        # A RuntimeError where the host's event loop policy watches no children of this loop.
-        logger.warning("no process for embedding could be started, this one embeds: %s", error)
-        return None
-    return ChildEmbedder(process, identity)
+        process.wait(_REAP_WITHIN)
+    except subprocess.TimeoutExpired:
+        logger.warning("the embedding process %d does not end", process.pid)
 
 
 def _is_python(executable: str | None) -> bool:
