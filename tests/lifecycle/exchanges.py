@@ -1,7 +1,7 @@
 """Messages of a small conversation, and settings for fast tests."""
 
 NO_EMBEDDER = {"embedder": "none"}
-WAIT = 20.0
+WAIT = 100.0
 
 
 def user(text: str) -> dict[str, str]:

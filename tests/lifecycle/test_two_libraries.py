@@ -71,7 +71,7 @@ def test_a_store_that_sqlite3_has_open_is_refused(start: StartChild, path: Path)
         """
     )
     refused, listed = child.result()
-    assert refused.startswith(f"The store {path} is open in this process, but not by afterturn; probably by sqlite3.")
+    assert refused.startswith(f"The store {path} is open in this process, but not by afterturn; probably by sqlite3")
     assert listed == "['Ada likes green tea']"
 
 

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeAlias
 
 from afterturn.errors import EmbedderUnavailable
 from afterturn.log import logger
@@ -36,16 +37,13 @@ _REAP_WITHIN = 5.0
 IDLE_SECONDS_MAX = 10
 _WORDS_MAX = 50_000
 
+Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
 
 class ChildEmbedder:
     """The Aside port on a child process."""
 
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        identity: EmbedderIdentity,
-    ) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], streams: Streams, identity: EmbedderIdentity) -> None:
         self._process = process
         self._output, self._input = streams
         self._identity = identity
@@ -72,8 +70,8 @@ class ChildEmbedder:
             async with asyncio.timeout(_REAP_WITHIN):
                 # To the end of its output: then it is dead, and waiting for it takes no time.
                 await self._output.read()
-        except (TimeoutError, ConnectionError):
-            pass
+        except (TimeoutError, ConnectionError) as error:
+            logger.debug("the embedding process left its output open: %s", error)
         finally:
             # Also if this is cancelled. asyncio closes the socket one step later.
             self._input.transport.abort()
@@ -114,8 +112,8 @@ async def start_child(identity: EmbedderIdentity, program: Sequence[str] = _PROG
             with theirs:
                 process = subprocess.Popen(  # noqa: ASYNC220 asyncio starts it in the same way
                     (sys.executable, *program),
-                    stdin=theirs,
-                    stdout=theirs,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
                     stderr=subprocess.DEVNULL,
                     # Ctrl-C in a terminal is the host's to handle, and would only make the child print.
                     start_new_session=True,

@@ -318,7 +318,7 @@ def _keep_inherited() -> None:
     """Freeing the parent's connections in a forked child would roll back and unlock in the memory that both share."""
     import ctypes  # 5 ms that only forked children should pay
 
-    for connection in apsw.connections():
+    for connection in (*apsw.connections(), *_closing):
         if isinstance(connection, StoreConnection):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
@@ -350,9 +350,8 @@ def _refuse_sqlite3(event: str, arguments: tuple[Any, ...]) -> None:
             continue
         if file_identity(connection.file) in wanted:
             raise StoreUnavailable(
-                f"{name} is open in this process as a store, so sqlite3 may not open it here: memory would lose its "
-                "locks and its log. Use `afterturn list`, open it in another process, or open a copy from "
-                "`afterturn backup`."
+                f"{name} is open in this process as a store, and sqlite3 here would drop its locks and delete its log. "
+                "Use `afterturn list`, open it in another process, or open a copy from `afterturn backup`."
             )
 
 
@@ -366,6 +365,6 @@ def _check_other_libraries(place: StoreLocation) -> None:
     descriptors = os.listdir("/dev/fd") if logs and os.path.isdir("/dev/fd") else ()
     if any(file_identity(f"/dev/fd/{number}") in logs for number in descriptors):
         raise StoreUnavailable(
-            f"The store {place.path} is open in this process, but not by afterturn; probably by sqlite3. "
-            "Close that connection first: memory would lose its locks and its log."
+            f"The store {place.path} is open in this process, but not by afterturn; probably by sqlite3, which would "
+            "drop its locks and delete its log. Close that connection first."
         )
