@@ -11,7 +11,7 @@ def run_program(program: str) -> str:
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
     )

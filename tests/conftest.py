@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from afterturn.conversation.blocking_conversation import Turn as BlockingTurn
+from afterturn.conversation.turn import Turn
 from afterturn.log import rate_limit
+from afterturn.maintenance import Maintenance
+from afterturn.testing import EventLog
 from interrupts import restore_interrupts
 from unit_scopes import checked_scopes, take_writes_outside
 
@@ -18,6 +22,9 @@ settings.register_profile("explore", deadline=None, max_examples=1000, suppress_
 settings.load_profile("ci")
 
 restore_interrupts()
+
+# Only what hangs reaches it; less than the timeout of a test.
+WAIT = 100.0
 
 _not_run: set[str] = set()
 
@@ -32,6 +39,20 @@ def _settings_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
         patch.setenv("XDG_DATA_HOME", str(home / "data"))
         patch.setenv("XDG_STATE_HOME", str(home / "state"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _patience(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Calls without a limit of their own wait for what is to happen, however busy the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        # Which compares the real limits with the pages of docs/.
+        if request.module.__name__ != "test_docs":
+            patch.setattr(Turn.wait_recorded, "__defaults__", (WAIT,))
+            patch.setattr(BlockingTurn.wait_recorded, "__defaults__", (WAIT,))
+            for wait in (Maintenance.ready, Maintenance.drain):
+                patch.setattr(wait, "__kwdefaults__", {**(wait.__kwdefaults__ or {}), "within": WAIT})
+            patch.setattr(EventLog.wait, "__defaults__", (1, WAIT))
         yield
 
 

@@ -17,7 +17,7 @@ from tests.models.chat_server import ChatServer, answer
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 # No example may depend on how busy this machine is.
 ENVIRONMENT = {**os.environ, "AFTERTURN_GRACE": "10"}
-WITHIN = 60.0
+WITHIN = 100.0
 
 
 def run(folder: Path, name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ from afterturn.services import Components
 from afterturn.testing.clock import ManualClock
 from afterturn.types import Draft, Kind, Origin
 
-WAIT = 60.0
+WAIT = 100.0
 DAY = 86_400.0
 TIMES = 10
 ANSWER = {"en": "Noted.", "de": "Alles klar.", "fr": "C'est noté.", "es": "Anotado.", "ja": "わかりました。"}

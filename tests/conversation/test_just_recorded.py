@@ -14,7 +14,7 @@ from afterturn.ports import Clock, Store
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.stores.sqlite.store import open_store
 
-WITHIN = 30.0
+WITHIN = 100.0
 SAID = [{"role": "user", "content": "My cat Miso is allergic to chicken."}, {"role": "assistant", "content": "Noted."}]
 QUESTION = "What food is my cat Miso allergic to?"
 

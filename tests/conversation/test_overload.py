@@ -13,7 +13,7 @@ import afterturn
 from afterturn.conversation import recall_queue, recorder
 from afterturn.conversation.recall_queue import RecallQueue, RecallShed
 
-WAIT = 20.0
+WAIT = 100.0
 SOUP = "What goes into the soup?"
 
 

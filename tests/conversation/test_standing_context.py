@@ -39,7 +39,7 @@ from afterturn.types import BlockRow, Entry, Origin, Selector, Target
 
 R = TypeVar("R")
 PLACE = make_scope("default", "c1", {"user": "ada", "reads": ["project:api"]})
-WITHIN = 20.0
+WITHIN = 100.0
 
 
 class Host:

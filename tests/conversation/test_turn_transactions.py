@@ -12,7 +12,7 @@ from afterturn.ports import Unit
 from afterturn.stores.sqlite.store import SqliteStore
 from afterturn.types import Scope
 
-WITHIN = 20.0
+WITHIN = 100.0
 # The turn, its block, the trace of its recall, and the recording. Several may share a commit.
 WRITES = 4
 R = TypeVar("R")

@@ -17,7 +17,7 @@ from afterturn.embedders.minilm import MiniLmEmbedder
 from afterturn.embedders.minilm_install import get_minilm
 from afterturn.testing.hashing import HashingEmbedder
 
-WITHIN = 20.0
+WITHIN = 100.0
 SPACE = "user:ada"
 
 
@@ -104,7 +104,7 @@ async def test_a_server_that_is_started_later_is_found(path: Path, monkeypatch: 
             is_ready.set()
 
     # It listens from the start, but nobody answers before it is entered.
-    settings = by_http(server, embedder_timeout=0.2)
+    settings = by_http(server, embedder_timeout=1.0)
     async with afterturn.open(path, settings, on_event=hear) as memory:
         await memory.space(SPACE).add("Ada's cat is called Miso")
         assert not await memory.ready(within=WITHIN)

@@ -8,11 +8,14 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx2
+import pytest
+from mcp.client import stdio
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
 
+WITHIN = 100.0
 # The last versions of both eras: a handshake, and requests that stand alone.
 ERAS = {"legacy": "2025-11-25", "2026-07-28": "2026-07-28"}
 
@@ -24,7 +27,9 @@ async def over_stdio(folder: Path, *options: str, mode: str = "legacy", **variab
     started = StdioServerParameters(
         command=sys.executable, args=["-m", "afterturn", "mcp", *options], env=known, cwd=folder
     )
-    with open(folder / "stderr.txt", "w", encoding="utf-8") as errors:
+    with open(folder / "stderr.txt", "w", encoding="utf-8") as errors, pytest.MonkeyPatch.context() as patch:
+        # The SDK kills a server that takes longer to end.
+        patch.setattr(stdio, "PROCESS_TERMINATION_TIMEOUT", WITHIN)
         async with Client(stdio_client(started, errlog=errors), mode=mode) as client:
             yield client
 
@@ -42,13 +47,13 @@ def http_server(folder: Path, *options: str) -> Iterator[str]:
             yield line.split()[1].removesuffix(".")
         finally:
             child.terminate()
-            child.wait(timeout=30)
+            child.wait(timeout=WITHIN)
 
 
 @asynccontextmanager
 async def over_http(url: str, token: str, mode: str = "legacy") -> AsyncIterator[Client]:
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as transport,
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=WITHIN) as transport,
         Client(streamable_http_client(url, http_client=transport), mode=mode) as client,
     ):
         yield client

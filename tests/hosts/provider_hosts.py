@@ -12,7 +12,7 @@ from provider_wires import Call, Json, Reply
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.types import Entry
 
-HELD_MAX = 30.0
+HELD_MAX = 100.0
 TAG = "<afterturn-memory>"
 
 SAID = "My cat Miso is allergic to chicken."

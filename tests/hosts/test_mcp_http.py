@@ -9,15 +9,13 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from mcp_clients import ERAS, ask, http_server, over_http
+from mcp_clients import ERAS, WITHIN, ask, http_server, over_http
 
 from afterturn import blocking
 from afterturn.config import Config
 from afterturn.hosts.server.grant import make_grant
 from afterturn.hosts.server.tokens import create_token, revoke_token
 from afterturn.runtime.clock import SystemClock
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def make_token(name: str, space: str = "user:ada", tenant: str = "default", **options) -> str:
@@ -36,7 +34,7 @@ class Server:
         if token is not None:
             known["Authorization"] = f"Bearer {token}"
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return httpx2.post(self.url, content=content, headers=known, timeout=60)
+        return httpx2.post(self.url, content=content, headers=known, timeout=WITHIN)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +141,7 @@ def test_other_schemes_are_no_token(server: Server):
     text = make_token("scheme")
     for value in (text, f"Basic {text}", f"Token {text}"):
         assert server.post(LIST, None, Authorization=value).status_code == 401
-    assert httpx2.post(f"{server.url}?token={text}", json=LIST).status_code == 401
+    assert httpx2.post(f"{server.url}?token={text}", json=LIST, timeout=WITHIN).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -227,8 +225,8 @@ def test_other_paths_and_methods_show_nothing(server: Server):
     root = server.url.removesuffix("/mcp")
     known = {"Authorization": f"Bearer {text}"}
     for path in ("/", "/docs", "/.well-known/oauth-protected-resource", "/mcp/../tokens.json"):
-        assert httpx2.get(root + path, headers=known).status_code == 404
-    assert httpx2.put(server.url, headers=known).status_code == 405
+        assert httpx2.get(root + path, headers=known, timeout=WITHIN).status_code == 404
+    assert httpx2.put(server.url, headers=known, timeout=WITHIN).status_code == 405
 
 
 def test_a_server_without_a_token_does_not_start(cli, monkeypatch: pytest.MonkeyPatch):

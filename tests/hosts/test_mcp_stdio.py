@@ -8,12 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from mcp_clients import ERAS, ask, over_stdio
+from mcp_clients import ERAS, WITHIN, ask, over_stdio
 
 from afterturn import blocking
 from afterturn.hosts.projects import find_project
-
-pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +110,7 @@ def talk(folder: Path, *lines: bytes) -> dict[int, dict]:
         while last not in answers:
             answer = json.loads(child.stdout.readline())
             answers[answer.get("id")] = answer
-        rest, errors = child.communicate(timeout=60)
+        rest, errors = child.communicate(timeout=WITHIN)
     assert (child.returncode, rest) == (0, b"")
     assert b"Traceback" not in errors
     return answers
@@ -129,7 +127,7 @@ def test_a_signal_ends_the_server_while_the_client_still_holds_the_pipe(tmp_path
         child.stdin.flush()
         assert json.loads(child.stdout.readline())["id"] == 1
         child.send_signal(number)
-        assert child.wait(timeout=30) == 0
+        assert child.wait(timeout=WITHIN) == 0
         assert child.stderr is not None
         assert child.stderr.read() == b""
 

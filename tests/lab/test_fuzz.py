@@ -37,7 +37,6 @@ def test_hostile_input_neither_crashes_nor_changes(target: Target) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_hostile_texts_go_through_a_store_and_its_commands() -> None:
     """G5: added, recorded, exported, imported, and printed by every command."""
     counts = use_store(HOSTILE)

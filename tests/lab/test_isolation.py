@@ -78,7 +78,6 @@ def test_every_mutant_changes_one_place_and_still_compiles(mutant: Fault):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_missing_scope_check_is_noticed():
     """For real, with one mutant; `make lab-isolation ARGS=--mutants` tries all."""
     mutant = next(mutant for mutant in MUTANTS if mutant.effect == "a review of another space is shown")

@@ -17,7 +17,6 @@ from lab.poison.repository import WAYS
 from lab.slices import SqliteTarget, table, without_log
 
 
-@pytest.mark.timeout(120)
 async def test_no_text_of_others_becomes_more_than_a_report() -> None:
     """G2b: by every path, with scanners and without."""
     with without_log():

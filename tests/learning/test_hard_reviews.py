@@ -49,7 +49,7 @@ async def test_a_review_that_read_what_is_forgotten_writes_nothing_and_the_rest_
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "I prefer oolong tea")
         await say(conversation, "what do you prefer, tea or the other thing the user said?")
-        assert last.asked.wait(10)
+        assert last.asked.wait(100)
         record = next(entry for entry in await space.list() if entry.text == "I prefer oolong tea")
         await space.forget(memory=record.id)
         last.release()
@@ -68,7 +68,7 @@ async def test_what_was_forgotten_is_no_context_of_the_review_that_follows(tmp_p
     async with open_memory(tmp_path, model, review_interval=1, review_compaction=True) as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "the first thing")
-        assert hanging.asked.wait(10)
+        assert hanging.asked.wait(100)
         conversation.compacting(
             [{"role": "user", "content": "hush: the vault is in Basel"}, {"role": "assistant", "content": "I see."}]
         )
@@ -187,7 +187,7 @@ async def test_a_trigger_adds_no_second_job_to_a_review_that_runs(tmp_path: Path
     async with open_memory(tmp_path, ScriptedModel(hanging, NOTHING), review_interval=1) as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "the first thing")
-        assert hanging.asked.wait(10)
+        assert hanging.asked.wait(100)
         await say(conversation, "the second thing")
         counts = await memory._services.store.read(lambda unit: unit.jobs.counts("default", ["review"]), at=None)
         hanging.release()

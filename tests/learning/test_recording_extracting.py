@@ -40,7 +40,7 @@ async def test_turns_do_not_wait_for_what_is_extracted_from_them(tmp_path: Path)
     async with open_memory(tmp_path, ScriptedModel(hanging, NOTHING), recorder="extracting") as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "I prefer oolong tea")
-        assert hanging.asked.wait(10)
+        assert hanging.asked.wait(100)
         await say(conversation, "And black tea on Sundays")
         hanging.release()
         assert await memory.drain(within=20)

@@ -73,7 +73,7 @@ async def test_triggers_join_the_review_that_runs_and_what_it_had_not_read_follo
     async with open_memory(tmp_path, model, events_seen, review_interval=1) as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "the first thing")
-        hanging.asked.wait(10)
+        hanging.asked.wait(100)
         for number in range(4):
             await say(conversation, f"the next thing, number {number}")
         hanging.release()
@@ -290,7 +290,7 @@ async def test_what_a_person_changed_meanwhile_wins(tmp_path: Path) -> None:
     async with open_memory(tmp_path, model, review_interval=1) as memory:
         space = memory.space("user:ada")
         await say(memory.conversation("c", user="ada"), "it is oolong tea now, and I sold the car")
-        assert last.asked.wait(10)
+        assert last.asked.wait(100)
         await space.update(tea.id, "Ada prefers white tea")
         last.release()
         assert await memory.drain(within=20)
@@ -308,7 +308,7 @@ async def test_what_is_forgotten_while_it_is_reviewed_does_not_come_back(tmp_pat
     async with open_memory(tmp_path, model, review_interval=1) as memory:
         space = memory.space("user:ada")
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
-        assert last.asked.wait(10)
+        assert last.asked.wait(100)
         record = next(entry for entry in await space.list() if "oolong" in entry.text)
         by = {
             "conversation": {"conversation": "c"},

@@ -84,7 +84,6 @@ def test_repetition_is_read_in_bounded_work(repeated: str):
     assert len(find_lessons([("assistant", repeated * 100_000), ("user", repeated * 100_000)])) <= LESSONS_MAX
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("filling", [" ", ",", ", ", "-", "a, ", "please ", "very ", "i ", "'"])
 @pytest.mark.parametrize(
     "start", ["I prefer tea over coffee", "Never push to main", "Remember that my x is y", "From now on use a"]

@@ -26,7 +26,7 @@ from afterturn.types import (
 pytestmark = pytest.mark.postgres
 
 TENANT, ADA, BOB = "default", "user:ada", "user:bob"
-WAIT = 30.0
+WAIT = 100.0
 R = TypeVar("R")
 RunSql = Callable[..., list[tuple[Any, ...]]]
 

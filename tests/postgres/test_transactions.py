@@ -32,7 +32,7 @@ pytestmark = pytest.mark.postgres
 
 TENANT, SPACE = "default", "user:ada"
 ADA = Scope(TENANT, (SPACE,))
-WAIT = 30.0
+WAIT = 100.0
 RunSql = Callable[..., list[tuple[Any, ...]]]
 
 

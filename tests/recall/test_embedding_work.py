@@ -21,7 +21,7 @@ from afterturn.testing.hashing import HashingEmbedder
 from afterturn.types import Draft, EmbedderIdentity, JobKind, UnitScope, new_job
 
 SPACE = "user:ada"
-WITHIN = 20.0
+WITHIN = 100.0
 
 
 class Named(HashingEmbedder):

@@ -479,7 +479,7 @@ async def test_a_space_is_updated_before_the_next_question(library):
     store = Noticed(library)
     builder = asyncio.create_task(cache.run_builder(store))
     cache.note_changes("default", ADA)
-    await asyncio.wait_for(store.was_read.wait(), 20)
+    await asyncio.wait_for(store.was_read.wait(), 100)
     builder.cancel()
     [space_index] = in_memory(cache)
     assert space_index.snapshot.alive_count == 2
@@ -495,7 +495,7 @@ async def test_the_growth_of_a_space_that_nobody_asks_is_bounded(library):
     store = Noticed(library)
     builder = asyncio.create_task(cache.run_builder(store))
     cache.note_changes("default", ADA)
-    await asyncio.wait_for(store.was_read.wait(), 20)
+    await asyncio.wait_for(store.was_read.wait(), 100)
     builder.cancel()
     assert in_memory(cache) == []
     assert cache.size_bytes == 0

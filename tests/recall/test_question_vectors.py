@@ -13,7 +13,7 @@ from afterturn.errors import EmbedderUnavailable
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.testing.hashing import HashingEmbedder
 
-WITHIN = 20.0
+WITHIN = 100.0
 
 
 class Counted(HashingEmbedder):

@@ -21,7 +21,7 @@ from afterturn.recall.index.space_index import EntryCache
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.types import Entry
 
-WITHIN = 20.0
+WITHIN = 100.0
 HIKE = "I went hiking in the mountains with a tent"
 
 

@@ -212,7 +212,7 @@ async def test_waking_runs_newer_jobs(jobs: JobsFixture) -> None:
     task = asyncio.ensure_future(runner.run())
     await jobs.add("job-1")
     runner.wake()
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), 100)
     task.cancel()
     await asyncio.wait({task})
     assert task.cancelled()
@@ -261,12 +261,12 @@ async def test_many_writes_are_not_gathered_for_long(jobs: JobsFixture, monkeypa
     runner = jobs.runner(handler=tell)
     await jobs.add("job-1")
     task = asyncio.ensure_future(runner.run())
-    await asyncio.wait_for(looked.wait(), 10)
+    await asyncio.wait_for(looked.wait(), 100)
     jobs.clock.advance(1.0)
     await jobs.add("job-2")
     for _ in range(2 * running.GATHER_WRITES_MAX):
         runner.wake()
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), 100)
     task.cancel()
     await asyncio.wait({task})
     assert ran == ["job-1", "job-2"]

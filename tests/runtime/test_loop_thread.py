@@ -16,7 +16,7 @@ from afterturn.runtime.exits import ExitCloser
 from afterturn.runtime.loop_thread import LoopThread, run_on
 from afterturn.runtime.worker import ThreadWorker
 
-WAIT = 10.0
+WAIT = 100.0
 who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from afterturn.runtime.supervisor import FAILURES_MAX, Supervisor
 
-WAIT = 10.0
+WAIT = 100.0
 
 
 async def _fail() -> None:

@@ -9,7 +9,7 @@ import pytest
 from afterturn.errors import ForkedProcess, MemoryClosed
 from afterturn.runtime.worker import ThreadWorker
 
-WAIT = 10.0
+WAIT = 100.0
 
 
 def test_one_thread_runs_work_in_the_order_it_was_posted() -> None:

@@ -19,6 +19,7 @@ from afterturn.hosts.hooks.clients import hook_arguments
 _PROMPTS = {"gemini-cli": "BeforeAgent", "copilot": "userPromptSubmitted"}
 _ENDS = {"gemini-cli": "AfterAgent", "copilot": "agentStop"}
 _numbers = itertools.count(1)
+WITHIN = 100
 
 
 class Hooks:
@@ -46,6 +47,8 @@ class Hooks:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
                 patch.setenv(name, value)
+            patch.setattr(control, "_ANSWER_WITHIN", WITHIN)
+            patch.setattr(control, "_STOP_WITHIN", WITHIN)
             yield
 
     def start(self, client: str, event: str, payload: bytes) -> subprocess.Popen[bytes]:
@@ -66,7 +69,7 @@ class Hooks:
         return process
 
     def end(self, process: subprocess.Popen[bytes]) -> Any:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=WITHIN)
         assert (process.returncode, err) == (0, b"")
         return json.loads(out)
 
@@ -125,7 +128,7 @@ class Hooks:
         return "\n".join(path.read_text() for path in self.state.glob("*.log"))
 
 
-def wait_for(look: Any, seconds: float = 40.0) -> Any:
+def wait_for(look: Any, seconds: float = WITHIN) -> Any:
     """The first result of `look` that is not empty."""
     never = threading.Event()
     for _ in range(int(seconds / 0.05)):

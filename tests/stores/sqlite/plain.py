@@ -11,7 +11,7 @@ from afterturn.stores.sqlite.engine import Engine, open_place
 from afterturn.stores.sqlite.session import ApswSession
 from afterturn.stores.sqlite.store import SqliteStore
 
-WAIT = 20.0
+WAIT = 100.0
 _FIRST = """
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
     INSERT INTO meta VALUES ('generation', 'first');
