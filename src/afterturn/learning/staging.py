@@ -272,8 +272,8 @@ class Staging:
             raise Refused("speaker", "Statements of this speaker cannot be remembered here. Leave it.")
         self._check_unsaved(change)
         inferred = self._is_inference(change, cited, ())
-        is_standing = change.kind in STANDING_KINDS
-        waits_for_person = inferred or (is_standing and not self._is_typed(change.text, target_space, cited))
+        is_typed = change.kind not in STANDING_KINDS or self._is_typed(change.text, target_space, cited)
+        waits_for_person = inferred or not is_typed
         target_space = replace(target_space, needs_approval=target_space.needs_approval or waits_for_person)
         admitted = self._admit(change, self._draft(change, target_space, cited), cited)
         self._check_quota(unit, target_space, admitted)
@@ -298,8 +298,7 @@ class Staging:
         speaker does."""
         # A rule found the contradiction, so the words need not match.
         text = "" if self.review.kind is ReviewKind.RULES else base.text
-        said = [self.view.messages[at].text for at in cited]
-        needed = evidence.SUPPORT_MIN
+        said, needed = [self.view.messages[at].text for at in cited], evidence.SUPPORT_MIN
         if is_privileged(base):
             said, needed = self._typed(target_space, cited), evidence.SUPPORT_ENOUGH
         waits_for_person = evidence.measure_support(text, said).support < needed or self._is_above(base)

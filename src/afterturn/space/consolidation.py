@@ -216,7 +216,9 @@ class Consolidation:
         shown = {} if fade_days is None else unit.conversations.last_shown(tenant, [entry.ref for entry in entries])
         steps = plan(entries, _find_restated(entries), RecallUsage(shown, now, fade_days))
         lineage = StandingLineage(unit, scope)
-        steps = [replace(step, needs_approval=step.needs_approval or _is_untyped(step, lineage)) for step in steps]
+        for at, step in enumerate(steps):
+            if step.by is not None and is_privileged(step.entry) and not lineage.is_trusted(step.by):
+                steps[at] = replace(step, needs_approval=True)
         return cls(services, row, [step for step in steps if not _was_rejected(unit, scope, step)])
 
     @property
@@ -354,11 +356,6 @@ def _was_rejected(unit: Unit, scope: Scope, step: ConsolidationStep) -> bool:
         return False
     later = [version for version in unit.memories.history(scope, step.entry.id) if version.version > step.entry.version]
     return any(version.status in (Status.DELETED, Status.WITHDRAWAL) for version in later)
-
-
-def _is_untyped(step: ConsolidationStep, lineage: StandingLineage) -> bool:
-    """Whether it would take a memory out of the system prompt because of one that the user did not type."""
-    return step.by is not None and is_privileged(step.entry) and not lineage.is_trusted(step.by)
 
 
 def _find_restated(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
