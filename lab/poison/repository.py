@@ -155,9 +155,9 @@ async def _read_it(agent: CodingAgent, poison: Poison, way: str) -> None:
 async def work_in_hostile_repository(
     memory: afterturn.Memory, places: Repositories, space: str, poison: Poison, trusted: list[str], turn: int
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]], set[str]]:
-    """What models were shown afterwards, what a system prompt in the user's own repository says, and the spaces of the
-    projects. `trusted` are the ids of the user's memories, which the agent tries to change. Ways and clients take turns
-    by `turn`."""
+    """What the server answered there, everything that a model is shown in the user's own repository, and the spaces of
+    the projects. `trusted` are the ids of the user's memories, which the agent tries to change. Ways and clients take
+    turns by `turn`."""
     way, client = WAYS[turn % len(WAYS)], _AGENTS[turn // len(WAYS) % len(_AGENTS)]
     config = Config(space=space)
     handler = HookHandler(memory, config)
@@ -180,7 +180,9 @@ async def work_in_hostile_repository(
     prompts = [("a new session", await home.send("SessionStart", source="startup"))]
     asked = f"What do you know about {poison.payload[:60]}?"
     shown = await home.send("UserPromptSubmit", prompt=asked, submitted_prompt=asked)
-    (prompts if CLIENTS[client].trusted_only else outputs).append((f"the block of {client}", shown))
-    outputs.append(("search_memory", await home.call_memory("search_memory", query=poison.mark)))
+    prompts.append((f"the block of {client}", shown))
+    prompts.append(
+        ("search_memory there", await home.call_memory("search_memory", query=f"{poison.payload[:60]} {poison.mark}"))
+    )
     await home.send("Stop", last_assistant_message="Done.", prompt_response="Done.")
     return outputs, prompts, {find_project(places.own).space, find_project(folder).space}

@@ -66,16 +66,18 @@ def recall_block_once(
     space: str | None = None,
     reads: Sequence[str] = (),
     trusted_only: bool = False,
+    project: str | None = None,
     store: str | os.PathLike[str] | None = None,
     config: Config | Settings | Mapping[str, Any] | None = None,
 ) -> str:
     """Returns the block that the first turn of a new conversation would get for this user message, by words alone.
 
     An empty text if there is nothing relevant. It does not know what the model has seen before. Name the space and the
-    store as for `recall_once`. `reads` and `trusted_only` are those of `memory.conversation`.
+    store as for `recall_once`. `reads`, `trusted_only` and `project` are those of `memory.conversation`.
     """
     settings, ids, now = _settings(config), TimeOrderedIds(), SystemClock().now()
-    where: ConversationOptions = {"owner": _space(user, space), "reads": reads, "trusted_only": trusted_only}
+    where: ConversationOptions = {"owner": _space(user, space), "reads": reads}
+    where |= {"trusted_only": trusted_only, "project": project}
     scope = make_scope(settings.tenant, ids.new(), where)
     question = make_question(check_text(text, "text"), scope, Ledger(), settings)
     if question is None:

@@ -20,7 +20,7 @@ def block_of(store: Path, *, embedder: str, **where: Any) -> str:
     with blocking.open(store, {"embedder": embedder}) as memory:
         memory.ready()
         messages: list[dict[str, str]] = [{"role": "user", "content": ASKED}]
-        with memory.conversation(f"c{len(where)}", user="ada", **where).turn(messages) as turn:
+        with memory.conversation(f"c{where}", user="ada", **where).turn(messages) as turn:
             element = turn.inject(messages, within=20)
             turn.abort()
         return "" if element is None else element["content"]
@@ -65,6 +65,18 @@ def test_reports_take_no_place_of_trusted_lines(tmp_path: Path) -> None:
         for number in range(200):
             space.add(f"Ada's list has item{number} next to thing{number}")
     assert USERS in block_of(tmp_path / "memory.db", embedder="none", trusted_only=True)
+
+
+@pytest.mark.parametrize("embedder", ["none", "static"])
+def test_reports_are_recalled_in_their_own_project_only(tmp_path: Path, embedder: str) -> None:
+    """P1: what an agent has read in one repository does not reach prompts of another; in the store and the index."""
+    store = tmp_path / "memory.db"
+    with blocking.open(store, {"embedder": "none"}) as memory:
+        memory.space("user:ada").add(USERS, project="api")
+        memory.space("user:ada").add(TOOLS, origin=Origin.TOOL, project="api")
+    assert "9999" in block_of(store, embedder=embedder, project="api")
+    for elsewhere in (block_of(store, embedder=embedder, project="web"), block_of(store, embedder=embedder)):
+        assert ("8443" in elsewhere, "9999" in elsewhere) == (True, False)
 
 
 async def test_what_was_carried_for_another_host_is_left_out_too(stage: Stage) -> None:

@@ -292,7 +292,13 @@ def make_request(text: str, scope: ConversationScope, ledger: Ledger, config: Co
     request = RecallRequest(
         text=text,
         admitted=LaneQuery(
-            scope.readable, 0.0, conversation=scope.id, owner=scope.owner, trusted_only=scope.trusted_only
+            scope.readable,
+            0.0,
+            conversation=scope.id,
+            owner=scope.owner,
+            trusted_only=scope.trusted_only,
+            # What a stranger's repository made an agent say stays in that project.
+            reports_of=scope.project or "",
         ),
         limit=candidates_max(config),
         score_min=0.0,

@@ -491,7 +491,13 @@ class StandingCore:
             return SearchResults(text, (), missing=("store",))
         request = RecallRequest(
             text=text,
-            admitted=LaneQuery(scope.readable, services.clock.now(), conversation=scope.id, owner=scope.owner),
+            admitted=LaneQuery(
+                scope.readable,
+                services.clock.now(),
+                conversation=scope.id,
+                owner=scope.owner,
+                reports_of=scope.project or "",
+            ),
             limit=count,
             score_min=config.search_score_min,
             correlation=services.ids.new(),

@@ -83,7 +83,7 @@ def admits(query: LaneQuery, entry: Entry) -> bool | None:
         return False
     if entry.origin is Origin.TOOL and not query.evidence and entry.kind is Kind.RECORD:
         return False
-    if query.trusted_only and entry.is_report:
+    if entry.is_report and (query.trusted_only or query.reports_of not in (None, entry.project or query.reports_of)):
         return False
     seen_since = query.seen_since if query.conversation is not None else None
     if query.lane is None and seen_since is None:

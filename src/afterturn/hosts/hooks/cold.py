@@ -31,6 +31,7 @@ def answer_prompt(client: str, event: str, payload: bytes, cwd: str) -> tuple[by
             space=current_user_space(config),
             reads=(project.space, *project.merged),
             trusted_only=adapter.trusted_only,
+            project=project.name,
             config=config,
         )
     except StoreUnavailable:

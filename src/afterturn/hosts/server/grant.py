@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from afterturn.config import Config
 from afterturn.errors import InvalidInput
-from afterturn.hosts.projects import current_user_space, find_project
+from afterturn.hosts.projects import PROJECT, current_user_space, find_project
 from afterturn.types import Target
 from afterturn.validation import check_name, check_no_secret, check_space
 
@@ -36,6 +36,11 @@ class Grant:
     @property
     def writable(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(space for space in (self.writes, self.environment) if space is not None))
+
+    @property
+    def project(self) -> str | None:
+        """The project that the connection works in."""
+        return next((space.removeprefix(PROJECT) for space in self.reads if space.startswith(PROJECT)), None)
 
     def space_for(self, target: Target) -> str | None:
         """The space for a new statement; None if the connection may only read."""

@@ -15,7 +15,6 @@ from afterturn.conversation.tools import SEARCH
 from afterturn.dialects.dialect import ToolDefinition
 from afterturn.errors import AfterturnError, InvalidInput, InvalidName, NotFound, OverBudget, StoreError
 from afterturn.guard.output_filter import OutputFilter, neutralise
-from afterturn.hosts.projects import PROJECT
 from afterturn.hosts.server.grant import Grant
 from afterturn.hosts.server.typed_statements import TypedStatement, take_statement
 from afterturn.log import logger
@@ -171,7 +170,11 @@ def failure(error: Exception) -> ToolAnswer:
 async def _search(memory: Memory, grant: Grant, arguments: Arguments, conversation: str | None) -> str:
     query = _text(arguments, "query", QUERY_CHARS_MAX)
     talk = memory.conversation(
-        conversation or _DEFAULT_CONVERSATION, owner=grant.owner, reads=grant.reads[1:], agent=grant.agent
+        conversation or _DEFAULT_CONVERSATION,
+        owner=grant.owner,
+        reads=grant.reads[1:],
+        agent=grant.agent,
+        project=grant.project,
     )
     return await talk.tools().dispatch(SEARCH, {"query": query})
 
@@ -193,6 +196,8 @@ async def _add(memory: Memory, grant: Grant, arguments: Arguments, conversation:
         text,
         target=target,
         origin="agent",
+        # A fact is a report, which stays in its project. The rest waits for a person, who decides for all projects.
+        project=grant.project if kind == "fact" else None,
         conversation=conversation,
         owner=None if conversation is None or space == grant.owner else grant.owner,
         metadata=named if kind == "fact" else {**named, "kind": kind},
@@ -205,11 +210,10 @@ async def _add_typed(memory: Memory, grant: Grant, typed: TypedStatement) -> str
     space = grant.space_for(typed.target)
     assert space is not None
     is_allowed = grant.conversation in (None, typed.conversation)
-    of_project = typed.target is Target.ENVIRONMENT and space.startswith(PROJECT)
     added = await memory.space(space).add(
         typed.text,
         target=typed.target,
-        project=space.removeprefix(PROJECT) if of_project else None,
+        project=grant.project if typed.target is Target.ENVIRONMENT else None,
         conversation=typed.conversation if is_allowed else None,
         owner=None if not is_allowed or space == grant.owner else grant.owner,
         metadata={"kind": typed.kind, **({QUOTES: "user"} if typed.is_quote else {})},

@@ -660,10 +660,14 @@ class Conditions:
             self._lane(query.lane, query)
         if not query.evidence:
             self.add("NOT (e.kind = 'record' AND e.origin = 'tool')")
-        if query.trusted_only:
+        if query.trusted_only or query.reports_of is not None:
             member, value = self._session.member("e.metadata", PASTED)
-            pasted = f"e.kind = 'record' AND coalesce({member}, 'false') = 'true'"
-            self.add(f"e.trust >= ? AND NOT ({pasted})", TRUSTED_MIN, value)
+            trusted = f"e.trust >= ? AND NOT (e.kind = 'record' AND coalesce({member}, 'false') = 'true')"
+            if query.trusted_only:
+                self.add(trusted, TRUSTED_MIN, value)
+            else:
+                here = "e.project IS NULL OR e.project = ?"
+                self.add(f"({here} OR ({trusted}))", query.reports_of or "", TRUSTED_MIN, value)
         visible_hashes: Collection[str] = query.visible_hashes
         if self._sealer is not None and visible_hashes:
             visible_hashes = hidden(self._sealer.ciphers(self._scope), "entry.content_hash", visible_hashes)

@@ -235,6 +235,19 @@ class TestLanes:
         assert await texts(store, "bees") == ["stated bees"]
         assert await texts(store, "bees", LaneQuery(ADA, NOW, evidence=True)) == ["stated bees", "tool bees"]
 
+    async def test_reports_of_other_projects_can_be_left_out(self, store: Store) -> None:
+        """P1: what is trusted, or belongs to no project, is returned in all of them."""
+        for project in (None, "here", "elsewhere"):
+            await add(store, f"reported bees of {project}", origin=Origin.TOOL, project=project)
+            await add(store, f"stated bees of {project}", project=project)
+        everywhere = {f"stated bees of {project}" for project in (None, "here", "elsewhere")} | {
+            "reported bees of None"
+        }
+        here = await texts(store, "bees", LaneQuery(ADA, NOW, reports_of="here"))
+        assert set(here) == everywhere | {"reported bees of here"}
+        assert set(await texts(store, "bees", LaneQuery(ADA, NOW, reports_of=""))) == everywhere
+        assert len(await texts(store, "bees")) == 6
+
 
 class TestExclusion:
     async def test_what_was_shown_makes_room_for_the_next(self, store: Store) -> None:
