@@ -286,10 +286,10 @@ FAULTS = (
     Fault(
         "recording",
         "conversation/recorder.py",
-        "if not pending.spilled and await self._spill(pending):",
-        "if pending.spilled and await self._spill(pending):",
+        "for pending in self._keepable() if not pending.saved]",
+        "for pending in self._keepable() if pending.saved]",
         "A turn that the store cannot take before closing is lost.",
-        ("tests/lifecycle/test_memory_closing.py",),
+        ("tests/conversation/test_overload.py",),
     ),
     Fault(
         "guard",
