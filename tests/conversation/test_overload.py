@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from controlled_store import Stage, letters
+from controlled_store import Stage, caught_up, letters
 from spoken import assistant, call, user
 
 import afterturn
@@ -263,6 +263,7 @@ async def test_a_turn_that_is_stored_before_an_earlier_one_knows_its_taint(
         memory.conversation("c", user="ada").turn(spoken[:1]).finish([*spoken, assistant("Salt.")])
         stage.store.reading.open()
         assert await held.wait_recorded(within=WAIT)
+        await caught_up(memory)
         assert await leave(memory, "c", "And then?").wait_recorded(within=WAIT)
         (taint,) = apsw.Connection(str(stage.path)).execute("SELECT taint FROM turn WHERE id = 'turn-c'").fetchone()
         assert len(waiting_in(Path(f"{stage.path}.waiting"))) == 1
