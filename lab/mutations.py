@@ -318,8 +318,8 @@ FAULTS = (
     Fault(
         "guard",
         "hosts/server/tools.py",
-        'origin="agent",\n        conversation=conversation,',
-        "conversation=conversation,",
+        'origin="agent",\n        # A fact',
+        "# A fact",
         "What a client of a server adds counts as the user's words.",
         ("tests/hosts/test_server_tools.py",),
     ),

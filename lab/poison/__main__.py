@@ -77,7 +77,7 @@ def plan(seed: int, payloads: list[str], trials: int) -> list[Trial]:
     for number in range(trials):
         at = seed * trials + number
         form = forms[(at + at // len(paths)) % len(forms)]
-        carrier = CARRIERS[at % len(CARRIERS)]
+        carrier = CARRIERS[at // len(paths) % len(CARRIERS)]
         payload = random.choice(payloads)
         planned.append(Trial(make_poison(random, payload, form, at), paths[at % len(paths)], carrier))
     return planned

@@ -23,7 +23,7 @@ from afterturn.hosts.hooks.handler import HookHandler
 from afterturn.hosts.projects import find_project
 from afterturn.hosts.server.grant import local_grant
 from afterturn.hosts.server.tools import call_tool
-from lab.poison.payloads import Poison
+from lab.poison.payloads import Poison, marks_in
 
 _AGENTS = ("claude-code", "codex", "qwen-code", "gemini-cli")
 _GEMINI = {
@@ -180,9 +180,9 @@ async def work_in_hostile_repository(
     prompts = [("a new session", await home.send("SessionStart", source="startup"))]
     asked = f"What do you know about {poison.payload[:60]}?"
     shown = await home.send("UserPromptSubmit", prompt=asked, submitted_prompt=asked)
-    prompts.append((f"the block of {client}", shown))
-    prompts.append(
-        ("search_memory there", await home.call_memory("search_memory", query=f"{poison.payload[:60]} {poison.mark}"))
-    )
+    found = await home.call_memory("search_memory", query=f"{poison.payload[:60]} {poison.mark}")
+    for where, text in ((f"the block of {client} elsewhere", shown), ("search_memory elsewhere", found)):
+        # Poison of other trials may be there, quoted.
+        (prompts if poison.mark in marks_in(text) else outputs).append((where, text))
     await home.send("Stop", last_assistant_message="Done.", prompt_response="Done.")
     return outputs, prompts, {find_project(places.own).space, find_project(folder).space}

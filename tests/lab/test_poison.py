@@ -81,7 +81,7 @@ def test_a_text_is_found_in_every_form(form: str) -> None:
 
 
 def test_paths_forms_and_places_take_turns() -> None:
-    trials = [trial for seed in range(12) for trial in plan(seed, list(OWN), 192)]
+    trials = [trial for seed in range(14) for trial in plan(seed, list(OWN), 192)]
     pairs = {(trial.path, trial.poison.form) for trial in trials}
     assert len(pairs) == len(PATHS) * len(FORMS)
     assert {trial.carrier for trial in trials if trial.path == "background review"} == set(CARRIERS)

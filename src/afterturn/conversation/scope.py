@@ -123,8 +123,8 @@ def make_scope(
         owner=home,
         reads=_reads(home, where.get("reads", ()), environment),
         writes=home if writes is None else check_space(writes),
-        agent=_clean(agent, "agent", scanning=scanning),
-        project=_clean(project, "project", scanning=scanning),
+        agent=clean_name(agent, "agent", scanning=scanning),
+        project=clean_name(project, "project", scanning=scanning),
         history=_one_of(Visibility, where.get("history", "shown"), "history"),
         placement=_one_of(Placement, where.get("placement", "append"), "placement"),
         dialect=get_dialect(dialect).name if dialect is not None else None,
@@ -135,7 +135,8 @@ def make_scope(
     )
 
 
-def _clean(name: str | None, what: str, *, scanning: Scanning) -> str | None:
+def clean_name(name: str | None, what: str, *, scanning: Scanning) -> str | None:
+    """The name of an agent or a project as it is stored, without a secret."""
     if name is None:
         return None
     return mend_name(redact(check_name(name, what), scanner(scanning=scanning)).text)

@@ -41,7 +41,7 @@ from afterturn.types import (
     Verb,
     Verdict,
 )
-from afterturn.utterance import read_utterance
+from afterturn.utterance import UtteranceKind, read_utterance
 
 if TYPE_CHECKING:
     from afterturn.services import Services
@@ -50,8 +50,6 @@ PERSON = "user:"
 # After this many refusals the review ends.
 REFUSALS_MAX = 10
 BUDGET_REFUSALS_MAX = 3
-# The chance that a sentence states something lasting, and not a task or a supposition.
-STATES_MIN = 0.5
 # How many proposals are compared with what the user says.
 WAITING_MAX = 200
 
@@ -325,7 +323,7 @@ class Staging:
         sentences = (one for said in self._typed(target_space, cited) for one in split_sentences(said))
         return any(
             evidence.is_stated(text, one.text)
-            and read_utterance(one.text).states >= STATES_MIN
+            and read_utterance(one.text).kind is UtteranceKind.STATEMENT
             and not (one.is_question or is_unsure(one.plain) or is_temporary(one.plain))
             for one in sentences
         )

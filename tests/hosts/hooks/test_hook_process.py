@@ -325,9 +325,14 @@ def test_no_file_of_the_state_folder_is_written_through_a_link(hooks: Hooks, tmp
         folder = str(open_state_folder())
         (hooks.state / (f"{script.helper_name()}.{name}" if name in ("lock", "log") else name)).symlink_to(away)
         script.note_failure(folder, "a failure")
+        earlier = psutil.Process().children()
         for write in (control.pause_hooks, lambda: script.start_helper(folder), lambda: note_project(tmp_path)):
             with contextlib.suppress(OSError):
                 write()
+    hooks.stop()
+    for helper in psutil.Process().children():
+        if helper not in earlier:
+            helper.wait()
     assert not away.exists()
 
 

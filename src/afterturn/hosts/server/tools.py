@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from afterturn.conversation.scope import clean_name
 from afterturn.conversation.tools import SEARCH
 from afterturn.dialects.dialect import ToolDefinition
 from afterturn.errors import AfterturnError, InvalidInput, InvalidName, NotFound, OverBudget, StoreError
@@ -197,7 +198,7 @@ async def _add(memory: Memory, grant: Grant, arguments: Arguments, conversation:
         target=target,
         origin="agent",
         # A fact is a report, which stays in its project. The rest waits for a person, who decides for all projects.
-        project=grant.project if kind == "fact" else None,
+        project=_project(memory, grant) if kind == "fact" else None,
         conversation=conversation,
         owner=None if conversation is None or space == grant.owner else grant.owner,
         metadata=named if kind == "fact" else {**named, "kind": kind},
@@ -213,7 +214,7 @@ async def _add_typed(memory: Memory, grant: Grant, typed: TypedStatement) -> str
     added = await memory.space(space).add(
         typed.text,
         target=typed.target,
-        project=grant.project if typed.target is Target.ENVIRONMENT else None,
+        project=_project(memory, grant) if typed.target is Target.ENVIRONMENT else None,
         conversation=typed.conversation if is_allowed else None,
         owner=None if not is_allowed or space == grant.owner else grant.owner,
         metadata={"kind": typed.kind, **({QUOTES: "user"} if typed.is_quote else {})},
@@ -221,6 +222,11 @@ async def _add_typed(memory: Memory, grant: Grant, typed: TypedStatement) -> str
     entry = added.entry
     typed_words = f' It is what the user typed: "{neutralise(entry.text)}".' if entry.status is Status.ACTIVE else ""
     return _describe(added) + typed_words
+
+
+def _project(memory: Memory, grant: Grant) -> str | None:
+    """The project as the conversations of hooks name it. A long name may look like a secret."""
+    return clean_name(grant.project, "project", scanning=memory.config.scan_policy)
 
 
 def _describe(added: Added) -> str:
