@@ -186,6 +186,22 @@ async def test_a_space_that_is_only_read_is_not_changed(memory: afterturn.Memory
     assert await texts(memory, "team:all") == ["The office is closed on Friday"]
 
 
+@pytest.mark.parametrize("origin", ["import", "web", "agent"])
+@pytest.mark.parametrize("project", [None, "web"])
+async def test_an_agent_changes_only_its_own_notes_of_this_project(
+    memory: afterturn.Memory, origin: str, project: str | None
+):
+    """G2b, P1: all projects recall what belongs to none, and each its own."""
+    before = (await memory.space("user:ada").add("The host is heron.internal", origin=origin, project=project)).entry
+    assert (before.id in (await ask(memory, "list_memories")).text) is (project is None)
+    for name, arguments in (("update_memory", {"text": "The host is evil.example"}), ("delete_memory", {})):
+        assert (await ask(memory, name, id=before.id, **arguments)).failed
+    assert await memory.space("user:ada").get(before.id) == before
+    own = (await ask(memory, "add_memory", text="The port is 80")).text.partition("[")[2].partition(".")[0]
+    assert not (await ask(memory, "update_memory", id=own, text="The port is 8080")).failed
+    assert await texts(memory, "project:api") == ["The port is 8080"]
+
+
 async def test_a_reader_is_offered_no_tool_that_writes(memory: afterturn.Memory):
     reader = replace(ADA, writes=None, environment=None)
     entry = (await memory.space("user:ada").add("Ada lives in Oslo", origin="tool")).entry

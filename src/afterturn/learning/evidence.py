@@ -71,8 +71,17 @@ def measure_support(statement: str, texts: Sequence[str]) -> Evidence:
     return Evidence(support, (*_missing_names(statement, texts), *_missing_numbers(statement, texts)))
 
 
+# Their words count as those of the user, who is "the user" in a statement.
+_OF_ANOTHER = re.compile(
+    r"\W*(?:he|she|they|it|(?:the|my|this)\s(?:agent|assistant|model)|er|sie|ils?|elles?|él|ellas?|ellos|lui|lei|loro|hij|zij)\b",
+    re.IGNORECASE,
+)
+
+
 def is_stated(statement: str, sentence: str) -> bool:
     """Whether a sentence says this and no more: the same words in the same order, a denial in both or in neither."""
+    if _OF_ANOTHER.match(sentence):
+        return False
     own = _content(statement)
     is_denied, denies = bool(_DENIAL.search(statement)), bool(_DENIAL.search(sentence))
     return bool(own) and own == _content(sentence) and is_denied == denies and not find_reversals(statement, [sentence])

@@ -35,10 +35,17 @@ _ASKS = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _PREFERS = re.compile(
-    r"""\b(?:i|we)\s(?:\w+\s)?(?:prefer|hate|dislike)\b|\bwe\s(?:(?:always|only|never|usually)\s)?use\b
+    r"""\b(?:i|we)\s(?:\w+\s)?(?:prefer|(?:hate|dislike)(?!\s(?:that|when|how|it)\b))\b|\bwe\s(?:(?:always|only|never|usually)\s)?use\b
     |\bich\sbevorzuge\b|\bje\spréfère\b|\bprefiero\b|\bpreferisco\b""",
     re.IGNORECASE | re.VERBOSE,
 )
+# What may be said before it. Anything else may make it somebody else's claim, a refusal or a joke.
+_LEADS_IN = re.compile(
+    r"""(?:(?:please|ok(?:ay)?|and|also|so|but|btw|by\sthe\sway|hey|hi|note|(?:can|could|would|will)\syou|bitte|und|por\sfavor
+    |s'il\s(?:te|vous)\splaît|et|per\sfavore|alsjeblieft|(?:here|in\s(?:this|our|the)\s\w+|for\sthis\s\w+))[,:]?\s+)*""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_TAKEN_BACK = re.compile(r"\b(?:never\smind|scratch\sthat|just\skidding)\b", re.IGNORECASE)
 _POLITELY = re.compile(r"(?:please\s)?(?:can|could|would|will)\syou\b", re.IGNORECASE)
 
 
@@ -49,7 +56,7 @@ def find_typed_statement(prompt: str, arguments: Mapping[str, object]) -> TypedS
     """
     text, kind = arguments.get("text"), arguments.get("kind")
     typed = _COMMAND.sub("", prompt)
-    if not isinstance(text, str) or not typed.strip() or len(text) > TYPED_CHARS_MAX:
+    if not isinstance(text, str) or not typed.strip() or len(text) > TYPED_CHARS_MAX or _TAKEN_BACK.search(typed):
         return None
     wanted = kind if isinstance(kind, str) else ""
     found = [one for one in _statements(typed, wanted, arguments.get("target")) if _says(one.text, text)]
@@ -88,7 +95,8 @@ def _is_lasting(sentence: Sentence) -> bool:
         return False
     if sentence.is_question and not _POLITELY.match(plain):
         return False
-    return _ASKS.search(plain) is not None or _PREFERS.search(plain) is not None
+    starts = [found.start() for pattern in (_ASKS, _PREFERS) if (found := pattern.search(plain)) is not None]
+    return bool(starts) and _LEADS_IN.fullmatch(plain[: min(starts)]) is not None
 
 
 def _says(typed: str, text: str) -> bool:

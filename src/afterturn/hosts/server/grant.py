@@ -40,7 +40,12 @@ class Grant:
     @property
     def project(self) -> str | None:
         """The project that the connection works in."""
-        return next((space.removeprefix(PROJECT) for space in self.reads if space.startswith(PROJECT)), None)
+        return next(iter(self.projects), None)
+
+    @property
+    def projects(self) -> tuple[str, ...]:
+        """The project that the connection works in, and those that were merged into it."""
+        return tuple(space.removeprefix(PROJECT) for space in self.reads if space.startswith(PROJECT))
 
     def space_for(self, target: Target) -> str | None:
         """The space for a new statement; None if the connection may only read."""

@@ -21,7 +21,7 @@ from afterturn.hosts.server.typed_statements import TypedStatement, take_stateme
 from afterturn.log import logger
 from afterturn.recall.block import best_window, bullet
 from afterturn.runtime.clock import SystemClock
-from afterturn.types import QUOTES, Added, Entry, Excerpt, Filter, Hit, Kind, Lane, Status, Target
+from afterturn.types import QUOTES, Added, Entry, Excerpt, Filter, Hit, Kind, Lane, Origin, Status, Target
 from afterturn.validation import check_name, check_text
 
 if TYPE_CHECKING:
@@ -229,6 +229,13 @@ def _project(memory: Memory, grant: Grant) -> str | None:
     return clean_name(grant.project, "project", scanning=memory.config.scan_policy)
 
 
+def _is_of_here(memory: Memory, grant: Grant, entry: Entry) -> bool:
+    """False for a report of another project: a stranger's repository must neither read nor change it."""
+    scanning = memory.config.scan_policy
+    here = {clean_name(name, "project", scanning=scanning) for name in grant.projects}
+    return not entry.is_report or entry.project is None or entry.project in here
+
+
 def _describe(added: Added) -> str:
     entry = added.entry
     if entry.status is Status.QUARANTINED:
@@ -270,7 +277,8 @@ async def _list(memory: Memory, grant: Grant, arguments: Arguments, conversation
     if not isinstance(page, int) or isinstance(page, bool) or not 1 <= page <= PAGES_MAX:
         raise _Refused(f"`page` is {_shown(page)}. Use a whole number from 1 to {PAGES_MAX}.")
     until, wanted = page * PAGE_ENTRIES, Filter(kind=Kind.STATEMENT)
-    found = [entry for name in grant.reads for entry in await memory.space(name).list(limit=until + 1, filter=wanted)]
+    listed = [await memory.space(name).list(limit=until + 1, filter=wanted) for name in grant.reads]
+    found = [entry for entries in listed for entry in entries if _is_of_here(memory, grant, entry)]
     found.sort(key=lambda entry: (entry.occurred_at, entry.id), reverse=True)
     lines = _lines(found[until - PAGE_ENTRIES : until], memory)
     if not lines:
@@ -310,8 +318,12 @@ async def _find(memory: Memory, grant: Grant, arguments: Arguments) -> tuple[Spa
             break
         if entry.kind is Kind.RECORD:
             raise _Refused(f"{_shown(given)} is a recorded message. Only its user may change or delete it.")
+        if not _is_of_here(memory, grant, entry):
+            break
         if name not in grant.writable:
             raise _Refused(f"{_shown(given)} is in a space that you may only read.")
+        if entry.is_report and (entry.origin is not Origin.AGENT or entry.project != _project(memory, grant)):
+            raise _Refused(f"{_shown(given)} is not a note that you made here. Only its user may change or delete it.")
         return space, entry, int(version) if version.isdecimal() and len(version) < 10 else None
     raise _Refused(f"There is no memory {_shown(given)}. Copy an id from {SEARCH} or {LIST}.")
 
