@@ -48,7 +48,8 @@ _SECRET_NAMES = (
 _TOKEN_NAMES = (
     *("auth token", "auth_token", "authtoken", "api token", "api_token", "apitoken", "client secret", "client_secret"),
     *("clientsecret", "bot token", "bot_token", "app secret", "app_secret", "appsecret", "consumer_secret"),
-    *("secret key", "secret_key", "secretkey", "personal access token", "deploy token", "deploy_token"),
+    *("secret key", "secret_key", "secretkey", "secret_key_base", "hmac key", "hmac_key", "personal access token"),
+    *("deploy token", "deploy_token"),
 )
 _SHORT_SECRET_NAMES = ("key", "pat", "auth", "clave", "avain", "webhook")
 # Before these, the words below say that the value is not secret.
