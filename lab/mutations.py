@@ -286,8 +286,8 @@ FAULTS = (
     Fault(
         "recording",
         "conversation/recorder.py",
-        "for pending in self._keepable() if not pending.saved]",
-        "for pending in self._keepable() if pending.saved]",
+        "for pending in self._savable_turns() if not pending.saved]",
+        "for pending in self._savable_turns() if pending.saved]",
         "A turn that the store cannot take before closing is lost.",
         ("tests/conversation/test_overload.py",),
     ),

@@ -16,6 +16,7 @@ from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError, Store
 from afterturn.events import Events
 from afterturn.log import describe, logger
 from afterturn.ports import FileStore, ServerStore, Store, Unit
+from afterturn.runtime.loop_thread import run_on
 from afterturn.space.inbox import expire_proposals
 from afterturn.types import (
     Event,
@@ -403,7 +404,7 @@ class Maintenance:
             "spaces": spaces,
             "entries": dict(sorted(entries.items())),
             "jobs": {str(state): count for state, count in sorted(jobs.items())},
-            "recordings_waiting": self._recorder.spill.count(),
+            "recordings_waiting": await run_on(self._recorder.file_writer, self._recorder.spill.count),
             "vectors": self._embedding is not None and await self._embedding.has_vectors(),
             "vectors_waiting": None if self._embedding is None else await self._embedding.waiting(self._tenant),
             "embedder": self._services.config.embedder,
@@ -431,7 +432,7 @@ class Maintenance:
             findings += [await self._embedder_finding(), await self._reviews_finding()]
         except StoreError as unreadable:
             findings.append(Finding("error", "store", str(unreadable)))
-        findings.extend(self._recorder.spill.findings())
+        findings += await run_on(self._recorder.file_writer, self._recorder.spill.findings)
         if self._embedding is not None:
             findings.append(self._embedding.table_finding())
         for variable, hint in unknown_variables().items():

@@ -2,7 +2,11 @@
 
 import asyncio
 import json
+import os
+import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -12,6 +16,9 @@ from spoken import assistant, call, user
 import afterturn
 from afterturn.conversation import recall_queue, recorder
 from afterturn.conversation.recall_queue import RecallQueue, RecallShed
+from afterturn.conversation.recording import Recording
+from afterturn.conversation.spill import Spill
+from afterturn.types import Taint
 
 WAIT = 100.0
 SOUP = "What goes into the soup?"
@@ -91,7 +98,7 @@ async def test_a_recall_that_is_given_up_leaves_its_place_to_the_next() -> None:
 
 
 async def test_recalls_are_left_out_and_every_turn_is_recorded(stage: Stage) -> None:
-    """R5, C4: the recall of a turn too many ends as degraded by overload; its messages are stored all the same."""
+    """R5, C4: a recall that there is no room for ends as degraded by overload; its messages are stored all the same."""
     async with stage.open(grace=0.0) as memory:
         await memory.space("user:ada").add("Anise goes into the soup")
         stage.store.reading.shut()
@@ -184,7 +191,7 @@ async def test_a_turn_too_many_is_in_a_file_when_finish_returns(stage: Stage) ->
 
 @pytest.mark.parametrize("count", [3, 40])
 async def test_closing_without_time_leaves_every_turn_in_a_file(stage: Stage, count: int) -> None:
-    """C4: also turns that memory has not even read. Many are written to one file."""
+    """C4: also turns that memory has not even read. All are written to one file."""
     folder = Path(f"{stage.path}.waiting")
     async with stage.open(close_timeout=0.0, background=False) as memory:
         stage.store.reading.shut()
@@ -194,10 +201,123 @@ async def test_closing_without_time_leaves_every_turn_in_a_file(stage: Stage, co
     left = dict(stage.told.named("turns_left")[0].data)
     assert waiting_in(folder) == sorted(f"turn-c{number}" for number in range(count))
     assert left == {"waiting": count, "lost": 0}
-    assert len(list(folder.glob("*.jsonl"))) == (count > recorder.SPILLING_MAX)
+    assert len(list(folder.glob("*.jsonl"))) == 1
     async with stage.open(background=False) as memory:
         assert await memory.drain(within=WAIT)
         assert len(await memory.space("user:ada").list(limit=100)) == 2 * count
+
+
+async def test_closing_saves_turns_though_the_disk_does_not_confirm_a_file(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C4: the file of appended turns is closed before those in memory are written."""
+
+    def fail(descriptor: int) -> None:
+        raise OSError("the disk is broken")
+
+    async with stage.open(close_timeout=0.0, background=False, recording_queue_max=2) as memory:
+        stage.store.reading.shut()
+        stage.store.fails_writes = True
+        for number in range(4):
+            leave(memory, f"c{number}", SOUP)
+        monkeypatch.setattr(os, "fsync", fail)
+    assert waiting_in(Path(f"{stage.path}.waiting")) == [f"turn-c{number}" for number in range(4)]
+    assert dict(stage.told.named("turns_left")[0].data) == {"waiting": 4, "lost": 0}
+    assert "cannot be closed: the disk is broken" in caplog.text
+
+
+async def test_closing_does_not_wait_for_the_thread_of_files(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C4: it may be busy with thousands of files."""
+
+    async def wait_for_ever(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async with stage.open(close_timeout=0.0, background=False) as memory:
+        stage.store.reading.shut()
+        stage.store.fails_writes = True
+        leave(memory, "c", SOUP)
+        monkeypatch.setattr(recorder, "run_on", wait_for_ever)
+        await asyncio.wait_for(memory.close(), 20.0)
+    assert waiting_in(Path(f"{stage.path}.waiting")) == ["turn-c"]
+
+
+async def test_appended_turns_are_not_forgotten_when_their_file_cannot_be_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C4: the next attempt stores them."""
+    monkeypatch.setattr(recorder, "RETRY_FIRST", 60.0)
+    unpack, errors = Spill.unpack, [OSError("the disk is broken")]
+
+    def fail_once(self: Spill) -> None:
+        if errors:
+            raise errors.pop()
+        unpack(self)
+
+    async with stage.open(recording_queue_max=1, background=False) as memory:
+        stage.store.reading.shut()
+        held = leave(memory, "held", SOUP)
+        leave(memory, "more", "Which soup?")
+        stage.store.reading.open()
+        assert await held.wait_recorded(within=WAIT)
+        monkeypatch.setattr(Spill, "unpack", fail_once)
+        assert await memory.drain(within=WAIT)
+        texts = [entry.text for entry in await memory.space("user:ada").list(limit=100)]
+    assert errors == []
+    assert "Which soup?" in texts
+
+
+@pytest.mark.parametrize("step", ["before", "after"])
+async def test_the_taint_of_a_turn_that_is_appended_during_a_recovery_is_kept(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """C4: the recovery did not see the turn, which is written before the recovery ends, or begun before and
+    written after it."""
+    unpack, append = Spill.unpack, Spill.append
+    turn = Recording("default", "user:ada", "c", "turn-1", "user:ada", 1.0, 0, "h", (), (), 3.0, taint=Taint.TOOL)
+    async with stage.open(recording_queue_max=1, background=False) as memory:
+        await memory.drain(within=WAIT)
+        services = memory._services
+        begun, may_end = threading.Event(), threading.Event()
+
+        def append_late(self: Spill, recording: Any) -> None:
+            begun.set()
+            assert may_end.wait(WAIT)
+            append(self, recording)
+
+        def unpack_first(self: Spill) -> None:
+            unpack(self)
+            if step == "before":
+                may_end.set()
+                host.start()
+                host.join()
+
+        host = threading.Thread(target=services.recorder.append, args=(turn,))
+        monkeypatch.setattr(Spill, "append", append_late)
+        monkeypatch.setattr(Spill, "unpack", unpack_first)
+        if step == "after":
+            host.start()
+            assert begun.wait(WAIT)
+        await services.loop.run(services.recorder.recover())
+        monkeypatch.undo()
+        may_end.set()
+        host.join()
+        assert services.recorder._completed(turn).taint is Taint.TOOL
+        assert services.recorder._completed(replace(turn, taint=None)).taint is Taint.EARLIER
+
+
+async def test_waiting_turns_are_counted_on_the_thread_of_files(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R1: their files may be large, and memory's loop has other work."""
+    threads = []
+
+    def count(self: Spill) -> int:
+        threads.append(threading.current_thread().name)
+        return 3
+
+    monkeypatch.setattr(Spill, "count", count)
+    async with stage.open(background=False) as memory:
+        assert (await memory.stats())["recordings_waiting"] == 3
+        await memory.check()
+    assert [name.startswith("afterturn-files") for name in threads] == [True, True]
 
 
 async def test_closing_names_the_turns_that_it_could_not_write(

@@ -586,7 +586,8 @@ async def test_turns_that_wait_in_files_are_sealed(tmp_path: Path) -> None:
             lock.close()
 
     await leave_a_turn()
-    (file,) = folder.glob("*.json")
+    Spill(folder).unpack()
+    (file,) = folder.iterdir()
     assert b"greenhouse" not in file.read_bytes()
     content = json.loads(file.read_text())
     ring = KeyRing(keys, SystemClock())
@@ -707,7 +708,8 @@ async def test_a_wrong_folder_gets_no_key_and_sets_no_turn_aside(exists: bool, t
         await _say(memory, "Where is the greenhouse?")
         await memory.close()
         lock.close()
-    (file,) = (tmp_path / "memory.db.waiting").glob("*.json")
+    Spill(tmp_path / "memory.db.waiting").unpack()
+    (file,) = (tmp_path / "memory.db.waiting").iterdir()
     async with _open(store, FolderKeys(wrong), {"background": True}) as memory:
         await memory.drain(within=1)
         with pytest.raises(KeysUnavailable, match="Check the setting `keys`"):

@@ -14,6 +14,7 @@ import afterturn
 from afterturn import blocking
 from afterturn.config import Config
 from afterturn.conversation import record_sinks
+from afterturn.conversation.spill import Spill
 from afterturn.errors import StoreLocked
 from afterturn.ports import Clock, Store, Unit
 from afterturn.stores.sqlite.store import open_store
@@ -363,7 +364,7 @@ async def test_calls_of_a_provider_are_bounded(host: Host, monkeypatch: pytest.M
             await leave(memory, f"Keep {number}", id=f"turn-{number}")
         assert (await host.heard("recording_waits")).data["reason"] == "busy"
     assert len(hanging.asked) == 2
-    assert len(list(host.waiting.glob("*.json"))) == 3
+    assert Spill(host.waiting).count() == 3
 
 
 async def test_what_was_forgotten_while_it_waited_is_not_offered_again(host: Host) -> None:

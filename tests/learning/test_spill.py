@@ -155,6 +155,55 @@ def test_a_new_file_that_another_process_takes_for_one_that_was_left_is_not_used
     assert spill.count() == 1
 
 
+def test_closing_ends_the_unpacking_of_a_file_which_is_unpacked_later(
+    spill: Spill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C4: a turn that is unpacked twice is one file."""
+    turns = [replace(TURN, turn=f"turn-{number}", ended_at=float(number)) for number in (1, 2, 3)]
+    for turn in turns:
+        spill.append(turn)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", lambda _: spill.close())
+        with pytest.raises(OSError, match="closed"):
+            spill.unpack()
+    assert len(spill.files()) == 1
+    other = Spill(spill.folder)
+    other.unpack()
+    assert list(other.waiting()) == turns
+
+
+def test_a_file_that_cannot_be_confirmed_is_closed(spill: Spill, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C4: so that another process may unpack it."""
+
+    def fail(descriptor: int) -> None:
+        raise OSError("the disk is broken")
+
+    spill.append(TURN)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="broken"):
+            spill.close()
+    other = Spill(spill.folder)
+    other.unpack()
+    assert list(other.waiting()) == [TURN]
+
+
+def test_a_file_that_another_process_erases_meanwhile_is_not_counted(
+    spill: Spill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C4: the other has unpacked it."""
+    read_bytes = Path.read_bytes
+
+    def erase_first(self: Path) -> bytes:
+        self.unlink()
+        return read_bytes(self)
+
+    spill.append(TURN)
+    spill.put(replace(TURN, turn="turn-2"))
+    monkeypatch.setattr(Path, "read_bytes", erase_first)
+    assert spill.count() == 1
+
+
 @pytest.mark.parametrize("damage", [b"{", b"\xff\xfe", b'{"tenant": "t", "space": "s", "key": "k", "sealed": "x"}'])
 def test_a_damaged_line_is_set_aside_alone(spill: Spill, damage: bytes) -> None:
     """C4: a turn behind it is stored."""
@@ -162,6 +211,7 @@ def test_a_damaged_line_is_set_aside_alone(spill: Spill, damage: bytes) -> None:
     spill.close()
     (file,) = spill.folder.iterdir()
     file.write_bytes(damage + b"\n" + file.read_bytes())
+    spill = Spill(spill.folder)
     spill.unpack()
     assert list(spill.waiting()) == [TURN]
     assert len(spill.damaged()) == 1

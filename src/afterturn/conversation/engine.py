@@ -927,11 +927,11 @@ class ConversationEngine(StoredConversation):
     def _leave(self, turn: LoopTurn, messages: TurnMessages, *, completed: bool, admitted: bool) -> None:
         make = functools.partial(self._make_recording, turn, messages, completed=completed)
         task = self._start_ending(turn, self._record(turn, make))
-        self._services.recorder.read(turn, lambda: make()[0], task, admitted=admitted)
+        self._services.recorder.track_reading(turn, lambda: make()[0], task, admitted=admitted)
         self._services.recall_client.note_ended(turn.scope, turn.shared.recorded)
 
     def _leave_added(self, turn: LoopTurn, reason: str) -> None:
-        """A turn too many has ended: it is in a file, or is not recorded for this reason."""
+        """A turn that memory had no room for has ended: it is in a file, or is not recorded for this reason."""
         if reason:
             self._services.recorder.expect(self._start_ending(turn, self._end_unrecorded(turn, reason)))
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -85,7 +85,7 @@ class Recorder:
         self._sinks = sinks
         self._events = events
         self._supervisor = supervisor
-        self._file_writer = file_writer
+        self.file_writer = file_writer
         self._queue_max = config.recording_queue_max
         self.spill = spill
         self._wake_jobs = wake_jobs
@@ -97,17 +97,19 @@ class Recorder:
         # Turns that their hosts have left and that are being read, each with a function that makes its recording now.
         self._reading: dict[LoopTurn, Callable[[], Recording | None]] = {}
         # Those of them that closing did not wait for.
-        self._taken: set[Key] = set()
+        self._saved_early: set[Key] = set()
         # Those whose end was posted to memory's loop. Changed by hosts too, under the lock.
         self._posted = 0
         self._lock = threading.Lock()
-        # How many turns wait in the file of `append`, are being written to files of their own, are nowhere.
-        self._appended = self._spilling = self._lost = 0
-        # The conversations of appended turns that may be tainted. Their later turns may be stored earlier.
-        self._tainted: set[tuple[str, ...]] = set()
+        # How many turns are being written to the file of `append` and wait in it. Changed under the lock.
+        self._appending = self._appended = 0
+        # How many turns are being written to files of their own, are nowhere.
+        self._spilling = self._lost = 0
+        # How many of these turns may be tainted, by conversation. Its later turns may be stored earlier.
+        self._tainted: Counter[tuple[str, ...]] = Counter()
 
     def admit(self) -> bool:
-        """Whether memory may hold one more turn that has ended. Then `read` follows, on memory's loop."""
+        """Whether memory may hold one more turn that has ended. Then `track_reading` follows, on memory's loop."""
         with self._lock:
             if self._posted + len(self._reading) + len(self._recording) >= self._queue_max:
                 return False
@@ -118,20 +120,28 @@ class Recorder:
         """Adds a turn to a file, because memory may not hold it. False if that is not possible."""
         if self._sinks.own is SinkKind.NOBODY:
             return False
+        completed, is_added = self._completed(recording), False
+        may_taint = recording.taint is not None or bool(recording.shown)
+        with self._lock:
+            self._appending += 1
+            self._tainted[recording.key[:3]] += may_taint
         try:
-            self.spill.append(self._completed(recording))
+            self.spill.append(completed)
+            is_added = True
         except OSError as error:
-            logger.warning("a turn too many cannot be saved in %s: %s", self.spill.folder, error)
-            return False
-        if recording.taint is not None or recording.shown:
-            self._tainted.add(recording.key[:3])
-        return True
+            logger.warning("a finished turn cannot be appended to a file in %s: %s", self.spill.folder, error)
+        finally:
+            with self._lock:
+                self._appending -= 1
+                self._appended += is_added
+                self._tainted[recording.key[:3]] -= may_taint and not is_added
+        return is_added
 
     def _completed(self, recording: Recording) -> Recording:
-        taint = Taint.EARLIER if recording.key[:3] in self._tainted else None
+        taint = Taint.EARLIER if self._tainted[recording.key[:3]] else None
         return replace(recording, kept_by=self._sinks.own, taint=recording.taint or taint)
 
-    def read(
+    def track_reading(
         self, turn: LoopTurn, make: Callable[[], Recording | None], task: asyncio.Task[None], *, admitted: bool
     ) -> None:
         """The messages of a turn that has ended are being read by `task`, which enqueues its recording."""
@@ -144,7 +154,6 @@ class Recorder:
     def note_appended(self, turn: LoopTurn) -> None:
         """The turn was left to `append`. It is stored when fewer turns end."""
         turn.shared.recorded.settle(False)
-        self._appended += 1
         self._start_retrying()
 
     def expect(self, task: asyncio.Task[None]) -> None:
@@ -153,7 +162,7 @@ class Recorder:
         task.add_done_callback(self._under_way.discard)
 
     def enqueue(self, recording: Recording, recorded: OnceFuture[bool]) -> None:
-        if recording.key in self._taken:
+        if recording.key in self._saved_early:
             return
         pending = PendingTurn(self._completed(recording), recorded)
         self._recording[pending] = None
@@ -163,21 +172,27 @@ class Recorder:
 
     async def recover(self) -> None:
         """Stores the turns in the spill folder: of earlier processes, and those that did not fit the queue."""
-        self._appended = 0
+        with self._lock:
+            appended, self._appended = self._appended, 0
         try:
-            await run_on(self._file_writer, self.spill.unpack)
+            await run_on(self.file_writer, self.spill.unpack)
+            appended = 0
         except OSError as error:
             logger.warning("turns in %s wait for the next attempt: %s", self.spill.folder, error)
+        finally:
+            with self._lock:
+                self._appended += appended
         files = self.spill.waiting()
-        while (recording := await run_on(self._file_writer, lambda: next(files, None))) is not None:
+        while (recording := await run_on(self.file_writer, lambda: next(files, None))) is not None:
             if recording.key in self._waiting or recording.kept_by not in self._sinks.found:
                 continue
             pending = PendingTurn(recording, OnceFuture(), spilled=True, saved=True)
             if (reason := await self._write(pending)) is not None:
                 await self._hold(pending, reason)
                 return
-        if not self._appended:
-            self._tainted.clear()
+        with self._lock:
+            if not self._appending and not self._appended:
+                self._tainted.clear()
 
     async def drain(self, *, within: float) -> bool:
         """Waits for turns that are being recorded and tries the waiting ones again. False if any is left."""
@@ -189,7 +204,7 @@ class Recorder:
                     await self.recover()
             except TimeoutError:
                 return False
-        return is_drained and not self._waiting
+        return is_drained and not self._waiting and not self._appended
 
     async def _drain(self, deadline: float) -> bool:
         while self._under_way and (left := deadline - asyncio.get_running_loop().time()) > 0:
@@ -211,16 +226,13 @@ class Recorder:
         if self._retrying is not None:
             self._retrying.cancel()
         # Hosts cannot append any more. A file of its own, which is not needed if its turns are all stored.
-        self.spill.close()
+        _close_file(self.spill)
         last = Spill(self.spill.folder, self.spill.keys)
         if not is_drained:
-            await self._save_all(last)
+            self._save_all(last)
             is_drained = await self._drain(now + within)
-        try:
-            last.close(erase=is_drained)
-        except OSError as error:
-            logger.warning("a file of turns in %s cannot be closed: %s", last.folder, error)
-        left = self._keepable()
+        _close_file(last, erase=is_drained)
+        left = self._savable_turns()
         waits, lost = self._appended, self._lost
         for pending in left:
             waits, lost = waits + pending.saved, lost + (not pending.saved)
@@ -234,8 +246,8 @@ class Recorder:
         are_lost = f", {lost} {'is' if lost == 1 else 'are'} lost" if lost else ""
         return [f"{waits} {'turn waits' if waits == 1 else 'turns wait'} in {self.spill.folder}{are_lost}"]
 
-    async def _save_all(self, file: Spill) -> None:
-        """Writes all turns in memory to the file, or a few to files of their own."""
+    def _save_all(self, file: Spill) -> None:
+        """Writes all turns in memory to the file, without waiting for the thread of the other files."""
         for turn, make in list(self._reading.items()):
             try:
                 recording = make()
@@ -244,19 +256,16 @@ class Recorder:
                 continue
             if recording is not None:
                 self.enqueue(recording, turn.shared.recorded)
-                self._taken.add(recording.key)
-        left = [pending for pending in self._keepable() if not pending.saved]
+                self._saved_early.add(recording.key)
+        left = [pending for pending in self._savable_turns() if not pending.saved]
         for pending in left:
-            if len(left) <= SPILLING_MAX:
-                await self._spill(pending)
-                continue
             try:
                 file.append(pending.recording)
                 pending.spilled = pending.saved = True
             except OSError as error:
                 logger.warning("a turn cannot be saved in %s: %s", file.folder, error)
 
-    def _keepable(self) -> list[PendingTurn]:
+    def _savable_turns(self) -> list[PendingTurn]:
         """The turns in memory that may be in a file: without recording no file may hold what was said."""
         found = dict.fromkeys([*self._recording, *self._waiting.values()])
         return [pending for pending in found if pending.recording.kept_by is not SinkKind.NOBODY]
@@ -270,7 +279,7 @@ class Recorder:
                 self._not_recorded(pending, "forgotten")
                 dropped += not pending.spilled
         try:
-            return dropped + await run_on(self._file_writer, lambda: self.spill.forget(tenant, space, selector))
+            return dropped + await run_on(self.file_writer, lambda: self.spill.forget(tenant, space, selector))
         except OSError as error:
             raise StoreError(
                 f"Turns waiting in {self.spill.folder} cannot be erased: {error}. "
@@ -378,7 +387,7 @@ class Recorder:
         if not (pending.spilled or other.spilled):
             return
         try:
-            await run_on(self._file_writer, lambda: how(pending.recording))
+            await run_on(self.file_writer, lambda: how(pending.recording))
         except OSError as error:
             logger.warning("a stored turn's file stays in %s: %s", self.spill.folder, error)
 
@@ -410,7 +419,7 @@ class Recorder:
                 pending.saved = True
 
         try:
-            await run_on(self._file_writer, put)
+            await run_on(self.file_writer, put)
         except OSError as error:
             pending.spilled = False
             logger.warning(
@@ -455,6 +464,13 @@ class Recorder:
 SWITCHED_OFF = "switched_off"
 INCOGNITO = "incognito"
 NO_FINAL_ANSWER = "no_final_answer"
+
+
+def _close_file(file: Spill, *, erase: bool = False) -> None:
+    try:
+        file.close(erase=erase)
+    except OSError as error:
+        logger.warning("a file of turns in %s cannot be closed: %s", file.folder, error)
 
 
 def make_recording(

@@ -13,6 +13,7 @@ import os
 import secrets
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from afterturn.conversation.recording import Recording
@@ -81,11 +82,13 @@ class Spill:
         """Ends `append`. The file stays, for the next process, unless all of its turns are stored: `erase`."""
         with self._lock:
             self._closed = True
-            if self._file is not None and erase:
-                _erase(self._file[1])
-            elif self._file is not None:
-                os.fsync(self._file[0])
-            self._end_file()
+            try:
+                if self._file is not None and erase:
+                    _erase(self._file[1])
+                elif self._file is not None:
+                    os.fsync(self._file[0])
+            finally:
+                self._end_file()
 
     def _end_file(self) -> None:
         if self._file is not None:
@@ -95,7 +98,8 @@ class Spill:
     def unpack(self) -> None:
         """Gives the turns that were appended files of their own, except those that another process still appends.
 
-        Raises OSError. A turn that was unpacked before is unpacked again, and is still stored once.
+        Raises OSError, also if `close` is called meanwhile. A turn that was unpacked before is unpacked again, and is
+        still stored once.
         """
         with self._lock:
             self._end_file()
@@ -111,6 +115,8 @@ class Spill:
                     continue
                 if path.exists():  # else another process was quicker
                     for line in file:
+                        if self._closed:  # which does not wait for thousands of files
+                            raise OSError("memory is closed")
                         self._unpack_line(line)
                     sync(self.folder)
                     _erase(path)
@@ -241,7 +247,11 @@ class Spill:
 
     def count(self) -> int:
         """How many turns wait."""
-        return len(self.files()) + sum(path.read_bytes().count(b"\n") for path in self._named("*.jsonl"))
+        waiting = len(self.files())
+        for path in self._named("*.jsonl"):
+            with suppress(OSError):  # another process was quicker
+                waiting += path.read_bytes().count(b"\n")
+        return waiting
 
     def damaged(self) -> list[Path]:
         return sorted(self._named("*.bad"))
