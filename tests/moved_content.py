@@ -20,6 +20,9 @@ QUESTIONS = ("What food is my cat allergic to?", "Where do I keep my bees?", "Wo
 WORDS = (
     'bees tea Lisbon server green 猫 Jürgen deploy 🐝 cat moved train rope %s ? percent\' "quoted" back\\slash'.split()
 )
+# `entry_terms` is written by the store's own TextIndex, and of `meta` some rows are copied. Without `change`, every
+# index in memory is built again.
+NOT_MOVED = frozenset(["meta", "change", "entry_terms", "last_commit", "migration"])
 SETTINGS: dict[str, Any] = {"grace": 5.0, "approval": "background", "review_interval": 0}
 
 

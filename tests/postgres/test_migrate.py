@@ -19,9 +19,19 @@ from afterturn.runtime.clock import SystemClock
 from afterturn.services import migrate
 from afterturn.stores.copier import TableDigest
 from afterturn.stores.postgres.engine import open_to_copy as open_server
-from afterturn.stores.sql.tables import NOT_MOVED, TABLES
+from afterturn.stores.sql.tables import TABLES
 from afterturn.stores.sqlite.engine import open_to_copy as open_file
-from moved_content import KILLED_MIGRATION, SETTINGS, add_rare_rows, answers, digest_store, fill, open_memory, say
+from moved_content import (
+    KILLED_MIGRATION,
+    NOT_MOVED,
+    SETTINGS,
+    add_rare_rows,
+    answers,
+    digest_store,
+    fill,
+    open_memory,
+    say,
+)
 
 pytestmark = pytest.mark.postgres
 

@@ -25,10 +25,20 @@ from afterturn.runtime.clock import SystemClock
 from afterturn.services import migrate
 from afterturn.stores import copier
 from afterturn.stores.copier import CopyEngine, StoreCopy, TableDigest, _insert
-from afterturn.stores.sql.tables import NOT_MOVED, TABLES
+from afterturn.stores.sql.tables import TABLES
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite.engine import open_to_copy
-from moved_content import KILLED_MIGRATION, SETTINGS, add_rare_rows, answers, digest_store, fill, open_memory, say
+from moved_content import (
+    KILLED_MIGRATION,
+    NOT_MOVED,
+    SETTINGS,
+    add_rare_rows,
+    answers,
+    digest_store,
+    fill,
+    open_memory,
+    say,
+)
 
 R = TypeVar("R")
 CONFIG = Config(synchronous="normal")
@@ -193,7 +203,7 @@ class Announced:
     """An engine that says when it is about to wait for the lock of its store."""
 
     def __init__(self, engine: CopyEngine) -> None:
-        self.name, self.read_now, self.settle_keys = engine.name, engine.read_now, engine.settle_keys
+        self.name, self.read_now, self.advance_sequences = engine.name, engine.read_now, engine.advance_sequences
         self.waits = threading.Event()
         self._engine = engine
 

@@ -28,7 +28,7 @@ _DIGEST_BYTES = 16
 
 
 class CopyEngine(Protocol):
-    """What the copier needs of an engine. A write excludes all other writers of the store."""
+    """The part of an engine that the copier uses. A write excludes all other writers of the store."""
 
     name: str
 
@@ -36,7 +36,7 @@ class CopyEngine(Protocol):
 
     def read_now(self, work: Callable[[Unit], R]) -> R: ...
 
-    def settle_keys(self, session: Session) -> None:
+    def advance_sequences(self, session: Session) -> None:
         """Lets new rows have keys after the largest that was copied."""
 
 
@@ -171,7 +171,7 @@ class StoreCopy:
         compared = self._compare(source, target, total)
         if not all(table.is_equal for table in compared):
             raise _Differs(compared)
-        self._target.settle_keys(target.session)
+        self._target.advance_sequences(target.session)
         return compared
 
     def _count(self, session: Session) -> int:

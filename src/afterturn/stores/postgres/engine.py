@@ -41,10 +41,9 @@ R = TypeVar("R")
 READERS = 4
 # Units that have not begun after this time are left to the next commit, so that other processes get the lock.
 GROUP_SECONDS_MAX = 0.1
-# A write waits for a lock for 12 times `busy_timeout`: a minute with the default settings. One that waits for a shorter
-# time each time (`change_notes.py`) tries more often. The pause lets through those who waited behind it.
+# A write waits for a lock for 12 times `busy_timeout`: a minute with the default settings. The pause lets through those
+# who waited behind it.
 _LOCK_TRIES_MAX = 12
-_SHORT_LOCK_TRIES_MAX = 200
 _LOCK_PAUSE = 0.3
 _RERUNS_MAX = 20
 _CONNECT_PAUSE = 0.25
@@ -96,7 +95,7 @@ def open_engine(
     except BaseException:
         engine.close()
         raise
-    engine.writer.may_fill = False
+    engine.writer.ignores_marks = False
     return engine
 
 
@@ -123,7 +122,7 @@ def open_to_copy(
         connection.close()
         raise
     engine = PostgresEngine(server, connection)
-    engine.writer.may_fill = True
+    engine.writer.ignores_marks = True
     return engine
 
 
@@ -208,7 +207,7 @@ class PostgresEngine:
     def scrub(self) -> tuple[RemainingBytes, ...]:
         return _LEFT_TO_THE_SERVER
 
-    def settle_keys(self, session: Session) -> None:
+    def advance_sequences(self, session: Session) -> None:
         """The sequences do not see keys that were inserted."""
         for table in TABLES:
             if (column := table.own_key) is not None:
@@ -398,7 +397,7 @@ class ServerWriter:
         self.halted = False
         # Whether it writes to a store that is moved or not complete, as the copier does. The copier locks one tenant,
         # and tells its rows from those of others, which it must see for that.
-        self.may_fill = False
+        self.ignores_marks = False
         self._server = server
         self._connection: PgConnection | None = connection
         self._writer_id = uuid.uuid4().hex
@@ -425,7 +424,7 @@ class ServerWriter:
                     lock_tries += again.error.sqlstate == "55P03"
                     reruns += again.error.sqlstate != "55P03"
                     is_late = lock_tries >= _LOCK_TRIES_MAX and self._server.clock.monotonic() > deadline
-                    if is_late or lock_tries >= _SHORT_LOCK_TRIES_MAX or reruns >= _RERUNS_MAX or self.halted:
+                    if is_late or reruns >= _RERUNS_MAX or self.halted:
                         return [self._failure(again.error) for _ in writes]
                     if again.error.sqlstate == "55P03":
                         self._stopped.wait(min(_LOCK_PAUSE, busy_timeout))
@@ -489,7 +488,7 @@ class ServerWriter:
 
     def _find_refusal(self, rows: Sequence[Row]) -> StoreError | None:
         has_keys = self._server.keys is not None
-        return None if self.may_fill else refusal(rows, self._server.name, has_keys=has_keys)
+        return None if self.ignores_marks else refusal(rows, self._server.name, has_keys=has_keys)
 
     def _first_group(self, writes: Sequence[Write]) -> Sequence[Write]:
         """The first writes that may share a commit: those of one tenant. One that needs the whole store does not keep

@@ -117,8 +117,3 @@ TABLES = (
     _table("usage", "space_key day purpose", "tenant calls tokens_in tokens_out estimated"),
 )
 """In an order in which rows come after the rows that they refer to."""
-
-NOT_MOVED = frozenset(["meta", "change", "entry_terms", "last_commit", "migration"])
-"""`entry_terms` is written by the store's own TextIndex, and of `meta` some rows are copied.
-
-Without `change`, every index in memory is built again."""

@@ -107,7 +107,7 @@ def open_engine(
     except BaseException:
         engine.close()
         raise
-    engine.writer.may_fill = False
+    engine.writer.ignores_marks = False
     return engine
 
 
@@ -125,7 +125,7 @@ def open_to_copy(
     engine = open_place(place, sql_unit if ring is None else partial(sql_unit, keys=ring))
     engine.keys = ring
     engine.writer.has_keys = ring is not None
-    engine.writer.may_fill = True
+    engine.writer.ignores_marks = True
     return engine
 
 
@@ -229,7 +229,7 @@ class Engine:
         until = "every process that reads it now has finished; a job tries again"
         return (RemainingBytes(f"old pages of {self.place.path} and its log", until, retry=True),)
 
-    def settle_keys(self, session: Session) -> None:
+    def advance_sequences(self, session: Session) -> None:
         """Nothing: SQLite continues after the largest key that was inserted."""
 
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
@@ -416,8 +416,8 @@ class Writer:
         self.connection = connection
         self.lock = threading.RLock()
         self.halted = False
-        # Whether it writes without the keys of a sealed store, as the copier does.
-        self.may_fill = False
+        # Whether it writes to a store that was moved or is sealed, as the copier does.
+        self.ignores_marks = False
         # Whether it may write to a sealed store.
         self.has_keys = False
         self._place = place
@@ -498,7 +498,7 @@ class Writer:
             if (version := scalar(self.connection, "PRAGMA user_version")) > self._place.schema.newest:
                 # A newer program has migrated the store meanwhile.
                 return [WriteOutcome(error=too_new(self._place, version)) for _ in writes]
-            if not self.may_fill:
+            if not self.ignores_marks:
                 refused = _find_refusal(self.connection, has_keys=self.has_keys)
                 if refused is not None:
                     return [WriteOutcome(error=refused) for _ in writes]
