@@ -588,12 +588,7 @@ _DEPLOYING = (("kubectl", "apply"), ("helm", "upgrade"), ("helm", "install"), ("
 
 
 def _is_deploy(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    if (program, *words[:1]) in (
-        ("kubectl", "apply"),
-        ("helm", "upgrade"),
-        ("helm", "install"),
-        ("terraform", "apply"),
-    ):
+    if (program, *words[:1]) in _DEPLOYING:
         return True
     parts = {part for text in (program, *words[:2]) for part in re.split(r"[^a-z0-9]+", text)}
     return "deploy" in parts

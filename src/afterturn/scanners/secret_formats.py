@@ -596,14 +596,14 @@ def find_formats(text: str) -> Iterator[tuple[str, int, int]]:
     for kind, find in finders:
         for start, end in find(text):
             yield kind, start, end
-    yield from _find_shouted(text, [word for word in words if word.isupper()])
+    yield from _find_uppercase(text, [word for word in words if word.isupper()])
 
 
-def _find_shouted(text: str, words: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+def _find_uppercase(text: str, words: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     """Formats of one issuer in words that are in capitals throughout, as forms and labels print them."""
-    shouted = " ".join(word for word in words if compiled(r"[0-9A-Z]{16}").search(word)).lower()
-    for format in FORMATS if shouted else ():
-        if format.kind not in ("secret", "password") and any(hint.lower() in shouted for hint in format.hints):
+    uppercase = " ".join(word for word in words if compiled(r"[0-9A-Z]{16}").search(word)).lower()
+    for format in FORMATS if uppercase else ():
+        if format.kind not in ("secret", "password") and any(hint.lower() in uppercase for hint in format.hints):
             for start, end in format.find(text, any_case=True):
                 if text[start:end].isupper() and compiled(r".*?\d.*?\d|.*?[0-9A-Z]{30}").match(text, start, end):
                     yield format.kind, start, end
