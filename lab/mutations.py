@@ -334,8 +334,8 @@ FAULTS = (
     Fault(
         "guard",
         "hosts/server/typed_statements.py",
-        "path.unlink()\n    except FileNotFoundError:\n        return None",
-        "path.touch()\n    except FileNotFoundError:\n        return None",
+        "path.unlink()\n        fields",
+        "path.touch()\n        fields",
         "What the user typed is stored again for a call in a later turn.",
         ("tests/hosts/test_server_tools.py",),
     ),

@@ -9,7 +9,9 @@ import pytest
 
 import afterturn
 from afterturn.config import Config, state_folder
+from afterturn.errors import InvalidFile
 from afterturn.hosts.server.grant import Grant, local_grant, make_grant
+from afterturn.hosts.server.open_memories import OpenMemories
 from afterturn.hosts.server.tools import DEFINITIONS, PAGE_ENTRIES, TEXT_CHARS_MAX, ToolAnswer, call_tool, definitions
 from afterturn.hosts.server.typed_statements import VALID_SECONDS, TypedStatement, find_writing_tool, leave_statement
 from afterturn.types import Target
@@ -164,6 +166,47 @@ async def test_what_was_typed_long_ago_does_not_count(memory: afterturn.Memory):
     os.utime(next((state_folder() / "typed-statements").iterdir()), (old, old))
     leave_statement("default", "user:ada", "add_memory", {"text": "two"}, TYPED)
     assert len(list((state_folder() / "typed-statements").iterdir())) == 1
+
+
+async def test_a_linked_folder_of_typed_sentences_is_neither_read_nor_changed(memory: afterturn.Memory, tmp_path: Path):
+    """P1: old files in it may be anybody's."""
+    arguments = {"text": "Ada prefers tabs", "kind": "preference"}
+    leave_statement("default", "user:ada", "add_memory", arguments, TYPED)
+    folder, other = state_folder() / "typed-statements", tmp_path / "other"
+    folder.rename(other)
+    (other / "thesis.txt").touch()
+    os.utime(other / "thesis.txt", (0, 0))
+    os.utime(other)
+    folder.symlink_to(other)
+    before = sorted(other.iterdir())
+    with pytest.raises(InvalidFile, match="is a symbolic link, and links are not followed"):
+        leave_statement("default", "user:ada", "add_memory", {"text": "one"}, TYPED)
+    assert (await call_tool(memory, ADA, "add_memory", arguments)).text.startswith("It waits")
+    assert sorted(other.iterdir()) == before
+
+
+async def test_a_server_that_starts_removes_typed_sentences_that_no_call_took(memory: afterturn.Memory):
+    """Files of other names in the folder are not ours."""
+    leave_statement("default", "user:ada", "add_memory", {"text": "one"}, TYPED)
+    folder = state_folder() / "typed-statements"
+    for name in ("thesis.txt", ".half-written"):
+        (folder / name).touch()
+    for path in folder.iterdir():
+        os.utime(path, (0, 0))
+    async with OpenMemories(lambda: (None, Config())):
+        assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"target": "user", "more": 1}', b"\xff"])
+async def test_a_typed_sentence_that_cannot_be_read_counts_for_nothing_and_is_removed(
+    memory: afterturn.Memory, content: bytes
+):
+    arguments = {"text": "Ada prefers tabs", "kind": "preference"}
+    leave_statement("default", "user:ada", "add_memory", arguments, TYPED)
+    (path,) = (state_folder() / "typed-statements").iterdir()
+    path.write_bytes(content)
+    assert (await call_tool(memory, ADA, "add_memory", arguments)).text.startswith("It waits")
+    assert list(path.parent.iterdir()) == []
 
 
 async def test_the_id_of_another_space_is_no_id(memory: afterturn.Memory):

@@ -57,6 +57,17 @@ def test_without_a_helper_a_prompt_is_answered_by_words_and_not_lost(hooks: Hook
     assert hooks.has("Your cat is called Miso, as you said.")
 
 
+def test_the_helper_removes_typed_sentences_that_no_call_took(hooks: Hooks) -> None:
+    folder = hooks.state / "typed-statements"
+    folder.mkdir(parents=True, mode=0o700)
+    for name in ("0" * 64, "1" * 64):
+        (folder / name).write_text("{}")
+    os.utime(folder / ("0" * 64), (0, 0))
+    hooks.warm()
+    wait_for(lambda: not (folder / ("0" * 64)).exists())
+    assert (folder / ("1" * 64)).exists()
+
+
 def test_a_hundred_hooks_at_once_start_one_helper_and_lose_nothing(hooks: Hooks) -> None:
     started = []
     for number in range(100):

@@ -29,6 +29,7 @@ from afterturn.hosts.hooks.client import ANSWER_BYTES_MAX, PAYLOAD_BYTES_MAX, PR
 from afterturn.hosts.hooks.clients import CLIENTS, SCRIPT
 from afterturn.hosts.hooks.events import InvalidPayload
 from afterturn.hosts.hooks.handler import HookHandler, check_folder
+from afterturn.hosts.server.typed_statements import remove_old_statements
 from afterturn.log import describe, logger
 from afterturn.runtime.files import file_identity
 
@@ -168,6 +169,7 @@ class HookServer:
                 return
             await self._take_queue()
             await self._finish_late_turns()
+            await asyncio.to_thread(remove_old_statements)
             if self._files != _fingerprint():
                 logger.info("the package or the settings have changed; the helper starts again")
                 self.restarts = True

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from afterturn.config import Config, StoreUrl
 from afterturn.errors import NotAllowed
+from afterturn.hosts.server.typed_statements import remove_old_statements
 
 if TYPE_CHECKING:
     from afterturn.memory import Memory
@@ -48,6 +49,7 @@ class OpenMemories:
         return open(path, replace(config, tenant=tenant))
 
     async def __aenter__(self) -> OpenMemories:
+        await asyncio.to_thread(remove_old_statements)
         return self
 
     async def __aexit__(
