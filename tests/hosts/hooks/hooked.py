@@ -103,7 +103,15 @@ class Hooks:
         """A whole conversation, in which the user says something."""
         session = f"told-{next(_numbers)}"
         self.ask(client, session, text)
-        self.answer(client, session, "Understood.")
+        self.answer(client, session, "Understood.", **self.typed(client, session, text))
+
+    def typed(self, client: str, session: str, text: str) -> dict[str, str]:
+        """The field of an event that names the transcript, where the helper reads from it what was typed."""
+        if client != "gemini-cli":
+            return {}
+        path = self.folder / f"{session}.jsonl"
+        path.write_text(json.dumps({"id": "1", "type": "user", "content": [{"text": text}]}) + "\n")
+        return {"transcript_path": str(path)}
 
     def warm(self) -> control.HelperStatus:
         """Waits for a helper, and starts one if there is none."""

@@ -258,7 +258,9 @@ async def test_what_the_user_typed_is_stored_when_the_agent_saves_it(warm: Hooks
     thing = {"claude-code": "commit", "gemini-cli": "release"}[client]
     arguments, session = {"text": f"The user prefers short {thing} messages", "kind": "preference"}, new()
     call = {"tool_name": OURS[client], "tool_input": arguments}
-    warm.ask(client, session, f"Please remember that I prefer short {thing} messages.")
+    prompt = f"Please remember that I prefer short {thing} messages."
+    warm.ask(client, session, prompt)
+    call |= warm.typed(client, session, prompt)
     warm.run(client, CALLS[client], session, agent_id="a1", **call)
     if client == "claude-code":
         assert (await add(warm, arguments)).startswith("It waits for approval")
@@ -360,8 +362,9 @@ def test_a_session_is_briefed_about_the_last_one_in_its_project(warm: Hooks, cli
     folder.mkdir()
     first, second, other = new(), new(), new()
     fields = {"cwd": str(folder)}
-    warm.ask(client, first, "Translate the menu of the canteen. Tomorrow we print the menu.", **fields)
-    warm.answer(client, first, "The menu is translated.", **fields)
+    prompt = "Translate the menu of the canteen. Tomorrow we print the menu."
+    warm.ask(client, first, prompt, **fields)
+    warm.answer(client, first, "The menu is translated.", **fields, **warm.typed(client, first, prompt))
     if client == "claude-code":
         given = warm.context(client, "SessionStart", second, source="startup", **fields)
         elsewhere = warm.context(client, "SessionStart", other, source="startup")

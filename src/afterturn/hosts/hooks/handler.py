@@ -323,7 +323,7 @@ class HookHandler:
         It is read at the first call, before the results of tools are in it: only its end is read. If it does not show
         what was typed when the turn ends, nothing was.
         """
-        if not session.is_unsure or not event.transcript:
+        if not session.is_unsure:
             return
         said, _ = await asyncio.to_thread(find_exchange, event.client, event.transcript)
         if not said and event.kind is not EventKind.TURN_END:
@@ -418,7 +418,7 @@ class HookHandler:
     async def _leave_statement(self, session: ClientSession, event: HookEvent) -> None:
         """Gives our MCP server the user's own words, if they say what this call of its tools wants to save."""
         name, arguments = find_writing_tool(event.tool), event.arguments
-        if name is None or not isinstance(arguments, dict):
+        if name is None or session.is_unsure or not isinstance(arguments, dict):
             return
         try:
             statement = await asyncio.to_thread(find_typed_statement, session.prompt, arguments)
