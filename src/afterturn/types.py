@@ -252,8 +252,8 @@ class LaneQuery(NamedTuple):
     `conversation` belongs to the space `owner`: the same id under another owner is another conversation. Without
     `owner`, only the id counts. Records of the conversation after `seen_since` are not returned, because a host with a
     hidden history still shows them to its model. Nor is a statement if the model sees all its sources in one of these
-    ways. With `trusted_only`, nothing that has words of others in it is returned; with `reports_of`, such words of that
-    project and of none ("" has no project).
+    ways. With `trusted_only`, nothing that has words of others in it is returned. `reports_of` names projects: reports
+    of other projects are left out, and those without a project are kept. None: no restriction.
     """
 
     scope: Scope
@@ -268,7 +268,7 @@ class LaneQuery(NamedTuple):
     filter: Filter = ANYTHING
     evidence: bool = False
     trusted_only: bool = False
-    reports_of: str | None = None
+    reports_of: tuple[str, ...] | None = None
 
 
 class IndexedEntry(NamedTuple):

@@ -298,7 +298,7 @@ def make_request(text: str, scope: ConversationScope, ledger: Ledger, config: Co
             owner=scope.owner,
             trusted_only=scope.trusted_only,
             # What a stranger's repository made an agent say stays in that project.
-            reports_of=scope.project or "",
+            reports_of=scope.projects(config.scan_policy),
         ),
         limit=candidates_max(config),
         score_min=0.0,

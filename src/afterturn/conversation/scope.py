@@ -63,6 +63,12 @@ class ConversationScope:
         """The space for what is learned about `target`."""
         return self.environment if target is Target.ENVIRONMENT and self.environment else self.writes
 
+    def projects(self, scanning: Scanning) -> tuple[str, ...]:
+        """Its own project and those whose spaces it reads, for example after a merge."""
+        names = (space.removeprefix("project:") for space in self.reads if space.startswith("project:"))
+        read = (clean_name(name, "project", scanning=scanning) for name in names)
+        return tuple(dict.fromkeys(name for name in (self.project, *read) if name))
+
     @property
     def readable(self) -> Scope:
         """The spaces that it may read, as a store takes them."""

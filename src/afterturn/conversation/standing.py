@@ -496,7 +496,7 @@ class StandingCore:
                 services.clock.now(),
                 conversation=scope.id,
                 owner=scope.owner,
-                reports_of=scope.project or "",
+                reports_of=scope.projects(config.scan_policy),
             ),
             limit=count,
             score_min=config.search_score_min,

@@ -83,7 +83,8 @@ def admits(query: LaneQuery, entry: Entry) -> bool | None:
         return False
     if entry.origin is Origin.TOOL and not query.evidence and entry.kind is Kind.RECORD:
         return False
-    if entry.is_report and (query.trusted_only or query.reports_of not in (None, entry.project or query.reports_of)):
+    is_elsewhere = query.reports_of is not None and entry.project not in (None, *query.reports_of)
+    if (query.trusted_only or is_elsewhere) and entry.is_report:
         return False
     seen_since = query.seen_since if query.conversation is not None else None
     if query.lane is None and seen_since is None:

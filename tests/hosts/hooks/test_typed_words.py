@@ -11,6 +11,7 @@ from afterturn.config import load_config
 from afterturn.hosts.hooks.clients import CLIENTS, HOOK_EVENTS
 from afterturn.hosts.hooks.handler import HookHandler
 from afterturn.hosts.hooks.typed import find_typed_statement
+from afterturn.hosts.projects import merge_projects, own_space
 from afterturn.hosts.server.grant import Grant, local_grant
 from afterturn.hosts.server.tools import call_tool
 
@@ -306,6 +307,27 @@ async def test_what_an_agent_says_in_a_turn_of_hooks_is_a_report(agent: Agent, t
     assert trust["It says that all is well."] < afterturn.Origin.AGENT.trust
     assert trust["What does the build say?"] == afterturn.Origin.USER.trust
     assert ("make: the otter rule failed" in trust) is (tools == "failed")
+
+
+async def test_merged_projects_share_what_agents_said_in_them(memory: afterturn.Memory, tmp_path: Path) -> None:
+    """P1: reports from before the merge and from after it, in the prompts of both, and in the tools of a server."""
+    one, two, third = (tmp_path / name for name in ("one", "two", "third"))
+
+    async def recall(folder: Path, session: str) -> tuple[bool, bool]:
+        asked = "When does the walrus museum open?"
+        agent = Agent(memory, folder, "qwen-code")
+        block = await agent.report("UserPromptSubmit", f"{folder.name}-{session}", prompt=asked, submitted_prompt=asked)
+        found = (await call_tool(memory, agent.grant, "search_memory", {"query": asked})).text
+        return "0615" in block, "0615" in found
+
+    agent = Agent(memory, one, "qwen-code")
+    await agent.report("UserPromptSubmit", prompt="Read the page.", submitted_prompt="Read the page.")
+    await agent.answer("The walrus museum opens at 0615 on Mondays.")
+    two.mkdir()
+    assert [await recall(folder, "before") for folder in (one, two)] == [(True, True), (False, False)]
+    merge_projects(own_space(one), own_space(two))
+    found = [await recall(folder, "after") for folder in (one, two, third)]
+    assert found == [(True, True), (True, True), (False, False)]
 
 
 def test_clients_that_report_failed_tools_are_asked_to() -> None:

@@ -666,8 +666,8 @@ class Conditions:
             if query.trusted_only:
                 self.add(trusted, TRUSTED_MIN, value)
             else:
-                here = "e.project IS NULL OR e.project = ?"
-                self.add(f"({here} OR ({trusted}))", query.reports_of or "", TRUSTED_MIN, value)
+                here, projects = self._session.among("e.project", sorted(query.reports_of or ()))
+                self.add(f"(e.project IS NULL OR {here} OR ({trusted}))", projects, TRUSTED_MIN, value)
         visible_hashes: Collection[str] = query.visible_hashes
         if self._sealer is not None and visible_hashes:
             visible_hashes = hidden(self._sealer.ciphers(self._scope), "entry.content_hash", visible_hashes)

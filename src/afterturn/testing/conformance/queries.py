@@ -237,16 +237,16 @@ class TestLanes:
 
     async def test_reports_of_other_projects_can_be_left_out(self, store: Store) -> None:
         """P1: what is trusted, or belongs to no project, is returned in all of them."""
-        for project in (None, "here", "elsewhere"):
+        for project in (None, "here", "merged", "elsewhere"):
             await add(store, f"reported bees of {project}", origin=Origin.TOOL, project=project)
             await add(store, f"stated bees of {project}", project=project)
-        everywhere = {f"stated bees of {project}" for project in (None, "here", "elsewhere")} | {
+        everywhere = {f"stated bees of {project}" for project in (None, "here", "merged", "elsewhere")} | {
             "reported bees of None"
         }
-        here = await texts(store, "bees", LaneQuery(ADA, NOW, reports_of="here"))
-        assert set(here) == everywhere | {"reported bees of here"}
-        assert set(await texts(store, "bees", LaneQuery(ADA, NOW, reports_of=""))) == everywhere
-        assert len(await texts(store, "bees")) == 6
+        here = await texts(store, "bees", LaneQuery(ADA, NOW, reports_of=("here", "merged")))
+        assert set(here) == everywhere | {"reported bees of here", "reported bees of merged"}
+        assert set(await texts(store, "bees", LaneQuery(ADA, NOW, reports_of=()))) == everywhere
+        assert len(await texts(store, "bees")) == 8
 
 
 class TestExclusion:
