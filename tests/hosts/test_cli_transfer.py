@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from afterturn import blocking
+from afterturn.errors import DeadlineExceeded
 from afterturn.runtime.files import replace_file
 
 if TYPE_CHECKING:
@@ -115,6 +117,20 @@ def test_export_replaces_a_link_between_the_check_and_the_end(cli: CommandLine) 
 def test_a_failed_export_leaves_no_file_behind(cli: CommandLine) -> None:
     cli.add("tea")
     cli("export", "--tenant", " ", str(cli.folder / "ada.jsonl"))
+    assert [path.name for path in cli.folder.glob("*ada*")] == []
+
+
+def test_an_export_that_takes_too_long_says_so(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is an OSError, and has nothing to do with the file."""
+
+    def export(space: blocking.Space) -> NoReturn:
+        raise DeadlineExceeded("The store did not answer within 30 seconds.")
+
+    cli.add("tea")
+    monkeypatch.setattr(blocking.Space, "export", export)
+    answer = cli("export", str(cli.folder / "ada.jsonl"))
+    assert "The store did not answer within 30 seconds." in answer.err
+    assert "cannot be written" not in answer.err
     assert [path.name for path in cli.folder.glob("*ada*")] == []
 
 

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from afterturn.config import Config
-from afterturn.errors import InvalidFile, InvalidInput
+from afterturn.errors import AfterturnError, InvalidFile, InvalidInput
 from afterturn.guard.gate import Gate
 from afterturn.guard.trust import unprivileged
 from afterturn.hosts.cli.command import Invocation, command
@@ -123,6 +123,8 @@ def _writer(target: Path | None) -> Iterator[IO[bytes]]:
     try:
         with replace_file(target, mode=0o600) as stream:
             yield stream
+    except AfterturnError:
+        raise  # DeadlineExceeded is an OSError too
     except OSError as error:
         raise InvalidFile(
             f"{target} cannot be written: {error.strerror}. Free some space, or choose another path."
