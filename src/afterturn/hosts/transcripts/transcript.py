@@ -21,6 +21,7 @@ from afterturn.config import folder_of_program
 from afterturn.errors import InvalidFile
 from afterturn.guard.output_filter import TAG
 from afterturn.guard.pasted import has_pasted
+from afterturn.hosts.transcripts import REFERENCED_FILES
 from afterturn.runtime.clock import derive_id
 from afterturn.types import PASTED, Draft, Kind, Origin, Target
 
@@ -41,8 +42,6 @@ _INSERTED = (
     "[Request interrupted by user",
     "This session is being continued from a previous conversation",
 )
-# What follows is the content of files, which may contain the line that ends it.
-_FILES = "--- Content from referenced files ---"
 # How a text begins into which an editor put open files and the selection, and the line before the typed words.
 _EDITOR, _REQUEST = ("# Context from my IDE setup:", "# Files mentioned by the user:"), "## My request for Codex:"
 # Text that clients put into messages of the user: reminders, context of hooks, and our own blocks.
@@ -159,7 +158,7 @@ def user_text(content: object) -> str:
     """
     texts: list[str] = []
     for text in _texts(content, "text", "input_text") if may_be_typed(content) else ():
-        typed, files, _ = _without_inserted(text).partition(_FILES)
+        typed, files, _ = _without_inserted(text).partition(REFERENCED_FILES)
         if typed.startswith(_EDITOR):
             # A selection may contain the line too.
             typed = typed.partition(_REQUEST)[2] if typed.count(_REQUEST) == 1 else ""

@@ -6,8 +6,8 @@ from typing import Any
 
 from afterturn.hosts.hooks.clients.hook_client import HookClient, RegisteredEvent
 from afterturn.hosts.hooks.events import EventKind, HookAnswer, HookEvent, Payload, text_of
+from afterturn.hosts.transcripts import REFERENCED_FILES
 
-_FILES = "--- Content from referenced files ---"
 _KINDS = {
     "SessionStart": EventKind.SESSION_START,
     "BeforeAgent": EventKind.PROMPT,
@@ -45,11 +45,11 @@ class GeminiCli(HookClient):
         if kind is EventKind.TURN_END:
             return text_of(payload, "prompt_response")
         text = super().text(kind, payload)
-        return text.partition(_FILES)[0].rstrip() if kind is EventKind.PROMPT else text
+        return text.partition(REFERENCED_FILES)[0].rstrip() if kind is EventKind.PROMPT else text
 
     def loaded(self, payload: Payload) -> str:
         # The content of the files that a prompt names with @ is at its end.
-        return text_of(payload, "prompt").partition(_FILES)[2]
+        return text_of(payload, "prompt").partition(REFERENCED_FILES)[2]
 
     def write(self, event: HookEvent, answer: HookAnswer) -> dict[str, Any]:
         if answer.refusal and event.kind is EventKind.TOOL_CALL:
