@@ -322,6 +322,8 @@ def test_project_writes_below_the_repository_and_not_into_the_home(home, cli, tm
     monkeypatch.chdir(below)
     before = files_below(root)
     assert cli("install", client, "--project").code == 0
+    if client == "codex":
+        assert "`afterturn uninstall codex --project` removes it." in (root / ".codex/config.toml").read_text()
     assert set(files_below(root)) - set(before) == PROJECT_FILES[client]
     assert {path for path in files_below(home) if not path.startswith(".local/state/")} == set()
     assert cli("uninstall", client, "--project").code == 0

@@ -85,10 +85,10 @@ def _settings(client: str) -> Callable[[Path], list[ConfigFile]]:
     return find
 
 
-def _codex(folder: Path) -> list[ConfigFile]:
+def _codex(folder: Path, option: str = "") -> list[ConfigFile]:
     return [
         ConfigFile(folder / "hooks.json", (HooksPart("codex"),)),
-        ConfigFile(folder / "config.toml", (TomlServerPart(server_command("codex")),)),
+        ConfigFile(folder / "config.toml", (TomlServerPart(server_command("codex"), option=option),)),
     ]
 
 
@@ -147,7 +147,7 @@ CLIENTS: dict[str, ClientFiles] = {
             "codex",
             lambda: folder_of_program("CODEX_HOME", ".codex"),
             _codex,
-            lambda root: _codex(root / ".codex"),
+            lambda root: _codex(root / ".codex", " --project"),
             "Codex skips new hooks, without a message, until you trust them: start codex, type /hooks, and trust them.",
         ),
         ClientFiles(

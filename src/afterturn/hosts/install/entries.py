@@ -109,10 +109,11 @@ class ServerPart:
 
 @dataclass(frozen=True, slots=True)
 class TomlServerPart:
-    """The MCP server as a table at the end of Codex's config.toml."""
+    """The MCP server as a table at the end of Codex's config.toml. `option` is that of the command that writes it."""
 
     command: Sequence[str]
     title: str = "MCP server"
+    option: str = ""
 
     def state(self, text: str) -> State:
         return _server_state(tomllib.loads(text), "mcp_servers", self._entry())
@@ -122,7 +123,7 @@ class TomlServerPart:
         text = self.remove(text)
         entry = self._entry()
         lines = [
-            _COMMENT,
+            _COMMENT.format(self.option),
             f"[mcp_servers.{SERVER}]",
             # TOML knows no pairs of escapes for one character.
             f"command = {json.dumps(entry['command'], ensure_ascii=False)}",
@@ -140,7 +141,7 @@ class TomlServerPart:
         for line in text.splitlines(keepends=True):
             if line.lstrip().startswith("["):
                 ours = _TABLE.match(line) is not None
-            if ours or line.strip() == _COMMENT:
+            if ours or line.strip() in (_COMMENT.format(""), _COMMENT.format(" --project")):
                 continue
             kept.append(line)
         return "".join(kept).rstrip("\r\n") + _ending(text) if any(line.strip() for line in kept) else ""
@@ -150,7 +151,7 @@ class TomlServerPart:
         return {"command": program, "args": arguments}
 
 
-_COMMENT = "# Written by `afterturn install codex`; `afterturn uninstall codex` removes it."
+_COMMENT = "# Written by `afterturn install codex{0}`; `afterturn uninstall codex{0}` removes it."
 _TABLE = re.compile(rf"\s*\[\s*mcp_servers\s*\.\s*\"?{SERVER}\"?\s*[.\]]")
 
 
