@@ -32,7 +32,7 @@ _BYTES_MAX = 50_000_000
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file before and after. None: there is no file. `backup` is what is kept beside it afterwards."""
+    """A file before and after. None: there is no file. `backup` is what is kept next to it afterwards."""
 
     target: ConfigFile
     titles: tuple[str, ...]

@@ -51,7 +51,7 @@ def install(invocation: Invocation, *, client: str | None, status: bool, in_proj
     """Add memory to a coding agent; without a client, list the clients and what is installed.
 
     It adds hooks and the MCP server to the client's own configuration, and nothing else there changes. A copy of each
-    file is kept beside it. Running it again updates the entries. With --project, symbolic links are refused.
+    file is kept next to it. Running it again updates the entries. With --project, symbolic links are refused.
     """
     if client is None or status:
         if dry_run or (client is None and in_project and not status):
