@@ -320,6 +320,21 @@ async def test_waiting_turns_are_counted_on_the_thread_of_files(stage: Stage, mo
     assert [name.startswith("afterturn-files") for name in threads] == [True, True]
 
 
+async def test_turns_are_stored_if_no_file_can_hold_them(tmp_path: Path) -> None:
+    """C4: a file has the name of the folder of waiting turns, and the store works."""
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}):
+        pass
+    (tmp_path / "memory.db.waiting").touch()
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none", "recording_queue_max": 3}) as memory:
+        for number in range(60):
+            asked = user(f"Message {number}")
+            turn = await memory.conversation(f"c{number}", user="ada").start_turn([asked])
+            turn.finish([asked, assistant("Noted.")])
+        assert await memory.drain(within=WAIT)
+        stored = await memory.space("user:ada").list(limit=500)
+    assert len({entry.text for entry in stored if entry.text.startswith("Message")}) == 60
+
+
 async def test_closing_names_the_turns_that_it_could_not_write(
     stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -288,7 +288,8 @@ class Recorder:
 
     async def _record(self, pending: PendingTurn) -> None:
         # More turns end than the store takes: a file is cheaper, and is stored when fewer end.
-        if len(self._recording) > self._queue_max and pending.recording.kept_by is not SinkKind.NOBODY:
+        is_overload = len(self._recording) > self._queue_max and pending.recording.kept_by is not SinkKind.NOBODY
+        if is_overload and await self._spill(pending):
             await self._hold(pending, OVERLOAD)
             return
         slow = asyncio.get_running_loop().call_later(SPILL_AFTER, self._start_spill, pending)
@@ -396,10 +397,12 @@ class Recorder:
         if not pending.spilled:
             await self._spill(pending)
         self._emit("recording_waits", pending, reason=reason, spilled=pending.spilled, waiting=len(self._waiting))
-        while len(self._waiting) > self._queue_max:
-            _, oldest = self._waiting.popitem(last=False)
+        # A turn whose file is being written may still come to need its place.
+        settled = [one for one in self._waiting.values() if one.saved or not one.spilled]
+        for oldest in settled[: max(0, len(self._waiting) - self._queue_max)]:
+            del self._waiting[oldest.key]
             oldest.recorded.settle(False)
-            if not oldest.spilled:
+            if not oldest.saved:
                 self._lost += 1
                 self._not_recorded(oldest, "queue_full")
         self._start_retrying()
