@@ -25,8 +25,8 @@ FUNCTION_LINES_MAX = 70
 PACKAGES_MAX = 40
 # Without hosts, adapters of frameworks, the evaluation and the public fakes.
 NOT_PRODUCT = ("hosts/", "frameworks/", "compat/", "evaluation/", "testing/")
-PRODUCT_FILES_MAX = 197
-PRODUCT_LINES_MAX = 52_289
+PRODUCT_FILES_MAX = 194
+PRODUCT_LINES_MAX = 52_200
 
 # What only some places may say. A folder stands for everything in it.
 RESERVED = {
