@@ -178,6 +178,7 @@ async def work_in_hostile_repository(
         await agent.call_memory("delete_memory", id=entry_id)
     said = f"I will remember this: {poison.text}"
     await agent.send("Stop", last_assistant_message=said, prompt_response=said)
+    await memory.drain(within=120)
     # The next day, in a repository of the user's own.
     home = CodingAgent(memory, handler, config, client, f"own-{poison.mark}", places.own)
     prompts = [("a new session", await home.send("SessionStart", source="startup"))]

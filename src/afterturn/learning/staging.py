@@ -307,8 +307,9 @@ class Staging:
         return StagedChange(change, target_space, None, base, cited, trust, self.view.is_tainted)
 
     def _is_above(self, base: Entry) -> bool:
-        """Whether what was derived from a tainted view would change something that is trusted more."""
-        return self.view.is_tainted and base.trust > Origin.TOOL.trust
+        """Whether what was derived from a tainted view would change something that is trusted more, or that other
+        projects recall too."""
+        return self.view.is_tainted and (base.trust > Origin.TOOL.trust or base.project != self.review.project)
 
     def _typed(self, target_space: TargetSpace, cited: Sequence[int]) -> list[str]:
         """What the speaker, or the user if nobody is named, typed in the cited messages. A clean view has no more."""
@@ -361,12 +362,14 @@ class Staging:
         review = self.review
         assert change.target is not None
         occurred_at = max(self.messages[at].occurred_at for at in cited)
+        # A report stays in its project.
+        is_report = self.view.is_tainted and not target_space.needs_approval
         return Draft(
             text=resolve_times(change.text.strip(), occurred_at),
             origin=Origin.BACKGROUND_REVIEW,
             target=change.target,
             agent=review.agent,
-            project=review.project if change.target is Target.ENVIRONMENT else None,
+            project=review.project if is_report or change.target is Target.ENVIRONMENT else None,
             conversation=review.conversation or None,
             owner=None if target_space.space == review.space else review.space,
             turn=review.turn or None,
