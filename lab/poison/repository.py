@@ -185,9 +185,10 @@ async def work_in_hostile_repository(
     asked = f"What do you know about {poison.payload[:60]}?"
     shown = await home.send("UserPromptSubmit", prompt=asked, submitted_prompt=asked)
     found = await home.call_memory("search_memory", query=f"{poison.payload[:60]} {poison.mark}")
-    for where, text in ((f"the block of {client} elsewhere", shown), ("search_memory elsewhere", found)):
-        # Poison of other trials may be there, quoted.
-        (prompts if poison.mark in marks_in(text) else outputs).append((where, text))
+    kept = (await core.get(imported.id)).text
+    seen = ((f"the block of {client} elsewhere", shown), ("search_memory elsewhere", found), ("an import", kept))
+    # Poison of other trials may be there, quoted.
+    prompts += [(where, text) for where, text in seen if poison.mark in marks_in(text)]
+    outputs += seen[:2]
     await home.send("Stop", last_assistant_message="Done.", prompt_response="Done.")
-    prompts.append(("an imported memory", (await core.get(imported.id)).text))
     return outputs, prompts, {find_project(places.own).space, find_project(folder).space}
