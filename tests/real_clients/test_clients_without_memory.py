@@ -52,6 +52,9 @@ def test_a_store_that_cannot_be_read_does_not_disturb_the_client(machine, client
 def test_a_killed_helper_is_replaced(machine, client, client_name):
     machine.command("install", client_name)
     machine.tell(client, "My bicycle is vermilion.")
+    # By words alone, nothing is found in a store of one message.
+    for number in range(4):
+        machine.command("add", f"The garden has an old tree of kind {number}")
     for helper in machine.helpers():
         os.kill(helper, signal.SIGKILL)
     asked = machine.ask(client, "Which colour has my bicycle?")

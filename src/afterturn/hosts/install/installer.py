@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from afterturn.config import state_folder
 from afterturn.errors import Conflict, InvalidFile
 from afterturn.hosts.install import json_text
 from afterturn.hosts.install.clients import ConfigFile
@@ -113,6 +114,9 @@ def remove_created_folders(targets: Sequence[ConfigFile]) -> None:
             with suppress(OSError):
                 os.rmdir(folder)
         document[_FOLDERS] = [folder for folder in document[_FOLDERS] if os.path.isdir(folder)]
+    if not document[_FOLDERS]:
+        for name in (_CREATED, f"{_CREATED}.lock"):
+            (state_folder() / name).unlink(missing_ok=True)
 
 
 def backup_of(path: Path) -> Path:
