@@ -47,6 +47,22 @@ def test_threads_without_a_loop_wait_for_their_answer(loop: LoopThread) -> None:
     assert loop.wait(_thread_name()) == "test-loop"
 
 
+def test_an_interrupt_while_work_is_posted_leaves_no_coroutine(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python would report it as never awaited when the host presses Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    work = _nothing()
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio, "run_coroutine_threadsafe", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            loop.wait(work)
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
+
+
 def test_work_posted_before_the_end_runs_before_it(loop: LoopThread) -> None:
     """C4: accepted work runs, even if the loop closes right after it."""
     seen: list[int] = []

@@ -138,10 +138,12 @@ class LoopThread:
         """Runs a coroutine on this loop and blocks until it has a result."""
         try:
             self.check_thread()
-        except CalledFromHandler:
-            work.close()
+            future = self.submit(work)
+        except BaseException:
+            # An interrupt too. The loop may have it already: then it runs, or ends with an error that nobody waits for.
+            with contextlib.suppress(RuntimeError, ValueError):
+                work.close()
             raise
-        future = self.submit(work)
         try:
             return future.result()
         except concurrent.futures.CancelledError:
