@@ -197,6 +197,7 @@ async def test_an_incognito_turn_waits_in_no_file(open_memory: OpenMemory, tmp_p
         conversation = memory.conversation("c", user="ada", incognito=True)
         # The library of the store: another copy of SQLite in this process would drop its locks.
         other = apsw.Connection(str(tmp_path / "memory.db"))
+        other.set_busy_timeout(10_000)
         other.execute("BEGIN IMMEDIATE")
         turn = await told_turn(conversation, SAID)
         assert not await turn.wait_recorded()

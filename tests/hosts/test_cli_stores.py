@@ -23,6 +23,7 @@ def test_a_store_that_another_process_writes_to_is_named_as_locked(
     cli.add("tea")
     monkeypatch.setenv("AFTERTURN_BUSY_TIMEOUT", "0")
     with closing(apsw.Connection(str(cli.store))) as other:
+        other.set_busy_timeout(10_000)
         other.execute("BEGIN IMMEDIATE")
         answer = cli("add", "coffee", "--json")
     assert (answer.code, '"StoreLocked"' in answer.err) == (2, True)

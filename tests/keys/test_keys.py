@@ -580,6 +580,7 @@ async def test_turns_that_wait_in_files_are_sealed(tmp_path: Path) -> None:
         async with _open(store, keys, {"busy_timeout": 0.05, "close_timeout": 0.3, "grace": 0.0}) as memory:
             await memory.space("user:ada").add("The boat is red.")
             lock = apsw.Connection(str(store))
+            lock.set_busy_timeout(10_000)
             lock.execute("BEGIN IMMEDIATE")
             await _say(memory, "Where is the greenhouse?")
             await memory.close()
@@ -619,6 +620,7 @@ async def test_turns_that_are_appended_to_one_file_are_sealed(tmp_path: Path) ->
     async with _open(store, keys, {"recording_queue_max": 1, "grace": 0.0}) as memory:
         await memory.space("user:ada").add("The boat is red.")
         lock = apsw.Connection(str(store))
+        lock.set_busy_timeout(10_000)
         lock.execute("BEGIN IMMEDIATE")
         turns = [await _say(memory, f"Where is the {what}?") for what in ("greenhouse", "orchard")]
         (file,) = folder.glob("*.jsonl")
@@ -704,6 +706,7 @@ async def test_a_wrong_folder_gets_no_key_and_sets_no_turn_aside(exists: bool, t
     async with _open(store, FolderKeys(tmp_path / "keys"), settings) as memory:
         await memory.space("user:ada").add("The boat is red.")
         lock = apsw.Connection(str(store))
+        lock.set_busy_timeout(10_000)
         lock.execute("BEGIN IMMEDIATE")
         await _say(memory, "Where is the greenhouse?")
         await memory.close()

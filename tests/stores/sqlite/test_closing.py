@@ -133,6 +133,7 @@ async def test_a_lock_of_another_process_does_not_hold_closing_up(tmp_path: Path
     """§13: closing is bounded even while the writer waits for somebody's lock."""
     store = plain_store(tmp_path / "memory.db", busy_timeout=600.0)
     other = apsw.Connection(str(tmp_path / "memory.db"))
+    other.set_busy_timeout(10_000)
     other.execute("BEGIN IMMEDIATE")
     write = asyncio.ensure_future(store.write(insert(1), at=None))
     await asyncio.sleep(0)

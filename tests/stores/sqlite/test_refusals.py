@@ -153,6 +153,7 @@ def test_a_locked_store_is_reported_after_the_busy_timeout(tmp_path: Path) -> No
     path = tmp_path / "memory.db"
     engine = open_plain(path, busy_timeout=0.05)
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(10_000)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreLocked, match="busy_timeout"):
         engine.write_now(insert(1))
@@ -168,6 +169,7 @@ def test_a_lock_that_is_given_up_in_time_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     engine = open_plain(path, busy_timeout=WAIT)
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(10_000)
     other.execute("BEGIN IMMEDIATE")
     writer = threading.Thread(target=engine.write_now, args=(insert(1),))
     writer.start()
