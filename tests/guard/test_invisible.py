@@ -10,8 +10,8 @@ import afterturn
 from afterturn.guard.output_filter import neutralise, neutralise_lines
 from afterturn.hosts.cli.output import safe
 from afterturn.learning.prompts import review_prompt
+from afterturn.scanners.instructions import InvisibleScanner
 from afterturn.scanners.invisible import clean, find_hidden
-from afterturn.scanners.suspicion import InvisibleScanner
 from afterturn.space.markdown import show_controls
 from afterturn.types import ReviewMessage
 

@@ -17,10 +17,9 @@ from afterturn.guard.gate import Gate, lowered
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.guard.scanning import scanner
 from afterturn.scanners.detection import Detection, ScanAction, ScanPolicy
-from afterturn.scanners.instructions import judge, split_parts
+from afterturn.scanners.instructions import InstructionScanner, judge, split_parts
 from afterturn.scanners.normal_form import fold, views
 from afterturn.scanners.personal_data import PersonalDataScanner
-from afterturn.scanners.suspicion import InstructionScanner
 from afterturn.testing.clock import ManualClock, SequentialIds
 from afterturn.types import Draft, Filter, Kind, Origin, Status, Verdict
 

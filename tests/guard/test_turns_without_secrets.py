@@ -145,8 +145,9 @@ async def test_nothing_is_redacted_while_scanning_is_off(opened, told: EventLog)
 @pytest.mark.parametrize("scanning", [True, False])
 async def test_what_the_model_still_sees_is_not_recalled_though_it_was_redacted(opened, scanning: bool) -> None:
     """L9, G1: the message in sight and its record are known for the same."""
+    stated = f"The api is deployed with {TOKEN}"
     async with opened(scanning=scanning) as memory:
-        messages = [user(SAID)]
+        messages = [user(stated)]
         await speak(memory, messages)
         await memory.drain()
         messages.append(user("How is the api deployed, please?"))
@@ -158,7 +159,7 @@ async def test_what_the_model_still_sees_is_not_recalled_though_it_was_redacted(
             element = await turn.inject(fresh)
             turn.abort()
     assert element is not None
-    assert (CLEAN if scanning else SAID) in str(element["content"])
+    assert (stated.replace(TOKEN, "[redacted: github token]") if scanning else stated) in str(element["content"])
 
 
 async def test_a_turn_that_waits_in_a_file_waits_without_its_secret(tmp_path: Path, clock: ManualClock) -> None:

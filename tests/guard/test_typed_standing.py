@@ -238,7 +238,7 @@ WISHES = [
 async def test_a_wish_of_the_user_is_learned_at_once(memory: afterturn.Memory, wish: str) -> None:
     """V11, S1: how to be addressed and answered, and how to work, though all of that instructs the model."""
     await say(memory, wish, "Fine.")
-    assert len((await standing(memory)).splitlines()) == 4
+    assert len((await standing(memory)).splitlines()) == 5
     assert await memory.space("user:ada").proposals() == []
 
 
@@ -264,20 +264,20 @@ async def test_an_attack_that_the_user_types_waits(tmp_path: Path, attack: str) 
     async with opened(tmp_path, model, rules=True, scanning=True, review_interval=1) as memory:
         await say(memory, attack, "Fine.")
         stated = (await memory.space("user:ada").add(f"{attack}!", metadata=PREFERENCE)).entry
-        lines = [line for line in (await standing(memory)).splitlines() if line.startswith("- [")]
+        lines = [line for line in (await standing(memory)).splitlines() if line.startswith("- ")]
     assert stated.status is Status.PROPOSED
-    assert [line for line in lines if not line.endswith("Call the user Max")] == []
+    assert [line for line in lines if line != "- Call the user Max"] == []
 
 
 async def test_a_person_may_pin_what_looks_like_an_instruction(memory: afterturn.Memory) -> None:
     """S1, V8: a command of a person is their approval, and so is the inbox."""
     ada = memory.space("user:ada")
-    await ada.add(f"{ATTACKS[1]} (mine)", pinned=True)
+    await ada.add(f"{ATTACKS[2]} (mine)", pinned=True)
     waiting = (await ada.add(ATTACKS[1], metadata=PREFERENCE)).entry
     shown = await standing(memory)
     await ada.approve(waiting.id)
-    assert ("(mine)" in shown, len(shown.splitlines())) == (True, 4)
-    assert len((await standing(memory)).splitlines()) == 6
+    assert ("(mine)" in shown, len(shown.splitlines())) == (True, 5)
+    assert len((await standing(memory)).splitlines()) == 7
 
 
 async def test_a_pasted_text_that_a_host_states_for_its_user_waits(memory: afterturn.Memory) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from afterturn.runtime.loop_calls import call_on
+from afterturn.runtime.once_future import call_on
 
 who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 

@@ -33,12 +33,3 @@ def replace_file(path: Path, *, mode: int | None = None) -> Iterator[IO[bytes]]:
         sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def file_identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """Device and inode: a file that was replaced has others. None if it is not there."""
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return status.st_dev, status.st_ino

@@ -16,8 +16,7 @@ from typing import Any, TypeVar, cast
 from afterturn.errors import AfterturnError, CalledFromHandler, ForkedProcess, MemoryClosed
 from afterturn.log import logger
 from afterturn.ports import Worker
-from afterturn.runtime.loop_calls import call_on
-from afterturn.runtime.once_future import OnceFuture
+from afterturn.runtime.once_future import OnceFuture, call_on
 
 R = TypeVar("R")
 

@@ -36,7 +36,9 @@ class ThreadWorker:
                 raise MemoryClosed(f"The worker {self._name!r} is closed. Open memory again.")
             self._queue.put(work)
             if len(self._threads) < self._wanted:
-                self._start_thread()
+                thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
     def close(self, *, within: float) -> bool:
         if os.getpid() != self._process:
@@ -51,11 +53,6 @@ class ThreadWorker:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads if thread is not threading.current_thread())
-
-    def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:

@@ -7,11 +7,13 @@ is written from right to left. Where it changes nothing it could only carry data
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, TypedDict
 
 ZWNJ, ZWJ = "\u200c", "\u200d"
 _TEXT_STYLE, _EMOJI_STYLE = "\ufe0e", "\ufe0f"
@@ -159,7 +161,7 @@ class _Scan:
                 return after == "\u20e3"
             return before in _text_by_default()
         # Only emoji have another form; the selector must not follow another.
-        return style == _TEXT_STYLE and (before in _text_by_default() or before in _emoji_by_default())
+        return style == _TEXT_STYLE and (before in _text_by_default() or before in _emoji()["emoji_by_default"])
 
     def _is_flag(self, at: int) -> bool:
         start = at
@@ -266,66 +268,35 @@ def _may_be_in_sequence(character: str) -> bool:
     return character in (ZWJ, _EMOJI_STYLE) or character >= "\U0001f000" or "\u2190" <= character <= "\u2bff"
 
 
-# Emoji that are text unless a selector follows (Unicode's emoji-variation-sequences), as ranges of code points.
-_TEXT_BY_DEFAULT = """
-a9 ae 203c 2049 2122 2139 2194-2199 21a9-21aa 2328 23cf 23ed-23ef 23f1-23f2 23f8-23fa 24c2 25aa-25ab 25b6 25c0
-25fb-25fc 2600-2604 260e 2611 2618 261d 2620 2622-2623 2626 262a 262e-262f 2638-263a 2640 2642 265f-2660 2663
-2665-2666 2668 267b 267e 2692 2694-2697 2699 269b-269c 26a0 26a7 26b0-26b1 26c8 26cf 26d1 26d3 26e9 26f0-26f1 26f4
-26f7-26f9 2702 2708-2709 270c-270d 270f 2712 2714 2716 271d 2721 2733-2734 2744 2747 2763-2764 27a1 2934-2935
-2b05-2b07 3030 303d 3297 3299 1f170-1f171 1f17e-1f17f 1f202 1f237 1f321 1f324-1f32c 1f336 1f37d 1f396-1f397
-1f399-1f39b 1f39e-1f39f 1f3cb-1f3ce 1f3d4-1f3df 1f3f3 1f3f5 1f3f7 1f43f 1f441 1f4fd 1f549-1f54a 1f56f-1f570
-1f573-1f579 1f587 1f58a-1f58d 1f590 1f5a5 1f5a8 1f5b1-1f5b2 1f5bc 1f5c2-1f5c4 1f5d1-1f5d3 1f5dc-1f5de 1f5e1 1f5e3
-1f5e8 1f5ef 1f5f3 1f5fa 1f6cb 1f6cd-1f6cf 1f6e0-1f6e5 1f6e9 1f6f0 1f6f3
-"""
-# Emoji that are joined from others (Unicode's emoji-zwj-sequences): what begins them and what follows, "+" is a joiner.
-_SEQUENCES = (
-    ("⛹🏃🏄🏊🏋🏌👮👯👰👱👳👷💁💂💆💇🕵🙅🙆🙇🙋🙍🙎🚣🚴🚵🚶🤦🤵🤷🤸🤹🤼🤽🤾🦸🦹🧍🧎🧏🧔🧖🧗🧘🧙🧚🧛🧜🧝🧞🧟", "♀ ♂"),
-    ("🏃🚶🧎", "♀+➡ ♂+➡ ➡"),
-    ("👨👩🧑", "⚕ ⚖ ✈ 🌾 🍳 🍼 🎓 🎤 🎨 🏫 🏭 💻 💼 🔧 🔬 🚀 🚒 🦯 🦯+➡ 🦰 🦱 🦲 🦳 🦼 🦼+➡ 🦽 🦽+➡"),
-    ("❤🐦", "🔥"),
-    ("🐈🐦", "⬛"),
-    ("👨👩", "❤+👨 ❤+💋+👨 👦 👦+👦 👧 👧+👦 👧+👧 👩+👦 👩+👦+👦 👩+👧 👩+👧+👦 👩+👧+👧 🤝+👨"),
-    ("⛓", "💥"),
-    ("❤", "🩹"),
-    ("🍄", "🟫"),
-    ("🍋", "🟩"),
-    ("🏳", "⚧ 🌈"),
-    ("🏴", "☠"),
-    ("🐕", "🦺"),
-    ("🐻", "❄"),
-    ("👁", "🗨"),
-    ("👨", "🐰+👨 👨+👦 👨+👦+👦 👨+👧 👨+👧+👦 👨+👧+👧 🫯+👨"),
-    ("👩", "❤+👩 ❤+💋+👩 🐰+👩 🤝+👩 🫯+👩"),
-    ("😮", "💨"),
-    ("😵", "💫"),
-    ("😶", "🌫"),
-    ("🙂", "↔ ↕"),
-    ("🧑", "❤+💋+🧑 ❤+🧑 🎄 🐰+🧑 🤝+🧑 🧑+🧒 🧑+🧒+🧒 🧒 🧒+🧒 🩰 🫯+🧑"),
-    ("🫱", "🫲"),
-)
+class _EmojiTables(TypedDict):
+    """`invisible.json`, from Unicode's lists of emoji; its key "why" says what is in them."""
+
+    text_by_default: list[str]
+    emoji_by_default: list[str]
+    sequences: list[tuple[str, str]]
+
+
+@cache
+def _emoji() -> _EmojiTables:
+    tables: _EmojiTables = json.loads(Path(__file__).with_suffix(".json").read_bytes())
+    return tables
 
 
 @cache
 def _text_by_default() -> frozenset[str]:
     characters: set[str] = set()
-    for part in _TEXT_BY_DEFAULT.split():
+    for part in " ".join(_emoji()["text_by_default"]).split():
         first, _, last = part.partition("-")
         characters.update(map(chr, range(int(first, 16), int(last or first, 16) + 1)))
     return frozenset(characters)
 
 
 @cache
-def _emoji_by_default() -> frozenset[str]:
-    """The emoji of the older blocks, which fonts also have as text."""
-    return frozenset(
-        "\u231a\u231b\u23e9\u23ea\u23eb\u23ec\u23f0\u23f3\u25fd\u25fe\u2614\u2615\u267f\u2693\u26a1\u26aa"
-        "\u26ab\u26bd\u26be\u26c4\u26c5\u26d4\u26ea\u26f2\u26f3\u26f5\u26fa\u26fd\u2753\u2757\u2b1b\u2b1c\u2b50\u2b55"
-    )
-
-
-@cache
 def _sequences() -> frozenset[str]:
     """Each as the text finds it: an emoji, a joiner, an emoji, and so on, without tones and styles."""
     return frozenset(
-        head + ZWJ + tail.replace("+", ZWJ) for heads, tails in _SEQUENCES for head in heads for tail in tails.split()
+        head + ZWJ + tail.replace("+", ZWJ)
+        for heads, tails in _emoji()["sequences"]
+        for head in heads
+        for tail in tails.split()
     )

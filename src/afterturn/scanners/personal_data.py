@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from afterturn.scanners.detection import Detection, ScanAction, without_overlaps
+from afterturn.text import load_patterns
 
 # Lengths of IBANs by country. Another length is another number.
 _IBAN_CHARS = {
@@ -66,48 +67,14 @@ def _always(text: str) -> bool:
     return True
 
 
-_PATTERNS = (
-    _Pattern(
-        "e-mail address",
-        "@",
-        re.compile(r"(?<![\w.+-])[\w.+-]{1,64}+@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}(?<![.-])"),
-        _always,
-    ),
-    _Pattern(
-        "bank account",
-        "",
-        re.compile(
-            r"(?<![A-Za-z0-9])[A-Z]{2}[0-9]{2}(?:[ -]?[A-Za-z0-9]{4}){2,7}(?:[ -]?[A-Za-z0-9]{1,3})?(?![A-Za-z0-9])"
-        ),
-        _is_iban,
-    ),
-    _Pattern(
-        "payment card",
-        "",
-        re.compile(
-            r"(?<![\w.-])(?<![0-9] )(?:[0-9]{13,19}|[0-9]{4}([ -])[0-9]{4}\1[0-9]{4}\1[0-9]{4}"
-            r"|3[47][0-9]{2}([ -])[0-9]{6}\2[0-9]{5})(?![ -]?\w)"
-        ),
-        _is_card,
-    ),
-    _Pattern(
-        "social security number",
-        "-",
-        re.compile(r"(?<![\w-])[0-9]{3}-[0-9]{2}-[0-9]{4}(?![\w-])"),
-        _is_social_security_number,
-    ),
-    _Pattern(
-        "phone number", "+", re.compile(r"(?<![\w.+-])\+[0-9]{1,3}(?:[ ().\-/]{0,2}[0-9]){7,13}(?![\w-])"), _is_phone
-    ),
-    _Pattern(
-        "phone number",
-        "",
-        re.compile(
-            r"(?<![\w.+-])(?:\([0-9]{3}\) ?|[0-9]{3}[ .-])[0-9]{3}[ .-][0-9]{4}(?![\w-])"
-            r"|(?<![\w.+-])(?<![0-9] )0[0-9]{1,4}[ /-][0-9]{2,4}(?:[ -]?[0-9]{2,4}){1,3}(?![\w-])"
-        ),
-        _is_phone,
-    ),
+_PATTERNS = load_patterns(__file__)
+_KINDS = (
+    _Pattern("e-mail address", "@", _PATTERNS["email"], _always),
+    _Pattern("bank account", "", _PATTERNS["iban"], _is_iban),
+    _Pattern("payment card", "", _PATTERNS["card"], _is_card),
+    _Pattern("social security number", "-", _PATTERNS["ssn"], _is_social_security_number),
+    _Pattern("phone number", "+", _PATTERNS["international_phone"], _is_phone),
+    _Pattern("phone number", "", _PATTERNS["phone"], _is_phone),
 )
 _DIGITS = re.compile(r"[0-9]")
 
@@ -124,7 +91,7 @@ class PersonalDataScanner:
         has_digits = _DIGITS.search(text) is not None
         found = [
             Detection(one.kind, *match.span(), self._action)
-            for one in _PATTERNS
+            for one in _KINDS
             if (one.sign in text if one.sign else has_digits)
             for match in one.pattern.finditer(text)
             if one.is_one(match.group())

@@ -1,4 +1,4 @@
-"""The formats of secrets, as their issuers document them: a prefix, an alphabet and a length.
+"""The formats of secrets, as their issuers document them: a prefix, an alphabet and a length (`secret_formats.json`).
 
 The time to search one grows no faster than the text: every expression matches a bounded number of characters from its
 start or repeats possessively, and repeats nothing that repeats.
@@ -11,7 +11,9 @@ import re
 from base64 import b64decode, urlsafe_b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple, TypeAlias
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple, NotRequired, TypeAlias, TypedDict
 
 Span: TypeAlias = tuple[int, int]
 
@@ -160,6 +162,16 @@ def _is_jwt(text: str) -> bool:
     return isinstance(fields, dict) and ("alg" in fields or "enc" in fields)
 
 
+class _FormatRow(TypedDict):
+    """A row of the table: the fields of `Format`, the check by its name."""
+
+    kind: str
+    hints: list[str]
+    pattern: str
+    check: NotRequired[str]
+    exact: NotRequired[str]
+
+
 class Format(NamedTuple):
     """One format. Every text with such a secret contains one of the `hints`; without hints, it has a long word.
 
@@ -268,292 +280,29 @@ def _pairs(text: str, name: str, secret: re.Pattern[str]) -> Iterator[Span]:
         done = max(done, last - _SECRET_CHARS)
 
 
-_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
-FORMATS: tuple[Format, ...] = (
-    # Our own, of `afterturn token create`
-    Format("afterturn token", ("afterturn_",), r"afterturn_[A-Za-z0-9_-]{43}", exact=r"afterturn_[A-Za-z0-9_-]{43}"),
-    # Code hosting and packages
-    Format(
-        "github token",
-        ("ghp_", "gho_", "ghs_", "ghu_", "ghr_"),
-        r"gh[opsur]_[A-Za-z0-9]{36,}+",
-        exact=r"gh[opsur]_[A-Za-z0-9]{36}",
-    ),
-    Format(
-        "github token",
-        ("github_pat_",),
-        r"github_pat_[A-Za-z0-9_]{22,}+",
-        exact=r"github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}",
-    ),
-    Format(
-        "gitlab token",
-        ("glpat-",),
-        r"glpat-[A-Za-z0-9_-]{20,}+(?:\.[A-Za-z0-9]{2}\.[A-Za-z0-9]{7,12})?",
-        exact=r"glpat-[A-Za-z0-9_.-]{20,80}",
-    ),
-    Format(
-        "gitlab token",
-        ("gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glimt-", "glagent-", "glsoat-", "gloas-", "glffct-"),
-        r"gl(?:dt|rt|cbt|ptt|ft|imt|agent|soat|oas|ffct)-[A-Za-z0-9_-]{20,}+",
-        _has_digit,
-    ),
-    Format("gitlab token", ("GR1348941",), r"GR1348941[A-Za-z0-9_-]{20,}+"),
-    Format("bitbucket token", ("ATBB", "ATCTT3"), r"AT(?:BB|CTT3)[A-Za-z0-9_=-]{24,}+", _has_digit),
-    Format("atlassian token", ("ATATT3",), r"ATATT3[A-Za-z0-9_=-]{60,}+"),
-    Format("npm token", ("npm_",), r"npm_[A-Za-z0-9]{36,}+", exact=r"npm_[A-Za-z0-9]{36}"),
-    Format("pypi token", ("pypi-AgE",), r"pypi-AgE[A-Za-z0-9_-]{50,}+", exact=r"pypi-AgE[A-Za-z0-9_-]{50,}+"),
-    Format("rubygems key", ("rubygems_",), r"rubygems_[0-9a-f]{48}"),
-    Format("nuget key", ("oy2",), r"oy2[a-z0-9]{43}(?![A-Za-z0-9])"),
-    Format("clojars token", ("CLOJARS_",), r"CLOJARS_[a-z0-9]{60}"),
-    Format("crates.io token", ("cio",), r"cio[A-Za-z0-9]{32}(?![A-Za-z0-9])", is_scrambled),
-    Format("docker token", ("dckr_",), r"dckr_[a-z]{3}_[A-Za-z0-9_-]{20,}+"),
-    Format("jfrog key", ("AKCp",), r"AKCp[A-Za-z0-9]{60,}+"),
-    Format("sonar token", ("sqp_", "squ_", "sqa_"), r"sq[pua]_[0-9a-f]{40}"),
-    Format("sourcegraph token", ("sgp_",), r"sgp_(?:[0-9a-f]{16}_|local_)?[0-9a-fA-F]{40,}+"),
-    Format("snyk token", ("snyk_",), r"snyk_(?:uat|sat)\.[0-9a-f]{8}\.[A-Za-z0-9._-]{20,}+"),
-    Format("circleci token", ("CCIPAT_", "CCIPRJ_"), r"CCIP(?:AT|RJ)_[A-Za-z0-9]{8,}+_[0-9a-f]{40}"),
-    Format("buildkite token", ("bkua_", "bkat_"), r"bk(?:ua|at)_[a-z0-9]{40}"),
-    Format("jfrog key", ("cmVmd",), r"cmVmd[A-Za-z0-9]{59}(?![A-Za-z0-9])"),
-    Format("sidekiq key", ("CONTRIBSYS__COM",), r"CONTRIBSYS__COM\W{1,4}([0-9a-f]{8}:[0-9a-f]{8})(?![0-9a-f])"),
-    Format("gitlab session", ("_gitlab_session",), r"_gitlab_session\W{1,4}([0-9a-f]{32})(?![0-9a-f])"),
-    Format("adafruit key", ("aio_",), r"aio_[A-Za-z0-9]{28}(?![A-Za-z0-9])", _has_digit),
-    # Clouds and hosting
-    Format("clickhouse key", ("4b1d",), r"(?<![A-Za-z0-9])4b1d[A-Za-z0-9]{38}(?![A-Za-z0-9])", is_scrambled),
-    Format("defined key", ("dnkey-",), r"dnkey-[a-z0-9=_-]{26}-[a-z0-9=_-]{52}"),
-    Format("scalingo token", ("tk-us-",), r"tk-us-[A-Za-z0-9_-]{48}", _has_digit),
-    Format("settlemint token", ("sm_",), r"sm_(?:aat|pat|sat)_[A-Za-z0-9]{16,}+"),
-    Format("convex key", ("|",), r"(?:prod|dev|preview):[a-z]{2,20}-[a-z]{2,20}-[0-9]{1,4}\|[A-Za-z0-9+/=]{40,}+"),
-    Format("aws key", ("ABSK",), r"ABSK[A-Za-z0-9+/]{100,}+={0,2}"),
-    Format("google key", ("AIza",), r"AIza[A-Za-z0-9_-]{35,}+", exact=r"AIza[A-Za-z0-9_-]{35}"),
-    Format("google key", ("GOCSPX-",), r"GOCSPX-[A-Za-z0-9_-]{20,}+", exact=r"GOCSPX-[A-Za-z0-9_-]{28}"),
-    Format("google token", ("ya29.",), r"ya29\.[A-Za-z0-9_-]{20,}+(?:\.[A-Za-z0-9_-]{1,512}+)?"),
-    Format("google token", ("1//0",), r"1//0[A-Za-z0-9_-]{38,}+"),
-    Format("firebase key", (":APA91",), r"[A-Za-z0-9_-]{8,32}+:APA91[A-Za-z0-9_-]{100,}+"),
-    Format("firebase key", ("AAAA",), r"AAAA[A-Za-z0-9_-]{7}:[A-Za-z0-9_-]{100,}+"),
-    Format("azure key", ("AccountKey=",), r"AccountKey=([A-Za-z0-9+/]{40,}+={0,2})"),
-    Format("azure key", ("SharedAccessKey=",), r"SharedAccessKey=([A-Za-z0-9+/]{40,}+={0,2})"),
-    Format("azure signature", ("sig=",), r"[?&;]sig=([A-Za-z0-9%+/]{40,}+={0,2})"),
-    Format("azure secret", ("Q~",), r"(?<![A-Za-z0-9_~.-])[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}"),
-    Format("azure key", ("AZDO",), r"(?<![A-Za-z0-9])[A-Za-z0-9]{75,77}AZDO[A-Za-z0-9]{4}"),
-    Format("alibaba key", ("LTAI",), r"LTAI[A-Za-z0-9]{12,26}(?![A-Za-z0-9])", is_random),
-    Format("tencent key", ("AKID",), r"AKID[A-Za-z0-9]{32}(?![A-Za-z0-9])", is_scrambled),
-    Format("yandex key", ("AQVN",), r"AQVN[A-Za-z0-9_-]{35,38}(?![A-Za-z0-9_-])"),
-    Format("yandex token", ("y0_",), r"y0_[A-Za-z0-9_-]{55,}+"),
-    Format("yandex token", ("t1.",), r"t1\.[A-Za-z0-9_-]{50,}+={0,2}\.[A-Za-z0-9_-]{80,}+={0,2}"),
-    Format("digitalocean token", ("_v1_",), r"do[opr]_v1_[0-9a-f]{64,}+", exact=r"do[opr]_v1_[0-9a-f]{64}"),
-    Format("together key", ("tgp_v1_",), r"tgp_v1_[A-Za-z0-9_-]{30,}+"),
-    Format("heroku key", ("HRKU-",), r"HRKU-[A-Za-z0-9_-]{30,}+", _has_digit),
-    Format("fly token", ("fm1", "fm2_", "fo1_"), r"(?:fm1[ar]|fm2|fo1)_[A-Za-z0-9_+/=-]{40,}+", _has_digit),
-    Format("netlify token", ("nfp_", "nfc_"), r"nf[pc]_[A-Za-z0-9_]{36,}+"),
-    Format("vercel token", ("vercel_", "vcp_", "vck_"), r"(?:vercel_|vc[pk]_)[A-Za-z0-9_]{24,}+", _is_body_random),
-    Format("render key", ("rnd_",), r"rnd_[A-Za-z0-9]{28,}+", _has_digit),
-    Format("cloudflare key", ("v1.0-",), r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100,}+"),
-    Format("cloudflare token", ("cfut_", "cfat_", "cfk_"), r"cf(?:ut|at|k)_[A-Za-z0-9_-]{36,}+"),
-    Format("vault token", ("hvs.", "hvb.", "hvr."), r"hv[sbr]\.[A-Za-z0-9_-]{24,}+"),
-    Format("vault token", ("s.",), r"(?<![A-Za-z0-9_.-])s\.[A-Za-z0-9]{24}(?![A-Za-z0-9_.(-])", is_scrambled),
-    Format("terraform token", (".atlasv1.",), r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,}+"),
-    Format("pulumi token", ("pul-",), r"pul-[0-9a-f]{40}"),
-    Format("doppler token", ("dp.",), r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}"),
-    Format("1password token", ("ops_eyJ",), r"ops_eyJ[A-Za-z0-9+/=_-]{100,}+"),
-    Format("1password key", ("A3-",), r"A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}"),
-    Format("openshift token", ("sha256~",), r"sha256~[A-Za-z0-9_-]{43}"),
-    Format("tailscale key", ("tskey-",), r"tskey-[a-z]{2,8}-[A-Za-z0-9_-]{16,}+", _has_digit),
-    Format("databricks token", ("dapi",), r"dapi[0-9a-f]{32}(?:-[0-9])?(?![A-Za-z0-9])"),
-    Format("planetscale secret", ("pscale_",), r"pscale_[a-z]{2,5}_[A-Za-z0-9_=.-]{32,}+"),
-    Format("supabase key", ("sbp_", "sb_secret_"), r"(?:sbp_[0-9a-f]{40}|sb_secret_[A-Za-z0-9_-]{24,}+)"),
-    Format("neon key", ("napi_",), r"napi_[a-z0-9]{40,}+", _has_digit),
-    Format("prefect key", ("pnu_", "pnb_"), r"pn[ub]_[A-Za-z0-9]{36}"),
-    Format("harness token", ("pat.", "sat."), r"[ps]at\.[A-Za-z0-9_-]{22}\.[0-9a-f]{24}\.[A-Za-z0-9]{20}"),
-    Format("age key", ("AGE-SECRET-KEY-",), r"AGE-SECRET-KEY-1[0-9A-Z]{50,}+", exact=r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
-    # Models
-    Format(
-        "anthropic key",
-        ("sk-",),
-        r"sk-ant-[A-Za-z0-9_-]{20,}+",
-        exact=r"sk-ant-[a-z]{3,8}[0-9]{2}-[A-Za-z0-9_-]{80,120}",
-    ),
-    Format("openrouter key", ("sk-",), r"sk-or-v1-[0-9a-f]{32,}+", exact=r"sk-or-v1-[0-9a-f]{64}"),
-    # OpenAI's keys contain its name in base64.
-    Format(
-        "openai key",
-        ("sk-",),
-        r"sk-(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{20,}+",
-        exact=r"sk-[a-zN]{4,8}-[A-Za-z0-9_-]{20,80}?T3BlbkFJ[A-Za-z0-9_-]{20,80}",
-    ),
-    Format(
-        "openai key", ("sk-",), r"sk-[A-Za-z0-9]{32,}+", _has_digit, exact=r"sk-[A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20}"
-    ),
-    Format("langfuse key", ("sk-lf-",), rf"sk-lf-{_UUID}"),
-    Format("langsmith key", ("lsv2_",), r"lsv2_[a-z]{2}_[0-9a-f]{32}_[0-9a-f]{10}"),
-    Format("hugging face token", ("hf_",), r"hf_[A-Za-z0-9]{30,}+", exact=r"hf_[A-Za-z0-9]{34}"),
-    Format("hugging face token", ("api_org_",), r"api_org_[A-Za-z0-9]{30,}+"),
-    Format("groq key", ("gsk_",), r"gsk_[A-Za-z0-9]{40,}+"),
-    Format("xai key", ("xai-",), r"xai-[A-Za-z0-9]{60,}+"),
-    Format("replicate token", ("r8_",), r"r8_[A-Za-z0-9]{37}"),
-    Format("perplexity key", ("pplx-",), r"pplx-[A-Za-z0-9]{40,}+"),
-    Format("nvidia key", ("nvapi-",), r"nvapi-[A-Za-z0-9_-]{40,}+"),
-    Format("cerebras key", ("csk-",), r"csk-[a-z0-9]{40,}+", _has_digit),
-    Format("fireworks key", ("fw_",), r"fw_[A-Za-z0-9]{22,}+", is_scrambled),
-    Format("pinecone key", ("pcsk_",), r"pcsk_[A-Za-z0-9]{4,8}_[A-Za-z0-9]{40,}+"),
-    Format("tavily key", ("tvly-",), r"tvly-(?:dev-|prod-)?[A-Za-z0-9]{20,}+", _has_digit),
-    Format("firecrawl key", ("fc-",), r"fc-[0-9a-f]{32}(?![A-Za-z0-9])"),
-    Format("llamacloud key", ("llx-",), r"llx-[A-Za-z0-9]{40,}+"),
-    Format("jina key", ("jina_",), r"jina_[A-Za-z0-9_-]{40,}+", _has_digit),
-    Format("elevenlabs key", ("sk_",), r"sk_[0-9a-f]{48}(?![A-Za-z0-9])"),
-    Format("wandb key", ("wandb_v1_",), r"wandb_v1_[A-Za-z0-9_]{40,}+"),
-    # Payment and commerce
-    Format(
-        "stripe key",
-        ("k_live_", "k_test_"),
-        r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+",
-        exact=r"[rs]k_(?:live|test)_(?:[A-Za-z0-9]{24}|[A-Za-z0-9]{98,104})",
-    ),
-    Format("webhook secret", ("whsec_",), r"whsec_[A-Za-z0-9+/=]{24,}+"),
-    Format("square token", ("EAAA",), r"EAAA[A-Za-z0-9_-]{60}(?![A-Za-z0-9_-])"),
-    Format("square secret", ("sq0",), r"sq0[a-z]{3}-[A-Za-z0-9_-]{22,}+"),
-    Format("paypal token", ("access_token$",), r"access_token\$(?:production|sandbox)\$[a-z0-9]{16}\$[0-9a-f]{32}"),
-    Format("plaid token", ("access-",), rf"access-(?:sandbox|development|production)-{_UUID}"),
-    Format("shopify token", ("shpat_", "shpca_", "shppa_", "shpss_"), r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
-    Format("flutterwave key", ("FLWSECK",), r"FLWSECK(?:_TEST)?-[0-9a-h]{12,}+-X"),
-    Format("razorpay key", ("rzp_",), r"rzp_(?:live|test)_[A-Za-z0-9]{14,}+"),
-    Format("easypost key", ("EZAK", "EZTK"), r"EZ[AT]K[A-Za-z0-9]{54}"),
-    Format("shippo token", ("shippo_",), r"shippo_(?:live|test)_[0-9a-f]{40}"),
-    Format("duffel token", ("duffel_",), r"duffel_(?:live|test)_[A-Za-z0-9_=-]{40,}+"),
-    Format("secret", ("live_", "test_"), r"(?:live|test)_[A-Za-z0-9_=-]{35,}+", is_random),
-    # Messages and mail
-    Format("mailersend key", ("mlsn.",), r"mlsn\.[0-9a-f]{64}"),
-    Format("twitch token", ("oauth:",), r"oauth:[a-z0-9]{30}(?![A-Za-z0-9])", _has_digit),
-    Format("42 secret", ("s-s4t2",), r"s-s4t2(?:ud|af)-[0-9a-f]{64}"),
-    Format(
-        "slack token",
-        ("xox",),
-        r"xox[abeoprs]-[A-Za-z0-9-]{10,}+",
-        _has_digit,
-        exact=r"xox[abeoprs]-(?:[0-9]{1,14}-){1,4}[A-Za-z0-9]{20,}+",
-    ),
-    Format("slack token", ("xoxe.",), r"xoxe\.xox[bp]-[0-9]-[A-Za-z0-9-]{40,}+"),
-    Format("slack cookie", ("xoxd-",), r"xoxd-[A-Za-z0-9%+/=_-]{40,}+"),
-    Format(
-        "slack token",
-        ("xapp-",),
-        r"xapp-[A-Za-z0-9-]{20,}+",
-        _has_digit,
-        exact=r"xapp-[0-9]-[A-Z0-9]{8,14}-[0-9]{8,14}-[0-9a-f]{32,}+",
-    ),
-    Format(
-        "slack webhook",
-        ("hooks.slack.com/",),
-        r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]{20,}+)",
-    ),
-    Format(
-        "discord webhook", ("/api/webhooks/",), r"discord(?:app)?\.com/api/webhooks/([0-9]{15,22}/[A-Za-z0-9_-]{40,}+)"
-    ),
-    Format(
-        "discord token",
-        (),
-        r"(?<![A-Za-z0-9_.-])[MNO][A-Za-z0-9_-]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}(?![A-Za-z0-9_.-])",
-        _has_digit,
-    ),
-    Format(
-        "teams webhook",
-        (".webhook.office.com/", "outlook.office.com/webhook"),
-        r"office\.com/webhook(?:b2)?/([0-9a-f@-]{36,80}+/IncomingWebhook/[A-Za-z0-9/-]{32,}+)",
-    ),
-    Format("zapier webhook", ("hooks.zapier.com/",), r"hooks\.zapier\.com/hooks/catch/([0-9]{4,12}/[A-Za-z0-9]{5,}+)"),
-    Format(
-        "telegram token",
-        (":AA",),
-        r"(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])",
-        exact=r"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}",
-    ),
-    Format(
-        "sendgrid key",
-        ("SG.",),
-        r"SG\.[A-Za-z0-9_-]{16,32}+\.[A-Za-z0-9_-]{32,}+",
-        exact=r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}",
-    ),
-    Format("mailgun key", ("key-",), r"key-[0-9a-f]{32}(?![A-Za-z0-9])"),
-    Format("mailgun key", (), r"(?<![A-Za-z0-9-])[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8}(?![A-Za-z0-9-])"),
-    Format("mailchimp key", ("-us",), r"(?<![A-Za-z0-9-])[0-9a-f]{32}-us[0-9]{1,2}(?![A-Za-z0-9])"),
-    Format("brevo key", ("xkeysib-", "xsmtpsib-"), r"x(?:key|smtp)sib-[0-9a-f]{64}-[A-Za-z0-9]{16}"),
-    Format("resend key", ("re_",), r"re_[A-Za-z0-9]{6,10}_[A-Za-z0-9]{20,}+", _has_digit),
-    Format("postmark token", ("PMAT-", "PMAK-"), r"PMA[TK]-[0-9a-f]{24}-[0-9a-f]{34}"),
-    # Work and data
-    Format("notion token", ("ntn_",), r"ntn_[A-Za-z0-9]{40,}+"),
-    Format("linear key", ("lin_",), r"lin_(?:api|oauth)_[A-Za-z0-9]{32,}+"),
-    Format("airtable token", ("pat",), r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"),
-    Format("asana token", (), r"(?<![0-9/])[0-9]/[0-9]{15,20}(?:/[0-9]{15,20})?:[0-9a-f]{32}(?![0-9a-f])"),
-    Format("figma token", ("figd_", "figo_", "figu_"), r"fig[dou]_[A-Za-z0-9_-]{36,}+"),
-    Format("hubspot token", ("pat-",), rf"pat-[a-z]{{2}}[0-9]-{_UUID}"),
-    Format("typeform token", ("tfp_",), r"tfp_[A-Za-z0-9_.=-]{40,}+"),
-    Format("contentful token", ("CFPAT-",), r"CFPAT-[A-Za-z0-9_-]{40,}+"),
-    Format("dropbox token", ("sl.",), r"sl\.(?:u\.)?[A-Za-z0-9_-]{100,}+"),
-    Format("adobe secret", ("p8e-", "p8-"), r"p8e?-[A-Za-z0-9_-]{32,}+", _has_digit),
-    Format("frame.io token", ("fio-u-",), r"fio-u-[A-Za-z0-9_=-]{60,}+"),
-    Format("readme key", ("rdme_",), r"rdme_[a-z0-9]{70}"),
-    Format("apify token", ("apify_api_",), r"apify_api_[A-Za-z0-9]{30,}+"),
-    Format("algolia key", ("algolia",), r"algolia[A-Za-z0-9_ -]{0,24}[\"']?\s{0,2}[:=]\s{0,2}[\"']?([0-9a-f]{32})"),
-    Format("mapbox token", ("sk.eyJ", "tk.eyJ"), r"[st]k\.eyJ[A-Za-z0-9_-]{40,}+\.[A-Za-z0-9_-]{20,}+"),
-    Format("maxmind key", ("_mmk",), r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk"),
-    Format("rapidapi key", ("jsn",), r"[0-9a-f]{10}msh[0-9a-f]{15}p1[0-9a-f]{6}jsn[0-9a-f]{12}"),
-    Format("facebook token", ("EAA",), r"EAA[A-Za-z0-9]{80,}+"),
-    Format("instagram token", ("IGQV", "IGAA"), r"IG(?:QV|AA)[A-Za-z0-9_-]{80,}+"),
-    Format("twitter token", ("AAAAAAAAAA",), r"A{18,24}[A-Za-z0-9%]{60,}+"),
-    Format("linkedin secret", ("WPL_AP",), r"WPL_AP[01]\.[A-Za-z0-9+/=._-]{16,}+"),
-    Format("intercom token", ("dG9rO",), r"dG9rO[A-Za-z0-9+/]{50,}+={0,2}"),
-    # Observation
-    Format("grafana token", ("eyJrIjoi",), r"eyJrIjoi[A-Za-z0-9+/]{70,}+={0,3}"),
-    Format("grafana token", ("glsa_",), r"glsa_[A-Za-z0-9]{32}_[0-9a-fA-F]{8}"),
-    Format("grafana token", ("glc_eyJ",), r"glc_eyJ[A-Za-z0-9+/=]{30,}+"),
-    Format("newrelic key", ("NRAK-", "NRII-", "NRAA-", "NRRA-"), r"NR(?:AK|II|AA|RA)-[A-Za-z0-9_-]{27,}+"),
-    Format("newrelic key", ("NRAL",), r"[0-9a-f]{36}(?:FFFF)?NRAL"),
-    Format("dynatrace token", ("dt0",), r"dt0[a-z][0-9]{2}\.[A-Z0-9]{8,24}\.[A-Z0-9]{60,}+"),
-    Format("sentry token", ("sntrys_", "sntryu_"), r"sntry[su]_[A-Za-z0-9+/=_-]{40,}+"),
-    Format("launchdarkly key", ("sdk-", "api-", "mob-"), rf"(?:sdk|api|mob)-{_UUID}"),
-    Format("posthog key", ("phx_", "phs_"), r"ph[xs]_[A-Za-z0-9]{36,}+"),
-    Format("infracost key", ("ico-",), r"ico-[A-Za-z0-9]{32}"),
-    Format("pagerduty key", ("u+",), r"(?<![A-Za-z0-9+])u\+[A-Za-z0-9_-]{18}(?![A-Za-z0-9_-])"),
-    Format("splunk token", ("Splunk ",), rf"Splunk ({_UUID})"),
-    Format("elastic key", ("essu_", "essa_"), r"ess[ua]_[A-Za-z0-9+/=]{40,}+"),
-    Format("octopus key", ("API-",), r"API-[A-Z0-9]{25,32}(?![A-Za-z0-9])", _has_digit),
-    Format("okta token", ("SSWS ",), r"SSWS (00[A-Za-z0-9_-]{38,42})"),
-    # What a text reveals by itself
-    Format("web token", ("eyJ",), r"eyJ[A-Za-z0-9_.-]{30,}+", _is_jwt, exact=r"eyJ[A-Za-z0-9_.-]{30,}+"),
-    Format(
-        "secret",
-        tuple(
-            word + sign
-            for word in ("sk", "rk", "key", "pat", "token", "tok", "tkn", "secret", "sec", "auth", "pw")
-            for sign in "_-"
-        ),
-        r"(?<![A-Za-z0-9])(?:[A-Za-z][A-Za-z0-9]{0,15}[_-])?(?:[A-Za-z][A-Za-z0-9]{0,15}[_-])?(?:sk|rk|key|apikey|pat|token|tok|tkn|secret|sec|auth|pw)"
-        r"(?:[_-][A-Za-z0-9]{1,10})?(?:[_-][A-Za-z0-9]{1,10})?[_-][A-Za-z0-9]{22,}+(?![A-Za-z0-9_-])",
-        _is_body_random,
-    ),
-    Format("password", ("://",), r"://[^\s/:@\"'<>]{0,255}+:([^\s/\"'<>]{1,255})@", is_value),
-    Format("password", ("asic ",), r"[Bb]asic ([A-Za-z0-9+/_-]{12,512}+={0,2})", _is_basic),
-    Format("password", (" -u", "--user"), r" (?:-u|--user)[ =]?[\"']?[^\s:\"'/]{1,64}:([^\s\"':/]{4,128})", is_value),
-    Format(
-        "password",
-        ("mysql", "mariadb"),
-        r"(?:mysql|mariadb)[a-z]{0,5}\s[^\n|;]{0,80}?\s-p([^\s'\"-][^\s'\"]{3,63})",
-        is_value,
-    ),
-    Format("password", ("ldap",), r"ldap[a-z]{2,8}\s[^\n|;]{0,120}?\s-w[ =]?[\"']?([^\s'\"-][^\s'\"]{3,63})", is_value),
-    Format(
-        "one-time password secret", ("otpauth:",), r"otpauth://[^\s?]{1,200}\?[^\s]{0,100}?secret=([A-Za-z2-7]{16,}+)"
-    ),
-    Format("password", (" value=",), r"(?i:password|passwd|pwd)[\"'] {1,3}value=[\"']([^\"'\n]{4,64})[\"']", is_value),
-    Format("password", ("sshpass",), r"sshpass -p[ =]?[\"']?([^\s'\"]{4,64})", is_value),
-    Format(
-        "password",
-        (":5432:", ":3306:", ":*:"),
-        r":(?:5432|3306|\*):[^\s:]{1,64}:[^\s:]{1,64}:([^\s:]{4,128})",
-        is_value,
-    ),
-    Format("password", ("dentified by", "DENTIFIED BY"), r"(?i:identified by) [\"']([^\"'\n]{4,64})[\"']", is_value),
-)
+_CHECKS: Mapping[str, Callable[[str], bool]] = {
+    "has_digit": _has_digit,
+    "is_basic": _is_basic,
+    "is_body_random": _is_body_random,
+    "is_jwt": _is_jwt,
+    "is_random": is_random,
+    "is_scrambled": is_scrambled,
+    "is_value": is_value,
+}
+
+
+def _read_formats() -> Iterator[Format]:
+    """The rows of `secret_formats.json`: lists of formats by the kind of issuer."""
+    text = Path(__file__).with_suffix(".json").read_text(encoding="utf-8").replace("<UUID>", UUID)
+    groups: dict[str, list[_FormatRow]] = json.loads(text)
+    for row in chain.from_iterable(groups.values()):
+        check = _CHECKS[row["check"]] if "check" in row else None
+        yield Format(row["kind"], tuple(row["hints"]), row["pattern"], check, row.get("exact", ""))
+
+
+FORMATS = tuple(_read_formats())
 
 
 def find_putty(text: str) -> Iterator[Span]:

@@ -6,10 +6,13 @@ at once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from afterturn.scanners.secret_formats import (
+    UUID,
     compiled,
     is_random,
     is_reference,
@@ -19,39 +22,15 @@ from afterturn.scanners.secret_formats import (
     longest_run,
 )
 
-# Names that are found inside longer words too: `dbPassword`, `Wifipasswort`.
-_PASSWORD_NAMES = (
-    *("password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "contrasena", "wachtwoord"),
-    *("mot de passe", "motdepasse", "palavra-passe", "senha", "parola d'ordine", "lösenord", "adgangskode", "passord"),
-    *("salasana", "jelszó", "hasło", "heslo", "пароль", "пароля", "парола", "лозинка", "κωδικός", "şifre", "mật khẩu"),
-    *("kata sandi", "密码", "密碼", "口令", "パスワード", "暗証番号"),
-    *("비밀번호", "암호", "पासवर्ड", "كلمة المرور", "كلمة السر"),
-    *("lozinka", "geslo", "slaptažodis", "pasahitza", "contrasenya", "cyfrinair", "lykilorð", "parool", "код доступа"),
-    *("zugangscode", "zugangsdaten", "parola d’ordine", "hemmelig kode", "access code", "unlock code", "requirepass"),
-    *("סיסמה", "סיסמא", "รหัสผ่าน", "wifi key", "wi-fi key", "wpa key", "wlan-schlüssel", "código de acceso"),
-)
-# Names that must be whole words: "pass" is not in "compass".
-_SHORT_PASSWORD_NAMES = (
-    *("pass", "pwd", "pw", "psw", "pswd", "mdp", "pin", "clave", "wpa", "wpa2", "psk", "creds", "credentials", "login"),
-    *("parola", "код", "passkey", "passwords"),
-)
-_SECRET_NAMES = (
-    *("secret", "token", "apikey", "api_key", "api-key", "api key", "bearer", "access key", "access_key", "accesskey"),
-    *("auth key", "auth_key", "authkey", "signing key", "signing_key", "encryption key", "encryption_key", "sdk key"),
-    *("license key", "licence key", "service key", "master key", "master_key", "app key", "app_key", "sdk_key"),
-    *("application key", "account key", "private key", "private_key", "authorization", "credential", "schlüssel"),
-    *("clé", "chave", "chiave", "sleutel", "klucz", "nyckel", "anahtar"),
-    *("jeton", "ключ", "токен", "密钥", "密鑰", "令牌"),
-    *("キー", "トークン", "토큰", "مفتاح", "מפתח", "אסימון", "कुंजी", "टोकन"),
-)
-# Names whose value is a secret in any form that is not a word: a UUID or a short key too.
-_TOKEN_NAMES = (
-    *("auth token", "auth_token", "authtoken", "api token", "api_token", "apitoken", "client secret", "client_secret"),
-    *("clientsecret", "bot token", "bot_token", "app secret", "app_secret", "appsecret", "consumer_secret"),
-    *("secret key", "secret_key", "secretkey", "secret_key_base", "hmac key", "hmac_key", "personal access token"),
-    *("deploy token", "deploy_token"),
-)
-_SHORT_SECRET_NAMES = ("key", "pat", "auth", "clave", "avain", "webhook")
+
+def _read_names() -> Mapping[str, tuple[str, ...]]:
+    """The lists of `secret_labels.json` by name; its "why" says what a list is for."""
+    lists = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    return {name: tuple(row["names"]) for name, row in lists.items()}
+
+
+_NAMES = _read_names()
+_SECRET_NAMES = _NAMES["secret_names"] + _NAMES["token_names"]
 # Before these, the words below say that the value is not secret.
 _SHARED = ("key", "token", "schlüssel")
 _PUBLIC = (
@@ -103,7 +82,6 @@ _TERMS = (
 _ADDRESS = r"[^\s@]{1,64}@[^\s@]{1,64}\.[A-Za-z]{2,}|[a-z]{2,10}://"
 _LETTERS_MIN = 2
 _DIGITS_MIN = 4
-_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _OWNER = r"(?:the|my|our|your|his|her|its|a|an|as|als|das|mein|comme|como)"
 
 
@@ -153,7 +131,7 @@ def is_short_key(text: str) -> bool:
 
 def is_distinct_key(text: str) -> bool:
     """For a name that is clear, such as `api_key`: shorter keys, and UUIDs, count too."""
-    if compiled(_UUID).fullmatch(text.lower()):
+    if compiled(UUID).fullmatch(text.lower()):
         return True
     return is_random(text) and (len(text) >= 20 or is_scrambled(text))
 
@@ -169,19 +147,11 @@ class _Label(NamedTuple):
 
 
 _LABELS = (
-    _Label("password", _PASSWORD_NAMES, _SHORT_PASSWORD_NAMES, _OPEN, is_password),
-    _Label("secret", (*_SECRET_NAMES, *_TOKEN_NAMES), _SHORT_SECRET_NAMES, _KEY, is_key),
+    _Label("password", _NAMES["password_names"], _NAMES["short_password_names"], _OPEN, is_password),
+    _Label("secret", _SECRET_NAMES, _NAMES["short_secret_names"], _KEY, is_key),
 )
-_CLEAR = frozenset((*_SECRET_NAMES, *_TOKEN_NAMES)) - {"token", "secret", "bearer", "authorization", "キー", "clé"}
+_CLEAR = frozenset(_SECRET_NAMES) - {"token", "secret", "bearer", "authorization", "キー", "clé"}
 _PINS = frozenset(["pin", "passcode", "暗証番号", "パスワード", "password", "passwort", "密码"])
-# Every name in ASCII contains one of these: searching for all names takes three times as long.
-_STEMS = (
-    *("pass", "key", "token", "secret", "pw", "psw", "pin", "cred", "login", "auth", "bearer", "pat", "mdp", "clave"),
-    *("wpa", "psk", "parola", "senha", "heslo", "jeton", "chave"),
-    *("kenn", "contra", "wacht", "adgang", "salas", "kata "),
-    *("lozinka", "geslo", "pasahitza", "cyfrinair", "parool", "zugang", "kode", " code"),
-    *("chiave", "sleutel", "klucz", "nyckel", "anahtar", "avain", "webhook"),
-)
 
 
 class _Name(NamedTuple):
@@ -196,7 +166,7 @@ def _by_stem() -> Mapping[str, Sequence[_Name]]:
     names += [_Name(name, label, True) for label in _LABELS for name in label.words]
     stems: dict[str, list[_Name]] = {}
     for name in names:
-        stem = next((stem for stem in _STEMS if stem in name.text), "")
+        stem = next((stem for stem in _NAMES["stems"] if stem in name.text), "")
         assert stem or not name.text.isascii(), name.text
         stems.setdefault(stem, []).append(name)
     return stems
@@ -209,7 +179,7 @@ def find_labelled(text: str) -> Iterator[tuple[str, int, int]]:
     """(kind, start, end) of the values behind names."""
     # The one letter that becomes longer in lower case.
     lowered = text.replace("\u0130", "i").lower()
-    stems = [stem for stem in _STEMS if stem in lowered]
+    stems = [stem for stem in _NAMES["stems"] if stem in lowered]
     if not text.isascii():
         stems.append("")
     for stem in stems:

@@ -15,9 +15,8 @@ from typing import NamedTuple, Protocol, TypeVar
 from afterturn.errors import StoreError, StoreMoved
 from afterturn.ports import Unit
 from afterturn.stores.engine import Progress
-from afterturn.stores.sql.moved import MOVED
 from afterturn.stores.sql.sealing import drop_key_rows, is_sealed_store, key_rows
-from afterturn.stores.sql.session import Row, Session, Value, find_meta, set_meta
+from afterturn.stores.sql.session import MOVED, Row, Session, Value, find_meta, set_meta
 from afterturn.stores.sql.tables import TABLES, Table
 from afterturn.stores.sql.unit import SqlUnit, sql_session
 from afterturn.types import Status

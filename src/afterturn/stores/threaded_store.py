@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from afterturn.errors import KeysUnavailable, MemoryClosed, StoreError
 from afterturn.log import logger
 from afterturn.ports import Unit, Worker
-from afterturn.runtime.loop_calls import call_on
+from afterturn.runtime.once_future import call_on
 from afterturn.stores.engine import StoreEngine, Write, WriteOutcome
 from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, too_many_loads
 from afterturn.stores.sql.sealing import OF_STORE
@@ -70,7 +70,13 @@ class ThreadedStore:
         # The writing thread begins when this thread releases Python's lock, so other writes that are about to be posted
         # join the same commit.
         if not self._is_posted:
-            self._post_commit()
+            self._is_posted = True
+            try:
+                self._writer.post(self._commit_pending)
+            except MemoryClosed:
+                self._is_posted = False
+                if self._drained:
+                    self._refuse_pending()
         return await future
 
     async def read(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
@@ -202,15 +208,6 @@ class ThreadedStore:
         self._engine.check_usable()
         if self._closed:
             raise MemoryClosed(f"The store {self._engine.name} is closed. Open it again.")
-
-    def _post_commit(self) -> None:
-        self._is_posted = True
-        try:
-            self._writer.post(self._commit_pending)
-        except MemoryClosed:
-            self._is_posted = False
-            if self._drained:
-                self._refuse_pending()
 
     def _refuse_pending(self) -> None:
         """Refuses writes that were posted while the store was closing, too late for the last commit."""

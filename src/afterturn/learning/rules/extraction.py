@@ -25,7 +25,6 @@ from afterturn.learning.rules.clauses import (
     is_temporary,
     is_unsure,
     keep_own_sentences,
-    pattern,
     split_clauses,
     state_about_user,
     trim,
@@ -39,6 +38,7 @@ from afterturn.learning.rules.sentences import (
     split_sentences,
 )
 from afterturn.learning.rules.statements import find_statements
+from afterturn.text import load_patterns
 from afterturn.types import Target
 
 USER = "user"
@@ -48,13 +48,7 @@ LESSONS_MAX = 5
 LESSON_CHARACTERS_MAX = 300
 MESSAGES_MAX = 2_000
 
-_RULES: tuple[Rule, ...] = (
-    *english.CHANGES,
-    *english.NAMES,
-    *english.PREFERENCES,
-    *english.FACTS,
-    *english.STACK,
-)
+_RULES = tuple(rule for name in ("CHANGES", "NAMES", "PREFERENCES", "FACTS", "STACK") for rule in english.RULES[name])
 _OF_USER = re.compile(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.IGNORECASE)
 
 
@@ -140,7 +134,7 @@ def _find_in_clause(clause: Clause, answer: str) -> Iterator[tuple[Lesson, int]]
         yield _to_lesson(rule), rule.end
     for found in _match_rules(clause):
         yield _to_lesson(found), found.end
-    for found in _match_rules(clause, english.CORRECTED if clause.is_correction else ()):
+    for found in _match_rules(clause, english.RULES["CORRECTED"] if clause.is_correction else ()):
         yield _to_lesson(found), found.end
     replacement = english.find_replacement(clause)
     if replacement is not None and (text := english.correct_answer(replacement, answer)):
@@ -170,44 +164,16 @@ def _find_note(clause: Clause) -> Lesson | None:
 def _to_lesson(found: RuleMatch) -> Lesson:
     rule = found.rule
     kept, old = found.matched, ""
-    if found.clause.is_correction or rule in english.STACK:
+    if found.clause.is_correction or rule in english.RULES["STACK"]:
         kept, old = english.split_replaced(found.matched)
     kind = CORRECTION if (found.clause.is_correction or old) and rule.kind == FACT else rule.kind
     return Lesson(replace(found, matched=kept).statement, rule.target, kind, 0, old)
 
 
-# Statements about passwords, PINs and keys are never learned.
-_HARMLESS = r"""(?![\s-]?(?:managers?|polic(?:y|ies)|resets?|rotation|hash\w*|fields?|prompts?|vaults?|stores?|columns?|
-    generators?|protect\w*|requirements?|lengths?|headers?|formats?|prefix\w*|management)\b)"""
-_ENGLISH = r"""\bpass[\s-]?(?:word|phrase|code|wd)\b|\b(?:pwd|pw|passwd)\b
-    |\b(?:user's|their|our|my)\s(?:\w+\s)?passwords\b
-    |(?-i:\bPIN\b)|\bpin[\s-](?:code|number)\b
-    |\b(?:user's|their|our|my|the|card|card's|door|phone|sim|bank|alarm)\spin\b
-    |\b(?:api|secret|access|private|deploy|ssh|encryption|signing|licen[cs]e|master|recovery)[\s-](?:\w+\s)?key\b
-    |\b(?:api|access|auth|authentication|bearer|refresh|secret|session)[\s-]token\b
-    |\bclient\ssecret\b|\b(?:seed|recovery|secret)\sphrase\b|\bcredentials\s(?:are|for)\b
-    |\b(?:access|security|door|gate|alarm|safe|garage|entry)\scode\b"""
-_OTHERS = r"""\b(?:passwort|kennwort|passphrase|geheimzahl|zugangsdaten|zugangscode)\b
-    |\b(?:api|zugangs|zugriffs|geheim|lizenz)[\s-]?schlüssel|\b(?:geheim|privat)e[nr]?\sschlüssel
-    |\bmot\sde\spasse\b|\bphrase\s(?:secrète|de\spasse)|\bcode\s(?:pin|secret|d'accès)
-    |\bclé\s(?:d'api|api|de\sl'api|secrète|privée|d'accès)
-    |\bcontrase[ñn]a\b|\bfrase\s(?:secreta|de\scontraseña)|\bcódigo\s(?:pin|secreto|de\sacceso)
-    |\b(?:mi|nuestra|la)\sclave\b|\bclave\s(?:secreta|privada|api|de\s(?:acceso|api|la\sapi))
-    |\b(?:mein\w*|die|der|le|mon|el|mi|mio|meu|mijn)\spin\b
-    |\b(?:senha|palavra-passe|wachtwoord|pincode|parola\sd'ordine|codice\s(?:segreto|pin))\b|パスワード|暗証番号|合言葉"""
-_SECRET = rf"(?:{_ENGLISH}|{_OTHERS}){_HARMLESS}"
-
-_MENTIONED = pattern(_SECRET)
-# A rule may mention passwords, as long as it contains none.
-_GIVEN = pattern(
-    rf"""(?:{_SECRET})(?:\s[\w'-]+){{0,4}}?\s*(?:\b(?:is|are|lautet|ist|est|es)\b|[=:])\s*\S
-    |\b(?:use|enter|type|try)\s(?:(?:the|my|our|their|this|as)\s)?(?:\w+\s)?(?:{_SECRET})
-        \s(?!(?:for|from|in|to|when|on|at|only|twice|and|or|of|that|which|with|before|after|if|unless)\b)\S
-    |(?:{_SECRET})\s\S*\d"""
-)
+_PATTERNS = load_patterns(__file__)
 
 
 def _contains_secret(lesson: Lesson) -> bool:
     """True for any fact that mentions a secret, even "the API key is in the vault"."""
-    shape = _GIVEN if lesson.kind in (RULE, PREFERENCE) else _MENTIONED
+    shape = _PATTERNS["GIVEN"] if lesson.kind in (RULE, PREFERENCE) else _PATTERNS["MENTIONED"]
     return bool(shape.search(lesson.text.replace("’", "'")))

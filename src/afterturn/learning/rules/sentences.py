@@ -10,41 +10,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from afterturn.text import load_patterns
+
 # A longer message is most likely pasted.
 MESSAGE_CHARACTERS_MAX = 16_384
 
-# Lower case only: the text is converted to lower case first, which is much faster than ignoring case.
-_ENGLISH = r"""
-    remember|memori[sz]e|forget\sthat|in\smind|note|memory|future|for\slater|next\stime
-  | never|always|ever|from\s(?:now|here|today)\son|(?:going|moving)\sforward|henceforth|as\sa\s(?:general\s)?rule
-  | whenever\syou|every\stime\syou|each\stime\syou|stop\s\w+ing
-  | prefer(?:red)?|rather|dislike|hate|can(?:'t|not)\sstand|detest|favou?rite|pronouns|like\smy
-  | (?:more|better)\sthan|(?:don't|dont|not)\s(?:really\s)?like|(?:calls?|address)\sme|my\s\w+\sname|my\sname|go\sby
-  | (?:i'm|im|i\sam)\s(?:an?|also|allergic|severely|very|highly|quite|deathly|strictly|mostly|based|living|currently
-      |now|originally|from|doing|married|engaged|divorced|retired|widowed|no\slonger|not|vegetarian|vegan|
-      pescatarian|lactose
-      |co?eliac|diabetic|colou?r|left|right|dyslexic|deaf|hard\sof|blind|autistic|gluten|night|early)\b
-  | (?:don't|dont|not|can't|cannot)\s(?:eat|dr|sm|sw)|i\s(?:have|suffer|was|grew|speak|live|work|also|use\sa|need\sa)
-  | i\s(?:currently|now|usually)\s(?:live|work)|we\shave|(?:i|we)'ve
-  | my\s(?:[\w-]+\s){1,3}(?:is|are|falls|runs)|my\s\w+'s\sname
-  | no\slonger|any\s?more|(?:moved|relocated|switched|migrated)\s(?:\S+\s){0,3}to|stopped|quit|gave\sup|changed\smy
-  | (?:don'?t|not)\suse\s(?:so\smany\s|any\s)?em
-  | new\sjob|we\s(?:\w+\s)?use|our\s(?:\w+\s){1,3}(?:uses|targets|runs|is|lives|requires)
-  | (?:it's|its|it\sis|that's|is)\snot|isn't|ain't|not\s[^\n,]{1,190},
-"""
-_INTRODUCES = r"(?<!\w)(?:hi|hello|hey|good\s(?:morning|afternoon|evening))(?:\s(?:there|again))?\W{1,8}i(?:'m|\sam)\s"
-_HINTS = re.compile(rf"(?<!\w)(?:{_ENGLISH})|,\snot\s|{_INTRODUCES}", re.VERBOSE)
-_INTRODUCTION = re.compile(_INTRODUCES)
+_PATTERNS = load_patterns(__file__)
 
 
 def has_hint(text: str) -> bool:
     """False if no phrase of the rules is in `text`. One cheap pass over at most `MESSAGE_CHARACTERS_MAX` characters."""
-    return bool(_HINTS.search(plain_start(text).lower()))
+    return bool(_PATTERNS["HINTS"].search(plain_start(text).lower()))
 
 
 def may_introduce(text: str) -> bool:
     """Whether the text may contain a greeting followed by "I am …"."""
-    return bool(_INTRODUCTION.search(plain_start(text).lower()))
+    return bool(_PATTERNS["INTRODUCTION"].search(plain_start(text).lower()))
 
 
 def plain_start(text: str) -> str:
@@ -77,42 +58,8 @@ _PROMPT = re.compile(r"\s*(?:\$|>>>|%|PS [A-Z]:|C:\\\\|Traceback\b)\s?\S")
 _INDENTED = re.compile(r"(?:\t| {4,})\S")
 # "A: My name is Tom." and "Subject: hi" quote somebody else. The words in _OWN_WORDS before a colon do not.
 _SPEAKER = re.compile(r"\s*[\w .-]{1,24}:(?:\s|$)")
-_OWN_WORDS = re.compile(
-    r"\s*(?:(?:please|pls|also|and)\s+)*(?:remember|note|correction|fyi|btw|ps|for|save|store|keep|edit|merk|"
-    r"wichtig|übrigens|"
-    r"au fait|por cierto|important|reminder|one|another|quick|small|last|side|update|also|hi|hello|recuerda|"
-    r"nota|souviens|rappel)\b",
-    re.IGNORECASE,
-)
-# A mail, or a message to a group, was not written to the agent.
-_LETTER = re.compile(
-    r"\s*(?:(?:subject|from|to|cc|date|sent|betreff|von|an|objet|asunto|de|para):\s|dear\s\w"
-    r"|(?:hi|hello|hey|good\smorning)\s(?:all|team|everyone|everybody|folks|guys)\b)",
-    re.IGNORECASE,
-)
 # A line that ends with a colon announces pasted text.
 _ANNOUNCES = re.compile(r":\s*$")
-_QUOTED = re.compile(
-    r"""`[^`\n]{0,400}`?
-      | (?<![\w"])"[^"]{0,2000}"?
-      | “[^”]{0,2000}”? | „[^“”]{0,2000}[“”]? | «[^»]{0,2000}»?
-      | (?<!\w)'[^'\n]{2,300}'(?!\w)
-      | ‘[^’\n]{2,300}’(?!\w)
-      | <[^<>\n]{1,300}>""",
-    re.VERBOSE,
-)
-_END = re.compile(
-    r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bSt)(?<!\bvs)(?<!\be\.g)(?<!\bi\.e)"
-    # A German date: "am 5. November".
-    r"(?!(?<=\d)\.\s+(?:jan|feb|märz|apr|mai|juni|juli|aug|sept|okt|nov|dez|uhr|bis|und|klasse|stock|etage|lehrjahr|semester))(?:[.!?…]+(?=\s|$)|[。？！]+)",
-    re.IGNORECASE,
-)
-
-_SMILE = re.compile(
-    r"""(?:\s*(?:(?<!\S)(?:[:;=]['^]?[-o]?[()\[\]dp3/\\|*]|<3+|\^_*\^|\([:;=])
-    |[\u2600-\u27bf\u2b50\ufe0f\u200d\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]))+$""",
-    re.VERBOSE | re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +76,7 @@ class Sentence:
 
     def without_smile(self) -> Sentence:
         """Without a smiley at its end: "never change :)" is the same saying as "never change"."""
-        smile = _SMILE.search(self.plain)
+        smile = _PATTERNS["SMILE"].search(self.plain)
         if smile is None or smile.start() == 0:
             return self
         return replace(self, text=self.text[: smile.start()], plain=self.plain[: smile.start()])
@@ -144,14 +91,14 @@ def split_sentences(text: str) -> list[Sentence]:
     own = "\n".join(_own_lines(text[:MESSAGE_CHARACTERS_MAX]))
     if len(own) > PROSE_CHARACTERS_MAX:
         return []
-    plain = _QUOTED.sub(_mask, own).replace("’", "'")
+    plain = _PATTERNS["QUOTED"].sub(_mask, own).replace("’", "'")
     return list(_split(own, plain))[:SENTENCES_MAX]
 
 
 def _own_lines(text: str) -> Iterator[str]:
     fenced = printed = False
     for line in text.splitlines():
-        if _LETTER.match(line):
+        if _PATTERNS["LETTER"].match(line):
             return
         printed = bool(line.strip()) and (printed or bool(_PROMPT.match(line)))
         if _FENCE.match(line):
@@ -159,14 +106,14 @@ def _own_lines(text: str) -> Iterator[str]:
         elif not (fenced or printed):
             if _is_own(line):
                 yield line
-            if _ANNOUNCES.search(line) and not _OWN_WORDS.match(line):
+            if _ANNOUNCES.search(line) and not _PATTERNS["OWN_WORDS"].match(line):
                 return
 
 
 def _is_own(line: str) -> bool:
     if _FOREIGN_LINE.match(line) or _INDENTED.match(line):
         return False
-    return not _SPEAKER.match(line) or bool(_OWN_WORDS.match(line))
+    return not _SPEAKER.match(line) or bool(_PATTERNS["OWN_WORDS"].match(line))
 
 
 def _mask(found: re.Match[str]) -> str:
@@ -178,7 +125,7 @@ def _split(own: str, plain: str) -> Iterator[Sentence]:
     start = 0
     for line in plain.splitlines(keepends=True):
         at = start
-        for end in _END.finditer(line):
+        for end in _PATTERNS["END"].finditer(line):
             yield from _sentence(own, plain, at, start + end.end(), end.group())
             at = start + end.end()
         yield from _sentence(own, plain, at, start + len(line), "")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from afterturn.learning.rules.clauses import FACT, NAME, PREFERENCE, RULE, Lesson, capitalise, is_task, trim
 from afterturn.learning.rules.sentences import Sentence
 from afterturn.learning.rules.vocabulary import JAPANESE, KANA, WordLists, find_language
-from afterturn.text import terms
+from afterturn.text import load_patterns, terms
 from afterturn.types import Target
 
 STATEMENT_CHARACTERS_MAX = 240
@@ -24,66 +24,14 @@ _SUBJECT_WORDS_MAX = 5
 _VALUE_WORDS_MAX = 8
 _CONTRAST_WORDS_MAX = 4
 
-_PART = re.compile(
-    r"""[,;]\s+|\s[–—-]\s|:\s+|\s\(|\)\s*
-    |\s+(?=(?:so|but|because|though|although|anyway|in\scase|just\sin\scase|aber|weil|falls|mais|donc|pero|porque|ma|
-        mas|maar)\s)
-    |\s+(?=(?:and|und|et|y|e|en)\s(?:i|it|he|she|they|we|ich|es|er|sie|wir|je|il|elle|on|ik|hij|ze|het)\s)""",
-    re.VERBOSE | re.IGNORECASE,
-)
+_PATTERNS = load_patterns(__file__)
 _AND = re.compile(r"\s(?:and|then|und|et|y|e|en)\s")
 _NUMBER = re.compile(r"\d")
 _ING = re.compile(r"\w+ing\b")
 # The user's name is for the rules: with an order, it is the name to call out.
 _CALLED = re.compile(r"(?<!\w)name(?!\w)")
-# "We use pnpm here, not npm": one tool instead of another.
-_CHOICE = re.compile(
-    r"\bwe (?:always |only |now |just )?use [\w.+#-]+(?: here| in this \w+)?,? "
-    r"(?:not|instead of|rather than) [\w.+#-]+\.?$",
-    re.IGNORECASE,
-)
-_CODE = re.compile(
-    r"""(?<![\w@.-])(?!and/or|he/she)(?:[a-z][\w-]*/[a-z][\w./-]*|[a-z]\w+[._][a-z]\w+(?!@)|[a-z]+-\d\w*)|\ufffc""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_NAME = re.compile(
-    r"""(?<=[\w'’.]\s)(?!I\b)[^\W\d_a-zß-öø-ÿ][^\W\d_]+
-    """,
-    re.VERBOSE,
-)
-_TITLE = re.compile(
-    r"""(?<!\w)(?:madame|monsieur|frau|herr|mr|mrs|ms|dr|prof|professor|docteure?|doctora?|dokter|doutora?|dottor|
-    dottoressa|señora?|signora?|senhora?|dona|mevrouw|meneer)\.?\s\w""",
-    re.VERBOSE | re.IGNORECASE,
-)
 # Where every noun has a capital, only the word after these is likely to be a name.
 _PLACE = re.compile(r"(?<!\w)(?:in|bei|nach|als|namens)\s[A-ZÄÖÜ]\w+")
-_THIS = re.compile(
-    r"""(?<!\w)(?:this|that)(?!\w|\s(?:year|term|month|week|summer|winter|spring|autumn|fall|weekend|repo|repository|
-        project|codebase|team|company|house)(?!\w))""",
-    re.VERBOSE,
-)
-# Words of a task at hand: what is wrong with a program is not a lasting fact.
-_TASK = re.compile(
-    r"""(?<!\w)(?:bugs?|errors?|crash\w*|fail(?:s|ed|ing)|exceptions?|parsed|class|method|function|variable|loop|nodes|
-    dom|current|character|characters|protagonist)(?!\w)""",
-    re.VERBOSE,
-)
-# A message about a text may contain it.
-_SOURCE = re.compile(
-    r"""(?<!\w)(?:(?:this|following|below|attached|forwarded|diese[rn]?|folgende[rn]?|angehängte[rn]?|cet?|cette|este|esta|
-    questo|questa|dit|deze)\s(?:e-?mails?|messages?|letter|texts?|review|post|article|paragraph|sentence|draft|story|cv|
-    bio|nachricht|brief|artikel|absatz|satz|lettre|texte|avis|phrase|correo|mensaje|carta|texto|testo|messaggio|bericht|
-    tekst|mensagem))(?!\w)""",
-    re.IGNORECASE | re.VERBOSE,
-)
-_PROJECT = re.compile(
-    r"""(?<!\w)(?:repo|repository|branch(?:es)?|deploys?|deployments?|releases?|tests?|ci|api|database|db|commits?|
-    commit-\w+|code|codebase|builds?|server|cluster|packages?|migrations?|staging|prod|production|pull\srequests?|prs?|
-    tickets?|config|deploy\w*|desplieg\w*|despleg\w*|déploi\w*|docker\w*|dependency|dependencies|schema|endpoints?|linter|node|python|typescript|
-    servidor|serveur|servidor|datenbank|puerto|rama|branche|base\sde\s(?:datos|données|dados))(?!\w)""",
-    re.IGNORECASE | re.VERBOSE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +49,7 @@ def find_statements(sentences: Sequence[Sentence]) -> dict[int, Lesson]:
     if KANA.search(text):
         return dict(_find_japanese(sentences))
     found: dict[int, Lesson] = {}
-    language = None if _SOURCE.search(text) else find_language(text)
+    language = None if _PATTERNS["SOURCE"].search(text) else find_language(text)
     for at, sentence in enumerate(sentences) if language is not None else ():
         assert language is not None
         plain = sentence.plain.lower()
@@ -154,7 +102,12 @@ def _kept_parts(sentence: Sentence, language: WordLists) -> list[_Part]:
 def _to_lesson(text: str, kind: str = FACT) -> Lesson | None:
     if len(text) > STATEMENT_CHARACTERS_MAX or len(text.split()) < _WORDS_MIN:
         return None
-    is_project = _CODE.search(text) or _PROJECT.search(text) or "`" in text or _CHOICE.search(text)
+    is_project = (
+        _PATTERNS["CODE"].search(text)
+        or _PATTERNS["PROJECT"].search(text)
+        or "`" in text
+        or _PATTERNS["CHOICE"].search(text)
+    )
     return Lesson(text, Target.ENVIRONMENT if is_project else Target.USER, kind, 0, is_quote=True)
 
 
@@ -196,11 +149,11 @@ def _is_no_name(found: re.Match[str], sentence: Sentence, language: WordLists) -
 def _find_manner(sentence: Sentence, language: WordLists) -> Lesson | None:
     """How the assistant should answer or reach the user: "keep your answers short"."""
     plain = sentence.plain.lower()
-    for found in (None, *_PART.finditer(plain)):
+    for found in (None, *_PATTERNS["PART"].finditer(plain)):
         start = _after_leads(plain, found.end() if found else 0, len(plain), language)
         manner = language.pattern("manner").match(plain, start)
         if manner:
-            breaks = _PART.finditer(plain, start, manner.end())
+            breaks = _PATTERNS["PART"].finditer(plain, start, manner.end())
             reason = (at.start() for at in breaks if language.pattern("first").match(plain, at.end()))
             text = capitalise(trim(sentence.text[start : next(reason, manner.end())]))
             return Lesson(text, Target.USER, PREFERENCE, 0, is_quote=True)
@@ -216,8 +169,13 @@ def _find_rule(sentences: Sequence[Sentence], at: int, language: WordLists) -> L
     if must is None or any(map(is_task, sentences[:at])) or language.pattern("unsure").search(plain):
         return None
     subject = plain[: must.start()].strip()
-    is_project = _PROJECT.search(subject) and _is_subject(subject, language)
-    if not is_project or language.pattern("my").search(subject) or _AND.search(subject) or _THIS.search(plain):
+    is_project = _PATTERNS["PROJECT"].search(subject) and _is_subject(subject, language)
+    if (
+        not is_project
+        or language.pattern("my").search(subject)
+        or _AND.search(subject)
+        or _PATTERNS["THIS"].search(plain)
+    ):
         return None
     text = trim(sentence.text[start:])
     is_fit = len(text.split()) > 3 and len(text) <= STATEMENT_CHARACTERS_MAX
@@ -243,36 +201,36 @@ def _find_continued(before: Sentence, sentence: Sentence, language: WordLists) -
 
 def _find_japanese(sentences: Sequence[Sentence]) -> Iterator[tuple[int, Lesson]]:
     for at, sentence in enumerate(sentences):
-        lead = JAPANESE.leads.match(sentence.plain)
+        lead = JAPANESE["leads"].match(sentence.plain)
         start = lead.end() if lead else 0
         plain, text = sentence.plain[start:], sentence.text[start:]
-        if (note := JAPANESE.notes.fullmatch(plain)) is not None:
+        if (note := JAPANESE["notes"].fullmatch(plain)) is not None:
             yield at, Lesson(note[1] or note[2], Target.USER, FACT, 0, is_quote=True)
-        elif JAPANESE.names.fullmatch(plain) and not sentence.is_question:
+        elif JAPANESE["names"].fullmatch(plain) and not sentence.is_question:
             yield at, Lesson(text, Target.USER, NAME, 0, is_quote=True)
-        elif JAPANESE.manner.search(plain):
+        elif JAPANESE["manner"].search(plain):
             yield at, Lesson(text, Target.USER, PREFERENCE, 0, is_quote=True)
-        elif not sentence.is_question and not JAPANESE.barred.search(plain) and _states_in_japanese(plain):
+        elif not sentence.is_question and not JAPANESE["barred"].search(plain) and _states_in_japanese(plain):
             yield at, Lesson(text, Target.USER, FACT, 0, is_quote=True)
 
 
 def _states_in_japanese(plain: str) -> bool:
-    topic = JAPANESE.topic.search(plain)
+    topic = JAPANESE["topic"].search(plain)
     rest = plain[topic.end() :] if topic else plain
-    if JAPANESE.changes.search(rest):
-        return topic is not None or JAPANESE.value.search(plain) is not None
-    if JAPANESE.recurs.search(plain):
+    if JAPANESE["changes"].search(rest):
+        return topic is not None or JAPANESE["value"].search(plain) is not None
+    if JAPANESE["recurs"].search(plain):
         return True
     if topic is None:
         return False
     # Only は and も surely follow a topic, so the other marks need more than a number.
     is_topic = topic.group().endswith(("は", "も"))
-    return bool(JAPANESE.traits.search(plain) or (is_topic and JAPANESE.value.search(rest)))
+    return bool(JAPANESE["traits"].search(plain) or (is_topic and JAPANESE["value"].search(rest)))
 
 
 def _split(sentence: Sentence, language: WordLists) -> Iterator[_Part]:
     plain = sentence.plain.lower()
-    ends = [*(found.span() for found in _PART.finditer(sentence.plain)), (len(plain), len(plain))]
+    ends = [*(found.span() for found in _PATTERNS["PART"].finditer(sentence.plain)), (len(plain), len(plain))]
     start = 0
     for at, (end, following) in enumerate(ends):
         begin = _after_leads(plain, start, end, language)
@@ -311,7 +269,7 @@ def _states(text: str, after: str, language: WordLists) -> bool:
     plain = text.lower()
     if language.pattern("deictic").search(plain) or language.pattern("subordinate").match(plain):
         return False
-    if _THIS.search(plain) or _TASK.search(plain):
+    if _PATTERNS["THIS"].search(plain) or _PATTERNS["TASK"].search(plain):
         return False
     return (
         _states_about_self(text, after, language)
@@ -361,7 +319,7 @@ def _states_about_person(text: str, after: str, language: WordLists) -> bool:
     found = of("person").search(plain)
     if found is None:
         return False
-    name = None if language.has_capital_nouns else _NAME.match(text, found.end() + 1)
+    name = None if language.has_capital_nouns else _PATTERNS["NAME"].match(text, found.end() + 1)
     if name is not None and text[name.end() :].strip():
         return True
     verb = of("verb").search(plain, found.end())
@@ -388,8 +346,8 @@ def _states_about_thing(text: str, after: str, language: WordLists) -> bool:
     subject, rest = plain[: verb.start()], " ".join(plain[verb.end() :].split()[:_VALUE_WORDS_MAX])
     if _is_dated(rest, language):
         return True
-    value = _NUMBER.search(rest) or _CODE.search(rest)
-    name = None if language.has_capital_nouns else _NAME.search(text, verb.start())
+    value = _NUMBER.search(rest) or _PATTERNS["CODE"].search(rest)
+    name = None if language.has_capital_nouns else _PATTERNS["NAME"].search(text, verb.start())
     is_theirs = of("my").search(subject) is not None
     is_named = name is not None and name.start() <= verb.end() + 1 and not _CALLED.search(subject)
     if is_theirs and (is_named if of("be").fullmatch(verb.group()) else value):
@@ -403,7 +361,7 @@ def _states_about_thing(text: str, after: str, language: WordLists) -> bool:
 
 def _is_contrasted(rest: str, language: WordLists) -> bool:
     """ "82, not 85": a number or a name, and soon after it what it is not."""
-    value = _NUMBER.search(rest) or (None if language.has_capital_nouns else _NAME.search(rest))
+    value = _NUMBER.search(rest) or (None if language.has_capital_nouns else _PATTERNS["NAME"].search(rest))
     following = "" if value is None else " ".join(rest[value.start() :].lower().split()[:_CONTRAST_WORDS_MAX])
     return bool(following) and language.pattern("contrast").search(following) is not None
 
@@ -420,13 +378,13 @@ def _is_definite(text: str, language: WordLists) -> bool:
     """Whether it has a number, a day, a trait, a name or a path."""
     plain = text.lower()
     of = language.pattern
-    if _NUMBER.search(plain) or _CODE.search(plain) or _TITLE.search(plain):
+    if _NUMBER.search(plain) or _PATTERNS["CODE"].search(plain) or _PATTERNS["TITLE"].search(plain):
         return True
     if of("traits").search(plain) or _is_dated(plain, language):
         return True
     if language.has_capital_nouns:
         return _PLACE.search(text) is not None
-    return not text.isupper() and _NAME.search(text) is not None
+    return not text.isupper() and _PATTERNS["NAME"].search(text) is not None
 
 
 def _has_trait_early(rest: str, language: WordLists) -> bool:
@@ -477,7 +435,7 @@ def _read_value(text: str) -> _StatedValue | None:
     language = find_language(plain)
     if language is None or KANA.search(plain):
         return None
-    end = _PART.search(plain)
+    end = _PATTERNS["PART"].search(plain)
     first = plain[: end.start()] if end else plain
     verb = language.pattern("verb").search(first.lower())
     if verb is None or not _is_subject(first[: verb.start()].lower().strip(), language):
@@ -486,7 +444,7 @@ def _read_value(text: str) -> _StatedValue | None:
     first = first[: contrast.start()] if contrast else first
     subject, rest = frozenset(terms(first[: verb.start()])), first[verb.end() :].lower()
     days = (*language.pattern("weekdays").findall(rest), *language.pattern("months").findall(rest))
-    names = () if language.has_capital_nouns else _NAME.findall(first, verb.start())
+    names = () if language.has_capital_nouns else _PATTERNS["NAME"].findall(first, verb.start())
     found = {
         "day": frozenset(day.rstrip("s") for day in days),
         "number": frozenset(_VALUE_WORD.findall(rest)),

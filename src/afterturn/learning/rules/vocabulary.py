@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from afterturn.text import load_patterns
+
 
 def any_of(words: str) -> re.Pattern[str]:
     """A pattern for one of `words`, which are lower case."""
@@ -87,38 +89,8 @@ class WordLists:
         }
 
 
-@dataclass(frozen=True)
-class Japanese:
-    """Japanese has no spaces, so its lists are patterns. `topic`: a subject with its particle. `value`: numbers, days,
-    people. `traits` and `changes` need a topic or a value. `barred`: questions, requests, guesses, plans, hearsay."""
-
-    topic: re.Pattern[str] = re.compile(
-        r"^(?:(?!これ|それ|あれ|ここ|どれ|(?:店|会場|会費|場所|時間|値段|集合)は)[^、。]{1,16}?)(?:は|が|も|、)(?!が)"
-    )
-    value: re.Pattern[str] = re.compile(
-        r"\d|[月火水木金土日]曜|さん(?:$|[、。だで])|課長|部長|社長|先生|医師|[ァ-ヶー]{2,}|来[月週年]|先[月週]|昨年|今年"
-    )
-    recurs: re.Pattern[str] = re.compile(r"毎[週日朝晩月年].*[月火水木金土日]曜|毎[週日朝晩月年].*に行")
-    traits: re.Pattern[str] = re.compile(
-        r"アレルギー|食べられない|食べない|飲まない|飲めない|苦手|が?嫌い|が?好き|住んで|勤めて|働いて|という(?:名前|んだけど)|っていうんだけど"
-    )
-    changes: re.Pattern[str] = re.compile(
-        r"に変わった|に変更|になった|になる|にした$|ことにした|引っ越し(?:た|ました)|異動|転職|結婚|離婚|退職|なくなった|"
-        r"引き継|買った|買いました|辞めた|やめた|始めた|決まった|のまま|予約した"
-    )
-    barred: re.Pattern[str] = re.compile(
-        r"[?？]|か$|な人だから|かな|かも|もし|だろう|でしょう|らしい|[だた]?って$|って言|と言|と思|ください|(?:書い|教え|し|見|出し|作っ|入れ|変え|とい)て(?:ね|よ)?$|"
-        r"ないで$|よう$|たい$|(?:何|なに|どこ|いつ|どっち|誰|だれ|なんで|なぜ|だっけ)|[w笑]$|(?:今日|昨日|今朝|さっき|今)(?:は|の|、)|ボケ"
-    )
-    leads: re.Pattern[str] = re.compile(r"(?:(?:あ|え|うん|あと|実は)[、,]|(?:ちなみに|そういえば|えっと)[、,]?)+")
-    names: re.Pattern[str] = re.compile(r"(?:私の|僕の)?名前は.{1,12}|[^、。]{1,12}(?:と|って)呼んで(?:ください|ね)?")
-    notes: re.Pattern[str] = re.compile(
-        r"(?:覚えておいて(?:ください|ね)?[、,:：])(.{4,})|(.{4,}?)(?:こと|の)?[をと、](?:覚えて|忘れないで)(?:おいて)?(?:ください|ね)?"
-    )
-    manner: re.Pattern[str] = re.compile(r"^(?:返事|返信|回答|答え|説明)は.{2,30}(?:で|に)?(?:お願い|して|頼む).*$")
-
-
-JAPANESE = Japanese()
+# Japanese has no spaces, so its lists are patterns, in `vocabulary.json`.
+JAPANESE = load_patterns(__file__)
 KANA = re.compile(r"[\u3040-\u30ff]")
 
 

@@ -30,9 +30,8 @@ from afterturn.stores.postgres.errors import NotAnswering, is_lost, may_rerun, t
 from afterturn.stores.postgres.migration import check_migrated, find_version, migrate
 from afterturn.stores.postgres.schema import MIGRATIONS, Migration
 from afterturn.stores.postgres.session import HashedTerms, PgConnection, PostgresSession, Transaction
-from afterturn.stores.sql.moved import FIND_MARKS, refusal
 from afterturn.stores.sql.sealing import check_keys, is_sealed_store
-from afterturn.stores.sql.session import Row, Session
+from afterturn.stores.sql.session import FIND_MARKS, Row, Session, refusal
 from afterturn.stores.sql.tables import TABLES
 from afterturn.stores.sql.unit import SqlUnit, settle_keys, sql_session
 from afterturn.types import RemainingBytes, Tenant, UnitScope

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from afterturn.stores.sql.entries import REFERENCE, Entries
 from afterturn.stores.sql.records import finding_position, read_position
 from afterturn.stores.sql.sealing import Sealer, hidden, open_text, row_name, seal_text
-from afterturn.stores.sql.session import Row, Session, Statement, Value, values_clause
+from afterturn.stores.sql.session import Row, Session, Statement, Value, load_queries, values_clause
 from afterturn.types import (
     BlockRow,
     Candidate,
@@ -37,20 +37,9 @@ from afterturn.types import (
     reference,
 )
 
-FIND_CONVERSATION = (
-    "SELECT c.key FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
-    "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"
-)
-"""The key of a conversation; binds tenant, space and id."""
-
-
-_ACTIVATE = (
-    "INSERT INTO conversation (space_key, id, opened_at, active_at) "
-    "SELECT key, ?, ?, ? FROM space WHERE tenant = ? AND name = ? ON CONFLICT (space_key, id) DO UPDATE SET "
-    "active_at = CASE WHEN conversation.active_at < excluded.active_at THEN excluded.active_at "
-    "ELSE conversation.active_at END "
-    "RETURNING key, space_key"
-)
+_SQL = load_queries(__file__)
+FIND_CONVERSATION = _SQL["find_conversation"]
+_TURNS = _SQL["turns"]
 
 
 class ActiveConversation(NamedTuple):
@@ -109,7 +98,7 @@ class ConversationKeys:
 
 
 def _activating(key: ConversationKey, at: float) -> Statement:
-    return _ACTIVATE, (key.id, at, at, key.tenant, key.space)
+    return _SQL["activate"], (key.id, at, at, key.tenant, key.space)
 
 
 def _place(key: ConversationKey) -> tuple[str, str, str]:
@@ -254,10 +243,6 @@ def names_of(candidates: Iterable[Candidate], others: Iterable[str] = ()) -> str
     return _joined((*(candidate.ref for candidate in candidates), *others))
 
 
-def encode_recall(recall: RecallRow) -> str:
-    return _encoded(recall, RECALL_COLUMNS)
-
-
 def decode_recall(row: Row) -> RecallRow:
     """Reads a row of `RECALL_COLUMNS` and the detail."""
     values = {**json.loads(row[-1]), **dict(zip(RECALL_COLUMNS, row[:-1], strict=True))}
@@ -268,19 +253,6 @@ def decode_recall(row: Row) -> RecallRow:
     values["phase"] = Phase(values["phase"])
     values["outcome"] = Outcome(values["outcome"])
     return RecallRow(**values)
-
-
-def encode_carried(carried: CarriedRow) -> str:
-    return _encoded(carried, ("correlation", "turn"))
-
-
-def decode_carried(correlation: str, turn: str, detail: str) -> CarriedRow:
-    values = json.loads(detail)
-    values["phases"] = tuple(Phase(phase) for phase in values["phases"])
-    values["candidates"] = _candidates(values["candidates"])
-    values["cause"] = RecallCause(values["cause"])
-    values["refined"], values["speakers"] = tuple(values["refined"]), tuple(values["speakers"])
-    return CarriedRow(correlation=correlation, turn=turn, **values)
 
 
 def detail_row(conversation: str, correlation: str, phase: str | None = None) -> str:
@@ -331,47 +303,7 @@ def _candidates(rows: list[list[Any]]) -> tuple[Candidate, ...]:
 
 # The blocks that were really injected into a conversation, by the hash of their bytes.
 
-# A turn's blocks are stored again when it is recorded, which may be long after they were cleared.
-_IS_CLEARED = f"EXISTS (SELECT 1 FROM conversation WHERE key = ({FIND_CONVERSATION}) AND cleared_at > ?)"
-_INSERT_BLOCK = (
-    "INSERT INTO block (conversation_key, hash, size_bytes, turn, injected_at, point, anchor, in_sight) "
-    f"VALUES (({FIND_CONVERSATION}), ?, ?, ?, ?, ?, ?, CASE WHEN {_IS_CLEARED} THEN 0 ELSE ? END) "
-    "ON CONFLICT (conversation_key, hash) DO NOTHING"
-)
-# Before the block: one that is stored has lost its references to forgotten memories.
-_INSERT_REFS = (
-    "INSERT INTO block_ref (conversation_key, hash, ordinal, ref) WITH new (ordinal, ref) AS (VALUES {rows}) "
-    f"SELECT ({FIND_CONVERSATION}), ?, new.ordinal, new.ref FROM new "
-    f"WHERE NOT EXISTS (SELECT 1 FROM block WHERE {_OF_CONVERSATION} AND hash = ?)"
-)
-# A visible block stays where it was first injected. A block that was hidden is now where it is injected again.
-_MOVE_BLOCK = (
-    "UPDATE block SET turn = ?, injected_at = ?, point = ?, anchor = ?, in_sight = 1 "
-    f"WHERE {_OF_CONVERSATION} AND hash = ? AND in_sight = 0 AND NOT {_IS_CLEARED}"
-)
-# A hash has one text. A recording may store the block first, without it.
-_SET_BLOCK_TEXT = (
-    f"UPDATE block SET text = ? WHERE {_OF_CONVERSATION} AND hash = ? AND text = '' AND "
-    f"(SELECT count(DISTINCT {REFERENCE}) FROM entry AS e WHERE e.tenant = ? AND {{condition}}) = ?"
-)
-_SELECT_BLOCKS = (
-    "SELECT hash, turn, size_bytes, injected_at, point, anchor, text, in_sight FROM block "
-    f"WHERE {_OF_CONVERSATION} ORDER BY injected_at, hash"
-)
-_SELECT_VISIBLE_BLOCKS = (
-    "SELECT hash, turn, size_bytes, injected_at, point, anchor, CASE WHEN in_sight = 1 THEN text ELSE '' END, in_sight "
-    f"FROM block WHERE {_OF_CONVERSATION} ORDER BY injected_at, hash"
-)
 _SELECT_REFS = f"SELECT hash, ref FROM block_ref WHERE {_OF_CONVERSATION} ORDER BY hash, ordinal"
-_SELECT_VISIBLE_REFS = (
-    "SELECT r.hash, r.ref FROM block AS b JOIN block_ref AS r "
-    "ON r.conversation_key = b.conversation_key AND r.hash = b.hash "
-    f"WHERE b.{_OF_CONVERSATION} AND b.in_sight = 1 ORDER BY r.hash, r.ordinal"
-)
-_SELECT_SPENT = (
-    "SELECT b.hash, b.size_bytes FROM spent_block AS b JOIN space AS s ON s.key = b.space_key "
-    "WHERE s.tenant = ? AND s.name = ? ORDER BY b.hash"
-)
 # A memory is shown in a block of a turn, or in a standing block as long as its conversation is active.
 _SHOWING = (
     (
@@ -384,16 +316,6 @@ _SHOWING = (
 
 def _hash_column(key: ConversationKey) -> str:
     return row_name("block.hash", key.tenant, key.space)
-
-
-def _seal_block(sealer: Sealer, key: ConversationKey, block: BlockRow) -> BlockRow:
-    cipher, row = sealer.get(key.tenant, key.space), row_name(key.id, block.hash)
-    return replace(
-        block,
-        hash=sealer.store.hide(_hash_column(key), block.hash),
-        text=seal_text(cipher, "block.text", row, block.text),
-        anchor=seal_text(cipher, "block.anchor", row, block.anchor),
-    )
 
 
 def _open_block(sealer: Sealer, key: ConversationKey, block: BlockRow) -> BlockRow:
@@ -418,22 +340,28 @@ class BlockRows:
 
     def add(self, key: ConversationKey, block: BlockRow) -> None:
         if self._sealer is not None:
-            block = _seal_block(self._sealer, key, block)
+            cipher, row = self._sealer.get(key.tenant, key.space), row_name(key.id, block.hash)
+            block = replace(
+                block,
+                hash=self._sealer.store.hide(_hash_column(key), block.hash),
+                text=seal_text(cipher, "block.text", row, block.text),
+                anchor=seal_text(cipher, "block.anchor", row, block.anchor),
+            )
         placed: list[Value] = [block.turn, block.injected_at, block.point, block.anchor]
         named: list[Value] = [*_place(key), block.hash]
         cleared: list[Value] = [*_place(key), block.injected_at]
         if block.refs:
             rows, values = values_clause(list(enumerate(block.refs)))
-            self._session.later(_INSERT_REFS.format(rows=rows), [*values, *named, *named])
-        self._session.later(_INSERT_BLOCK, [*named, block.size_bytes, *placed, *cleared, int(block.in_sight)])
+            self._session.later(_SQL["insert_refs"].format(rows=rows), [*values, *named, *named])
+        self._session.later(_SQL["insert_block"], [*named, block.size_bytes, *placed, *cleared, int(block.in_sight)])
         if block.in_sight:
-            self._session.later(_MOVE_BLOCK, [*placed, *named, *cleared])
+            self._session.later(_SQL["move_block"], [*placed, *named, *cleared])
         if block.text:
             refs = sorted(set(block.refs))
             ids, id_values = self._session.among("e.id", _ids(refs))
             versions, version_values = self._session.among(REFERENCE, refs)
             self._session.later(
-                _SET_BLOCK_TEXT.format(condition=f"{ids} AND {versions}"),
+                _SQL["set_block_text"].format(condition=f"{ids} AND {versions}"),
                 [block.text, *named, key.tenant, id_values, version_values, len(refs)],
             )
 
@@ -447,9 +375,9 @@ class BlockRows:
     def reading(self, key: ConversationKey, *, in_full: bool) -> list[Statement]:
         """What reads them, for `read`."""
         return [
-            (_SELECT_REFS if in_full else _SELECT_VISIBLE_REFS, _place(key)),
-            (_SELECT_BLOCKS if in_full else _SELECT_VISIBLE_BLOCKS, _place(key)),
-            (_SELECT_SPENT, (key.tenant, key.space)),
+            (_SELECT_REFS if in_full else _SQL["select_visible_refs"], _place(key)),
+            (_SQL["select_blocks"] if in_full else _SQL["select_visible_blocks"], _place(key)),
+            (_SQL["select_spent"], (key.tenant, key.space)),
         ]
 
     def read(self, key: ConversationKey, results: Sequence[Sequence[Row]]) -> list[BlockRow]:
@@ -511,13 +439,6 @@ class BlockRows:
         return dict(rows)
 
 
-_PUT_CARRIED = (
-    "INSERT INTO carried (conversation_key, correlation, turn, names, detail) VALUES (?, ?, ?, ?, ?) "
-    "ON CONFLICT (conversation_key) DO UPDATE SET correlation = excluded.correlation, turn = excluded.turn, "
-    "names = excluded.names, detail = excluded.detail"
-)
-
-
 class CarriedRows:
     """A recall that finished too late for its turn, for the conversation's next turn."""
 
@@ -529,11 +450,11 @@ class CarriedRows:
     def put(self, key: ConversationKey, conversation: int, carried: CarriedRow) -> None:
         (live,) = self._candidates.live(key.tenant, carried.candidates)
         kept = replace(carried, candidates=live)
-        names, detail = names_of(kept.candidates), encode_carried(kept)
+        names, detail = names_of(kept.candidates), _encoded(kept, ("correlation", "turn"))
         if self._sealer is not None:
             cipher = self._sealer.get(key.tenant, key.space)
             detail = cipher.seal("carried.detail", detail_row(key.id, kept.correlation), detail)
-        self._session.later(_PUT_CARRIED, (conversation, kept.correlation, kept.turn, names, detail))
+        self._session.later(_SQL["put_carried"], (conversation, kept.correlation, kept.turn, names, detail))
 
     def find(self, key: ConversationKey) -> CarriedRow | None:
         return self.read(key, self._session.rows(*self.reading(key)))
@@ -549,7 +470,12 @@ class CarriedRows:
         if self._sealer is not None:
             cipher = self._sealer.opener(key.tenant, key.space)
             detail = cipher.open("carried.detail", detail_row(key.id, correlation), detail)
-        carried = decode_carried(correlation, turn, detail)
+        values = json.loads(detail)
+        values["phases"] = tuple(Phase(phase) for phase in values["phases"])
+        values["candidates"] = _candidates(values["candidates"])
+        values["cause"] = RecallCause(values["cause"])
+        values["refined"], values["speakers"] = tuple(values["refined"]), tuple(values["speakers"])
+        carried = CarriedRow(correlation=correlation, turn=turn, **values)
         (live,) = self._candidates.live(key.tenant, carried.candidates)
         return replace(carried, candidates=live) if live else None
 
@@ -588,46 +514,26 @@ class StandingRows:
             [(conversation, ordinal, ref) for ordinal, ref in enumerate(standing.refs)],
         )
 
-    def find(self, key: ConversationKey, conversation: int) -> StandingRow | None:
-        row = self._session.row("SELECT text, made_at FROM standing WHERE conversation_key = ?", (conversation,))
-        if row is None:
-            return None
-        refs = self._session.rows(
-            "SELECT ref FROM standing_ref WHERE conversation_key = ? ORDER BY ordinal", (conversation,)
+    def reading(self, key: ConversationKey) -> tuple[Statement, Statement]:
+        return (
+            (f"SELECT text, made_at FROM standing WHERE {_OF_CONVERSATION}", _place(key)),
+            (f"SELECT ref FROM standing_ref WHERE {_OF_CONVERSATION} ORDER BY ordinal", _place(key)),
         )
-        text = row[0]
+
+    def read(self, key: ConversationKey, rows: Sequence[Row], refs: Sequence[Row]) -> StandingRow | None:
+        if not rows:
+            return None
+        text, made_at = rows[0]
         if self._sealer is not None:
             text = open_text(self._sealer.opener(key.tenant, key.space), "standing.text", row_name(key.id), text)
-        return StandingRow(text=text, refs=tuple(ref for (ref,) in refs), made_at=row[1])
+        return StandingRow(text, tuple(ref for (ref,) in refs), made_at)
 
     def clear(self, conversation: int) -> None:
         for table in ("standing", "standing_ref"):
             self._session.later(f"DELETE FROM {table} WHERE conversation_key = ?", (conversation,))
 
 
-_BEFORE = (
-    "AND (c.active_at, c.key) < (SELECT b.active_at, b.key FROM conversation AS b "
-    "WHERE b.space_key = c.space_key AND b.id = ?)"
-)
-_TURNS = (
-    "SELECT id, status, started_at, user_hash, ended_at, recorded_at, taint, incognito FROM turn "
-    f"WHERE conversation_key = ({FIND_CONVERSATION})"
-)
 _TAINTED = f"SELECT 1 FROM turn WHERE {_OF_CONVERSATION} AND (taint <> '' OR status = 'abandoned') LIMIT 1"
-_STATE = (
-    "SELECT c.turns, c.compactions, c.compacted_at, c.incognito, "
-    "EXISTS (SELECT 1 FROM turn WHERE conversation_key = c.key AND incognito = 1) "
-    "FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
-    "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"
-)
-
-
-_START_TURN = (
-    "INSERT INTO turn (tenant, conversation_key, id, status, started_at, touched_at, user_hash, ended_at, recorded_at, "
-    "taint, incognito) SELECT s.tenant, c.key, ?, ?, ?, ?, ?, ?, ?, ?, ? "
-    "FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
-    "WHERE s.tenant = ? AND s.name = ? AND c.id = ? ON CONFLICT (conversation_key, id) DO NOTHING RETURNING id"
-)
 
 
 class SqlConversations:
@@ -716,20 +622,22 @@ class SqlConversations:
         return self._blocks.last_shown(tenant, refs)
 
     def state(self, key: ConversationKey) -> ConversationState:
-        return _state(self._session.rows(_STATE, _place(key)))
+        return _state(self._session.rows(_SQL["state"], _place(key)))
 
     def read(self, key: ConversationKey) -> ConversationSnapshot:
-        *blocks, state, carried, forgets = self._session.batch(
+        *blocks, state, carried, forgets, standing, refs = self._session.batch(
             *self._blocks.reading(key, in_full=False),
-            (_STATE, _place(key)),
+            (_SQL["state"], _place(key)),
             self._carried.reading(key),
             finding_forgets(key.tenant),
+            *self._standing.reading(key),
         )
         return ConversationSnapshot(
             tuple(self._blocks.read(key, blocks)),
             _state(state),
             self._carried.read(key, carried),
             read_forgets(forgets),
+            self._standing.read(key, standing, refs),
         )
 
     def read_turn(
@@ -740,7 +648,7 @@ class SqlConversations:
             self._tombstones.covering(spaces, conversation=key.id, speakers=speakers, since=since),
             (f"{_TURNS} AND id = ?", (*_place(key), turn_id)),
             (_TAINTED, _place(key)),
-            (_STATE, _place(key)),
+            (_SQL["state"], _place(key)),
             finding_forgets(key.tenant),
             finding_position(key.tenant, writes, key.id, owner=key.space),
         )
@@ -789,8 +697,7 @@ class SqlConversations:
         return found is not None and self._carried.drop(found, correlation)
 
     def find_standing(self, key: ConversationKey) -> StandingRow | None:
-        found = self._find(key)
-        return None if found is None else self._standing.find(key, found)
+        return self._standing.read(key, *self._session.batch(*self._standing.reading(key)))
 
     def put_standing(self, key: ConversationKey, standing: StandingRow | None) -> None:
         if standing is not None:
@@ -808,7 +715,7 @@ class SqlConversations:
         return bool(self._session.rows(*covering))
 
     def page(self, tenant: str, space: str, *, limit: int, before: str | None = None) -> list[str]:
-        after, values = ("", [tenant, space]) if before is None else (_BEFORE, [tenant, space, before])
+        after, values = ("", [tenant, space]) if before is None else (_SQL["before"], [tenant, space, before])
         rows = self._session.rows(
             "SELECT c.id FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
             f"WHERE s.tenant = ? AND s.name = ? {after} ORDER BY c.active_at DESC, c.key DESC LIMIT ?",
@@ -834,7 +741,7 @@ class SqlConversations:
 def _starting(key: ConversationKey, turn: TurnRow) -> Statement:
     values: list[Value] = [turn.id, turn.status.value, turn.started_at, turn.started_at, turn.user_hash, turn.ended_at]
     values += [turn.recorded_at, turn.taint or "", int(turn.incognito), *_place(key)]
-    return _START_TURN, values
+    return _SQL["start_turn"], values
 
 
 def _state(rows: Sequence[Row]) -> ConversationState:
@@ -854,18 +761,6 @@ def _turn(row: Row) -> TurnRow:
 
 # The results of recalls, a limited number in each space.
 
-_PUT_RECALL = (
-    "INSERT INTO recall "
-    "(space_key, conversation_key, correlation, phase, turn, delivered_in, asked_at, names, detail) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, correlation, phase) DO UPDATE SET "
-    "turn = excluded.turn, delivered_in = excluded.delivered_in, asked_at = excluded.asked_at, "
-    "names = excluded.names, detail = excluded.detail"
-)
-_TRIM_RECALLS = (
-    "DELETE FROM recall WHERE space_key = ? AND key <= "
-    "(SELECT key FROM recall WHERE space_key = ? ORDER BY key DESC LIMIT 1 OFFSET ?)"
-)
-
 
 class SqlRecalls:
     def __init__(self, entries: Entries) -> None:
@@ -879,7 +774,7 @@ class SqlRecalls:
         conversation, space_key, results = self._keys.activate(key, recall.asked_at, *reading.values())
         (live,) = self._candidates.chosen(results, reading, recall.candidates)
         kept = replace(recall, candidates=live)
-        detail = encode_recall(kept)
+        detail = _encoded(kept, RECALL_COLUMNS)
         if self._sealer is not None:
             row = detail_row(key.id, kept.correlation, kept.phase.value)
             detail = self._sealer.get(key.tenant, key.space).seal("recall.detail", row, detail)
@@ -894,8 +789,8 @@ class SqlRecalls:
             names_of(kept.candidates, kept.excluded),
             detail,
         ]
-        self._session.later(_PUT_RECALL, values)
-        self._session.later(_TRIM_RECALLS, (space_key, space_key, entries_max))
+        self._session.later(_SQL["put_recall"], values)
+        self._session.later(_SQL["trim_recalls"], (space_key, space_key, entries_max))
 
     def page(self, key: ConversationKey, *, turn: str | None = None, limit: int = 1000) -> list[RecallRow]:
         conversation = self._keys.find(key)

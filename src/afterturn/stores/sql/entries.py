@@ -21,7 +21,7 @@ from afterturn.stores.sql.sealing import (
     open_entry_text,
     seal_entry,
 )
-from afterturn.stores.sql.session import Row, Session, Statement, TextIndex, Value
+from afterturn.stores.sql.session import Row, Session, Statement, TextIndex, Value, load_queries
 from afterturn.stores.sql.vectors import VectorBacklog
 from afterturn.text import terms
 from afterturn.types import (
@@ -296,7 +296,9 @@ class Entries:
         self.session.run("UPDATE entry SET status = ? WHERE key = ?", (after.value, key))
         space_key = self.spaces.key(operation.tenant, operation.space)
         if before is Status.ACTIVE:
-            self._unindex(key, space_key)
+            found = self.text.take((key,))
+            self.stats.left(key, space_key, found[key])
+            self.backlog.left(key, space_key)
         elif after is Status.ACTIVE:
             self._index_again(key, space_key)
         self.journal.step(operation, key, before, after)
@@ -388,11 +390,6 @@ class Entries:
             analysed = self.sealer.get_of(space_key).digest_terms(analysed)
         self.text.put(key, space_key, analysed)
         self.stats.entered(key, space_key, analysed)
-
-    def _unindex(self, key: int, space_key: int) -> None:
-        found = self.text.take((key,))
-        self.stats.left(key, space_key, found[key])
-        self.backlog.left(key, space_key)
 
     def _index_again(self, key: int, space_key: int) -> None:
         row = self.session.row("SELECT text, id, version FROM entry WHERE key = ?", (key,))
@@ -568,12 +565,8 @@ _VALID = (
     "AND (e.valid_to IS NULL OR e.valid_to > ?)"
 )
 
-# A statement all of whose sources are visible records of its own space.
-_LEARNED = (
-    "e.kind = 'statement' AND e.has_sources = 1 AND NOT EXISTS (SELECT 1 FROM source AS o "
-    "WHERE o.entry_key = e.key AND NOT EXISTS (SELECT 1 FROM entry AS r WHERE r.space_key = e.space_key "
-    "AND r.id = o.source AND r.kind = 'record' AND ({visible})))"
-)
+_SQL = load_queries(__file__)
+_LEARNED = _SQL["learned"]
 
 _OWNED = "coalesce({row}.owner, s.name) = ?"
 OWNED = _OWNED.format(row="e")
@@ -660,14 +653,15 @@ class Conditions:
             self._lane(query.lane, query)
         if not query.evidence:
             self.add("NOT (e.kind = 'record' AND e.origin = 'tool')")
-        if query.trusted_only or query.reports_of is not None:
+        if query.trusted_only or query.projects is not None:
             member, value = self._session.member("e.metadata", PASTED)
             trusted = f"e.trust >= ? AND NOT (e.kind = 'record' AND coalesce({member}, 'false') = 'true')"
             if query.trusted_only:
                 self.add(trusted, TRUSTED_MIN, value)
             else:
-                here, projects = self._session.among("e.project", sorted(query.reports_of or ()))
-                self.add(f"(e.project IS NULL OR {here} OR ({trusted}))", projects, TRUSTED_MIN, value)
+                here, projects = self._session.among("e.project", sorted(query.projects or ()))
+                shared = f"e.target = 'user' AND {trusted}"
+                self.add(f"(e.project IS NULL OR {here} OR ({shared}))", projects, TRUSTED_MIN, value)
         visible_hashes: Collection[str] = query.visible_hashes
         if self._sealer is not None and visible_hashes:
             visible_hashes = hidden(self._sealer.ciphers(self._scope), "entry.content_hash", visible_hashes)

@@ -12,18 +12,19 @@ from afterturn.errors import InvalidInput, StoreCorrupt
 from afterturn.stores.sql.conversations import FIND_CONVERSATION, Tombstones, detail_row, without
 from afterturn.stores.sql.entries import FROM_ENTRY, Entries, encode_metadata
 from afterturn.stores.sql.sealing import Sealer, try_to_open
-from afterturn.stores.sql.session import Row, Session, Value
+from afterturn.stores.sql.session import Row, Session, Value, load_queries
 from afterturn.stores.sql.timeline import open_event, read_event
 from afterturn.types import Erased, Selector, reference
 
 # Which versions are erased: the selected ones, then statements all of whose sources are erased, in any space
 
 _VERSION = "e.key, e.space_key, e.id, e.version, e.kind"
-# Concatenated, so that the query planner does not start at all entries of the tenant.
-RESTING = (
-    f"SELECT {_VERSION}, o.source FROM entry AS e JOIN source AS o ON o.entry_key = e.key "
-    "WHERE e.key IN (SELECT entry_key FROM source WHERE {named}) AND e.kind = 'statement' AND e.tenant || '' = ?"
-)
+_SQL = load_queries(__file__)
+RESTING = _SQL["resting"]
+_UNRECORDED = _SQL["unrecorded"]
+BY_SOURCE = _SQL["by_source"]
+_RECORDED = _SQL["recorded"]
+GONE_SOURCES = _SQL["gone_sources"]
 CALLED = f"SELECT {_VERSION} FROM entry AS e WHERE {{condition}} AND e.tenant = ?"
 
 
@@ -74,7 +75,15 @@ class Lineage:
         fresh = doomed
         while fresh:
             names = self.names(tenant, doomed)
-            fresh = self._resting_on(tenant, names, doomed)
+            # More statements that have one of the names as a source, and no source that stays.
+            named, value = self._session.among("source", sorted(names.all()))
+            resting: Doomed = {}
+            staying: set[int] = set()
+            for key, *version, source in self._session.each(RESTING.format(named=named), (value, tenant)):
+                resting[key] = Version(*version)
+                if not names.cover(resting[key].space_key, source):
+                    staying.add(key)
+            fresh = {key: version for key, version in resting.items() if key not in doomed and key not in staying}
             doomed = doomed | fresh
         return doomed
 
@@ -107,25 +116,9 @@ class Lineage:
     def _versions(self, sql: str, *values: Value) -> Doomed:
         return {key: Version(*version) for key, *version in self._session.rows(sql, values)}
 
-    def _resting_on(self, tenant: str, names: Names, doomed: Doomed) -> Doomed:
-        """More statements that have one of the names as a source, and no source that stays."""
-        named, value = self._session.among("source", sorted(names.all()))
-        resting: Doomed = {}
-        staying: set[int] = set()
-        for key, *version, source in self._session.each(RESTING.format(named=named), (value, tenant)):
-            resting[key] = Version(*version)
-            if not names.cover(resting[key].space_key, source):
-                staying.add(key)
-        return {key: version for key, version in resting.items() if key not in doomed and key not in staying}
-
 
 # Entries in the tables of conversations: block texts, standing blocks, carried recalls, recall rows
 
-_UNRECORDED = (
-    "conversation_key IN (SELECT key FROM conversation WHERE space_key = ?) AND NOT EXISTS "
-    "(SELECT 1 FROM turn AS t WHERE t.conversation_key = {table}.conversation_key AND t.id = {table}.turn "
-    "AND t.recorded_at IS NOT NULL)"
-)
 _ASKING = ("recall", "carried")
 
 
@@ -182,20 +175,25 @@ class ConversationEraser:
     def erase_turns(self, tenant: str, turns: Iterable[tuple[str, str, str]]) -> None:
         """Erases the questions of turns, given as (owner, conversation, id)."""
         rows = [(tenant, *turn) for turn in turns]
-        for table in _ASKING:
-            self._session.run_many(
-                f"DELETE FROM {table} WHERE conversation_key = ({FIND_CONVERSATION}) AND turn = ?", rows
-            )
+        self._erase_asking(f"conversation_key = ({FIND_CONVERSATION}) AND turn = ?", rows)
 
     def erase_unrecorded(self, space_key: int) -> None:
         """Erases the questions of turns without records, whose speaker is not known."""
-        for table in _ASKING:
-            self._session.run(f"DELETE FROM {table} WHERE {_UNRECORDED.format(table=table)}", (space_key,))
+        self._erase_asking(_UNRECORDED, [(space_key,)])
 
     def erase_questions(self, space_key: int, conversation: str) -> None:
         within = "conversation_key IN (SELECT key FROM conversation WHERE space_key = ? AND id = ?)"
+        self._erase_asking(within, [(space_key, conversation)])
+
+    def _erase_asking(self, within: str, rows: Sequence[Sequence[Value]]) -> None:
+        """Erases these questions, and the texts of late blocks, which quote them."""
+        self._session.run_many(
+            "UPDATE block SET text = '' WHERE (conversation_key, turn) IN (SELECT conversation_key, delivered_in "
+            f"FROM recall WHERE {within.format(table='recall')} AND delivered_in <> turn)",
+            rows,
+        )
         for table in _ASKING:
-            self._session.run(f"DELETE FROM {table} WHERE {within}", (space_key, conversation))
+            self._session.run_many(f"DELETE FROM {table} WHERE {within.format(table=table)}", rows)
 
     def _naming(self, table: str, columns: str, tenant: str, refs: Set[str]) -> list[Row]:
         condition, value = self._session.among("r.ref", sorted(refs))
@@ -223,22 +221,6 @@ class ConversationEraser:
 
 _WRITING = "(space_key, review) IN (SELECT r.space_key, r.id FROM review AS r WHERE r.tenant = ? AND r.writes = ?"
 """A message of a review that writes to this space, for any owner of the conversation; binds tenant and space."""
-# The tenant is checked for each message: a tenant has more spaces than a record has messages.
-BY_SOURCE = (
-    "DELETE FROM review_message WHERE {condition} "
-    "AND EXISTS (SELECT 1 FROM space WHERE key = review_message.space_key AND tenant = ?)"
-)
-
-# As `Records.next_position` counts.
-_NEXT = (
-    "SELECT coalesce(max(position) + 1, 0) AS position FROM entry "
-    "WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) "
-    "AND conversation = ? AND coalesce(owner, '') = ? AND kind = 'record'"
-)
-_SET_BACK = (
-    f"UPDATE conversation SET unread_position = n.position FROM ({_NEXT}) AS n "
-    f"WHERE key = ({FIND_CONVERSATION}) AND unread_position > n.position"
-)
 
 
 class ReviewEraser:
@@ -285,7 +267,7 @@ class ReviewEraser:
 
         The next records in this space may get the positions of the erased ones, and no review has read them."""
         self._session.run_many(
-            _SET_BACK,
+            _SQL["set_back"],
             [
                 (tenant, space, conversation, "" if owner == space else owner, tenant, owner, conversation)
                 for owner, conversation in sorted(conversations)
@@ -308,11 +290,6 @@ class ReviewEraser:
 # The eraser: entries, and every trace of them in the other tables
 
 _BATCH = 500
-# An import may name any owner. Only a record that a conversation has made leads to what its owner's space has of it.
-_RECORDED = (
-    "EXISTS (SELECT 1 FROM step AS made JOIN operation AS by_verb ON by_verb.seq = made.operation_seq "
-    "WHERE made.entry_key = e.key AND by_verb.verb = 'record')"
-)
 # Texts that may contain an id or a name are split at these before they are compared.
 _SEPARATORS = str.maketrans(dict.fromkeys(",;|[](){}\"'", " "))
 
@@ -371,7 +348,7 @@ class Eraser:
 
     def _set_change_times(self, space_keys: Collection[int]) -> None:
         """A space whose operations or consolidations were erased is due for a consolidation by those that are left."""
-        self._session.run_many(_CHANGE_TIMES, [(key, key, key) for key in sorted(space_keys)])
+        self._session.run_many(_SQL["change_times"], [(key, key, key) for key in sorted(space_keys)])
 
     def _owners(self, tenant: str, space_key: int, conversation: str) -> list[int]:
         """The other spaces that own a conversation with this id that was recorded here."""
@@ -416,7 +393,7 @@ class Eraser:
     def _reinstate(self, replaced: Sequence[tuple[int, int, int]]) -> None:
         """Makes these versions active again, unless an equal one is active."""
         for operation, key, space_key in replaced:
-            if self._session.row(_RIVAL, (key,)) is None:
+            if self._session.row(_SQL["rival"], (key,)) is None:
                 self._session.run("DELETE FROM step WHERE operation_seq = ? AND entry_key = ?", (operation, key))
                 self._session.run(
                     "DELETE FROM operation WHERE seq = ? AND NOT EXISTS "
@@ -529,7 +506,7 @@ class Eraser:
             f"SELECT key FROM conversation WHERE space_key = ? AND ({named} OR ? = 'everything')",
             (space_key, value, kind),
         )
-        self._session.run_many(_KEEP_HASHES, [(space_key, key) for (key,) in keys])
+        self._session.run_many(_SQL["keep_hashes"], [(space_key, key) for (key,) in keys])
         for table in ("turn", "block", "block_ref", "carried", "standing", "standing_ref", "recall"):
             self._session.run_many(f"DELETE FROM {table} WHERE conversation_key = ?", keys)
         self._session.run_many("DELETE FROM conversation WHERE key = ?", keys)
@@ -576,27 +553,7 @@ class Eraser:
         return found
 
 
-# The tenant is checked for each source: a tenant has more spaces than a record has statements.
-GONE_SOURCES = (
-    "DELETE FROM source WHERE {condition} AND EXISTS (SELECT 1 FROM entry AS e "
-    "WHERE e.key = source.entry_key AND e.tenant = ?)"
-)
-_CHANGE_TIMES = (
-    "UPDATE space SET changed_at = coalesce((SELECT max(at) FROM operation WHERE space_key = ? "
-    "AND verb NOT IN ('record', 'undo')), 0), consolidated_at = coalesce((SELECT max(created_at) FROM review "
-    "WHERE space_key = ? AND kind = 'consolidation'), 0) WHERE key = ?"
-)
 _NAMING = (("source", "source", "entry", "entry_key"), ("block_ref", "ref", "conversation", "conversation_key"))
-_RIVAL = (
-    "SELECT 1 FROM entry AS e JOIN entry AS r ON r.space_key = e.space_key AND r.status = 'active' AND r.key <> e.key "
-    "AND (r.id = e.id OR (r.kind = 'statement' AND r.target = e.target AND r.content_hash = e.content_hash "
-    "AND coalesce(r.agent, '') = coalesce(e.agent, '') AND coalesce(r.project, '') = coalesce(e.project, ''))) "
-    "WHERE e.key = ?"
-)
-_KEEP_HASHES = (
-    "INSERT INTO spent_block (space_key, hash, size_bytes) "
-    "SELECT ?, hash, size_bytes FROM block WHERE conversation_key = ? ON CONFLICT (space_key, hash) DO NOTHING"
-)
 
 
 def _selected(selector: Selector) -> tuple[str, tuple[str, ...]]:

@@ -16,7 +16,7 @@ from afterturn.stores.sql.entries import (
     reading_sources,
 )
 from afterturn.stores.sql.sealing import open_entry_text, row_name
-from afterturn.stores.sql.session import Row, Session, Statement, Value, find_meta
+from afterturn.stores.sql.session import Row, Session, Statement, Value, find_meta, load_queries
 from afterturn.text import terms as terms_of
 from afterturn.types import Changes, ContextEntry, EmbedderIdentity, Entry, IndexedEntry, LaneQuery, Scope, SpaceStats
 
@@ -80,10 +80,7 @@ class _VectorState(NamedTuple):
 
 
 _EMBEDDER = "SELECT key FROM embedder WHERE name = ? AND version = ? AND dimensions = ? AND normalised = ?"
-_STATE = (
-    f"SELECT s.key, s.embedder_key, ({_EMBEDDER}), (SELECT value FROM meta WHERE key = 'embedder') FROM space AS s "
-    "WHERE s.tenant = ? AND s.name = ?"
-)
+_SQL = load_queries(__file__)
 
 _NEIGHBOURS = (
     "e.space_key = c.space_key AND e.conversation = c.conversation AND coalesce(e.owner, '') = coalesce(c.owner, '') "
@@ -96,18 +93,6 @@ _SPACE_LAST = "s.key = e.space_key + 0"
 _ACTIVE_OF_SPACE = "space_key BETWEEN ? AND ? AND status = 'active'"
 # For a condition on the keys, which has to come first: by the space, all of its entries would be read.
 _ACTIVE_WITH_KEYS = "space_key + 0 = ? AND status = 'active'"
-# Jumps from one name to the next in the index: a space with a hundred thousand messages has a few speakers.
-_SPEAKERS = (
-    "WITH RECURSIVE spoke (speaker) AS ("
-    "SELECT min(speaker) FROM entry WHERE space_key = ? AND status = 'active' AND speaker IS NOT NULL "
-    "UNION ALL SELECT (SELECT min(speaker) FROM entry "
-    "WHERE space_key = ? AND status = 'active' AND speaker > spoke.speaker) "
-    "FROM spoke WHERE spoke.speaker IS NOT NULL) SELECT speaker FROM spoke LIMIT ?"
-)
-_CHANGED = (
-    "SELECT entry_key FROM change WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) AND seq > ? "
-    "ORDER BY seq"
-)
 # With the generation of the store: every recall needs both.
 _NEWEST = "SELECT (SELECT value FROM meta WHERE key = 'generation'), key, seq FROM space WHERE tenant = ? AND name = ?"
 
@@ -218,7 +203,7 @@ class SqlIndex:
     def speakers(self, scope: Scope, *, limit: int) -> list[str]:
         found: dict[str, None] = {}
         for space_key in sorted(self._entries.spaces.named(scope)):
-            rows = self._session.rows(_SPEAKERS, (space_key, space_key, limit))
+            rows = self._session.rows(_SQL["speakers"], (space_key, space_key, limit))
             found.update((speaker, None) for (speaker,) in rows if speaker is not None)
         return list(found)
 
@@ -255,7 +240,7 @@ class SqlIndex:
         if self._sealer is not None:
             # Every recall passes here: a key that is not the space's any more is let go of.
             self._sealer.find(tenant, space)
-        found, rows = self._session.batch((_NEWEST, (tenant, space)), (_CHANGED, (tenant, space, since)))
+        found, rows = self._session.batch((_NEWEST, (tenant, space)), (_SQL["changed"], (tenant, space, since)))
         if not found:
             return Changes(find_meta(self._session, "generation") or "", 0, () if since == 0 else None)
         generation, space_key, newest = found[0]
@@ -369,7 +354,7 @@ class SqlIndex:
         """None if there is no such space."""
         state = self._states.get((tenant, space, embedder))
         if state is None:
-            row = self._session.row(_STATE, (*_identity_values(embedder), tenant, space))
+            row = self._session.row(_SQL["state"], (*_identity_values(embedder), tenant, space))
             if row is None:
                 return None
             self._states[tenant, space, embedder] = state = _read_state(row, embedder)

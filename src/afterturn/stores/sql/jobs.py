@@ -10,7 +10,7 @@ from dataclasses import replace
 from afterturn.errors import KeyMissing, StoreCorrupt
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.sealing import row_name
-from afterturn.stores.sql.session import SET_META, Row, Value, set_meta
+from afterturn.stores.sql.session import SET_META, Row, Value, load_queries, set_meta
 from afterturn.types import Job, JobState
 
 # `housekeeping/acme` is a row of `meta` that says when the tenant's housekeeping is due.
@@ -18,20 +18,15 @@ HOUSEKEPT = "housekeeping"
 _ERROR_CHARS_MAX = 500
 _COLUMNS = "j.id, j.kind, s.tenant, s.name, j.payload, j.run_at, j.attempts, j.state, j.error"
 _FROM = "job AS j JOIN space AS s ON s.key = j.space_key"
-_RETURNED = (
-    "id, kind, (SELECT tenant FROM space WHERE key = space_key), (SELECT name FROM space WHERE key = space_key), "
-    "payload, run_at, attempts, state, error"
-)
+_SQL = load_queries(__file__)
+_RETURNED = _SQL["returned"]
+_LAST_PLACE = _SQL["last_place"]
 # Each of them reads the front of an index, however many jobs wait. `+`: SQLite would take the index by time otherwise.
 _EXPIRED = "SELECT id, leased_until AS sort FROM job WHERE state = 'leased' AND leased_until <= ? AND kind = ?"
 _FIRST = "SELECT id, place AS sort FROM job WHERE state = 'ready' AND place IS NOT NULL AND +run_at <= ? AND kind = ?"
 _OLDEST = "SELECT id, run_at AS sort FROM job WHERE state = 'ready' AND run_at <= ? AND kind = ?"
 _EVEN = "2 * row_number() OVER (ORDER BY sort, id)"
 _ODD = f"{_EVEN} + 1"
-_LAST_PLACE = (
-    "SELECT place FROM job WHERE tenant = ? AND state = 'ready' AND kind = ? AND place IS NOT NULL "
-    "ORDER BY place DESC LIMIT 1"
-)
 # Reads one row of the index for each tenant, however many spaces it has.
 _DUE_TENANTS = f"""
 WITH RECURSIVE found (name) AS (

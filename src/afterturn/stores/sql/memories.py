@@ -17,7 +17,7 @@ from afterturn.stores.sql.entries import (
     with_status,
 )
 from afterturn.stores.sql.sealing import TEXT_SIZE
-from afterturn.stores.sql.session import Value
+from afterturn.stores.sql.session import Value, load_queries
 from afterturn.types import (
     SOURCES_MAX,
     Added,
@@ -83,16 +83,8 @@ def _merged_metadata(existing: Metadata, new: Metadata) -> Metadata:
     return merged
 
 
-# The status is part of the SQL: with a bound one SQLite would not use the indexes of one status.
-_LIKE = (
-    f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.target = ? AND coalesce(e.agent, '') = ? "
-    "AND coalesce(e.project, '') = ? AND e.content_hash = ? AND e.kind = 'statement' AND e.status = '{status}'"
-)
+_SQL = load_queries(__file__)
 _ACTIVE = f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.id = ? AND e.status = 'active'"
-_WAITING = (
-    f"SELECT {ENTRY_COLUMNS}, e.base FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.id = ? "
-    "AND e.status IN ('proposed', 'withdrawal')"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +117,7 @@ class VersionFinder:
         raise Conflict(f"{entry_id} is {status}, so it cannot be changed. {remedy}")
 
     def find_waiting(self, operation: Operation, entry_id: str) -> PendingProposal | None:
-        row = self._session.row(_WAITING, (self._space(operation), entry_id))
+        row = self._session.row(_SQL["waiting"], (self._space(operation), entry_id))
         return None if row is None else PendingProposal(row[0], self._entries.read([row])[0], row[-1])
 
     def find_duplicate(
@@ -163,7 +155,7 @@ class VersionFinder:
         return self._entries.spaces.key(operation.tenant, operation.space)
 
     def _find_like(self, operation: Operation, signature: tuple[str, ...], status: Status) -> tuple[int, Entry] | None:
-        return self._find(_LIKE.format(status=status.value), (self._space(operation), *signature))
+        return self._find(_SQL["like"].format(status=status.value), (self._space(operation), *signature))
 
     def _find(self, sql: str, values: tuple[Value, ...]) -> tuple[int, Entry] | None:
         row = self._session.row(sql, values)
@@ -225,7 +217,8 @@ class Approval:
             status = self._current.newest_status(operation, entry_id)
             raise Conflict(f"{entry_id} is {status}; only a proposal can be approved.")
         if waiting.entry.status is Status.WITHDRAWAL:
-            return self._withdraw(operation, waiting)
+            self._entries.move(operation, self._get_base(operation, waiting), Status.ACTIVE, Status.DELETED)
+            return self.reject(operation, waiting)
         replaced = None if waiting.base is None else self._get_base(operation, waiting)
         rival = self._current.find_rival(operation, waiting.entry)
         if rival is not None and rival[0] != replaced:
@@ -238,10 +231,6 @@ class Approval:
     def reject(self, operation: Operation, waiting: PendingProposal) -> Entry:
         self._entries.move(operation, waiting.key, waiting.entry.status, Status.DELETED)
         return with_status(waiting.entry, Status.DELETED)
-
-    def _withdraw(self, operation: Operation, waiting: PendingProposal) -> Entry:
-        self._entries.move(operation, self._get_base(operation, waiting), Status.ACTIVE, Status.DELETED)
-        return self.reject(operation, waiting)
 
     def _get_base(self, operation: Operation, waiting: PendingProposal) -> int:
         active, entry_id = self._current.find_active(operation, waiting.entry.id), waiting.entry.id
@@ -279,17 +268,8 @@ class Approval:
 
 # It follows every other one, so a prefix with it is behind all names with that prefix.
 _LAST_CHARACTER = "\U0010ffff"
-# The status of a version after its last step up to that time.
-_ACTIVE_THEN = (
-    "'active' = (SELECT p.after FROM step AS p JOIN operation AS o ON o.seq = p.operation_seq "
-    "WHERE p.entry_key = e.key AND o.at <= ? ORDER BY o.seq DESC, p.ordinal DESC LIMIT 1)"
-)
 # The active version comes before newer ones that wait, were rejected or were undone.
 _NOW = "e.status = 'active'"
-_BETTER = (
-    "NOT EXISTS (SELECT 1 FROM entry AS n WHERE n.space_key = e.space_key AND n.id = e.id "
-    f"AND (n.status = 'active', n.version) > ({_NOW}, e.version) AND {{condition}})"
-)
 
 
 class SqlMemories:
@@ -369,6 +349,11 @@ class SqlMemories:
         self._entries.move(operation, key, Status.ACTIVE, Status.DELETED)
         return with_status(current, Status.DELETED)
 
+    def hide(self, operation: Operation, entry_id: str) -> Entry:
+        key, current = self._current.get_active(operation, entry_id)
+        self._entries.journal.step(operation, key, Status.ACTIVE, Status.ACTIVE)
+        return current
+
     def get(self, scope: Scope, entry_id: str, *, version: int | None = None) -> Entry:
         where = Conditions(self._entries, scope)
         where.add("e.id = ?", entry_id)
@@ -386,6 +371,12 @@ class SqlMemories:
         where.among("e.id", sorted({ref.partition(".")[0] for ref in refs}))
         where.among(REFERENCE, sorted(refs))
         return {entry.ref: entry for entry in self._select(where, "ORDER BY e.key")}
+
+    def superseded(self, scope: Scope, sources: Collection[str]) -> list[Entry]:
+        where = Conditions(self._entries, scope)
+        condition, value = self._session.among("source", sorted(sources))
+        where.add(f"e.status = 'superseded' AND e.key IN (SELECT entry_key FROM source WHERE {condition})", value)
+        return self._select(where, "ORDER BY e.key")
 
     def page(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
         where = self._listed(scope, filter)
@@ -408,7 +399,7 @@ class SqlMemories:
         else:
             where.among("e.status", filter.statuses)
             condition, value = self._session.among("n.status", filter.statuses)
-            where.add(_BETTER.format(condition=condition), value)
+            where.add(_SQL["better"].format(condition=condition), value)
         return where
 
     def _listed_at(self, scope: Scope, filter: Filter, entry_id: str) -> float:
@@ -437,7 +428,7 @@ class SqlMemories:
         self._entries.flush()
         where = Conditions(self._entries, query.scope)
         where.lane(query, at=at)
-        where.add(_ACTIVE_THEN, at)
+        where.add(_SQL["active_then"], at)
         return self._select(where, "ORDER BY e.key DESC")
 
     def counts(self, scope: Scope) -> dict[tuple[str, Kind, Status], int]:

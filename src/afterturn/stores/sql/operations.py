@@ -6,32 +6,13 @@ from afterturn.errors import Conflict, NotFound
 from afterturn.stores.sql.entries import Conditions, Entries
 from afterturn.stores.sql.forget import Eraser
 from afterturn.stores.sql.sealing import open_entry_text
-from afterturn.stores.sql.session import Row
+from afterturn.stores.sql.session import Row, load_queries
 from afterturn.types import Erased, LoggedOperation, Operation, Origin, Scope, Selector, Status, Step, Verb
 
 _OPERATION = "o.id, s.tenant, s.name, o.verb, o.actor, o.at, o.grp"
-_STEPS = (
-    f"SELECT {_OPERATION}, e.id, e.version, p.before, p.after FROM step AS p "
-    "JOIN operation AS o ON o.seq = p.operation_seq JOIN entry AS e ON e.key = p.entry_key "
-    "JOIN space AS s ON s.key = o.space_key"
-)
-# An operation's last step is on the version that it left behind; its first may be on the one before.
-_LOG = (
-    f"SELECT {_OPERATION}, e.id, e.version, e.space_key, e.text, (SELECT count(DISTINCT n.id) FROM step AS m "
-    "JOIN entry AS n ON n.key = m.entry_key WHERE m.operation_seq = o.seq) "
-    "FROM operation AS o JOIN space AS s ON s.key = o.space_key LEFT JOIN step AS p ON p.operation_seq = o.seq "
-    "AND p.ordinal = (SELECT max(q.ordinal) FROM step AS q WHERE q.operation_seq = o.seq) "
-    "LEFT JOIN entry AS e ON e.key = p.entry_key WHERE {where} ORDER BY o.seq DESC LIMIT ?"
-)
-_TOUCHED = (
-    "SELECT p.entry_key, p.before, p.after, e.status FROM step AS p "
-    "JOIN operation AS o ON o.seq = p.operation_seq JOIN entry AS e ON e.key = p.entry_key "
-    "WHERE o.space_key = ? AND (o.id = ? OR o.grp = ?) ORDER BY o.seq, p.ordinal"
-)
-_LATEST = (
-    "SELECT e.id, o.id FROM step AS p JOIN operation AS o ON o.seq = p.operation_seq "
-    "JOIN entry AS e ON e.key = p.entry_key WHERE p.entry_key = ? ORDER BY p.operation_seq DESC LIMIT 1"
-)
+_SQL = load_queries(__file__)
+_STEPS = _SQL["steps"]
+_RIVAL = _SQL["rival"]
 # By status: the versions, of the same id or with the same text, that cannot have it at the same time. The status is
 # in each alternative, so that SQLite uses an index for both.
 _SAME_WORDS = (
@@ -45,10 +26,6 @@ _RIVALRY = {
     Status.PROPOSED: f"({_ONE_WAITS} OR (r.status = 'proposed' AND {_SAME_WORDS}))",
     Status.WITHDRAWAL: _ONE_WAITS,
 }
-_RIVAL = (
-    "SELECT r.key, r.id, r.status, r.id = e.id FROM entry AS e JOIN entry AS r "
-    "ON r.space_key = e.space_key AND r.key <> e.key AND {rivalry} WHERE e.key = ?"
-)
 
 
 class SqlOperations:
@@ -84,7 +61,7 @@ class SqlOperations:
     def log(self, scope: Scope, *, limit: int) -> list[LoggedOperation]:
         self._entries.flush()
         where = Conditions(self._entries, scope)
-        rows = self._session.rows(_LOG.format(where=where.sql), [*where.values, limit])
+        rows = self._session.rows(_SQL["log"].format(where=where.sql), [*where.values, limit])
         return [
             LoggedOperation(*_fields(row), entry_id=row[7], text=self._text(*row[7:11]), entries=row[11])
             for row in rows
@@ -109,12 +86,13 @@ class SqlOperations:
     def undo(self, operation: Operation, *, target: str) -> list[Step]:
         self._entries.flush()
         space_key = self._entries.spaces.key(operation.tenant, operation.space)
-        touched = self._session.rows(_TOUCHED, (space_key, target, target))
+        touched = self._session.rows(_SQL["touched"], (space_key, target, target))
         if not touched:
             raise NotFound(
                 f"{operation.space} has no operation or group {target!r}. `afterturn history` lists the ids."
             )
         self._check_as_it_left_them({key: (after, status) for key, _, after, status in touched})
+        marked = {key for key, before, after, _ in touched if before == after}
         first: dict[int, tuple[Status, Status]] = {}
         for key, before, _, status in touched:
             if key not in first:
@@ -124,6 +102,8 @@ class SqlOperations:
             now, restored = first[key]
             if now is not restored:
                 self._entries.move(operation, key, now, restored)
+            elif key in marked:
+                self._entries.journal.step(operation, key, now, now)
         return self.steps(Scope(operation.tenant, (operation.space,)), operation_id=operation.id)
 
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
@@ -132,7 +112,7 @@ class SqlOperations:
     def _check_as_it_left_them(self, states: Mapping[int, tuple[str, str]]) -> None:
         """Raises Conflict if a version is not as the operation left it. A later, undone operation does not matter."""
         for key, (left, now) in states.items():
-            latest = self._session.row(_LATEST, (key,))
+            latest = self._session.row(_SQL["latest"], (key,))
             if left != now and latest is not None:
                 raise Conflict(f"{latest[0]} was changed later by operation {latest[1]}. Undo that one first.")
 

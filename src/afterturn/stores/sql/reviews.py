@@ -12,16 +12,10 @@ from afterturn.ports import REVIEWS_MAX
 from afterturn.stores.sql.conversations import FIND_CONVERSATION, LiveRefs
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.sealing import SEALED, open_text, row_name, seal_text
-from afterturn.stores.sql.session import Row, Value
+from afterturn.stores.sql.session import Row, Value, load_queries
 from afterturn.types import ConversationKey, Purpose, ReviewKind, ReviewMessage, ReviewRow, ReviewState, UsageRow
 
-_ADD = (
-    "INSERT INTO usage (tenant, space_key, day, purpose, calls, tokens_in, tokens_out, estimated) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (space_key, day, purpose) DO UPDATE SET "
-    "calls = usage.calls + excluded.calls, "
-    "tokens_in = usage.tokens_in + excluded.tokens_in, tokens_out = usage.tokens_out + excluded.tokens_out, "
-    "estimated = usage.estimated + excluded.estimated"
-)
+_SQL = load_queries(__file__)
 _FROM = "usage AS u JOIN space AS s ON s.key = u.space_key"
 
 
@@ -33,7 +27,7 @@ class SqlUsage:
     def add(self, tenant: str, spent: UsageRow) -> None:
         space_key = self._spaces.key(tenant, spent.space)
         counted = (spent.calls, spent.tokens_in, spent.tokens_out, spent.estimated)
-        self._session.run(_ADD, (tenant, space_key, spent.day, spent.purpose.value, *counted))
+        self._session.run(_SQL["add"], (tenant, space_key, spent.day, spent.purpose.value, *counted))
 
     def tokens(self, tenant: str, day: str, *, space: str | None = None) -> int:
         where, values = _within(tenant, space)
@@ -85,11 +79,6 @@ _ADD_MESSAGE = (
     f"INSERT INTO review_message (space_key, review, ordinal, {', '.join(_MESSAGE)}) "
     f"VALUES ({', '.join('?' * (len(_MESSAGE) + 3))})"
 )
-# Written as in the unique index, so that SQLite uses it.
-_WAITING = (
-    f"{_SELECT} WHERE r.space_key = ? AND r.conversation = ? AND r.state = 'waiting' "
-    "AND r.kind IN ('interval', 'compaction', 'asked') AND r.conversation <> ''"
-)
 _CONSOLIDATED = "UPDATE space SET consolidated_at = ? WHERE key = ? AND consolidated_at < ?"
 # Each half is in the order of its own index, so that it reads no more than `limit` spaces.
 _DUE = "SELECT name, consolidated_at FROM space WHERE tenant = ? AND {due} ORDER BY consolidated_at, name LIMIT ?"
@@ -97,13 +86,6 @@ _UNCONSOLIDATED = (
     f"SELECT name FROM (SELECT * FROM ({_DUE.format(due='changed_at > consolidated_at')}) AS a UNION "
     f"SELECT * FROM ({_DUE.format(due='changed_at > 0 AND consolidated_at < ?')}) AS b) AS due "
     "ORDER BY consolidated_at, name LIMIT ?"
-)
-# The last consolidation stays: it says when the space was last consolidated.
-_TRIM = (
-    "DELETE FROM review WHERE space_key = ? AND state <> 'waiting' "
-    "AND id <= (SELECT id FROM review WHERE space_key = ? AND state <> 'waiting' ORDER BY id DESC LIMIT 1 OFFSET ?) "
-    "AND NOT (kind = 'consolidation' AND created_at = (SELECT max(created_at) FROM review "
-    "WHERE space_key = ? AND kind = 'consolidation'))"
 )
 
 
@@ -128,7 +110,7 @@ class SqlReviews:
         if review.state is ReviewState.WAITING:
             self._put_messages(review.tenant, space_key, review.id, messages)
         else:
-            self._session.run(_TRIM, (space_key, space_key, REVIEWS_MAX, space_key))
+            self._session.run(_SQL["trim"], (space_key, space_key, REVIEWS_MAX, space_key))
 
     def get(self, tenant: str, review_id: str) -> ReviewRow:
         found = self._find(tenant, review_id)
@@ -138,7 +120,7 @@ class SqlReviews:
 
     def find_waiting(self, key: ConversationKey) -> ReviewRow | None:
         space_key = self._spaces.find(key.tenant, key.space)
-        row = None if space_key is None else self._session.row(_WAITING, (space_key, key.id))
+        row = None if space_key is None else self._session.row(_SQL["waiting"], (space_key, key.id))
         return None if row is None else self._review(row)
 
     def messages(self, tenant: str, review_id: str) -> list[ReviewMessage]:
@@ -175,7 +157,7 @@ class SqlReviews:
         if space_key is None or not self._session.run(_END, [*self._values(review, _ENDS), space_key, review.id]):
             return False
         self._drop_messages(space_key, review.id)
-        self._session.run(_TRIM, (space_key, space_key, REVIEWS_MAX, space_key))
+        self._session.run(_SQL["trim"], (space_key, space_key, REVIEWS_MAX, space_key))
         return True
 
     def page(

@@ -8,79 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from afterturn.errors import KeyMissing, KeysUnavailable, StoreCorrupt
 from afterturn.stores.keys import KeyNeeded, KeyRing, SpaceCipher
-from afterturn.stores.sql.moved import SEALED_WITH_KEYS
-from afterturn.stores.sql.session import Row, Session, set_meta
+from afterturn.stores.sql.session import SEALED_WITH_KEYS, Row, Session, set_meta
 from afterturn.types import PASTED, Entry, Metadata, ReadMetadata, Scope
 
-SEALED: Final[Mapping[str, tuple[str, ...]]] = {
-    "entry": ("text", "reason", "metadata"),
-    "block": ("text", "anchor"),
-    "standing": ("text",),
-    "carried": ("detail",),
-    "recall": ("detail",),
-    "turn": ("user_hash",),
-    "timeline": ("data",),
-    "job": ("error",),
-    "review": ("refusals", "reason", "notes"),
-    "review_message": ("text",),
-    "embedding": ("data",),
-}
-"""Columns of ciphertext. An empty value stays empty, and so does the metadata of an entry without any."""
-COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
-    "entry": ("content_hash",),
-    "block": ("hash",),
-    "block_ref": ("hash",),
-    "spent_block": ("hash",),
-    "frequency": ("term",),
-    "entry_terms": ("terms", "hashes"),
-}
-"""Columns of keyed values: equal values of a space are equal there, and nobody can compute them without the key."""
-READABLE: Final[Mapping[str, str]] = {
-    "names": "names that you give: the store finds, groups and erases by them",
-    "ids": "ids and keys that afterturn makes",
-    "kinds": "one of a few words of afterturn",
-    "hashes of names": "the name itself is readable where it is in use",
-    "store": "about the store, not about a space",
-}
-"""Reasons why a column of text is not sealed."""
-OPEN: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    "tenant": {"names": ("name",)},
-    "space": {"names": ("tenant", "name")},
-    "entry": {
-        "names": ("tenant", "agent", "project", "conversation", "owner", "turn", "speaker"),
-        "ids": ("id",),
-        "kinds": ("kind", "status", "target", "origin"),
-    },
-    "source": {"names": ("source",)},
-    "operation": {"ids": ("id", "grp"), "kinds": ("verb", "actor")},
-    "step": {"kinds": ("before", "after")},
-    "embedder": {"store": ("name", "version")},
-    "unembedded": {"names": ("tenant",)},
-    "conversation": {"names": ("id",)},
-    "turn": {"names": ("tenant", "id"), "kinds": ("status", "taint")},
-    "block": {"names": ("turn",), "kinds": ("point",)},
-    "block_ref": {"ids": ("ref",)},
-    "carried": {"ids": ("correlation", "names"), "names": ("turn",)},
-    "standing_ref": {"ids": ("ref",)},
-    "recall": {"ids": ("correlation", "names"), "names": ("turn", "delivered_in"), "kinds": ("phase",)},
-    "job": {"ids": ("id", "payload"), "names": ("tenant",), "kinds": ("kind", "state"), "store": ("owner",)},
-    "timeline": {"names": ("conversation", "turn"), "kinds": ("name",)},
-    "tombstone": {"kinds": ("kind",), "hashes of names": ("hash",)},
-    "review": {
-        "names": ("tenant", "writes", "conversation", "turn", "reads", "agent", "project", "spaces", "environment"),
-        "ids": ("id",),
-        "kinds": ("kind", "state"),
-    },
-    "review_message": {"ids": ("review", "source"), "names": ("speaker",), "kinds": ("role",)},
-    "usage": {"names": ("tenant",), "kinds": ("day", "purpose")},
-    "meta": {"store": ("key", "value")},
-    "last_commit": {"store": ("writer", "commit_id")},
-    "migration": {"store": ("phase",)},
-}
+# Its key "why" says what each table is for.
+_TABLES = json.loads(Path(__file__).with_suffix(".json").read_bytes())
+SEALED: Final[Mapping[str, list[str]]] = _TABLES["sealed"]
+COMPARED: Final[Mapping[str, list[str]]] = _TABLES["compared"]
+READABLE: Final[Mapping[str, str]] = _TABLES["readable"]
+OPEN: Final[Mapping[str, Mapping[str, list[str]]]] = _TABLES["open"]
 """Every other column of text, by the reason for which it is readable."""
 
 OF_STORE: Final = ("", "")
@@ -143,17 +84,6 @@ def find_key(session: Session, tenant: str, space: str) -> str | None:
     """The id of the space's key."""
     row = session.row("SELECT value FROM meta WHERE key = ?", (_name(tenant, space),))
     return None if row is None else str(row[0])
-
-
-def drop_key(session: Session, tenant: str, space: str) -> tuple[str, ...]:
-    """Takes the key from the space, and older keys, and notes that they are to be destroyed. Returns their ids."""
-    names = (_name(tenant, space), _name(tenant, space, _OLDER))
-    rows = session.rows("SELECT key, value FROM meta WHERE key IN (?, ?)", names)
-    key_ids = tuple(_key_ids(rows).get((tenant, space), ()))
-    if key_ids:
-        session.run("DELETE FROM meta WHERE key IN (?, ?)", names)
-        _note_dropped(session, [(key_id, tenant, space) for key_id in key_ids])
-    return key_ids
 
 
 def _note_dropped(session: Session, keys: Iterable[tuple[str, str, str]]) -> None:
@@ -289,7 +219,14 @@ class Sealer:
     def drop(self, tenant: str, space: str) -> tuple[str, ...]:
         """Takes its keys from a space that is erased. Returns their ids."""
         self._ciphers.pop((tenant, space), None)
-        return drop_key(self._session, tenant, space)
+        # Takes the key from the space, and older keys, and notes that they are to be destroyed. Returns their ids.
+        names = (_name(tenant, space), _name(tenant, space, _OLDER))
+        rows = self._session.rows("SELECT key, value FROM meta WHERE key IN (?, ?)", names)
+        key_ids = tuple(_key_ids(rows).get((tenant, space), ()))
+        if key_ids:
+            self._session.run("DELETE FROM meta WHERE key IN (?, ?)", names)
+            _note_dropped(self._session, [(key_id, tenant, space) for key_id in key_ids])
+        return key_ids
 
     def require(self, space_keys: Iterable[int]) -> None:
         """Asks for all keys at once, which takes one more run and not one for each."""

@@ -1,15 +1,52 @@
-"""The database interface of the shared repositories. Values are bound as `?`, never pasted into SQL."""
+"""The database interface of the shared repositories. Values are bound as `?`, never pasted into SQL.
+
+A store that was moved, or is sealed and opened without keys, refuses writes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
+
+from afterturn.errors import KeysUnavailable, StoreError, StoreMoved
+
+MOVED = "moved_to"
+"""A row of `meta`: what to open instead."""
+SEALED_WITH_KEYS = "keys"
+"""A row of `meta`: the store is sealed, and must not be written without keys."""
+FIND_MARKS = f"SELECT key, value FROM meta WHERE key IN ('{MOVED}', '{SEALED_WITH_KEYS}') ORDER BY key DESC"
+
+
+def refusal(rows: Sequence[Row], name: str, *, has_keys: bool) -> StoreError | None:
+    """The error for a write, by the rows of FIND_MARKS."""
+    marks: dict[str, str] = dict(rows)
+    if (target := marks.get(MOVED)) is not None:
+        return StoreMoved(
+            f"The store {name} was moved to {target} and accepts no writes. Open that one: it has everything.",
+            target=target,
+        )
+    if SEALED_WITH_KEYS in marks and not has_keys:
+        return KeysUnavailable(
+            f"The store {name} is sealed with keys. Set `keys` to their folder, or pass `Components(keys=...)`."
+        )
+    return None
+
 
 Value: TypeAlias = str | int | float | bytes | None
 Row: TypeAlias = tuple[Any, ...]
 Statement: TypeAlias = tuple[str, Sequence[Value]]
 
 SET_META = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+
+
+def load_queries(module_file: str) -> dict[str, str]:
+    """The statements in the SQL file next to a module, by name."""
+    queries = {}
+    for part in Path(module_file).with_suffix(".sql").read_text(encoding="utf-8").split("-- name: ")[1:]:
+        name, *lines = part.splitlines()
+        queries[name] = " ".join(line for line in lines if line and not line.startswith("--"))
+    return queries
 
 
 def values_clause(rows: Sequence[Sequence[Value]]) -> tuple[str, list[Value]]:

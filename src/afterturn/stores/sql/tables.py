@@ -5,8 +5,10 @@ A test compares this list with the schemas of both stores, so that a new table o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from afterturn.stores.sql.session import Value
 
@@ -65,55 +67,7 @@ def _table(name: str, primary: str, others: str) -> Table:
     return Table(name, columns, tuple(primary.split()), numbers)
 
 
-TABLES = (
-    _table("tenant", "name", "forgets"),
-    _table("embedder", "key", "name version dimensions normalised"),
-    _table("space", "key", "tenant name seq documents terms_total embedder_key changed_at consolidated_at"),
-    _table(
-        "entry",
-        "key",
-        "tenant id version space_key kind status text target origin trust content_hash agent project conversation "
-        "owner turn position speaker occurred_at recorded_at valid_from valid_to expires_at pinned metadata reason "
-        "has_sources base spent telling firm",
-    ),
-    _table("source", "entry_key ordinal", "source"),
-    _table("operation", "seq", "id space_key verb actor at grp"),
-    _table("step", "operation_seq ordinal", "entry_key before after"),
-    _table("frequency", "space_key term", "documents"),
-    _table("embedding", "embedder_key space_key entry_key", "data"),
-    _table("unembedded", "space_key entry_key", "tenant"),
-    _table(
-        "conversation",
-        "key",
-        "space_key id opened_at active_at turns compactions compacted_at cleared_at unreviewed_turns unread_position "
-        "incognito",
-    ),
-    _table(
-        "turn",
-        "conversation_key id",
-        "tenant status started_at touched_at user_hash ended_at recorded_at taint incognito",
-    ),
-    _table("block", "conversation_key hash", "turn size_bytes injected_at point anchor text in_sight"),
-    _table("block_ref", "conversation_key hash ordinal", "ref"),
-    _table("spent_block", "space_key hash", "size_bytes"),
-    _table("carried", "key", "conversation_key correlation turn names detail"),
-    _table("standing", "conversation_key", "made_at text"),
-    _table("standing_ref", "conversation_key ordinal", "ref"),
-    _table(
-        "recall",
-        "key",
-        "space_key conversation_key correlation phase turn delivered_in asked_at names detail",
-    ),
-    _table("job", "id", "space_key tenant kind payload run_at attempts state error owner leased_until place"),
-    _table("timeline", "space_key seq", "at name conversation turn data"),
-    _table("tombstone", "space_key kind hash", "seq at"),
-    _table(
-        "review",
-        "space_key id",
-        "tenant kind writes created_at conversation turn reads agent project forgets state ended_at written proposed "
-        "refusals calls tokens reason spaces notes environment",
-    ),
-    _table("review_message", "space_key review ordinal", "role speaker text source trust occurred_at fresh"),
-    _table("usage", "space_key day purpose", "tenant calls tokens_in tokens_out estimated"),
-)
+# The columns of the primary key, and the others.
+_COLUMNS: dict[str, tuple[str, str]] = json.loads(Path(__file__).with_suffix(".json").read_bytes())
+TABLES = tuple(_table(name, *columns) for name, columns in _COLUMNS.items())
 """In an order in which rows come after the rows that they refer to."""

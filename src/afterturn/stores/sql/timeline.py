@@ -9,18 +9,13 @@ from afterturn.log import logger
 from afterturn.stores.keys import SpaceCipher
 from afterturn.stores.sql.entries import Conditions, Entries, decode_metadata, encode_metadata
 from afterturn.stores.sql.sealing import Sealer, row_name
-from afterturn.stores.sql.session import values_clause
+from afterturn.stores.sql.session import load_queries, values_clause
 from afterturn.types import Event, Metadata, Scope
 
 SEALED_DATA = "sealed"
 _ROWS_MAX = 100
 _SPACE = "(SELECT key FROM space WHERE tenant = ? AND name = ?)"
-_APPEND = (
-    "INSERT INTO timeline (space_key, seq, at, name, conversation, turn, data) "
-    "WITH new (ordinal, at, name, conversation, turn, data) AS (VALUES {rows}) "
-    f"SELECT {_SPACE}, (SELECT coalesce(max(seq), 0) FROM timeline WHERE space_key = {_SPACE}) + new.ordinal, "
-    "new.at, new.name, new.conversation, new.turn, new.data FROM new"
-)
+_SQL = load_queries(__file__)
 
 
 class SqlTimeline:
@@ -68,7 +63,7 @@ class SqlTimeline:
                     for ordinal, event in enumerate(events[start : start + _ROWS_MAX], 1)
                 ]
             )
-            self._session.later(_APPEND.format(rows=rows), [*values, *place, *place])
+            self._session.later(_SQL["append"].format(rows=rows), [*values, *place, *place])
         self._session.later(
             f"DELETE FROM timeline WHERE space_key = {_SPACE} "
             f"AND seq <= (SELECT max(seq) FROM timeline WHERE space_key = {_SPACE}) - ?",

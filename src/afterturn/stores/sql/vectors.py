@@ -10,17 +10,15 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence, Set
 
 from afterturn.stores.sql.sealing import Sealer, open_entry_text
-from afterturn.stores.sql.session import Row, Session
+from afterturn.stores.sql.session import Row, Session, load_queries
 from afterturn.types import Entry, Kind, Origin
 
 # A batch of long records must fit into memory, and embedders use only the beginning of a text.
 _EMBEDDED_CHARS_MAX = 16_384
 # A recorded tool output is never recalled by its meaning.
 _NEEDS_VECTOR = "e.status = 'active' AND NOT (e.kind = 'record' AND e.origin = 'tool')"
-_WITHOUT = (
-    "NOT EXISTS (SELECT 1 FROM embedding AS v "
-    "WHERE v.embedder_key = {embedder} AND v.space_key = e.space_key AND v.entry_key = e.key)"
-)
+_SQL = load_queries(__file__)
+_WITHOUT = _SQL["without"]
 _MISSING = f"e.space_key = ? AND {_NEEDS_VECTOR} AND {_WITHOUT.format(embedder='?')}"
 _ADD = (
     "INSERT INTO unembedded (tenant, space_key, entry_key) SELECT s.tenant, e.space_key, e.key FROM entry AS e "

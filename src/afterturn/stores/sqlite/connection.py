@@ -19,7 +19,7 @@ import apsw
 from afterturn.config import Config, default_store
 from afterturn.errors import ForeignFile, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from afterturn.ports import Clock
-from afterturn.runtime.files import file_identity, sync
+from afterturn.runtime.files import sync
 from afterturn.stores.sqlite.errors import translate
 
 APPLICATION_ID = 0x41465452
@@ -366,3 +366,12 @@ def _check_other_libraries(place: StoreLocation) -> None:
             f"The store {place.path} is open in this process, but not by afterturn; probably by sqlite3, which would "
             "drop its locks and delete its log. Close that connection first."
         )
+
+
+def file_identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """Device and inode: a file that was replaced has others. None if it is not there."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino

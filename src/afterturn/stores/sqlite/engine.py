@@ -22,12 +22,10 @@ from afterturn.config import Config
 from afterturn.errors import DeadlineExceeded, ForkedProcess, InvalidFile, MemoryClosed, StoreError, StoreUnavailable
 from afterturn.log import logger
 from afterturn.ports import Clock, KeyProvider, Unit
-from afterturn.runtime.files import file_identity
 from afterturn.stores.engine import ReadCall, Write, WriteOutcome
 from afterturn.stores.keys import KeyNeeded, KeyRing
-from afterturn.stores.sql.moved import FIND_MARKS, refusal
 from afterturn.stores.sql.sealing import check_keys, is_sealed_store
-from afterturn.stores.sql.session import Session
+from afterturn.stores.sql.session import FIND_MARKS, Session, refusal
 from afterturn.stores.sql.unit import SqlUnit, settle_keys
 from afterturn.stores.sqlite.backup import (
     Progress,
@@ -49,6 +47,7 @@ from afterturn.stores.sqlite.connection import (
     check_place,
     connect,
     connect_reader,
+    file_identity,
     log_bytes,
     open_connection,
     run,
