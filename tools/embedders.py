@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from afterturn.embedders.minilm import MiniLmEmbedder
 from afterturn.embedders.minilm_install import MINILM, build_bert, fetch, get_minilm, take_files
-from afterturn.embedders.word_vectors import StaticEmbedder, map_tensors
+from afterturn.embedders.model_files import map_tensors
+from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.errors import AfterturnError
 from afterturn.ports import Embedder
 from bert_reference import reference
@@ -34,7 +35,7 @@ def main() -> int:
     print(f"{len(texts)} paragraphs of docs/, {np.mean([len(text) for text in texts]):.0f} characters on average\n")
     _print_row("embedder", "first use", "one question, p50 and p99", "texts per second", "dimensions")
     _print_row(*["---"] * 5)
-    _measure("static", StaticEmbedder(), texts)
+    _measure("static", SentenceEncoder(), texts)
     with tempfile.TemporaryDirectory(prefix="afterturn-") as scratch:
         try:
             source = fetch(Path(scratch))

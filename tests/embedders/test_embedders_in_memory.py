@@ -162,10 +162,10 @@ async def test_an_embedder_that_a_host_has_brought_stays_the_hosts(path: Path, t
 def test_the_port_is_kept_by_all_of_them():
     """As recall finds them: which take batches, and which hold on to something."""
     from afterturn.embedders.http import HttpEmbedder
-    from afterturn.embedders.word_vectors import StaticEmbedder
+    from afterturn.embedders.sentence_encoder import SentenceEncoder
     from afterturn.ports import Batching, Closable
 
-    all_of_them = (StaticEmbedder(), MiniLmEmbedder(Path("nowhere")), HttpEmbedder("http://127.0.0.1:9/v1", "small"))
+    all_of_them = (SentenceEncoder(), MiniLmEmbedder(Path("nowhere")), HttpEmbedder("http://127.0.0.1:9/v1", "small"))
     assert [isinstance(one, Batching) for one in all_of_them] == [False, True, True]
     assert [isinstance(one, Closable) for one in all_of_them] == [False, False, True]
 

@@ -16,13 +16,13 @@ import pytest
 
 from afterturn.embedders import subprocess as module
 from afterturn.embedders.backlog import embed_aside
+from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.embedders.subprocess import ChildEmbedder, start_child
-from afterturn.embedders.word_vectors import StaticEmbedder
 from afterturn.errors import EmbedderUnavailable
 from afterturn.ports import Aside, Separable
 from lab.bench.texts import sentences
 
-EMBEDDER = StaticEmbedder()
+EMBEDDER = SentenceEncoder()
 WITHIN_MILLISECONDS = 100_000
 
 
@@ -167,7 +167,7 @@ async def test_a_python_that_is_gone_starts_no_process(monkeypatch: pytest.Monke
 
 
 async def test_vectors_of_another_folder_are_made_in_this_process(tmp_path: Path):
-    embedder = StaticEmbedder(tmp_path)
+    embedder = SentenceEncoder(tmp_path)
     assert isinstance(embedder, Separable)
     assert await embedder.start_aside() is None
 
@@ -176,10 +176,10 @@ def test_the_process_ends_when_its_parent_is_killed():
     """M2: no text lives on in a process that nobody knows of."""
     program = (
         "import asyncio, psutil\n"
-        "from afterturn.embedders.word_vectors import StaticEmbedder\n"
+        "from afterturn.embedders.sentence_encoder import SentenceEncoder\n"
         "from afterturn.embedders.backlog import embed_aside\n"
         "async def main():\n"
-        "    aside = await StaticEmbedder().start_aside()\n"
+        "    aside = await SentenceEncoder().start_aside()\n"
         "    await embed_aside(aside, ['tea'])\n"
         "    print(psutil.Process().children()[0].pid, flush=True)\n"
         "    await asyncio.Event().wait()\n"

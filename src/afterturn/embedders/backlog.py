@@ -1,107 +1,19 @@
-"""Embeds many entries: the backlog of one job in batches, and an import while it runs, in a child process if long."""
+"""Embeds many entries: the backlog of one job in batches, in a child process if it is long."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from afterturn.errors import EmbedderUnavailable
 from afterturn.log import logger
 from afterturn.ports import Aside, Embedder, Separable, Store, Unit
-from afterturn.runtime.once_future import is_set
 from afterturn.types import Job, Scope
 
-# Starting the child process costs a third of a second of CPU: as much as embedding a few thousand entries.
-LONG = 4096
-# How many texts the child process may be behind before an import waits for it.
-_BEHIND_MAX = 4096
-
-Put: TypeAlias = Callable[[Unit], None]
-
-
-class ImportEmbedder:
-    """Makes the vectors of one import in a child process; every chunk stores those that are ready.
-
-    Used on memory's loop. The import has to `end` it. Vectors that are not ready by then are left to the embedding job.
-    """
-
-    def __init__(self, embedder: Embedder, tenant: str, space: str) -> None:
-        self.place = (tenant, space)
-        self._embedder = embedder
-        self._aside: Aside | None = None
-        self._count = 0
-        self._behind = 0
-        self._unsent: list[list[str]] = []
-        self._sent: deque[list[str]] = deque()
-        self._ready: dict[str, bytes] = {}
-        self._over = asyncio.Event()
-
-    async def expect(self, count: int) -> None:
-        """Starts the child process if `count` entries, known or so far, are worth it."""
-        if count >= LONG and self._aside is None and not self._over.is_set():
-            self._aside = await start_aside(self._embedder)
-            if self._aside is None:
-                await self.end()
-
-    async def take(self, texts: list[str]) -> None:
-        """Sends the texts of entries that are about to be stored. Waits only while the child process is far behind."""
-        self._count += len(texts)
-        await self.expect(self._count)
-        if not self._over.is_set():
-            self._unsent.append(texts)
-            await self._exchange(behind_max=_BEHIND_MAX)
-
-    def put_ready(self) -> Put:
-        """A function that stores the vectors which are ready, in the transaction of a chunk."""
-        ready, self._ready = self._ready, {}
-
-        def put(unit: Unit) -> None:
-            if ready:
-                # They are in the order of the entries, and `unembedded` returns the oldest first.
-                identity = self._embedder.identity
-                rows = unit.index.unembedded(*self.place, identity, limit=len(ready))
-                vectors = [(key, ready[text]) for key, text in rows if text in ready]
-                unit.index.put_vectors(*self.place, identity, vectors)
-
-        return put
-
-    async def wait(self) -> bool:
-        """Waits for all vectors. Returns whether any are left to be stored. Do not call `take` afterwards."""
-        await self._exchange(behind_max=0)
-        return bool(self._ready)
-
-    async def is_over(self, *, within: float) -> bool:
-        """Whether the entries are left to the job: the child never started, or it ends in time."""
-        return self._aside is None or await is_set(self._over, within=within)
-
-    async def end(self) -> None:
-        """Stops the child process. Vectors that are not ready are left to the job."""
-        self._over.set()
-        self._unsent.clear()
-        aside, self._aside = self._aside, None
-        if aside is not None:
-            await aside.close()
-
-    async def _exchange(self, *, behind_max: int) -> None:
-        if self._aside is None:
-            return
-        for texts in self._unsent:
-            self._aside.send(texts)
-            self._sent.append(texts)
-            self._behind += len(texts)
-        self._unsent.clear()
-        try:
-            while self._behind > behind_max:
-                vectors = await self._aside.receive()
-                texts = self._sent.popleft()
-                self._behind -= len(texts)
-                self._ready.update(zip(texts, vectors, strict=True))
-        except EmbedderUnavailable as error:
-            logger.warning("%s", error)
-            await self.end()
+# Starting the child process costs a third of a second of CPU: as much as embedding some 200 entries.
+LONG = 512
 
 
 async def start_aside(embedder: Embedder) -> Aside | None:

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from afterturn.embedders.backlog import Backlog, Finish, ImportEmbedder, Progress
+from afterturn.embedders.backlog import Backlog, Progress
 from afterturn.errors import EmbedderUnavailable
 from afterturn.events import Events
 from afterturn.log import logger
@@ -130,10 +130,10 @@ class _Call:
             self.is_over = True
 
 
-# Embedding holds Python's lock, so it is done in slices: 64 short texts take about 4 ms. While a turn is open, half of
-# that and a pause.
-SLICE = 64
-SLICE_IN_TURN = 32
+# Embedding is done in slices, so that closing and turns wait for few texts: 32 messages take about 60 ms. While a turn
+# is open, a quarter of that and a pause.
+SLICE = 32
+SLICE_IN_TURN = 8
 PAUSE_IN_TURN = 0.005
 # A first turn that begins at once is answered by words alone, and the embedder loads while the model answers: some
 # embedders hold Python's lock meanwhile for longer than the grace of a turn.
@@ -142,8 +142,6 @@ WARM_UP_DELAY = 0.5
 LOADING_PAUSE = 0.001
 # How long loading waits for a turn that waits for its block. Most have it sooner; some get none.
 BLOCK_WITHIN = 0.2
-# An import embeds its own entries. A job for the same space waits this long for it, then lets other jobs run.
-IMPORT_WITHIN = 1.0
 # A question whose vector takes longer is answered by words.
 QUERY_WITHIN = 1.0
 # When an embedder that failed is tried again; twice as long each time, up to the maximum.
@@ -208,7 +206,6 @@ class EmbeddingService:
         self._is_quiet = threading.Event()
         self._is_quiet.set()
         self._turns: weakref.WeakSet[object] = weakref.WeakSet()
-        self._imports: weakref.WeakSet[ImportEmbedder] = weakref.WeakSet()
 
     @property
     def identity(self) -> EmbedderIdentity | None:
@@ -429,12 +426,6 @@ class EmbeddingService:
             return None
         return await self._store.read(lambda unit: unit.index.waiting(tenant, identity), at=Tenant(tenant))
 
-    def follow(self, tenant: str, space: str) -> ImportEmbedder:
-        """Embeds an import while it runs. The caller has to `end` it."""
-        importing = ImportEmbedder(self._embedder, tenant, space)
-        self._imports.add(importing)
-        return importing
-
     def embed_written(self, unit: Unit, tenant: str, space: str) -> bool:
         """Gives the entries that this unit has written their vectors, on the writer's thread. Returns False if that is
         left to a job: the embedder is not immediate or not ready, or more entries wait than one unit may embed.
@@ -466,7 +457,8 @@ class EmbeddingService:
         If the embedder fails, the job is added again for later and does not count as failed.
         """
         try:
-            last = await self._work_off(job)
+            backlog = Backlog(job, self._embedder, self._store, self._in_slices, self._report_progress(job))
+            last = await backlog.work_off()
         except EmbedderUnavailable as error:
             self._note_failure(error)
             later = new_job(JobKind.EMBED, self._ids.new(), job.tenant, job.space, self._clock.now() + self.pause())
@@ -480,13 +472,6 @@ class EmbeddingService:
             return functools.partial(self.note_written, job.tenant, job.space)
 
         return Commit(commit)
-
-    async def _work_off(self, job: Job) -> Finish:
-        for importing in list(self._imports):
-            if importing.place == (job.tenant, job.space) and not await importing.is_over(within=IMPORT_WITHIN):
-                return lambda unit: True
-        backlog = Backlog(job, self._embedder, self._store, self._in_slices, self._report_progress(job))
-        return await backlog.work_off()
 
     def _report_progress(self, job: Job) -> Progress:
         """Emits progress events of a long backlog, and one at its end."""

@@ -1,4 +1,4 @@
-"""The static embedder in a child process, for long backlogs: embedding them here would hold Python's lock.
+"""The default embedder in a child process, for long backlogs: embedding them here would slow turns down.
 
 Run as a program, this module is the child: frames of texts arrive on stdin, frames of vectors leave on stdout. The
 child ends with its input, and when nothing arrives for a while.
@@ -31,7 +31,7 @@ _FRAME_BYTES_MAX = 1 << 26
 # How many bytes of vectors may be unread before the child waits with its next frame.
 _UNREAD_BYTES_MAX = 1 << 22
 # For the child's next frame, its start included.
-_WITHIN = 10.0
+_WITHIN = 30.0
 _REAP_WITHIN = 5.0
 # No text stays in the child for long, not even when a forked copy of a dead parent holds its pipes open.
 IDLE_SECONDS_MAX = 10
@@ -152,10 +152,10 @@ def _frame(body: bytes) -> bytes:
 
 def serve() -> None:
     """The child: says whose vectors these are, then answers every list of texts until its input ends."""
-    from afterturn.embedders.word_vectors import StaticEmbedder  # which imports this module
+    from afterturn.embedders.sentence_encoder import SentenceEncoder  # which imports this module
 
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    embedder = StaticEmbedder(words_max=_WORDS_MAX)
+    embedder = SentenceEncoder(words_max=_WORDS_MAX)
     answer = json.dumps(asdict(embedder.identity)).encode()
     while True:
         signal.alarm(IDLE_SECONDS_MAX)

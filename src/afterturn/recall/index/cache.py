@@ -118,7 +118,10 @@ class IndexCache:
         if stats is None:
             self._remove(space_key)
             return None
-        self._reconsider(space_key, stats.documents)
+        # A space that was too large may fit after it has shrunk.
+        with self._lock:
+            if stats.documents < self._too_large.get(space_key, 0):
+                del self._too_large[space_key]
         if stats.documents > AT_ONCE_ROWS_MAX or self._expected_bytes(stats, whole=True) > self._bytes_max:
             self._enqueue(space_key)
             return None
@@ -190,7 +193,12 @@ class IndexCache:
             if space_index is None:
                 self._enqueue(space_key)
             else:
-                self._publish(space_index)
+                with self._lock:
+                    self._queue.pop(space_index.space_key, None)
+                    self._drop(space_index.space_key)
+                self._keep(space_index)
+                if space_index.size_bytes > self._bytes_max:
+                    self._mark_too_large(space_index.space_key, space_index.snapshot.alive_count)
         return space_key
 
     def _plan(self, space_key: SpaceKey, unit: Unit) -> tuple[BuildPlan | None, Changes]:
@@ -211,14 +219,6 @@ class IndexCache:
         if self._embedder is not None:
             row_bytes += vector_bytes(self._embedder.dimensions, stats.documents, whole=whole)
         return room_for(stats.documents) * row_bytes + stats.terms_total * _TERM_BYTES
-
-    def _publish(self, space_index: SpaceIndex) -> None:
-        with self._lock:
-            self._queue.pop(space_index.space_key, None)
-            self._drop(space_index.space_key)
-        self._keep(space_index)
-        if space_index.size_bytes > self._bytes_max:
-            self._mark_too_large(space_index.space_key, space_index.snapshot.alive_count)
 
     def _keep(self, space_index: SpaceIndex) -> None:
         """Makes it the most recently used. It evicts the others first, then itself if it is too large alone."""
@@ -269,12 +269,6 @@ class IndexCache:
         with self._lock:
             self._too_large[space_key] = documents
             _trim(self._too_large, _TOO_LARGE_MAX)
-
-    def _reconsider(self, space_key: SpaceKey, documents: int) -> None:
-        """A space that was too large may fit after it has shrunk."""
-        with self._lock:
-            if documents < self._too_large.get(space_key, 0):
-                del self._too_large[space_key]
 
     def _remove(self, space_key: SpaceKey) -> None:
         with self._lock:
