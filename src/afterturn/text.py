@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from bisect import bisect_right
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from hashlib import blake2b
+from pathlib import Path
 
 import Stemmer
 
@@ -207,18 +209,14 @@ def _piece_tokens(piece: str) -> int:
         # A single space belongs to the word that follows it.
         return 0
     if not piece.isascii():
-        return _wide_tokens(piece)
+        quarters = sum(_WIDE_QUARTERS[bisect_right(_WIDE_STARTS, ord(character)) - 1][1] for character in piece)
+        return -(-quarters // 4)
     if piece.isalpha():
         chars = _LONG_WORD_CHARS_PER_TOKEN if len(piece) > _WORD_CHARS_MAX else _LETTERS
         return -(-len(piece) // (_CAPITALS if piece.isupper() else chars))
     if piece.isdigit():
         return -(-len(piece) // _DIGITS)
     return 1 if piece[0] in _BLANKS else -(-len(piece) // _PUNCTUATION)
-
-
-def _wide_tokens(piece: str) -> int:
-    quarters = sum(_WIDE_QUARTERS[bisect_right(_WIDE_STARTS, ord(character)) - 1][1] for character in piece)
-    return -(-quarters // 4)
 
 
 # Dividing space among texts, and cutting them.
@@ -270,3 +268,20 @@ def _nearby_end(text: str, end: int) -> int:
         if not joins(text, at):
             return at
     return end
+
+
+def load_patterns(module_file: str) -> dict[str, re.Pattern[str]]:
+    """Compiles the patterns in the JSON file next to a module. Case matters in `exact_patterns` only.
+
+    A long pattern is a list of lines. `<NAME>` stands for the part of that name. "why" gives reasons to readers.
+    """
+    tables: dict[str, dict[str, str | list[str]]] = json.loads(Path(module_file).with_suffix(".json").read_bytes())
+
+    def expand(lines: str | list[str]) -> str:
+        return re.sub("<([A-Z_]+)>", lambda found: expand(tables["parts"][found[1]]), "".join(lines))
+
+    return {
+        name: re.compile(expand(lines), flags)
+        for group, flags in (("patterns", re.IGNORECASE), ("exact_patterns", re.NOFLAG))
+        for name, lines in tables.get(group, {}).items()
+    }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -109,9 +109,6 @@ _STATED_CHARS_MAX = 2_000
 _STATES_MIN = 0.3
 # A message that does not speak of the speaker counts this much.
 _IMPERSONAL = 0.6
-# "I feel tired" has fewer terms, and tells little.
-_TERMS_FEW = 4
-TELLING_MAX = 10
 
 
 def states_about_speaker(text: str) -> float:
@@ -126,19 +123,58 @@ def states_about_speaker(text: str) -> float:
     return states * doubts * (1.0 if is_personal else _IMPERSONAL)
 
 
-def rate_telling(text: str, terms: Collection[str]) -> int:
-    """From 0 to 10: how much a message with these terms tells about the speaker, for a profile. 0: it is left out."""
-    states = states_about_speaker(text)
-    if states < _STATES_MIN:
-        return 0
-    # The terms of scripts without spaces are pairs of characters that overlap.
-    count = sum(0.5 if _UNSPACED.match(term) else 1.0 for term in frozenset(terms))
-    return round(TELLING_MAX * states * count / (count + _TERMS_FEW))
+def is_about_speaker(text: str) -> bool:
+    """Whether a sentence states something about the person who speaks, and not about the project at hand.
+
+    "My sister is coeliac" does; "we deploy on Fridays" and "I hate mocks in our tests" do not.
+    """
+    sentences = _SENTENCE_GAP.split(leave_out_project(text[:_STATED_CHARS_MAX]))
+    return any(_speaks_of_self(one) and states_about_speaker(one) >= _STATES_MIN for one in sentences)
+
+
+def _speaks_of_self(sentence: str) -> bool:
+    """Whether it has a word of the first person singular, or could leave it out, as in Japanese."""
+    language, folded, lists = _language_of(sentence), fold(sentence), _word_lists()
+    others = lists["plural"][language].split()
+    if language in lists["patterns"]:
+        return not any(word in folded for word in others)
+    said = [word for word in _WORD.findall(folded) if _lexicons()[language].get(word, _UNKNOWN).anywhere & _BITS["me"]]
+    return any(word not in others for word in said) or (not said and bool(_LEAVES_OUT_SPEAKER.search(sentence)))
+
+
+_SENTENCE_GAP = re.compile(r"(?<=[.!?؟।])\s+|(?<=[。！？])|\n+")
+
+
+def leave_out_project(text: str) -> str:
+    """A message without the sentences that speak of the project at hand."""
+    if not is_about_project(text):
+        return text
+    return " ".join(sentence for sentence in _SENTENCE_GAP.split(text) if not is_about_project(sentence)).strip()
+
+
+def is_about_project(text: str) -> bool:
+    """Whether it speaks of the project at hand: "in this repository", "our tests", "here"."""
+    folded = fold(text)
+    return any(_project_words(name).search(folded) for name in ("any", _language_of(text)))
+
+
+@cache
+def _project_words(language: str) -> re.Pattern[str]:
+    return re.compile(_word_lists()["project"].get(language, "(?!)"))
 
 
 def sentence_features(text: str) -> list[list[str]]:
     """Returns the names of each sentence's features, which the weights are trained on."""
     return [[FEATURES[bit.bit_length() - 1] for bit in _split_bits(bits)] for bits in _sentence_bits(text)]
+
+
+def read_features(text: str) -> tuple[list[int], UtteranceChances]:
+    """Returns the numbers of the features, as in FEATURES, that any sentence of `text` has, and its chances."""
+    sentences = _sentence_bits(text)
+    found = 0
+    for bits in sentences:
+        found |= bits
+    return [bit.bit_length() - 1 for bit in _split_bits(found)], _read(sentences)
 
 
 @cache
@@ -151,26 +187,32 @@ def _weights() -> dict[int, tuple[float, ...]]:
 
 # Sentences
 
-_END = re.compile(r"[.!?。؟।\n]+")
+_END = re.compile(r"[.!?。؟।…？！｡\n]+")
+# Alone, they are also in "3.20" and "example.org/?page=2".
+_DOUBTFUL = frozenset(".!?")
 _ABBREVIATIONS = ("dr", "mr", "mrs", "ms", "st", "vs", "e.g", "i.e", "z.b", "nr", "p.s")
+
+
+def cut_sentences(text: str) -> Iterator[tuple[str, str]]:
+    """Yields each sentence of `text` as it is written, without its end mark, and the mark."""
+    start = 0
+    for end in _END.finditer(text):
+        mark = end.group()
+        if mark in _DOUBTFUL and not _ends_sentence(text, end.start()):
+            continue
+        if sentence := text[start : end.start()].strip():
+            yield sentence, mark
+        start = end.end()
+    if rest := text[start:].strip():
+        yield rest, ""
 
 
 def split_sentences(text: str) -> list[tuple[str, str]]:
     """Returns the sentences, each with its end mark, of the beginning and the end of `text`. They are folded."""
-    folded = fold(_cut(text))
-    found: list[tuple[str, str]] = []
-    start = 0
-    for end in _END.finditer(folded):
-        mark = end.group()
-        if mark == "." and not _ends_sentence(folded, end.start()):
-            continue
-        sentence = folded[start : end.start()].strip()
-        if sentence:
-            found.append((sentence, "?" if "?" in mark or "؟" in mark else mark[0]))
-        start = end.end()
-    rest = folded[start:].strip()
-    if rest:
-        found.append((rest, ""))
+    found = []
+    for sentence, mark in cut_sentences(_cut(text)):
+        folded = fold(mark)
+        found.append((fold(sentence), "?" if "?" in folded or "؟" in folded else folded[:1]))
     if len(found) > START_SENTENCES + END_SENTENCES:
         return found[:START_SENTENCES] + found[-END_SENTENCES:]
     return found
@@ -181,13 +223,15 @@ def _cut(text: str) -> str:
 
 
 def _ends_sentence(text: str, at: int) -> bool:
-    """Whether the full stop at `at` ends a sentence: not in "3.20", "pnpm.io", "24. Oktober" or "Dr. Roth"."""
+    """Whether the mark at `at` ends a sentence: not in "3.20", "pnpm.io/?a=b", "24. Oktober" or "Dr. Roth"."""
     following = text[at + 1 : at + 2]
     if not following:
         return True
+    if text[at] != ".":
+        return not following.isascii() or not (following.isalnum() or following in "/=&_-")
     if not following.isspace() or text[at - 1 : at].isdigit():
         return False
-    return text[max(0, at - 4) : at].rpartition(" ")[2] not in _ABBREVIATIONS
+    return text[max(0, at - 4) : at].rpartition(" ")[2].lower() not in _ABBREVIATIONS
 
 
 # Features. A sentence's set of features is an integer with one bit for each.
@@ -237,8 +281,8 @@ def _split_bits(bits: int) -> list[int]:
 
 def _sentence_bits(text: str) -> list[int]:
     sentences = split_sentences(text)
-    if not text.isascii() and (patterns := _patterns(_cut(text))) is not None:
-        found = [_match(sentence, patterns) for sentence, _ in sentences]
+    if language := _unspaced_language(_cut(text)):
+        found = [_match(sentence, _compiled(language)) for sentence, _ in sentences]
     else:
         lexicon = _lexicons()[_language(sentences)]
         sentences = [part for sentence in sentences for part in _split_off_questions(*sentence, lexicon)]
@@ -372,11 +416,15 @@ class _WordLists(TypedDict):
     """By language and class. `words` are separated by spaces, and a pair of words is joined by "_": "no_longer".
 
     `common` words help to recognize the language, and `relative` ones ask only at the start of a clause. Chinese and
-    Japanese, which have no spaces, have `patterns` instead, and so has Korean, whose endings carry the mood.
+    Japanese, which have no spaces, have `patterns` instead, and so has Korean, whose endings carry the mood. `plural`
+    has the words of the class `me` that speak of several, `project` patterns for words of the project at hand: of any
+    language, and those that mean something else in another one.
     """
 
     words: dict[str, dict[str, str]]
     patterns: dict[str, dict[str, str]]
+    plural: dict[str, str]
+    project: dict[str, str]
 
 
 @cache
@@ -423,12 +471,16 @@ def _entry(names: list[str]) -> _Entry:
     return _Entry(anywhere, first, clause, last, "social" in names, "helper" in names, is_question, is_pronoun)
 
 
-def _patterns(text: str) -> dict[str, re.Pattern[str]] | None:
-    """The patterns for Japanese, Chinese or Korean if at least a quarter of the text is written in it."""
-    unspaced, hangul = len(_UNSPACED.findall(text)), len(_HANGUL.findall(text))
-    if 4 * (unspaced + hangul) < len(text):
-        return None
-    return _compiled("ko" if hangul > unspaced else "ja" if _KANA.search(text) else "zh")
+def _unspaced_language(text: str) -> str:
+    """Japanese, Chinese or Korean if at least a quarter of the text is written in it, or blank."""
+    unspaced, hangul = (0, 0) if text.isascii() else (len(_UNSPACED.findall(text)), len(_HANGUL.findall(text)))
+    if 4 * (unspaced + hangul) < max(1, len(text)):
+        return ""
+    return "ko" if hangul > unspaced else "ja" if _KANA.search(text) else "zh"
+
+
+def _language_of(text: str) -> str:
+    return _unspaced_language(text) or _language(split_sentences(text))
 
 
 @cache
