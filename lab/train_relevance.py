@@ -1,19 +1,21 @@
-"""Trains the weights of recall/relevance.py on everyday conversations, and shows how they do on people left out.
+"""Trains the weights of recall/relevance.py and what_holds.py on everyday conversations; figures on people left out.
 
     python -m lab.train_relevance everyday.json            # figures with each person left out of training
-    python -m lab.train_relevance everyday.json --write    # trains on everybody and writes relevance_weights.json
+    python -m lab.train_relevance everyday.json --write    # trains on everybody and writes the weights
 
-The conversations are lived through and the questions asked as `afterturn eval` does, once with a fresh memory and once
-after the questions were asked and recorded before. In addition, everybody is asked the questions of
-`impersonal_questions.tsv`, with which no memory helps. A line is an example: 1 if it is useful for its question and not
-outdated. A pair of an outdated line and a newer right one is an example of what holds now.
+The conversations are lived through and the questions asked as `afterturn eval` does: with a fresh memory, after the
+questions were asked and recorded before, with answers of several paragraphs, among small talk (both from
+`everyday_padding.json`), and in small spaces where a dozen facts were told within minutes. In addition, everybody is
+asked the questions of `impersonal_questions.tsv`, with which no memory helps. A line is an example: 1 if it is useful
+for its question and not outdated. A pair of an outdated line and a newer right one is an example of what holds now.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,21 +34,40 @@ from afterturn.evaluation.everyday import (
     HandedOver,
     figures_of,
 )
-from afterturn.evaluation.everyday_file import EverydayQuestion, Person, read_people
+from afterturn.evaluation.everyday_file import EverydayExchange, EverydayQuestion, Person, read_people
 from afterturn.evaluation.examination import MissingParts
-from afterturn.recall import relevance
-from afterturn.recall.block import FRAME, bullet
-from afterturn.recall.relevance import Features, JudgedQuestion, RecalledExchange, Weights
+from afterturn.evaluation.longer_life import add_filler
+from afterturn.recall import relevance, what_holds
+from afterturn.recall.block import FRAME, best_window, bullet
+from afterturn.recall.features import features_of, passage_of
+from afterturn.recall.relevance import JudgedQuestion, RecalledExchange
+from afterturn.recall.what_holds import Features, Weights
 from afterturn.types import Excerpt, Hit
 
 IMPERSONAL_PATH = Path(__file__).with_name("impersonal_questions.tsv")
-FLOOR = 0.2
+PADDING_PATH = Path(__file__).with_name("everyday_padding.json")
+FLOOR = 0.22
 LINES_MAX = 16
 # An impersonal question asked of everybody counts less than a real one; a right line more than a useful one.
-IMPERSONAL_WEIGHT, RIGHT_WEIGHT = 0.45, 2.0
+IMPERSONAL_WEIGHT, RIGHT_WEIGHT = 1.1, 2.0
 LINE_PENALTY, PAIR_PENALTY = 3.0, 2.0
 COMPARED = 15
-MATCH = ("match", "match said", "match below best", "best match")
+# Of each kind of small space: how many questions are asked, and how many exchanges there are at most.
+SMALL_QUESTIONS, SMALL_EXCHANGES = 6, 12
+SMALL_TALK = 2
+IMPERSONAL = "impersonal"
+MATCH = "words by meaning"
+GROUPS = {
+    "search score and shared words": ("score below best", "lexical", "share below best", "shared weight"),
+    "similarity": ("similarity", "similarity below best"),
+    MATCH: ("match", "best match"),
+    "kind of question": ("question states", "question orders", "question social", "question personal"),
+    "general questions": ("question general",),
+    "size of the question": ("question terms", "question weight", "candidates"),
+    "kind of message": ("said states", "said asks", "said social", "said supposes", "said changes", "said digit"),
+    "answer": ("answer states", "echo", "unprompted"),
+    "time": ("in range", "out of range"),
+}
 
 Floats = NDArray[np.float64]
 
@@ -91,8 +112,13 @@ class Recorder:
         return list(hits)
 
 
-def collect(people: Sequence[Person], *, lived: bool, weight: float = 1.0) -> list[Case]:
+def collect(
+    people: Sequence[Person], *, lived: bool = False, remarks: Sequence[str] = (), weight: float = 1.0
+) -> list[Case]:
+    """`remarks` are small talk, of which everybody says twice as much as of anything else."""
     options = EverydayOptions(lived=lived)
+    if remarks:
+        people = [_with_remarks(person, remarks) for person in people]
     judges = {person.name: EverydayJudge(person) for person in people}
     cases: list[Case] = []
     with TemporaryDirectory() as folder:
@@ -108,22 +134,34 @@ def collect(people: Sequence[Person], *, lived: bool, weight: float = 1.0) -> li
     return cases
 
 
+def _with_remarks(person: Person, remarks: Sequence[str]) -> Person:
+    """The person with these remarks as sessions between the others."""
+    count = SMALL_TALK * sum(len(session.exchanges) for session in person.sessions)
+    said, sessions = itertools.cycle(remarks), []
+    for session in add_filler(person, count).sessions:
+        is_filler = session not in person.sessions
+        exchanges = [replace(one, user=next(said)) if is_filler else one for one in session.exchanges]
+        sessions.append(replace(session, exchanges=tuple(exchanges)))
+    return replace(person, sessions=tuple(sessions))
+
+
 def _read(call: dict[str, Any], question: EverydayQuestion, judge: EverydayJudge, *, is_last: bool) -> Asked:
     text, now, table = call["text"], call["now"], call["table"]
-    read = JudgedQuestion.read(text, call["hits"], now, call["weights"])
+    read = JudgedQuestion.read(text, now, call["weights"])
     exchanges, lines = [], []
-    for one in relevance.group_exchanges(relevance.with_partners(call["hits"])):
-        hit = relevance.line_of(one, read.terms)
+    for one in relevance.group_exchanges(relevance.with_partners(call["hits"]), read.terms):
+        hit = relevance.line_of(one)
         if hit is None:
             continue
-        line = bullet(Excerpt(hit, hit.entry.text[:400], hit.answer.text[:250] if hit.answer else ""), now=now)
+        answer = passage_of(features_of(hit.answer), hit.terms, hit.entry).text if hit.answer is not None else ""
+        line = bullet(Excerpt(hit, best_window(hit.entry.text, hit.terms, 400), answer[:250]), now=now)
         is_right = judge.is_right(question, line)
         is_outdated = judge.is_outdated(question, line)
         lines.append(JudgedLine(line, is_right, judge.matches(question.bears, line), is_outdated))
         exchanges.append(one)
     exchanges, lines = exchanges[: relevance.JUDGED_MAX], lines[: relevance.JUDGED_MAX]
     matches = relevance.match_words(text, exchanges, table) if exchanges else []
-    features = relevance.line_features(read, exchanges, matches, now=now) if exchanges else []
+    features = relevance.line_features(read, exchanges, matches) if exchanges else []
     return Asked(read, exchanges, features, lines, is_last)
 
 
@@ -141,6 +179,43 @@ def impersonal_cases(people: Sequence[Person]) -> list[Person]:
         ]
         asked.append(replace(person, questions=tuple(questions)))
     return asked
+
+
+def with_long_answers(people: Sequence[Person]) -> list[Person]:
+    """The same people, whose agent adds three paragraphs to each answer."""
+    advice = json.loads(PADDING_PATH.read_text(encoding="utf-8"))["advice"]
+    found = []
+    for person in people:
+        paragraphs = itertools.cycle([*advice["en"], *advice.get(person.language, ())])
+
+        def lengthen(one: EverydayExchange, more: Iterator[str] = paragraphs) -> EverydayExchange:
+            return replace(one, assistant="\n\n".join([one.assistant, *itertools.islice(more, 3)]))
+
+        sessions = [replace(one, exchanges=tuple(map(lengthen, one.exchanges))) for one in person.sessions]
+        found.append(replace(person, sessions=tuple(sessions)))
+    return found
+
+
+def in_small_spaces(people: Sequence[Person]) -> Iterator[list[Person]]:
+    """The same people, each time with a few of the questions, who said what these ask for in one short conversation."""
+    for first in range(0, max(len(person.questions) for person in people), SMALL_QUESTIONS):
+        found = []
+        for person in people:
+            some = [one for one in person.questions if one.kind not in ("time", "update", "negation", "follow_up")]
+            questions = some[first : first + SMALL_QUESTIONS]
+            wanted = [pattern for one in questions for pattern in one.right]
+            exchanges = [
+                exchange
+                for session in person.sessions
+                for exchange in session.exchanges
+                if any(pattern.search(f"{exchange.user} {exchange.assistant}") for pattern in wanted)
+            ]
+            if exchanges:
+                session = replace(person.sessions[-1], exchanges=tuple(exchanges[:SMALL_EXCHANGES]))
+                asked = [replace(one, at=session.at + 1800.0) for one in questions]
+                found.append(replace(person, sessions=(session,), questions=tuple(asked)))
+        if found:
+            yield found
 
 
 def fit(rows: Sequence[Features], names: Sequence[str], wanted: Floats, weights: Floats, penalty: float) -> Weights:
@@ -164,7 +239,7 @@ def fit(rows: Sequence[Features], names: Sequence[str], wanted: Floats, weights:
     return {"bias": float(found[0] - slopes @ mean), **dict(zip(names, slopes.tolist(), strict=True))}
 
 
-def train_lines(cases: Iterable[Case], *, by_words: bool) -> Weights:
+def train_lines(cases: Iterable[Case], without: Collection[str] = ()) -> Weights:
     rows, wanted, weights = [], [], []
     for case in cases:
         for turn in [turn for turn in case.turns if turn.is_last]:
@@ -172,7 +247,7 @@ def train_lines(cases: Iterable[Case], *, by_words: bool) -> Weights:
                 rows.append(features)
                 wanted.append(float((line.is_right or line.is_useful) and not line.is_outdated))
                 weights.append(case.weight * (RIGHT_WEIGHT if line.is_right else 1.0))
-    names = [name for name in rows[0] if name not in ("bias", relevance.STORED) and not (by_words and name in MATCH)]
+    names = [name for name in rows[0] if name not in ("bias", relevance.STORED, *without)]
     return fit(rows, names, np.array(wanted), np.array(weights), LINE_PENALTY)
 
 
@@ -195,11 +270,11 @@ def _pairs(turn: Asked, model: Weights) -> Iterable[tuple[Features, bool]]:
     for older in best:
         for newer in best:
             one, other = turn.exchanges[older], turn.exchanges[newer]
-            if not relevance.may_replace(one, other):
+            if not what_holds.may_replace(one, other):
                 continue
             before, after = turn.lines[older], turn.lines[newer]
             if (before.is_outdated and after.is_right) or (before.is_right and not after.is_right):
-                features = relevance.pair_features(turn.question, one, other, chances[older], chances[newer])
+                features = what_holds.pair_features(turn.question, one, other, chances[older], chances[newer])
                 yield features, before.is_outdated
 
 
@@ -211,7 +286,7 @@ def verdict(case: Case, lines: Weights, pairs: Weights) -> EverydayVerdict:
     for turn in case.turns:
         earlier += shown
         chances = [relevance.chance(features, lines) for features in turn.features]
-        order, _ = relevance.put_newer_first(turn.question, turn.exchanges, chances, pairs)
+        order, _ = what_holds.put_newer_first(turn.question, turn.exchanges, chances, pairs)
         scores = relevance.falling_scores(order, chances)
         hits = [replace(turn.exchanges[at].hits[0], score=score) for at, score in zip(order, scores, strict=True)]
         texts = {id(hit): turn.lines[at].text for hit, at in zip(hits, order, strict=True)}
@@ -223,49 +298,80 @@ def verdict(case: Case, lines: Weights, pairs: Weights) -> EverydayVerdict:
     return EverydayJudge(case.person).verdict(case.question, handed)
 
 
-def report(name: str, verdicts: Sequence[EverydayVerdict]) -> None:
-    print(f"{name}: {figures_of(verdicts)}")
+def order_of_lines(cases: Iterable[Case], models: Mapping[str, Weights]) -> float:
+    """The mean chance that a useful line is placed before another one of the same question."""
+    shares = []
+    for turn, model in ((turn, models[case.person.name]) for case in cases for turn in case.turns if turn.is_last):
+        chances = np.array([relevance.chance(features, model) for features in turn.features])
+        wanted = np.array([(line.is_right or line.is_useful) and not line.is_outdated for line in turn.lines])
+        if wanted.any() and not wanted.all():
+            shares.append(float((chances[wanted][:, None] > chances[~wanted]).mean()))
+    return float(np.mean(shares))
+
+
+def report(name: str, cases: Sequence[Case], lines: Mapping[str, Weights], pairs: Mapping[str, Weights]) -> None:
+    verdicts = [verdict(one, lines[one.person.name], pairs[one.person.name]) for one in cases]
+    print(f"{name}: order {order_of_lines(cases, lines):.3f}, {figures_of(verdicts)}", flush=True)
+
+
+def gather(people: Sequence[Person]) -> dict[str, list[Case]]:
+    """The cases to train on, by the circumstances in which the questions are asked."""
+    remarks = json.loads(PADDING_PATH.read_text(encoding="utf-8"))["remarks"]
+    return {
+        "fresh": collect(people),
+        "lived in": collect(people, lived=True),
+        "long answers": collect(with_long_answers(people)),
+        "among small talk": collect(people, remarks=remarks),
+        "in small spaces": [case for some in in_small_spaces(people) for case in collect(some)],
+        IMPERSONAL: collect(impersonal_cases(people), weight=IMPERSONAL_WEIGHT),
+    }
+
+
+def leave_out(people: Sequence[Person], cases: Sequence[Case], without: Collection[str]) -> dict[str, Weights]:
+    """For each person, the weights of lines that were trained on the others, `without` these features."""
+    names = [person.name for person in people]
+    return {name: train_lines([one for one in cases if one.person.name != name], without) for name in names}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("everyday", type=Path, help="a file of everyday conversations (docs/evaluation.md)")
-    parser.add_argument("--write", action="store_true", help="write the weights that were trained on everybody")
+    parser.add_argument("--write", choices=("lines", "all"), help="write weights that were trained on everybody")
+    parser.add_argument("--groups", action="store_true", help="show what is lost without each group of features")
     chosen = parser.parse_args()
     people = read_people(json.loads(chosen.everyday.read_text(encoding="utf-8")), chosen.everyday)
-    fresh, lived = collect(people, lived=False), collect(people, lived=True)
-    impersonal = collect(impersonal_cases(people), lived=False, weight=IMPERSONAL_WEIGHT)
-    cases = [*fresh, *lived, *impersonal]
+    by_state = gather(people)
+    cases = [case for some in by_state.values() for case in some]
+    asked = {state: some for state, some in by_state.items() if state != IMPERSONAL}
+    if chosen.groups:
+        stored = dict.fromkeys(
+            [person.name for person in people], json.loads(relevance.WEIGHTS_PATH.read_text(encoding="utf-8"))["pair"]
+        )
+        for group, without in {"all features": (), **GROUPS}.items():
+            report(f"without {group}" if without else group, asked["fresh"], leave_out(people, cases, without), stored)
+        return
+    changing = [*asked["fresh"], *asked["lived in"]]
     for by_words in (False, True):
-        without = {
-            person.name: train_lines([one for one in cases if one.person.name != person.name], by_words=by_words)
-            for person in people
-        }
-        pairs = {
-            person.name: train_pairs(
-                [one for one in (*fresh, *lived) if one.person.name != person.name],
-                without,
-            )
-            for person in people
-        }
-        everybody = train_lines(cases, by_words=by_words)
-        of_everybody = train_pairs((*fresh, *lived), dict.fromkeys(without, everybody))
-        label = "by words alone" if by_words else "with the word table"
-        for state, asked in (("fresh", fresh), ("lived in", lived)):
-            left_out = [verdict(one, without[one.person.name], pairs[one.person.name]) for one in asked]
-            report(f"{label}, {state}, each person left out", left_out)
-            report(f"{label}, {state}, trained on everybody", [verdict(one, everybody, of_everybody) for one in asked])
+        without = GROUPS[MATCH] if by_words else ()
+        left_out = leave_out(people, cases, without)
+        pairs = {name: train_pairs([one for one in changing if one.person.name != name], left_out) for name in left_out}
+        for state, some in asked.items():
+            report(f"{'by words alone, ' if by_words else ''}{state}, each person left out", some, left_out, pairs)
         if chosen.write:
-            _write("line by words" if by_words else "line", everybody, None if by_words else of_everybody)
+            everybody = train_lines(cases, without)
+            of_everybody = train_pairs(changing, dict.fromkeys(left_out, everybody))
+            keeps_pairs = by_words or chosen.write == "lines"
+            _write("line by words" if by_words else "line", everybody, None if keeps_pairs else of_everybody)
 
 
 def _write(name: str, lines: Weights, pairs: Weights | None) -> None:
     path = relevance.WEIGHTS_PATH
     stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     stored[name] = {key: round(value, 4) for key, value in lines.items()}
-    if pairs is not None:
-        stored["pair"] = {key: round(value, 4) for key, value in pairs.items()}
     path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    if pairs is not None:
+        rounded = {key: round(value, 4) for key, value in pairs.items()}
+        what_holds.WEIGHTS_PATH.write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from afterturn.config import Config
-from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.ports import Embedder, Unit
 from afterturn.recall.index.cache import IndexCache
 from afterturn.recall.query import SPEAKERS_MAX, RecallRequest, named_in, without_names
@@ -16,7 +16,7 @@ from afterturn.types import LaneQuery, Scope, SearchResults, UnitScope
 R = TypeVar("R")
 
 ADA = Scope("default", ("user:ada",))
-STATIC = StaticEmbedder()
+STATIC = SentenceEncoder()
 SCORE_MIN = Config().search_score_min
 BYTES_MAX = 1 << 24
 

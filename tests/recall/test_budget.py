@@ -128,3 +128,13 @@ def test_visible_blocks_use_up_the_conversation():
 def test_the_parts_of_a_block_add_up(one, other):
     """H9: lines are counted one by one, so their sum must hold for the whole."""
     assert estimate_tokens(f"{one}\n{other}") <= estimate_tokens(f"{one}\n") + estimate_tokens(other) + 1
+
+
+def test_ten_messages_of_a_conversation_leave_room_for_the_best_lasting_line():
+    """L13, H9: though they would fill all bytes of the block, and come first."""
+    scratch = [hit(f"Draft {at} " + "words " * 70, id=f"s{at}", lane=Lane.SHORT_TERM, score=0.9) for at in range(10)]
+    lasting = hit("I never drink coffee", id="m1", lane=Lane.LONG_TERM, score=0.2)
+    budget = Budget(entries_max=16, entry_bytes_max=512, bytes_max=2048, tokens_max=1024)
+    shown = [excerpt.hit.entry.id for excerpt in chosen([*scratch, lasting], budget)]
+    assert shown[0] == "s0"
+    assert shown[-1] == "m1"

@@ -46,9 +46,9 @@ async def test_a_warm_turn_computes_normal_forms_of_new_texts_only(tmp_path, com
     """G5: a turn costs little, however often the same memories are candidates."""
     old = [f"Cat {name} lives in the village by the river" for name in ("Miso", "Tofu", "Nori", "Soba")]
     new = [f"Dog {name} lives in the village by the river" for name in ("Rex", "Bello")]
-    async with afterturn.open(
-        tmp_path / "store.db", Config(recall_score_min=0.0), components=afterturn.Components(embedder=HashingEmbedder())
-    ) as memory:
+    # What stands is compared once for each conversation, not in each turn.
+    config, parts = Config(recall_score_min=0.0, standing=False), afterturn.Components(embedder=HashingEmbedder())
+    async with afterturn.open(tmp_path / "store.db", config, components=parts) as memory:
         await memory.space("user:ada").add_many([afterturn.Draft(text) for text in old])
         await memory.drain()
         assert "Tofu" in await ask(memory, "first")

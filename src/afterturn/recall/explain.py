@@ -42,7 +42,7 @@ from afterturn.types import (
 _REASONS = {
     Decision.SHOWN: "it is in the block",
     Decision.BUDGET: "the block was full (at most {entries} entries, {size} bytes, {tokens} tokens)",
-    Decision.VISIBLE: "the model already sees it, or all its sources, in the conversation",
+    Decision.VISIBLE: "the model already sees it, or all its sources, in the conversation or its standing block",
     Decision.STALE: "it was carried, and changed or became visible before it could be delivered",
     Decision.EXCLUDED: "an earlier block shows it, or was about to show it",
     Decision.DELETED: "it was deleted",
@@ -84,6 +84,7 @@ _POINTS = {
     HandoverPoint.USER_MESSAGE: "after the user's message",
     HandoverPoint.TOOL_RESULT: "after a tool's result",
     HandoverPoint.PROMPT: "as text for the host's prompt",
+    HandoverPoint.STANDING: "the standing block, in front of the first block",
 }
 _CAUSES = {
     RecallCause.MESSAGE: "the user's message",
@@ -121,13 +122,12 @@ def describe_decision(why: Decision, row: RecallRow, *, score: float | None = No
 
 
 def _describe_floor(row: RecallRow, score: float) -> str:
-    setting = "search_score_min" if score_kind_of(row) is ScoreKind.SEARCH else "recall_score_min"
-    score_min = float(row.settings.get(setting) or 0.0)
+    score_min = float(row.settings.get("recall_score_min") or 0.0)
     best = max((candidate.score for candidate in row.candidates), default=0.0)
     scored = describe_score(score, score_kind_of(row))
     if score >= score_min and best > score:
         return f"{scored} is far below the best ({best:.2f})"
-    return f"{scored} is below {setting} ({score_min:.2f})"
+    return f"{scored} is below recall_score_min ({score_min:.2f})"
 
 
 def describe_score(score: float, kind: ScoreKind | None) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from afterturn.types import Entry, Hit, Kind, Origin
 from afterturn.utterance import UtteranceChances, read_utterance
 
 if TYPE_CHECKING:
+    from afterturn.recall.what_holds import Claims
     from afterturn.recall.word_table import TextWords, WordTable
 
 
@@ -32,6 +34,7 @@ class EntryFeatures:
         self.origin = origin
         self.voice = voice
         self.table_words: TextWords | None = None
+        self.claims: Claims | None = None
 
     @cached_property
     def terms(self) -> frozenset[str]:
@@ -51,6 +54,20 @@ class EntryFeatures:
     def has_digit(self) -> bool:
         """Whether its first 500 characters have a digit."""
         return any(map(str.isdigit, self.text[:500]))
+
+    @cached_property
+    def details(self) -> frozenset[str]:
+        """Its numbers, and the words that are written with a capital inside a sentence."""
+        found = _DETAIL.findall(self.text)
+        return frozenset(word.casefold() for word in found if word[0].isupper() or not word.isalpha())
+
+    @cached_property
+    def passages(self) -> tuple[EntryFeatures, ...]:
+        """The features of its parts: paragraphs, those of long paragraphs between sentences. A short text is one."""
+        if len(self.text) <= _WHOLE_CHARS_MAX:
+            return (self,)
+        parts = _PASSAGE.findall(self.text[:SEARCHED_CHARS_MAX]) or [self.text[:PASSAGE_CHARS_MAX]]
+        return tuple(EntryFeatures(part.rstrip(), self.origin, self.voice) for part in parts)
 
     @cached_property
     def form(self) -> NormalForm | None:
@@ -77,18 +94,45 @@ def features_of(entry: Entry) -> EntryFeatures:
     return found
 
 
+# In a language that writes all nouns with a capital, these are names too: that shows an answer, and never hides one.
+_DETAIL = re.compile(r"\w*\d[\w:/-]*|(?<=[\w,;:)] )[^\W\d_]{2,}")
+PASSAGE_CHARS_MAX = 300
+_WHOLE_CHARS_MAX = 400
+SEARCHED_CHARS_MAX = 16_384
+"""Longer texts are searched up to here: a record may hold a megabyte, and a block has milliseconds."""
+_WITHIN = rf"\S(?:(?!\n[ \t\r]*\n)[\s\S]){{0,{PASSAGE_CHARS_MAX - 1}}}"
+# To the end of the paragraph; if that is too far, of a sentence, then of a word.
+_PASSAGE = re.compile(
+    rf"{_WITHIN}(?=\s*\Z|\n[ \t\r]*\n)|{_WITHIN}(?:(?<=[.!?])(?=\s)|(?<=[。！？\n]))|{_WITHIN}(?=\s)|{_WITHIN}"
+)
+
+
+def passage_of(features: EntryFeatures, asked: Collection[str], said: Entry | None = None) -> EntryFeatures:
+    """The part of a text that bears on a question with these terms: the one with most of them, then the first. It is
+    what is judged, and what is shown of an answer. Of an answer, only parts count that share a word with what was
+    `said` before it: general advice has words of every question."""
+    if len(features.passages) == 1:
+        return features
+    about = features_of(said).content_terms if said is not None else None
+
+    def shared(passage: EntryFeatures) -> int:
+        content = passage.content_terms
+        return 0 if about is not None and content.isdisjoint(about) else len(content.intersection(asked))
+
+    return max(features.passages, key=shared)
+
+
 def shows_report(hit: Hit) -> bool:
     """Whether words of others are shown with a hit: in itself, or in the answer next to it."""
     return hit.entry.is_report or (hit.answer is not None and hit.answer.is_report)
 
 
-def words_of(entry: Entry | None, table: WordTable) -> TextWords | None:
-    """The words of an entry in the table, cached with its features."""
-    if entry is None:
+def words_of(features: EntryFeatures | None, table: WordTable) -> TextWords | None:
+    """The words of a text in the table, cached with its features."""
+    if features is None:
         return None
-    features = features_of(entry)
     if features.table_words is None:
-        features.table_words = table.read(entry.text)
+        features.table_words = table.read(features.text)
     return features.table_words
 
 

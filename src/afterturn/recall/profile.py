@@ -18,6 +18,7 @@ from afterturn.recall.broad_questions import BroadQuestion, family_words, first_
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.features import features_of
 from afterturn.recall.query import COMMON_TERMS, RecallRequest, admits, is_learned_from_seen, lane_of
+from afterturn.recall.what_holds import find_outdated_sources, find_replaced
 from afterturn.text import STOP_WORDS, terms, words
 from afterturn.types import (
     Entry,
@@ -79,6 +80,7 @@ class _Candidate(NamedTuple):
     entry: Entry
     terms: frozenset[str]
     worth: float
+    is_earlier: bool = False
 
 
 def find_candidates(unit: Unit, query: LaneQuery) -> list[_Candidate]:
@@ -99,14 +101,17 @@ def find_candidates(unit: Unit, query: LaneQuery) -> list[_Candidate]:
     for one in found:
         for source in one.entry.sources:
             learned[source] |= one.terms
-    for entry in unit.records.most_telling(query.scope, query.filter, limit=RECORDS_READ_MAX):
-        if admits(query, entry) is False:
+    records = unit.records.most_telling(query.scope, query.filter, limit=RECORDS_READ_MAX)
+    outdated = find_outdated_sources(unit, query.scope, records)
+    for entry in records:
+        _, says_all = outdated.get(entry.id, (None, False))
+        if says_all or admits(query, entry) is False:
             continue
         worth, said = states_about_speaker(entry.text), features_of(entry).terms
         # A message counts for what no statement that was learned from it says.
         untold = said - learned[entry.id] if entry.id in learned else said
         if len(untold) > _TOLD_SHARE * len(said):
-            found.append(_Candidate(entry, untold, worth))
+            found.append(_Candidate(entry, untold, worth, entry.id in outdated))
     return found
 
 
@@ -189,6 +194,7 @@ class _Chosen(NamedTuple):
     entry: Entry
     worth: float
     terms: tuple[str, ...] = ()
+    is_earlier: bool = False
 
 
 def _choose(candidates: Sequence[_Candidate], related: Mapping[str, float], limit: int) -> list[_Chosen]:
@@ -203,11 +209,13 @@ def _choose(candidates: Sequence[_Candidate], related: Mapping[str, float], limi
         told = math.fsum(weights[term] for term in one.terms) / (_LENGTH_FREE + min(len(one.terms), _LENGTH_MAX))
         weightiest = sorted(one.terms, key=lambda term: (-weights[term], term))[:_WINDOW_TERMS]
         worth = one.worth * told * related.get(one.entry.ref, 1.0)
-        chosen.append(_Chosen(one.entry, worth, tuple(weightiest)))
+        chosen.append(_Chosen(one.entry, worth, tuple(weightiest), one.is_earlier))
     chosen.sort(key=lambda one: (-one.worth, -one.entry.occurred_at, one.entry.id))
     # Comparing takes long, and few of the best say the same.
     best = chosen[: _COMPARED_SHARE * limit]
-    kept, _ = collapse([Hit(one.entry, Lane.LONG_TERM, 1.0, 0.0, None, ()) for one in best])
+    replaced = find_replaced([one.entry for one in best])
+    current = [one.entry for one in best if one.entry.ref not in replaced]
+    kept, _ = collapse([Hit(entry, Lane.LONG_TERM, 1.0, 0.0, None, ()) for entry in current])
     stays = {hit.entry.ref for hit in kept[:limit]}
     return [one for one in best if one.entry.ref in stays]
 
@@ -276,7 +284,7 @@ def profile_hits(unit: Unit, request: RecallRequest, question: BroadQuestion, *,
     most = max(one.worth for one in chosen) or 1.0
     scores = [_SCORE_BEST * math.sqrt(one.worth / most) for one in chosen]
     return [
-        Hit(one.entry, lane_of(one.entry, admitted), score, 0.0, None, one.terms)
+        Hit(one.entry, lane_of(one.entry, admitted), score, 0.0, None, one.terms, is_earlier=one.is_earlier)
         for one, score in zip(chosen, scores, strict=True)
     ]
 

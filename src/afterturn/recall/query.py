@@ -5,18 +5,20 @@ Also the words that are common in any conversation, the months that a question n
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from afterturn.errors import NotFound
 from afterturn.ports import Index, Unit
 from afterturn.recall.scoring import COMMON_WEIGHT, midpoint, worth
 from afterturn.text import is_acknowledgement, terms, words
-from afterturn.types import ANYTHING, Entry, IndexedEntry, Kind, Lane, LaneQuery, Origin, Scope
+from afterturn.types import ANYTHING, Entry, IndexedEntry, Kind, Lane, LaneQuery, Origin, Scope, StandingRow, Target
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +36,8 @@ class RecallRequest(NamedTuple):
 
     `admitted` says which entries may be found. Without a conversation there is no short-term lane: every record is
     episodic. `query_vector` leaves out the names of speakers; a function gets the text without them. `repeatable_refs`
-    are those of the excluded references that a turn may show again when nothing else is relevant.
+    are those of the excluded references that a turn may show again when nothing else is relevant. `standing` is the
+    standing block that the model sees: a turn does not repeat its lines.
     """
 
     text: str
@@ -45,6 +48,7 @@ class RecallRequest(NamedTuple):
     lanes: tuple[Lane, ...] = tuple(Lane)
     correlation: str = ""
     repeatable_refs: frozenset[str] = frozenset()
+    standing: StandingRow | None = None
 
     @property
     def scope(self) -> Scope:
@@ -83,8 +87,7 @@ def admits(query: LaneQuery, entry: Entry) -> bool | None:
         return False
     if entry.origin is Origin.TOOL and not query.evidence and entry.kind is Kind.RECORD:
         return False
-    is_elsewhere = query.reports_of is not None and entry.project not in (None, *query.reports_of)
-    if (query.trusted_only or is_elsewhere) and entry.is_report:
+    if (query.trusted_only and entry.is_report) or not is_shared(entry, query.projects):
         return False
     seen_since = query.seen_since if query.conversation is not None else None
     if query.lane is None and seen_since is None:
@@ -96,6 +99,12 @@ def admits(query: LaneQuery, entry: Entry) -> bool | None:
     is_learned = entry.sources and entry.kind is Kind.STATEMENT
     is_unsure = is_learned and (query.visible_hashes or seen_since is not None)
     return None if is_admitted and is_unsure else is_admitted
+
+
+def is_shared(entry: Entry, projects: Collection[str] | None) -> bool:
+    """False for a report of another project, and for anything of it that is not about the user."""
+    is_bound = entry.target is Target.ENVIRONMENT or entry.is_report
+    return not is_bound or not entry.is_from_elsewhere(projects)
 
 
 def lane_of(entry: Entry | IndexedEntry, query: LaneQuery) -> Lane:
@@ -119,61 +128,19 @@ def is_learned_from_seen(unit: Unit, tenant: str, entry: Entry, is_seen: Callabl
         return False
 
 
-# Words that occur in conversations about anything: sharing one means less than its rarity suggests.
-_COMMON_WORDS = """
-able absolutely actually afraid agree ahead almost already alright always amaze amazing another anybody anymore anyone
-anything anytime anyway apologise apologize apology apparently appreciate around ask asked asking asks away awesome
-awful back bad basically become begin believe best bet better big bit bless brilliant bring brought bye call came
-carry certainly chance check cheer cheers clear come comes coming completely confirm congrats congratulations continue
-cool correct correctly course crazy curious currently cute damn day dear definitely delighted different done double
-easy either else enjoy enough especially even ever every everybody everyone everything exactly excellent excited
-exciting excuse fabulous fact fair fantastic far feel feeling feels felt finally find fine first found fun funny gave
-get gets getting give given gives giving glad go goes going gone gonna good goodness gorgeous gosh got gotcha gotta
-grateful great guess guy guys haha happen happened happening happens happy hard hear heard hello help helped helpful
-helping helps hey hi hmm hold honestly hope hoping idea imagine important incredible indeed instead interested
-interesting keep keeping kept kind kinda kindly kinds knew know knowing known knows kudos last late later least leave
-left less letting like liked likely little lol long longer look looked looking looks lot lots lovely luck lucky made
-main make makes making many matter matters may maybe mean means meant might mind minute minutes moment much must near
-need needed needs never nevermind new next nice nope noted nothing obvious obviously oh ok okay old one ones ooh oops
-pardon particular particularly perfect perfectly perhaps pleasure possible possibly pretty probably proceed put
-question questions quick quickly quite rather ready real really recently repeat right said saw say saying says second
-see seeing seem seemed seems seen sense serious seriously set several short shortly show showed shows silly simple
-simply since small someone something sometimes somewhere soon sorry sort sound sounds specific specifically start
-started starting stay still stop stuff suggest super suppose supposed sure surely surprised take taken takes taking
-talk talked talking tell telling tells terrible thank thankful thanks thing things think thinking thinks though
-thought thoughts time times today together told tomorrow tonight took totally toward towards tried true truly try
-trying ugh unbelievable understand understood unfortunately upon use used uses using usual usually verify via wait
-waiting want wanted wanting wants way ways welcome well went whatever whether whoa whole wish wishes without wonder
-wonderful wondering word words worries worry worth wow wrong yay yeah yep yes yesterday yet yikes yup
-"""
-# Greetings, thanks and assent in other languages. Some have another meaning in English, so they count only in a
-# message that holds nothing else.
-_COURTESIES = """
-guten morgen abend hallo servus tschüss danke dankeschön vielen dank bitte gerne genau richtig klar alles ja nein doch
-sehr schön freut mich mir dir dich ihnen ich wir sie es das ist geht gehts wie von noch auch machen nett okay
-bonjour bonsoir salut merci beaucoup oui non ça va très bien parfait plaît je tu vous nous est le la les c j l n qu
-hola buenos buenas días tardes noches gracias muchas por qué tal cómo estás está usted sí claro vale eso es el la
-olá obrigado obrigada bom tudo bem não dia tarde noite você está
-ciao buongiorno buonasera grazie prego stai sta sì perfetto va bene
-hallo goedemorgen bedankt dank je wel graag gedaan ja nee gaat het jou prima
-dzień dobry cześć dziękuję bardzo proszę tak nie jak się masz dobrze
-merhaba teşekkürler teşekkür ederim evet tamam lütfen iyi
-"""
-# The same for letters that are not ASCII after accents are folded.
-_COURTESIES_BEYOND = """
-günaydın nasılsın nasılsınız hayır
-привет здравствуйте доброе утро добрый день вечер спасибо большое пожалуйста как дела да нет конечно хорошо отлично
-понятно ладно это очень
-привіт дякую дуже будь ласка добрий ранок так ні справи
-مرحبا السلام عليكم صباح الخير مساء النور كيف حالك شكرا جزيلا نعم لا من فضلك تمام حسنا جيد
-नमस्ते नमस्कार आप कैसे हैं कैसी बहुत धन्यवाद शुक्रिया हाँ नहीं ठीक है अच्छा
-你好 您好 早上好 晚上好 谢谢 谢谢你 非常感谢 不客气 好的 没问题 是的 对 明白了 知道了 太好了 再见 今天怎么样 你好吗
-おはようございます こんにちは こんばんは ありがとうございます ありがとう どうも はい いいえ わかりました
-了解しました お願いします すみません そうですね 大丈夫です 元気ですか
-안녕하세요 감사합니다 고마워요 고맙습니다 네 아니요 좋아요 알겠습니다 괜찮아요 어떻게 지내세요
-"""
-COMMON_TERMS = frozenset(terms(_COMMON_WORDS))
-_ASCII_EMPTY_TERMS = COMMON_TERMS | frozenset(terms(_COURTESIES))
+@cache
+def _word_lists() -> dict[str, str]:
+    """`common` words occur in conversations about anything: sharing one means less than its rarity suggests.
+
+    `courtesies` are greetings, thanks and assent in other languages. Some have another meaning in English, so they
+    count only in a message that holds nothing else. `courtesies_beyond` are not ASCII after accents are folded.
+    """
+    lists: dict[str, list[str]] = json.loads(Path(__file__).with_name("query_words.json").read_text(encoding="utf-8"))
+    return {name: " ".join(lines) for name, lines in lists.items()}
+
+
+COMMON_TERMS = frozenset(terms(_word_lists()["common"]))
+_ASCII_EMPTY_TERMS = COMMON_TERMS | frozenset(terms(_word_lists()["courtesies"]))
 _QUESTION_WORDS = frozenset(
     "am are can could did do does had has have how is was were what when where which who whom whose why".split()
 )
@@ -197,17 +164,7 @@ def needs_recall(text: str) -> bool:
 
 # Words for something that was said before. A message with one of them, or without a distinctive word of its own, is
 # asked together with the message before it. Words that are also articles or fillers ("das", "il y a") are left out.
-_REFERRING = frozenset(
-    """
-    it its that this they them their theirs he him his she her hers those these and
-    er ihn ihm ihr ihre ihren deren dort davon dazu damit dafür darüber darauf und
-    ça cela ceci elle ils elles lui leur leurs celui celle ceux et
-    eso esto ese esa él ella ellos ellas allí y
-    lui lei loro questo quello questa quella lì e
-    isso isto ele ela eles elas lá
-    dat dit hij zij hem haar hun daar en
-    """.split()
-)
+_REFERRING = frozenset(_word_lists()["referring"].split())
 _REFERRING_RUN = re.compile("それ|あれ|これ|そこ|その|あの|彼|它|他|她|那|这|그것|거기")
 _OPENING = frozenset("and und et y e en".split())
 
@@ -232,7 +189,7 @@ def _is_remark(text: str, asked: Collection[str]) -> bool:
 @cache
 def _courtesy_terms() -> frozenset[str]:
     # Only when needed: it takes 8 ms, and a program's first question is seldom a courtesy.
-    return frozenset(terms(_COURTESIES + _COURTESIES_BEYOND))
+    return frozenset(terms(f"{_word_lists()['courtesies']} {_word_lists()['courtesies_beyond']}"))
 
 
 @cache
@@ -376,14 +333,11 @@ def weigh_terms(
     weights: dict[str, float] = {}
     distinctive = 0.0
     for term in chosen:
-        rarity = _rarity(frequencies.get(term, 0), documents)
+        count = frequencies.get(term, 0)
+        rarity = math.log1p((documents + _UNSEEN_DOCUMENTS - count + 0.5) / (count + 0.5))
+        # A word that nearly every entry contains distinguishes none, however few entries there are.
+        rarity *= 1 - count / (documents + _FEW)
         weights[term] = rarity * COMMON_WEIGHT if term in common else rarity
         distinctive += 0.0 if term in common else rarity
     words = len(weights) - len(common.intersection(weights))
     return TermWeights(weights, frequencies, sum(weights.values()), distinctive, midpoint(documents, words))
-
-
-def _rarity(frequency: int, documents: int) -> float:
-    rarity = math.log1p((documents + _UNSEEN_DOCUMENTS - frequency + 0.5) / (frequency + 0.5))
-    # A word that nearly every entry contains distinguishes none, however few entries there are.
-    return rarity * (1 - frequency / (documents + _FEW))

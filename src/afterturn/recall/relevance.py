@@ -1,6 +1,6 @@
-"""The chance that a hit helps with a question, and which of two statements about the same thing holds now.
+"""The chance that a hit helps with a question.
 
-Two small linear models over named features. `relevance_weights.json` has their weights; `lab/train_relevance.py`
+A small linear model over named features. `relevance_weights.json` has its weights; `lab/train_relevance.py`
 computes them from conversations of people with an agent, so they hold for questions like those. A message is judged
 together with the other message of its exchange: a question says nothing without its answer, and an answer that repeats
 what the user said adds nothing.
@@ -9,21 +9,19 @@ what the user said adds nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import repeat
 from math import exp, log, log1p
-from operator import mul
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from afterturn.guard.trust import TRUST_MIN
 from afterturn.recall.broad_questions import read_broad_question
-from afterturn.recall.features import features_of, is_request, words_of
-from afterturn.recall.query import COMMON_TERMS
+from afterturn.recall.features import EntryFeatures, features_of, is_request, passage_of, words_of
+from afterturn.recall.query import COMMON_TERMS, has_content
 from afterturn.recall.scoring import SIMILARITY_ASSUMED
 from afterturn.recall.times import AskedTime, time_asked
+from afterturn.recall.what_holds import Features, Weights, log_odds, put_newer_first, weigh
 from afterturn.text import terms
 from afterturn.types import Entry, Hit, Kind, Lane, Origin
 from afterturn.utterance import UtteranceChances, read_question, read_utterance
@@ -34,62 +32,38 @@ if TYPE_CHECKING:
 WEIGHTS_PATH = Path(__file__).with_name("relevance_weights.json")
 JUDGED_MAX = 32
 """How many exchanges are judged, the best by their search scores first."""
-# The mean length up to which messages are like those that the weights were trained on.
-_ORDINARY_CHARS = 400
-# How many of the best are compared with each other: whether one holds instead of another.
-_COMPARED_MAX = 20
-# The log odds above which the newer of two counts as what holds now. Low, because an outdated line misleads, and one
-# that stands second does not.
-_HOLDS_NOW = -1.8
-# The log odds above which the older one is also marked as earlier: an order may be wrong, a mark should not.
-_REPLACED = 0.5
-# The same for two statements without a question, which would show whether they are about the same thing.
-_REPLACED_ALWAYS = 2.5
-# Two such statements also share this part of the words of the shorter one.
-_SHARED_ALWAYS = 0.4
-_DAY = 86400.0
 FLOOR_SHARE_OF_CHANCE = 0.5
 """Lines after the best may have this share of the floor."""
-BEST_SHARE_OF_CHANCE = 1 / 3
+BEST_SHARE_OF_CHANCE = 1 / 4
 """Lines after the best must have this share of its chance: next to a perfect answer, a fair one is noise."""
+# Fewer candidates make none of them more likely: most questions have nothing to do with a single fact.
+_CANDIDATES_FEW = 10
+# That of a word in a fifth of all messages. A word in all of a dozen facts is their subject, not small talk.
+_WEIGHT_MIN = 2.0
 # A statement takes the place of a message that is this many times as long.
 _WORDY = 2
-# Messages this close in time belong to the same moment; neither replaces the other.
-_MOMENT = 60.0
-_CHANCE_MIN = 1e-4
 
 STORED = "stored"
 _STORED_ODDS = 1.5
 
-Features: TypeAlias = dict[str, float]
-Weights: TypeAlias = Mapping[str, float]
-
 
 @dataclass(frozen=True, slots=True)
 class JudgedQuestion:
-    """A question as it is judged. `weights` are those of its distinctive terms; `unseen` is the share of them, by
-    weight, that no hit contains."""
+    """A question as it is judged. `weights` are those of its distinctive terms."""
 
     weights: Weights
     utterance: UtteranceChances
     is_personal: bool
     is_general: bool
-    has_digit: bool
-    unseen: float
     time: AskedTime | None
 
     @classmethod
-    def read(
-        cls, text: str, hits: Iterable[Hit], now: float, weights: Weights, names: frozenset[str] = frozenset()
-    ) -> JudgedQuestion:
+    def read(cls, text: str, now: float, weights: Weights, names: frozenset[str] = frozenset()) -> JudgedQuestion:
         """`names` are those of its words that name a speaker."""
-        asked = {term: weight for term, weight in weights.items() if term not in COMMON_TERMS}
-        seen = frozenset(term for hit in hits for term in hit.terms)
-        unseen = sum(weight for term, weight in asked.items() if term not in seen) / (sum(asked.values()) or 1)
-        digit = any(character.isdigit() for character in text)
+        asked = {term: max(weight, _WEIGHT_MIN) for term, weight in weights.items() if term not in COMMON_TERMS}
         read = read_question(text)
         is_personal = bool(names) or read.is_personal
-        return cls(asked, read.utterance, is_personal, read.is_general, digit, unseen, time_asked(text, now))
+        return cls(asked, read.utterance, is_personal, read.is_general, time_asked(text, now))
 
     @property
     def terms(self) -> frozenset[str]:
@@ -113,16 +87,28 @@ class JudgedQuestion:
 
 @dataclass(frozen=True)
 class RecalledExchange:
-    """What a user said and the answer to it, or one statement. `hits` are the hits in it, the user's message first."""
+    """What a user said and the answer to it, or one statement. `hits` are the hits in it, the user's message first.
+
+    Of long messages, only the passages that bear on the terms that are `asked` are judged.
+    """
 
     hits: tuple[Hit, ...]
     said: Entry | None
     answer: Entry | None
+    asked: frozenset[str] = frozenset()
+
+    @cached_property
+    def said_passage(self) -> EntryFeatures | None:
+        return passage_of(features_of(self.said), self.asked) if self.said is not None else None
+
+    @cached_property
+    def answer_passage(self) -> EntryFeatures | None:
+        return passage_of(features_of(self.answer), self.asked, self.said) if self.answer is not None else None
 
     @cached_property
     def content(self) -> frozenset[str]:
-        """The distinctive terms of both messages. Computed when needed: most exchanges are not judged."""
-        return _content(self.said) | _content(self.answer)
+        """The distinctive terms of both passages. Computed when needed: most exchanges are not judged."""
+        return _terms(self.said_passage) | _terms(self.answer_passage)
 
     @property
     def occurred_at(self) -> float:
@@ -135,14 +121,6 @@ def prepare() -> None:
     read_utterance("Where was it?")
     time_asked("Where was it last week?", 0.0)
     read_broad_question("What do you know about me?")
-
-
-def is_familiar(hits: Sequence[Hit], names: frozenset[str]) -> bool:
-    """Whether a question is like those that the weights were trained on: to one person's agent, about messages of
-    ordinary length. Not in a conversation among people, whose `names` are asked for, nor among long documents."""
-    if names or not hits:
-        return not names
-    return sum(len(hit.entry.text) for hit in hits) <= _ORDINARY_CHARS * len(hits)
 
 
 def judge(
@@ -164,26 +142,26 @@ def judge(
     """
     if not hits:
         return []
-    question = JudgedQuestion.read(text, hits, now, weights, names)
-    found = group_exchanges(with_partners(hits))
+    question = JudgedQuestion.read(text, now, weights, names)
     asked = question.terms
+    found = group_exchanges(with_partners(hits), asked)
     exchanges: list[RecalledExchange] = []
     # They tell nothing, such as a question that was asked before.
     silent: list[RecalledExchange] = []
     for one in found:
         if len(exchanges) == JUDGED_MAX:
             break
-        (silent if line_of(one, asked) is None else exchanges).append(one)
+        (silent if line_of(one) is None else exchanges).append(one)
     unjudged = [*silent, *found[len(exchanges) + len(silent) :]] if keep_all else silent
     rest = [_scored(hit, 0.0) for one in unjudged for hit in one.hits]
     if not exchanges:
         return rest
     matches = match_words(text, exchanges, table) if table is not None and table.is_loaded else None
     model = _weights()["line" if matches is not None else "line by words"]
-    chances = [chance(features, model) for features in line_features(question, exchanges, matches, now=now)]
+    chances = [chance(features, model) for features in line_features(question, exchanges, matches)]
     order, earlier = put_newer_first(question, exchanges, chances)
     judged = [
-        _scored(hit, score, is_earlier=at in earlier)
+        _scored(hit, score, is_earlier=hit.is_earlier or at in earlier)
         for at, score in zip(order, falling_scores(order, chances), strict=True)
         for hit in exchanges[at].hits
     ]
@@ -231,9 +209,9 @@ def with_partners(hits: Sequence[Hit]) -> list[Hit]:
     ]
 
 
-def group_exchanges(hits: Sequence[Hit]) -> list[RecalledExchange]:
-    """The exchanges of these hits, in the order of their best hits. A statement belongs to the exchange that it was
-    learned from, if a message of that is among them."""
+def group_exchanges(hits: Sequence[Hit], asked: frozenset[str] = frozenset()) -> list[RecalledExchange]:
+    """The exchanges of these hits, in the order of their best hits. `asked` are the distinctive terms of the question.
+    A statement belongs to the exchange that it was learned from, if a message of that is among them."""
     known = {entry.id for hit in hits for entry in (hit.entry, hit.partner) if entry is not None}
     members: dict[str, list[Hit]] = {}
     for hit in hits:
@@ -243,18 +221,18 @@ def group_exchanges(hits: Sequence[Hit]) -> list[RecalledExchange]:
         elif hit.partner is not None and not _is_said(hit.entry):
             key = hit.partner.id
         members.setdefault(key, []).append(hit)
-    return [_exchange(found) for found in members.values()]
+    return [_exchange(found, asked) for found in members.values()]
 
 
-def _exchange(found: list[Hit]) -> RecalledExchange:
+def _exchange(found: list[Hit], asked: frozenset[str]) -> RecalledExchange:
     record = next((hit for hit in found if hit.entry.kind is Kind.RECORD), None)
     if record is None:
-        return RecalledExchange(tuple(found), found[0].entry, None)
+        return RecalledExchange(tuple(found), found[0].entry, None, asked)
     pair = (record.entry, record.partner)
     said = next((entry for entry in pair if entry is not None and _is_said(entry)), None)
     answer = next((entry for entry in pair if entry is not None and entry is not said), None)
     ordered = tuple(sorted(found, key=lambda hit: hit.entry is not said))
-    return RecalledExchange(ordered, said, answer)
+    return RecalledExchange(ordered, said, answer, asked)
 
 
 _ORDERS = 0.5
@@ -265,11 +243,13 @@ _TELLING = 0.2
 
 
 def worth_showing(hits: Sequence[Hit], chance_min: float) -> list[Hit]:
-    """Nothing when the best is below `chance_min`; otherwise those that come close enough. `hits` are best first."""
+    """Nothing when the best is below `chance_min`; otherwise those that come close enough, and the best of another
+    conversation if it reaches `chance_min`: ten messages about a draft do not hide it. `hits` are best first."""
     if not hits or hits[0].score < chance_min:
         return []
     least = max(chance_min * FLOOR_SHARE_OF_CHANCE, hits[0].score * BEST_SHARE_OF_CHANCE) if chance_min else 0.0
-    return [hit for hit in hits if hit.score >= least]
+    lasting = next((hit for hit in hits if hit.lane is not Lane.SHORT_TERM and hit.score >= chance_min), None)
+    return [hit for hit in hits if hit.score >= least or hit is lasting]
 
 
 def lines_of(text: str, hits: Sequence[Hit]) -> list[Hit]:
@@ -279,12 +259,12 @@ def lines_of(text: str, hits: Sequence[Hit]) -> list[Hit]:
     of the question that the message has not.
     """
     asked = frozenset(terms(text)) - COMMON_TERMS
-    lines = [line_of(one, asked) for one in group_exchanges(hits)]
+    lines = [line_of(one) for one in group_exchanges(hits, asked)]
     return [line for line in lines if line is not None]
 
 
-def line_of(one: RecalledExchange, asked: frozenset[str]) -> Hit | None:
-    """The line that shows an exchange; `asked` are the distinctive terms of the question. None: it tells nothing."""
+def line_of(one: RecalledExchange) -> Hit | None:
+    """The line that shows an exchange. None: it tells nothing."""
     first = one.hits[0]
     if one.said is None or one.said.kind is Kind.STATEMENT:
         return first
@@ -293,17 +273,23 @@ def line_of(one: RecalledExchange, asked: frozenset[str]) -> Hit | None:
         # "Remember that …" is an order, and a long message says other things too.
         is_order = features_of(one.said).utterance.orders > _ORDERS
         is_better = is_order or len(one.said.text) > _WORDY * len(stated.entry.text)
-        if is_better and one.content & asked <= features_of(stated.entry).content_terms:
+        if is_better and one.content & one.asked <= features_of(stated.entry).content_terms:
             return stated
     said = next((hit for hit in one.hits if hit.entry is one.said), None) or replace(first, entry=one.said)
-    answer = one.answer
-    is_telling = answer is not None and features_of(answer).utterance.states >= _TELLING
+    told = one.answer_passage
+    is_telling = told is not None and told.utterance.states >= _TELLING and has_content(told.terms)
     if is_request(one.said):
-        if is_telling:
-            return replace(said, answer=answer)
+        if is_telling or (told is not None and not told.details <= features_of(one.said).details):
+            return _with_answer(said, one)
         return said if features_of(one.said).utterance.states >= _STATES_ALSO else stated
-    adds = is_telling and (_content(answer) - _content(one.said)) & asked
-    return replace(said, answer=answer) if adds else said
+    adds = is_telling and (_terms(told) - _terms(one.said_passage)) & one.asked
+    return _with_answer(said, one) if adds else said
+
+
+def _with_answer(said: Hit, one: RecalledExchange) -> Hit:
+    """With the terms of both, by which long ones are cut."""
+    more = one.asked & _content(one.answer).difference(said.terms)
+    return replace(said, answer=one.answer, terms=(*said.terms, *sorted(more)))
 
 
 def replaced_by_lines(lines: Iterable[Hit], hits: Iterable[Hit]) -> dict[str, str]:
@@ -322,88 +308,77 @@ def replaced_by_lines(lines: Iterable[Hit], hits: Iterable[Hit]) -> dict[str, st
 
 
 _NOTHING = UtteranceChances(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-_NO_QUESTION = JudgedQuestion({}, _NOTHING, is_personal=False, is_general=False, has_digit=False, unseen=0.0, time=None)
 
 
 def match_words(text: str, exchanges: Sequence[RecalledExchange], table: WordTable) -> list[WordMatch]:
     """How well the words of the question match those of each exchange, by their meaning."""
-    pairs = [(words_of(one.said, table), words_of(one.answer, table)) for one in exchanges]
+    pairs = [(words_of(one.said_passage, table), words_of(one.answer_passage, table)) for one in exchanges]
     return table.match(table.read(text), pairs)
 
 
 def line_features(
-    question: JudgedQuestion, exchanges: Sequence[RecalledExchange], matches: Sequence[WordMatch] | None, *, now: float
+    question: JudgedQuestion, exchanges: Sequence[RecalledExchange], matches: Sequence[WordMatch] | None
 ) -> list[Features]:
     """The features of each exchange, by name. Those of `matches` are left out without a table."""
-    scores = [max(_log_odds(hit.score) for hit in one.hits) for one in exchanges]
+    scores = [max(log_odds(hit.score) for hit in one.hits) for one in exchanges]
     shares = [question.share(one.content) for one in exchanges]
     best_score, best_share = max(scores), max(shares)
     asked = question.utterance
     of_question = {
         "bias": 1.0,
         "question states": asked.states,
-        "question asks": asked.asks,
         "question orders": asked.orders,
         "question social": asked.social,
         "question personal": float(question.is_personal),
         "question general": float(question.is_general),
-        "question digit": float(question.has_digit),
         "question terms": log1p(len(question.weights)),
         "question weight": log1p(question.total),
-        "question unseen": question.unseen,
-        "best share": best_share,
+        # Of few candidates, each is more likely to be the right one.
+        "candidates": log(max(len(exchanges), _CANDIDATES_FEW)),
     }
     found = [
-        {**of_question, **_features(question, one, score, share, best_score, best_share, now)}
+        {**of_question, **_features(question, one, score - best_score, share, best_share)}
         for one, score, share in zip(exchanges, scores, shares, strict=True)
     ]
+    best_similarity = max(features["similarity"] for features in found)
+    for features in found:
+        features["similarity below best"] = features["similarity"] - best_similarity
     best_match = max((match.soft for match in matches), default=0.0) if matches else 0.0
     for features, match in zip(found, matches or (), strict=False):
         features["best match"] = best_match
         features["match"] = match.pair
-        features["match said"] = match.said
-        features["match below best"] = match.soft - best_match
     return found
 
 
 def _features(
     question: JudgedQuestion,
     one: RecalledExchange,
-    score: float,
+    below_best: float,
     share: float,
-    best_score: float,
     best_share: float,
-    now: float,
 ) -> Features:
-    said = features_of(one.said).utterance if one.said is not None else _NOTHING
-    answer = features_of(one.answer).utterance if one.answer is not None else _NOTHING
-    said_terms, answer_terms = _content(one.said), _content(one.answer)
+    told, answered = one.said_passage, one.answer_passage
+    said = told.utterance if told is not None else _NOTHING
+    answer = answered.utterance if answered is not None else _NOTHING
+    said_terms, answer_terms = _terms(told), _terms(answered)
     fewest = min(len(said_terms), len(answer_terms))
     similarities = [hit.similarity for hit in one.hits if hit.similarity is not None]
     return {
-        "score below best": score - best_score,
+        "score below best": below_best,
         "lexical": max(hit.lexical for hit in one.hits),
         "similarity": max(similarities, default=SIMILARITY_ASSUMED),
-        "share": share,
         "share below best": share - best_share,
         "shared weight": log1p(share * question.total),
         "said states": said.states,
         "said asks": said.asks,
-        "said only asks": said.asks * (1 - said.states),
-        "said orders": said.orders,
         "said social": said.social,
         "said supposes": said.supposes,
         "said changes": said.changes,
-        "said length": log1p(len(said_terms)),
-        "said digit": float(one.said is not None and features_of(one.said).has_digit),
+        "said digit": float(told is not None and told.has_digit),
         "answer states": answer.states,
-        "answer asks": answer.asks,
-        "answer length": log1p(len(answer_terms)),
         "echo": len(said_terms & answer_terms) / fewest if fewest else 0.0,
-        "answer adds": log1p(len(answer_terms - said_terms)),
         "in range": float(question.asks_for_time_of(one.occurred_at) is True),
         "out of range": float(question.asks_for_time_of(one.occurred_at) is False),
-        "age": log1p(max(0.0, now - one.occurred_at) / _DAY),
         "stated": float(any(hit.entry.kind is Kind.STATEMENT for hit in one.hits)),
         "unprompted": float(one.said is None),
         # Somebody decided to store it. Not learned from conversations, which have few: chosen on precisionMemBench.
@@ -413,130 +388,19 @@ def _features(
 
 def chance(features: Features, weights: Weights) -> float:
     """From 0 to 1."""
-    return _chance(_weigh(features, weights) + _STORED_ODDS * features[STORED])
+    return _chance(weigh(features, weights) + _STORED_ODDS * features[STORED])
 
 
-def put_newer_first(
-    question: JudgedQuestion,
-    exchanges: Sequence[RecalledExchange],
-    chances: Sequence[float],
-    weights: Weights | None = None,
-) -> tuple[list[int], frozenset[int]]:
-    """The order of the exchanges by their chances, except that what holds now comes before what it replaces; and which
-    of them are replaced."""
-    order = sorted(range(len(exchanges)), key=lambda at: -chances[at])
-    if question.time is not None and question.time.is_past:
-        return order, frozenset()
-    best = [at for at in order[:_COMPARED_MAX] if chances[at] > _CHANCE_MIN]
-    newer: dict[int, list[int]] = {}
-    replaced: set[int] = set()
-    for at in best:
-        for other in best:
-            if not may_replace(exchanges[at], exchanges[other]):
-                continue
-            if question.asks_for_time_of(exchanges[other].occurred_at) is False:
-                continue
-            features = pair_features(question, exchanges[at], exchanges[other], chances[at], chances[other])
-            odds = _weigh(features, weights or _weights()["pair"])
-            if odds > _HOLDS_NOW:
-                newer.setdefault(at, []).append(other)
-            if odds > _REPLACED and not _only_requests(exchanges[other]):
-                replaced.add(at)
-    placed: dict[int, None] = {}
-
-    def place_after_newer(at: int, depth: int = 0) -> None:
-        if at not in placed and depth <= _COMPARED_MAX:
-            for other in newer.get(at, ()):
-                place_after_newer(other, depth + 1)
-            placed[at] = None
-
-    for at in order:
-        place_after_newer(at)
-    return list(placed), frozenset(replaced)
-
-
-def find_replaced(entries: Sequence[Entry]) -> dict[str, Entry]:
-    """The statements that a newer one replaces whatever is asked, by reference, each with the newest that does.
-
-    Only statements with the same target, agent and project are compared.
-    """
-    ordered = sorted(entries, key=lambda entry: (entry.occurred_at, entry.id))
-    exchanges = [RecalledExchange((_unscored(one),), one, None) for one in ordered]
-    subjects = [(one.target, one.agent, one.project) for one in ordered]
-    weights, found = _weights()["pair"], {}
-    for at, older in enumerate(exchanges):
-        for later in range(len(exchanges) - 1, at, -1):
-            newer = exchanges[later]
-            least = _SHARED_ALWAYS * min(len(older.content), len(newer.content))
-            if subjects[at] != subjects[later] or not 0 < least <= len(older.content & newer.content):
-                continue
-            features = pair_features(_NO_QUESTION, older, newer, 0.5, 0.5)
-            if may_replace(older, newer) and _weigh(features, weights) > _REPLACED_ALWAYS:
-                found[ordered[at].ref] = ordered[later]
-                break
-    return found
-
-
-def _unscored(entry: Entry) -> Hit:
-    return Hit(entry, Lane.LONG_TERM, 1.0, 0.0, None, ())
-
-
-def _only_requests(one: RecalledExchange) -> bool:
-    """Whether it asks or orders. "Book the dinner for my mother" does not make what was said of her earlier untrue."""
-    return one.said is not None and one.said.kind is Kind.RECORD and is_request(one.said)
-
-
-def may_replace(older: RecalledExchange, newer: RecalledExchange) -> bool:
-    """Whether the second was said later, and shares a word with the first that is not in both answers only: an agent
-    often says the same. A report does not replace what is trusted."""
-    if newer.occurred_at <= older.occurred_at + _MOMENT:
-        return False
-    if newer.hits[0].entry.trust < TRUST_MIN <= older.hits[0].entry.trust:
-        return False
-    return not (_content(older.said).isdisjoint(newer.content) and _content(newer.said).isdisjoint(older.content))
-
-
-def pair_features(
-    question: JudgedQuestion, older: RecalledExchange, newer: RecalledExchange, older_chance: float, newer_chance: float
-) -> Features:
-    """The features of two exchanges that share a word."""
-    one, other = older.content, newer.content
-    shared = one & other
-    beyond = min(len(one - question.terms), len(other - question.terms))
-    before = features_of(older.said).utterance if older.said is not None else _NOTHING
-    after = features_of(newer.said).utterance if newer.said is not None else _NOTHING
-    return {
-        "bias": 1.0,
-        "shared": len(shared) / (min(len(one), len(other)) or 1),
-        "shared with question": len(shared & question.terms) / (len(question.terms) or 1),
-        "shared beyond question": len(shared - question.terms) / (beyond or 1),
-        "newer chance": _log_odds(newer_chance),
-        "more likely": _log_odds(newer_chance) - _log_odds(older_chance),
-        "newer asks": after.asks,
-        "newer states": after.states,
-        "newer changes": after.changes,
-        "newer supposes": after.supposes,
-        "older asks": before.asks,
-        "older changes": before.changes,
-    }
+def _terms(passage: EntryFeatures | None) -> frozenset[str]:
+    return passage.content_terms if passage is not None else frozenset()
 
 
 def _content(entry: Entry | None) -> frozenset[str]:
     return features_of(entry).content_terms if entry is not None else frozenset()
 
 
-def _weigh(features: Features, weights: Weights) -> float:
-    weighed: float = sum(map(mul, map(weights.get, features, repeat(0.0)), features.values()))
-    return weighed
-
-
 def _chance(log_odds: float) -> float:
     return 1 / (1 + exp(-max(-30.0, min(30.0, log_odds))))
-
-
-def _log_odds(chance: float) -> float:
-    bounded = max(0.001, min(0.999, chance))
-    return log(bounded / (1 - bounded))
 
 
 @cache

@@ -27,6 +27,8 @@ from afterturn.recall.query import (
 )
 from afterturn.recall.scoring import RECENT, ScoredRow, above_floor, best_first
 from afterturn.recall.store_search import LexicalScorer, Neighbours, StoreSearch, indexed_entry
+from afterturn.recall.times import time_asked
+from afterturn.recall.what_holds import show_what_holds
 from afterturn.text import read_words, terms
 from afterturn.types import Entry, Hit, IndexedEntry, Lane, LaneQuery, Scope, SearchResults
 
@@ -83,14 +85,25 @@ def search(unit: Unit, request: RecallRequest, cache: IndexCache | None = None) 
     if cache is None or vector is None or not is_complete:
         missing.append(VECTORS)
     with _Tolerated("all lanes at once", request):
-        return _results(request, _find_hits(unit, request, query, cursors, lanes), missing, query)
+        found = _results(request, _find_hits(unit, request, query, cursors, lanes), missing, query)
+        return _show_what_holds(unit, request, found)
     hits: list[Hit] = []
     for lane in lanes:
         missing.append(lane.value)
         with _Tolerated(lane.value, request):
             hits += _find_hits(unit, request, query, cursors, (lane,))
             missing.remove(lane.value)
-    return _results(request, hits, missing, query)
+    return _show_what_holds(unit, request, _results(request, hits, missing, query))
+
+
+def _show_what_holds(unit: Unit, request: RecallRequest, found: SearchResults) -> SearchResults:
+    """A question about the past finds what was so then."""
+    asked = time_asked(request.text, request.now)
+    if asked is None or not asked.is_past:
+        with _Tolerated("what holds now", request):
+            hits = show_what_holds(unit, request.admitted, found.hits)
+            return replace(found, hits=tuple(hits[: request.limit]))
+    return found
 
 
 class _Tolerated:

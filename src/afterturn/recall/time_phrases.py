@@ -376,7 +376,16 @@ class PhraseReader:
         known = self._grammar.classes.get(key, ())
         first = key[0]
         if first.isdecimal():
-            return _number_classes(key)
+            if not key.isdecimal() and "-" not in key:
+                # One half is folded to 1, a slash and 2.
+                return ()
+            if "-" in key:
+                parts = tuple(int(part) for part in key.split("-"))
+                return (("{iso}", parts),) if 1 <= parts[1] <= 12 and all(part > 0 for part in parts) else ()
+            number = int(key)
+            if len(key) == 4:
+                return (("{year}", number),) if 1900 <= number <= 2100 else ()
+            return _small_classes(number)
         if first in _NUMERALS:
             return (*known, *_small_classes(_numeral(key)))
         return known
@@ -554,19 +563,6 @@ class PhraseReader:
             return True
         is_verb = bool(language) and _is_past(self._tokens.original(at).lower(), _verbs(language))
         return is_verb or key in self._grammar.roots[_ANYWHERE]
-
-
-def _number_classes(key: str) -> tuple[tuple[str, Any], ...]:
-    if not key.isdecimal() and "-" not in key:
-        # One half is folded to 1, a slash and 2.
-        return ()
-    if "-" in key:
-        parts = tuple(int(part) for part in key.split("-"))
-        return (("{iso}", parts),) if 1 <= parts[1] <= 12 and all(part > 0 for part in parts) else ()
-    number = int(key)
-    if len(key) == 4:
-        return (("{year}", number),) if 1900 <= number <= 2100 else ()
-    return _small_classes(number)
 
 
 def _small_classes(number: int) -> tuple[tuple[str, Any], ...]:

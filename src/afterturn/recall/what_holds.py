@@ -1,0 +1,650 @@
+"""What holds now: which of two texts about the same thing the newer one replaces.
+
+For two sentences, words of change and the values around their common subject decide; `what_holds_words.json` has the
+words. For two exchanges that answer a question, a small linear model puts the newer one first;
+`what_holds_weights.json` has its weights, which `lab/train_relevance.py` computes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import repeat
+from math import log
+from operator import mul
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from afterturn.guard.trust import TRUST_MIN
+from afterturn.ports import Unit
+from afterturn.recall.features import features_of, is_request
+from afterturn.recall.query import admits, is_decidable
+from afterturn.text import fold
+from afterturn.types import Entry, Hit, Kind, Lane, LaneQuery, Scope, Status
+from afterturn.utterance import UtteranceChances, read_utterance
+
+if TYPE_CHECKING:
+    from afterturn.recall.relevance import JudgedQuestion, RecalledExchange
+
+WEIGHTS_PATH = Path(__file__).with_name("what_holds_weights.json")
+# How many of the best are compared with each other: whether one holds instead of another.
+_COMPARED_MAX = 20
+# The log odds above which the newer of two counts as what holds now. Low, because an outdated line misleads, and one
+# that stands second does not; lower still if the newer one has a word of change next to a word that both have.
+_HOLDS_NOW, _HOLDS_NOW_CHANGED = -1.8, -2.3
+# The log odds above which the older one is also marked as earlier: an order may be wrong, a mark should not.
+_REPLACED = 0.5
+# Messages this close in time belong to the same moment; neither replaces the other, except by a correction.
+_MOMENT = 60.0
+_CHANCE_MIN = 1e-4
+_NOTHING = UtteranceChances(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+Features: TypeAlias = dict[str, float]
+Weights: TypeAlias = Mapping[str, float]
+
+
+def put_newer_first(
+    question: JudgedQuestion,
+    exchanges: Sequence[RecalledExchange],
+    chances: Sequence[float],
+    weights: Weights | None = None,
+) -> tuple[list[int], frozenset[int]]:
+    """The order of the exchanges by their chances, except that what holds now comes before what it replaces; and which
+    of them are replaced."""
+    order = sorted(range(len(exchanges)), key=lambda at: -chances[at])
+    if question.time is not None and question.time.is_past:
+        return order, frozenset()
+    best = [at for at in order[:_COMPARED_MAX] if chances[at] > _CHANCE_MIN]
+    newer: dict[int, list[int]] = {}
+    replaced: set[int] = set()
+    for at in best:
+        for other in order:
+            if question.asks_for_time_of(exchanges[other].occurred_at) is False:
+                continue
+            pair = exchanges[at], exchanges[other], chances[at], chances[other]
+            is_newer, is_replaced = _judge_pair(question, *pair, weights or _weights())
+            if is_newer:
+                newer.setdefault(at, []).append(other)
+            if is_replaced:
+                replaced.add(at)
+    placed: dict[int, None] = {}
+
+    def place_after_newer(at: int, depth: int = 0) -> None:
+        if at not in placed and depth <= _COMPARED_MAX:
+            for other in newer.get(at, ()):
+                place_after_newer(other, depth + 1)
+            placed[at] = None
+
+    for at in order:
+        place_after_newer(at)
+    return list(placed), frozenset(replaced)
+
+
+def _judge_pair(
+    question: JudgedQuestion,
+    older: RecalledExchange,
+    newer: RecalledExchange,
+    older_chance: float,
+    newer_chance: float,
+    weights: Weights,
+) -> tuple[bool, bool]:
+    """Whether the second comes first, and whether the first is marked as earlier."""
+    if older.said is not None and newer.said is not None and replaced_share(older.said, newer.said):
+        return True, True
+    if newer_chance <= _CHANCE_MIN or not may_replace(older, newer):
+        return False, False
+    features = pair_features(question, older, newer, older_chance, newer_chance)
+    odds = weigh(features, weights)
+    is_change = features["strong change"] or features["weak change"]
+    is_newer = odds > (_HOLDS_NOW_CHANGED if is_change else _HOLDS_NOW)
+    return is_newer, odds > _REPLACED and not _only_requests(newer)
+
+
+def _only_requests(one: RecalledExchange) -> bool:
+    """Whether it asks or orders. "Book the dinner for my mother" does not make what was said of her earlier untrue."""
+    return one.said is not None and one.said.kind is Kind.RECORD and is_request(one.said)
+
+
+def may_replace(older: RecalledExchange, newer: RecalledExchange) -> bool:
+    """Whether the second was said later, and shares a word with the first that is not in both answers only: an agent
+    often says the same. A report does not replace what is trusted."""
+    if newer.occurred_at <= older.occurred_at + _MOMENT:
+        return False
+    if newer.hits[0].entry.trust < TRUST_MIN <= older.hits[0].entry.trust:
+        return False
+    return not (_content(older.said).isdisjoint(newer.content) and _content(newer.said).isdisjoint(older.content))
+
+
+def pair_features(
+    question: JudgedQuestion, older: RecalledExchange, newer: RecalledExchange, older_chance: float, newer_chance: float
+) -> Features:
+    """The features of two exchanges that share a word."""
+    one, other = older.content, newer.content
+    shared = one & other
+    beyond = min(len(one - question.terms), len(other - question.terms))
+    before = features_of(older.said).utterance if older.said is not None else _NOTHING
+    after = features_of(newer.said).utterance if newer.said is not None else _NOTHING
+    return {
+        "bias": 1.0,
+        "shared": len(shared) / (min(len(one), len(other)) or 1),
+        "shared with question": len(shared & question.terms) / (len(question.terms) or 1),
+        "shared beyond question": len(shared - question.terms) / (beyond or 1),
+        "newer chance": log_odds(newer_chance),
+        "more likely": log_odds(newer_chance) - log_odds(older_chance),
+        "newer asks": after.asks,
+        "newer states": after.states,
+        "newer changes": after.changes,
+        "newer supposes": after.supposes,
+        "older asks": before.asks,
+        "older changes": before.changes,
+        **_change_features(older, newer),
+    }
+
+
+def _change_features(older: RecalledExchange, newer: RecalledExchange) -> Features:
+    """Whether the newer message has words of change in a clause that shares a word with the older exchange, and whether
+    both have a number or a day, and not the same."""
+    if older.said is None or newer.said is None:
+        return {"shared with change": 0.0, "other value": 0.0, "strong change": 0.0, "weak change": 0.0}
+    before, after = claims_of(older.said), claims_of(newer.said)
+    known = before.beginnings | claims_of(older.answer).beginnings if older.answer is not None else before.beginnings
+    changes = [claim for claim in after.changes if not claim.beginnings.isdisjoint(known)]
+    values, others = before.values, after.values
+    is_other = values.isdisjoint(others) and not {kind for kind, _ in values}.isdisjoint(kind for kind, _ in others)
+    return {
+        "shared with change": float(min(3, max((len(claim.beginnings & known) for claim in changes), default=0))),
+        "other value": float(is_other and not before.beginnings.isdisjoint(after.beginnings)),
+        "strong change": float(any("strong" in claim.cues for claim in changes)),
+        "weak change": float(any("weak" in claim.cues for claim in changes)),
+    }
+
+
+def _content(entry: Entry | None) -> frozenset[str]:
+    return features_of(entry).content_terms if entry is not None else frozenset()
+
+
+def weigh(features: Features, weights: Weights) -> float:
+    weighed: float = sum(map(mul, map(weights.get, features, repeat(0.0)), features.values()))
+    return weighed
+
+
+def log_odds(chance: float) -> float:
+    bounded = max(0.001, min(0.999, chance))
+    return log(bounded / (1 - bounded))
+
+
+# Values: two sentences with the same subject, of which the newer one has another value.
+
+_WORDS_PATH = Path(__file__).with_name("what_holds_words.json")
+# Of a longer message, only the beginning is compared.
+_READ_CHARS_MAX, _SENTENCES_MAX = 1_000, 8
+_SENTENCE_END = re.compile(r"(?<=[^\W\d_]{3}[.!…])\s+|(?<=[?。！？؟।])\s*|\n+")
+_CLAUSE_END = re.compile(r"[,;:–—、，،]\s*| - ")
+_TOKEN = re.compile(r"\d+(?:[.,:/]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)*(?:\d+(?:[.,:]\d+)*)?(?:-[^\W_]+)*")
+_UNSPACED = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]")
+# Without hiragana, which is mostly grammar.
+_UNSPACED_TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9.-]*|\d+|[\u30a1-\u30fa\u30fc]+|[\u3400-\u9fff]+")
+_DIGITS = re.compile(r"\d+")
+_LETTERS = str.maketrans("ıłø", "ilo")
+_CUES = ("strong", "weak", "corrects", "denial", "again", "also", "past", "longer")
+# An older sentence with more words of its own may be about something else.
+_OTHER_WORDS_MAX = 2
+_STATES_MIN = 0.3
+# The share of the words of a message that a statement learned from it leaves out, if it says nearly all of it.
+_LEFT_OUT_MAX = 1 / 3
+SHARE_MIN = 0.5
+"""How much of a text must be replaced, so that it says nothing else that is worth showing."""
+
+
+class _Item(NamedTuple):
+    """A word of a sentence that is not grammar, or several of one name. `before` is the class of the word before it."""
+
+    form: str
+    kind: str
+    before: str
+    at: int
+
+    @property
+    def is_value(self) -> bool:
+        return self.kind in ("number", "day")
+
+
+class Claim(NamedTuple):
+    """What a sentence or a part of one says: its items, and which words of change, denial or time it has."""
+
+    sentence: str
+    items: tuple[_Item, ...]
+    cues: frozenset[str]
+    cues_at: tuple[int, ...]
+    opening: str
+    beginnings: frozenset[str]
+    """Of its words: two forms of a word begin alike."""
+
+
+class Claims(NamedTuple):
+    """For each sentence of a text that is not a question: its claim, and one for each of its clauses. `changes` are
+    those that may replace others, `beginnings` those of all their words, `values` their numbers and days."""
+
+    sentences: tuple[tuple[Claim, ...], ...]
+    changes: tuple[Claim, ...]
+    beginnings: frozenset[str]
+    values: frozenset[tuple[str, str]]
+
+
+def claims_of(entry: Entry) -> Claims:
+    features = features_of(entry)
+    if features.claims is None:
+        parts = _SENTENCE_END.split(entry.text[:_READ_CHARS_MAX])[:_SENTENCES_MAX]
+        read = (_read_sentence(one) for one in parts if not one.rstrip().endswith(("?", "？", "؟")))
+        sentences = tuple(claims for claims in read if claims[0].items)
+        changes = tuple(claim for claims in sentences for claim in claims if _may_change(claim))
+        beginnings = frozenset[str]().union(*(claims[0].beginnings for claims in sentences))
+        items = (item for claims in sentences for item in claims[0].items)
+        values = frozenset((item.kind, item.form) for item in items if item.is_value)
+        features.claims = Claims(sentences, changes, beginnings, values)
+    return features.claims
+
+
+def _may_change(claim: Claim) -> bool:
+    """Whether it has a word of change, or a subject that has one value."""
+    is_single = not _words()["single"].isdisjoint([item.form for item in claim.items])
+    return "also" not in claim.cues and (is_single or bool(claim.cues & {"strong", "weak", "denial", "again"}))
+
+
+def _beginnings(items: Sequence[_Item]) -> frozenset[str]:
+    words = (word for item in items if not item.is_value for word in item.form.split())
+    return frozenset([word[: 2 if _is_dense(word) else 4] for word in words])
+
+
+def _read_sentence(sentence: str) -> tuple[Claim, ...]:
+    whole = _read_claim(sentence)
+    clauses = [clause for clause in _CLAUSE_END.split(sentence) if clause.strip()]
+    shared = whole.cues & {"also", "past"}
+    parts: list[Claim] = []
+    for clause in clauses if len(clauses) > 1 else ():
+        part = _read_claim(clause)
+        # "No, wait: I live in Hamburg" corrects with its first words.
+        opening = whole.cues & {"weak"} if not parts else frozenset()
+        if part.items:
+            parts.append(part._replace(sentence=sentence, cues=part.cues | shared | opening))
+    return (whole, *parts)
+
+
+def _read_claim(text: str) -> Claim:
+    if 4 * len(_UNSPACED.findall(text)) >= len(text):
+        return _read_unspaced(text)
+    words, tokens = _words(), _TOKEN.findall(text)
+    items: list[_Item] = []
+    cues: set[str] = set()
+    cues_at, before, opening = [], "", ""
+    for at, token in enumerate(tokens):
+        word = _folded(token)
+        if at > _OTHER_WORDS_MAX and word in words["reason"]:
+            break
+        is_inner = at > 0
+        found = {name for name in _CUES if word in words[name]}
+        if token.endswith(("n't", "n’t")):
+            found.add("denial")
+        # In Portuguese, "no Porto" is "in Porto".
+        elif word == "no" and is_inner and not "".join(tokens[at + 1 : at + 2])[:1].islower():
+            found.discard("denial")
+        cues |= found
+        cues_at += [at] if found & {"strong", "weak"} else []
+        opening = opening or word
+        kind = _kind(word, token, is_inner=is_inner)
+        if kind in ("number", "day"):
+            items.append(_Item(word[:3] if _is_dense(word) else word.rstrip("s"), kind, before, at))
+            before = "item"
+        elif found & {"strong", "weak"}:
+            before = "the" if before == "the" and "strong" not in found else "cue"
+        elif found & {"denial", "also"}:
+            continue
+        elif len(word) == 1 or (word in words["function"] and not (token[0].isupper() and is_inner)):
+            inherited = before if before in ("the", "from") else "other"
+            before = "the" if word in words["determiner"] else "from" if word in words["from"] else inherited
+        else:
+            if kind == "name" and items and items[-1].kind == "name" and items[-1].at == at - 1:
+                items[-1] = items[-1]._replace(form=f"{items[-1].form} {word}", at=at)
+            else:
+                items.append(_Item(word, kind, before, at))
+            before = "item"
+    if cues >= {"longer", "denial"}:
+        cues.add("strong")
+    return Claim(text, tuple(items), frozenset(cues), tuple(cues_at), opening, _beginnings(items))
+
+
+def _read_unspaced(text: str) -> Claim:
+    """Of Chinese and Japanese, where grammar and words of change stand between the items."""
+    patterns = _unspaced_patterns()
+    cues = frozenset(name for name in ("strong", "also", "past") if patterns[name].search(text))
+    bare = patterns["function"].sub(" ", patterns["strong"].sub(" ", text))
+    items = []
+    for at, token in enumerate(_UNSPACED_TOKEN.findall(bare)):
+        kind = "number" if token.isdigit() else "day" if patterns["day"].fullmatch(token) else "word"
+        items.append(_Item(fold(token), kind, "", at))
+    return Claim(text, tuple(items), cues, (), "", _beginnings(items))
+
+
+def _folded(token: str) -> str:
+    """Without what is contracted: "I'm", "Ruth's", "l'appartement"."""
+    first, *rest = re.split("['’]", fold(token).translate(_LETTERS))
+    return rest[0] if rest and len(first) <= 2 < len(rest[0]) else first
+
+
+def _kind(word: str, token: str, *, is_inner: bool) -> str:
+    words = _words()
+    if token[0].isdigit() or word in words["numbers"]:
+        return "number"
+    if word in words["days"] or (_is_dense(word) and word[:3] in words["days"]):
+        return "day"
+    return "name" if (token[0].isupper() and is_inner) or any(map(str.isdigit, token)) else "word"
+
+
+def _is_dense(word: str) -> bool:
+    """Whether two of its characters are as good as a word: Korean, Chinese and Japanese."""
+    return "\u3041" <= word[:1] <= "\u9fff" or "가" <= word[:1] <= "힣"
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two forms are the same word, perhaps inflected. "Hermano" and "hermana" are two."""
+    if one == other:
+        return True
+    if " " in one or " " in other:
+        return set(one.split()) <= set(other.split()) or set(other.split()) <= set(one.split())
+    if (
+        one[:2] != other[:2]
+        or any(map(str.isdigit, one + other))
+        or (one[:-1] == other[:-1] and {one[-1], other[-1]} == {"a", "o"})
+    ):
+        return False
+    shortest, longest = sorted((len(one), len(other)))
+    common = next((at for at, (here, there) in enumerate(zip(one, other, strict=False)) if here != there), shortest)
+    least = 2 if _is_dense(one) else max(4, 0.75 * shortest)
+    return common >= least and longest - common <= 4 and shortest - common <= 2
+
+
+def replaces(newer: Claim, older: Claim) -> bool:
+    """Whether the newer claim is about the same subject as the older one and has another value in its place."""
+    words = _words()
+    if newer.beginnings.isdisjoint(older.beginnings) or "past" in older.cues or "also" in newer.cues:
+        return False
+    if newer.opening in words["third"] and older.opening in words["first"]:
+        return False
+    left, pairs, lost = list(newer.items), [], []
+    for item in older.items:
+        match = next((one for one in left if _is_same(item.form, one.form)), None)
+        if match is None:
+            lost.append(item)
+        else:
+            left.remove(match)
+            pairs.append((item, match))
+    lost, added = ([one for one in some if one.form not in words["unit"]] for some in (lost, left))
+    subject = [pair for pair in pairs if not pair[0].is_value and pair[0].form not in words["unit"]]
+    if (
+        not subject
+        or _is_other_subject(subject, older, lost)
+        or _is_other_subject([(b, a) for a, b in subject], newer, added)
+    ):
+        return False
+    if "denial" in older.cues:
+        is_again = "again" in newer.cues and "denial" not in newer.cues
+        return is_again and len(added) <= 1 and not any(one.kind == "name" for one in added)
+    if not added or (len(added) == 1 and not lost and newer.cues >= {"longer", "denial"}):
+        is_strong, is_denied = "strong" in newer.cues, "denial" in newer.cues
+        return (is_denied and (is_strong or not lost)) or (is_strong and len(subject) > 1)
+    is_one = len(lost) == len(added) == 1 and lost[0].is_value == added[0].is_value
+    if is_one and any(item.form in words["single"] for item, _ in subject):
+        return True
+    return _has_other_value(newer, older, pairs, subject, lost, added, is_one=is_one)
+
+
+def _is_other_subject(subject: Sequence[tuple[_Item, _Item]], claim: Claim, own: Sequence[_Item]) -> bool:
+    """Whether an item that only this claim has makes its subject another one: "my sister", "the physio appointment"."""
+    named = {item.at - item.form.count(" ") for item, _ in subject if item.kind == "name"}
+    # In many languages a verb follows its object.
+    plain = {item.at for item, _ in subject if item.kind == "word" and item.form not in _words()["single"]}
+    kin = _words()["kin"]
+    return any(
+        (one.form in kin and one.at + 1 not in named) or (not one.is_value and one.at + 1 in plain) for one in own
+    )
+
+
+def _has_other_value(
+    newer: Claim,
+    older: Claim,
+    pairs: Sequence[tuple[_Item, _Item]],
+    subject: Sequence[tuple[_Item, _Item]],
+    lost: Sequence[_Item],
+    added: Sequence[_Item],
+    *,
+    is_one: bool,
+) -> bool:
+    """Whether words of change say so. `lost` and `added` are the items that only one of the claims has."""
+    is_strong = "strong" in newer.cues
+    values, others = [one for one in added if one.is_value], [one for one in added if not one.is_value]
+    kinds = {one.kind for one in values}
+    # "Not on Friday, on Monday."
+    if (is_strong or "denial" in newer.cues) and len(others) <= 1 and any(old.kind in kinds for old, _ in pairs):
+        return True
+    if not newer.cues & {"strong", "weak"}:
+        return False
+    if is_strong and len(lost) <= _OTHER_WORDS_MAX and any(_is_given_up(newer, older, *pair) for pair in subject):
+        return True
+    if any(one.kind in kinds for one in lost):
+        # "My doctor raised my dose to 100": who changed it comes first.
+        is_agent = (
+            is_strong
+            and len(others) == 1
+            and any(one.before in ("the", "cue") and one.at > others[0].at for _, one in subject)
+        )
+        return not others or is_agent
+    if is_one or len(added) > 1 or values:
+        # "release-1" and "release-2" are two things.
+        return is_one and (is_strong or _DIGITS.sub("", lost[0].form) != _DIGITS.sub("", added[0].form) or values != [])
+    has_name = any(item.kind == "name" for item, _ in subject)
+    if not lost:
+        return is_strong or (added[0].kind == "name" and has_name)
+    is_about = any(new is newer.items[0] and (old is older.items[0] or old.kind == "name") for old, new in subject)
+    return (is_about and len(lost) <= _OTHER_WORDS_MAX) or (
+        is_strong and has_name and len(lost) <= _OTHER_WORDS_MAX + 1
+    )
+
+
+def _is_given_up(newer: Claim, older: Claim, old: _Item, new: _Item) -> bool:
+    """Whether the newer claim names the old value to say that it no longer holds: "from npm", "sold the Polo"."""
+    if old is older.items[0] and older.opening not in _words()["first"]:
+        return False
+    is_left = new.kind == "name" and new.at + 1 in newer.cues_at
+    return new.before == "from" or is_left or any(0 < new.at - at <= 2 for at in newer.cues_at)
+
+
+def replaced_share(older: Entry, newer: Entry) -> float:
+    """How much of `older` a sentence of `newer`, which was said later, replaces: from 0 to 1, by its words."""
+    before, after = claims_of(older), claims_of(newer)
+    sentences = before.sentences
+    later = [claim for claim in after.changes if not claim.beginnings.isdisjoint(before.beginnings)]
+    if not later or not _may_be_compared(older, newer):
+        return 0.0
+    is_stated, found = newer.kind is Kind.STATEMENT, 0
+    for claims in sentences:
+        replaced = (one for one in claims if any(replaces(new, one) and (is_stated or _states(new)) for new in later))
+        stated = [one for one in replaced if older.kind is Kind.STATEMENT or _states(one)]
+        found += max((_count_replaced(one, later) for one in stated), default=0)
+    return found / sum(len(claims[0].items) for claims in sentences)
+
+
+def _count_replaced(older: Claim, later: Sequence[Claim]) -> int:
+    """Without the words of the claim that no newer one has, except for those of its value."""
+    known = [item.form for claim in later for item in claim.items]
+    rest = [one for one in older.items if not one.is_value and not any(_is_same(one.form, form) for form in known)]
+    return len(older.items) - max(0, len(rest) - _OTHER_WORDS_MAX)
+
+
+def _may_be_compared(older: Entry, newer: Entry) -> bool:
+    """Said by the same person in the same place, and the newer one later and trusted."""
+    one, other = ((entry.space, entry.speaker, entry.target, entry.agent, entry.project) for entry in (older, newer))
+    is_trusted = newer.trust >= TRUST_MIN or older.trust < TRUST_MIN
+    is_correction = any("corrects" in claim.cues for claim in claims_of(newer).changes)
+    # What was said in one turn belongs together; the next turn may change it.
+    is_apart = is_correction or (newer.conversation, newer.turn) != (older.conversation, older.turn)
+    # Ids are in order of time.
+    is_later = (newer.occurred_at, newer.id) > (older.occurred_at + (0 if is_apart else _MOMENT), older.id)
+    return one == other and is_trusted and is_later
+
+
+def _states(claim: Claim) -> bool:
+    """Not if it asks, orders or supposes: "Shall we move to Hamburg"."""
+    read = read_utterance(claim.sentence)
+    orders = 0.0 if claim.opening in _words()["first"] else read.orders
+    return max(read.asks, orders, read.supposes) < max(_STATES_MIN, read.states)
+
+
+def find_replaced(entries: Sequence[Entry]) -> dict[str, Entry]:
+    """The entries that a newer one replaces whatever is asked, by reference, each with the newest that does.
+
+    Statements, messages or sentences of messages. Only those of the same speaker, target, agent and project are
+    compared, and half of the words of a longer text must be replaced.
+    """
+    ordered = sorted(entries, key=lambda entry: (entry.occurred_at, entry.id))
+    # By the beginnings of their words: comparing all pairs of 500 entries would take seconds.
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for at, entry in enumerate(ordered):
+        for beginning in {beginning for claim in claims_of(entry).changes for beginning in claim.beginnings}:
+            places[beginning].append(at)
+    replaced: dict[str, Entry] = {}
+    for at, older in enumerate(ordered):
+        later = {other for beginning in claims_of(older).beginnings for other in places[beginning] if other > at}
+        newer = (ordered[other] for other in sorted(later, reverse=True))
+        newest = next((one for one in newer if replaced_share(older, one) >= SHARE_MIN), None)
+        if newest is not None:
+            replaced[older.ref] = newest
+    return replaced
+
+
+# A word in more entries than this is not what one of them is about.
+_RARE_MAX = 4
+
+
+def find_doubtful(entries: Sequence[Entry]) -> dict[str, Entry]:
+    """The entries that a newer one may have made untrue, by reference, each with the newest such one.
+
+    It shares a rare word that is not a name, and has a word of change, or another number or day. Most of them still
+    hold, so they are only dated.
+    """
+    ordered = sorted(entries, key=lambda entry: (entry.occurred_at, entry.id))
+    subjects = [_subjects(entry) for entry in ordered]
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for at, words in enumerate(subjects):
+        for word in words:
+            places[word].append(at)
+    doubtful: dict[str, Entry] = {}
+    for at, older in enumerate(ordered):
+        rare = [places[word] for word in subjects[at] if len(places[word]) <= _RARE_MAX]
+        for other in sorted({one for found in rare for one in found if one > at}, reverse=True):
+            newer = ordered[other]
+            if _may_be_compared(older, newer) and _may_change_value(older, newer, subjects[at]):
+                doubtful[older.ref] = newer
+                break
+    return doubtful
+
+
+def _subjects(entry: Entry) -> frozenset[str]:
+    """The beginnings of its words, without names, numbers and days."""
+    items = (item for claims in claims_of(entry).sentences for item in claims[0].items)
+    return _beginnings([item for item in items if item.kind == "word"])
+
+
+def _may_change_value(older: Entry, newer: Entry, subjects: frozenset[str]) -> bool:
+    before, after = claims_of(older), claims_of(newer)
+    if any(not claim.beginnings.isdisjoint(subjects) for claim in after.changes):
+        return True
+    others = {kind for kind, _ in after.values}
+    return before.values.isdisjoint(after.values) and any(kind in others for kind, _ in before.values)
+
+
+def show_what_holds(unit: Unit, query: LaneQuery, hits: Sequence[Hit]) -> list[Hit]:
+    """Leaves out what a newer version of a statement has made untrue, or marks it and puts the newer one in front.
+
+    That is done for messages that an older version was learned from, and their answers: they are left out if they say
+    little else. Of the best hits, those that a newer one replaces come after it.
+    """
+    shown = _replace_sources(unit, query, hits)
+    replaced = find_replaced([hit.entry for hit in shown[:_COMPARED_MAX]])
+    if not replaced:
+        return shown
+    by_ref = {hit.entry.ref: hit for hit in shown}
+    placed: dict[str, Hit] = {}
+    for hit in shown:
+        newer = replaced.get(hit.entry.ref)
+        if newer is not None:
+            first = by_ref[newer.ref]
+            placed.setdefault(newer.ref, replace(first, score=max(first.score, hit.score)))
+        placed.setdefault(hit.entry.ref, replace(hit, is_earlier=True) if newer is not None else hit)
+    return list(placed.values())
+
+
+def _replace_sources(unit: Unit, query: LaneQuery, hits: Sequence[Hit]) -> list[Hit]:
+    entries = [one for hit in hits for one in (hit.entry, hit.partner) if one is not None]
+    outdated = find_outdated_sources(unit, query.scope, entries)
+    seen = {hit.entry.ref for hit in hits} | query.excluded_refs
+    shown: list[Hit] = []
+    for hit in hits:
+        partner = hit.partner.id if hit.partner is not None else ""
+        current, says_all = outdated.get(hit.entry.id) or outdated.get(partner) or (None, False)
+        # Only the store applies filters.
+        is_admitted = current is not None and is_decidable(query) and admits(query, current) is not False
+        if current is not None and is_admitted and current.ref not in seen:
+            seen |= {current.ref}
+            shown.append(Hit(current, Lane.LONG_TERM, hit.score, hit.lexical, hit.similarity, hit.terms))
+        if not says_all:
+            shown.append(hit if current is None else replace(hit, is_earlier=True))
+    return shown
+
+
+def find_outdated_sources(unit: Unit, scope: Scope, entries: Iterable[Entry]) -> dict[str, tuple[Entry, bool]]:
+    """By id of a record: the current version of a statement whose older version was learned from it and said something
+    that the current one does not; and whether the record says little else."""
+    records = {entry.id: entry for entry in entries if entry.kind is Kind.RECORD}
+    found: dict[str, tuple[Entry, bool]] = {}
+    for old in unit.memories.superseded(scope, records.keys()) if records else ():
+        current = unit.memories.get(Scope(scope.tenant, (old.space,)), old.id)
+        known, holds = features_of(old).content_terms, features_of(current).content_terms
+        if current.status is not Status.ACTIVE or known <= holds:
+            continue
+        for source in records.keys() & set(old.sources):
+            said = features_of(records[source]).content_terms
+            # "I moved from Lyon to Nantes" is a source of both.
+            if not holds - known <= said:
+                found[source] = current, len(said - known) <= _LEFT_OUT_MAX * len(said)
+    return found
+
+
+def leave_out_replaced(lines: Sequence[Hit]) -> tuple[list[Hit], dict[str, str]]:
+    """The lines without those marked as earlier that say nothing else than what a newer line replaces; and the newer
+    line's reference for each that is left out."""
+    refs = {line.entry.ref for line in lines if line.is_earlier}
+    found = find_replaced([line.entry for line in lines]) if refs else {}
+    replaced = {ref: newer.ref for ref, newer in found.items() if ref in refs}
+    return [line for line in lines if line.entry.ref not in replaced], replaced
+
+
+@cache
+def _weights() -> Weights:
+    stored: dict[str, float] = json.loads(WEIGHTS_PATH.read_text(encoding="utf-8"))
+    return stored
+
+
+@cache
+def _words() -> dict[str, frozenset[str]]:
+    stored: dict[str, str] = json.loads(_WORDS_PATH.read_text(encoding="utf-8"))["words"]
+    return {name: frozenset(listed.split()) for name, listed in stored.items()}
+
+
+@cache
+def _unspaced_patterns() -> dict[str, re.Pattern[str]]:
+    stored: dict[str, str] = json.loads(_WORDS_PATH.read_text(encoding="utf-8"))["unspaced"]
+    return {name: re.compile(pattern) for name, pattern in stored.items()}
