@@ -20,7 +20,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = str(ROOT / "src" / "afterturn") + "/"
 # Work that goes on behind the turn is not part of its path: the timeline's batches, jobs, warming up.
-SETTINGS = {"background": False, "rules": False}
+# What stands is not recalled, and every fact below would stand.
+SETTINGS = {"background": False, "rules": False, "standing": False}
 FACTS = {
     "What can my cat not eat?": "My cat Miso is allergic to chicken.",
     "Which units should I use?": "Ada prefers metric units.",

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,19 @@ from afterturn.evaluation.everyday import (
     EverydayMemories,
     EverydayOptions,
     HandedOver,
-    LostLine,
+    chosen_people,
     figures_of,
+    split_standing,
 )
 from afterturn.evaluation.everyday_file import EverydayQuestion, Person, read_people
 from afterturn.evaluation.examination import MissingParts
+from afterturn.evaluation.longer_life import add_filler
+from afterturn.evaluation.preferences import _has
 from afterturn.evaluation.report import as_markdown, as_text
 from afterturn.evaluation.run import EvalOptions, Evaluation, evaluate
 from afterturn.hosts.cli.app import run
+
+pytestmark = pytest.mark.standing
 
 WHERE = Path("days.json")
 
@@ -177,8 +181,7 @@ def test_every_pattern_must_match_a_line_and_the_first_line_counts(ines: Person)
 def test_earlier_blocks_and_standing_lines_count_as_seen(ines: Person):
     line, other = "- [a] user: I moved to Ghent.", "- [b] user: It rains."
     assert verdict(ines, "ines-q2", earlier=(line,)) == (True, True, False, 0)
-    assert verdict(ines, "ines-q2", other, standing=(line,)) == (True, False, False, 0)
-    assert verdict(ines, "ines-q2", other, standing=(*[other] * 12, line)) == (False, False, False, 0)
+    assert verdict(ines, "ines-q2", other, standing=(*[other] * 40, line)) == (True, False, False, 0)
 
 
 def test_an_outdated_line_above_the_right_one_or_without_it_leads(ines: Person):
@@ -186,8 +189,18 @@ def test_an_outdated_line_above_the_right_one_or_without_it_leads(ines: Person):
     assert verdict(ines, "ines-q2", old, new)[2]
     assert verdict(ines, "ines-q2", old)[2]
     assert not verdict(ines, "ines-q2", new, old)[2]
-    assert verdict(ines, "ines-q2", new, standing=(old,))[2]
-    assert not verdict(ines, "ines-q2", standing=(new, old))[2]
+    assert verdict(ines, "ines-q2", standing=(old,))[2]
+    assert not verdict(ines, "ines-q2", new, standing=(old,))[2]
+    assert not verdict(ines, "ines-q2", old, standing=(new, old))[2]
+    judged = EverydayJudge(ines).verdict(question(ines, "ines-q2"), HandedOver((new,), standing=(new, old)))
+    assert judged.stands_outdated
+
+
+def test_a_question_shares_a_word_with_a_right_message_or_does_not(ines: Person):
+    """By the beginnings of words that few of the person's messages have."""
+    judge = EverydayJudge(add_filler(ines, 30))
+    assert judge.shares_word(question(ines, "ines-q1"))
+    assert not judge.shares_word(question(ines, "ines-q4"))
 
 
 def test_a_line_that_repeats_a_question_is_noise(ines: Person):
@@ -197,6 +210,7 @@ def test_a_line_that_repeats_a_question_is_noise(ines: Person):
 
 def test_words_beyond_the_shown_part_of_a_line_do_not_count(ines: Person):
     assert not verdict(ines, "ines-q2", f"- [a] user: {'la ' * 200} Ghent")[0]
+    assert not verdict(ines, "ines-q2", f"- [a] user: Ghent {'la ' * 220}")[0]
 
 
 def test_no_line_is_right_where_memory_does_not_help(ines: Person):
@@ -215,7 +229,8 @@ def test_figures_are_counts_and_means_over_questions_with_an_answer(ines: Person
         ]
     )
     assert (figures.n, figures.right, figures.first) == (3, 2, 1)
-    assert (figures.outdated_leads, figures.outdated_asked, figures.silent, figures.silent_asked) == (1, 1, 0, 1)
+    assert (figures.answerable, figures.answerable_asked, figures.word, figures.no_word_asked) == (2, 2, 0, 2)
+    assert (figures.stale, figures.stale_asked, figures.silent, figures.silent_asked) == (1, 1, 0, 1)
     assert (figures.useful_share, figures.block_lines, figures.block_tokens) == (0.5, 2.0, 15.0)
 
 
@@ -225,38 +240,72 @@ def test_facts_that_were_said_in_earlier_sessions_are_handed_over(evaluation: Ev
     assert {name: part["n"] for name, part in found["languages"].items()} == {"de": 2, "en": 4}
 
 
-def test_both_baselines_hand_over_at_most_ten_lines(evaluation: Evaluation):
+def test_the_baselines_are_ten_lines_of_bm25_and_the_newest_messages(evaluation: Evaluation):
     found = evaluation.results["days"]
-    assert set(found) == {"afterturn", "bm25", "random"}
+    assert set(found) == {"afterturn", "bm25", "dump"}
     assert found["bm25"]["categories"]["plain"]["right"] == 2
-    # Ines has six messages, Olaf two: random lines are all of them.
-    assert found["random"]["block_lines"] == (6 + 6 + 6 + 2 + 2) / 5
+    # Ines said three things and Olaf one, and nobody asked anything.
+    assert found["dump"]["standing_lines"] == (4 * 3 + 2 * 1) / 6
+    assert (found["dump"]["answerable"], found["dump"]["answerable_asked"]) == (5, 5)
 
 
 def test_intervals_are_over_people(evaluation: Evaluation):
     found = evaluation.results["days"]["afterturn"]
-    low, high = found["intervals"]["right"]
-    assert low <= found["right"] / found["n"] <= high
-    least, most = found["margins"]["random"]["intervals"]["first"]
-    assert least <= found["margins"]["random"]["first"] <= most
-    assert re.search(r"95% of afterturn: right [\d.]+ to [\d.]+, first", as_text(evaluation))
-    assert re.search(r"afterturn minus bm25: right [+-][\d.]+ \(", as_text(evaluation))
+    low, high = found["intervals"]["answerable"]
+    assert low <= found["answerable"] / found["answerable_asked"] <= high
+    least, most = found["margins"]["dump"]["intervals"]["first"]
+    assert least <= found["margins"]["dump"]["first"] <= most
+    assert re.search(r"95% of afterturn: answerable [\d.]+ to [\d.]+, first", as_text(evaluation))
+    assert re.search(r"afterturn minus bm25: answerable [+-][\d.]+ \(", as_text(evaluation))
 
 
 @pytest.mark.parametrize("form", [as_text, as_markdown])
 def test_the_report_has_kinds_languages_and_counts(evaluation: Evaluation, form: Any):
     shown = form(evaluation)
-    assert all(word in shown for word in ("outdated leads", "update", "silence", "de", "random"))
+    assert all(word in shown for word in ("answerable", "no word", "update", "silence", "de", "dump"))
     assert re.search(r"update\W+1\W+afterturn\W.*\d/1", shown)
 
 
-def test_lived_asks_and_records_every_question_twice_before(file: Path):
+def test_lived_scores_every_second_question_and_asks_the_others_twice_before(file: Path):
     told: list[tuple[int, int]] = []
     wanted = EvalOptions(alone=True, lived=True, user="ines")
     found = evaluate([file], wanted, lambda done, total: told.append((done, total))).results["days"]
-    assert found["afterturn"]["n"] == 4
-    # Three exchanges, and three rounds of four questions.
-    assert told[-1] == (15, 15)
+    assert found["afterturn"]["n"] == 2
+    # Three exchanges, two rounds of two questions, and the other two.
+    assert told[-1] == (9, 9)
+    half = evaluate([file], EvalOptions(alone=True, half=True, user="ines")).results["days"]
+    assert (half["afterturn"]["n"], half["afterturn"]["conditions"]) == (2, ["every second question"])
+
+
+def test_lines_within_the_standing_tag_are_standing_lines():
+    standing, block = "<afterturn-standing>\n- a\n</afterturn-standing>", "<afterturn-memory>\n- b\n</afterturn-memory>"
+    assert split_standing(f"{standing}\n\n{block}") == ([standing], f"\n\n{block}")
+    assert split_standing(block) == ([], block)
+
+
+def test_a_host_may_put_the_standing_block_into_its_system_prompt(tmp_path: Path):
+    path, content = tmp_path / "days.json", days()
+    said = session("ines-0", "2026-03-01", ("Please always answer in Portuguese.", "Com certeza."))
+    content["users"][0]["sessions"].insert(0, said)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    wanted = EvalOptions(alone=True, user="ines", limit=2, host="standing")
+    found = evaluate([path], wanted).results["days"]["afterturn"]
+    assert found["conditions"] == ["host standing"]
+    assert found["standing_lines"] >= 1
+    assert found["standing_chars_max"] >= 4 * found["standing_tokens"] > 0
+
+
+def test_long_answers_and_small_talk_are_lived_through_too(file: Path):
+    wanted = EverydayOptions(long=True, filler=5)
+    (ines, _) = chosen_people(find_sources([file]).everyday[0], wanted)
+    assert [len(one.exchanges) for one in ines.sessions] == [2, 3, 1, 2]
+    first, *rest = ines.sessions[0].exchanges[0].assistant.split("\n\n")
+    assert (first, len(rest)) == ("Noted, no avocado for Kiwi.", 3)
+    again = chosen_people(find_sources([file]).everyday[0], wanted)[0]
+    assert again == ines
+    found = evaluate([file], EvalOptions(alone=True, user="ines", long=True, filler=5)).results["days"]["afterturn"]
+    assert found["conditions"] == ["long answers", "5 pieces of small talk"]
+    assert found["categories"]["plain"]["answerable"] == 1
 
 
 def test_lived_records_the_questions_before_they_are_asked(tmp_path: Path, ines: Person):
@@ -289,14 +338,22 @@ def test_a_perfect_selector_picks_what_is_right_first_and_nothing_outdated(ines:
     assert judge.choose(question(ines, "ines-q3"), lines) == []
 
 
+@pytest.fixture
+def _nothing_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fact that stands is found whatever the question says."""
+    monkeypatch.setenv("AFTERTURN_STANDING", "false")
+
+
+@pytest.mark.usefixtures("_nothing_stands")
 def test_with_a_perfect_selector_the_right_line_comes_first(file: Path):
     """R7: a model selects among the candidates, also among those below the minimum score."""
     plain = evaluate([file], EvalOptions(alone=True, user="ines")).results["days"]["afterturn"]
     found = evaluate([file], EvalOptions(alone=True, user="ines", selector="perfect")).results["days"]["afterturn"]
     assert plain["categories"]["paraphrase"]["first"] == 0
-    assert (found["categories"]["paraphrase"]["first"], found["outdated_leads"]) == (1, 0)
+    assert (found["categories"]["paraphrase"]["first"], found["stale"]) == (1, 0)
 
 
+@pytest.mark.usefixtures("_nothing_stands")
 def test_a_miss_shows_the_line_that_should_have_come_and_why_it_did_not(file: Path, capsys: pytest.CaptureFixture[str]):
     wanted = ["eval", str(file), "--alone", "--misses", "9"]
     assert run(wanted) == 0
@@ -309,64 +366,44 @@ def test_a_miss_shows_the_line_that_should_have_come_and_why_it_did_not(file: Pa
     assert any("My parrot Kiwi" in line["text"] for line in by_id["ines-q4"]["wanted"]["avocado"])
 
 
-FACTS = (
-    ("I am allergic to penicillin.", "Which medicine am I allergic to, penicillin?", "penicillin"),
-    ("My brother Tomas repairs violins in Cremona.", "Where does my brother Tomas repair violins?", "Cremona"),
-    ("The wifi network at the cabin is heron42.", "What is the wifi network at the cabin?", "heron42"),
-    ("Our landlord Mrs Okafor wants the rent on the third.", "When does the landlord want the rent?", "third"),
-    ("I keep the passports in the blue tin.", "Where do I keep the passports?", "blue tin"),
-    ("My dentist appointment is on 12 June at nine.", "When is my dentist appointment?", "12 June"),
-)
-
-
-def test_small_talk_pushes_no_right_line_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """L11: adding unrelated messages removes no line that was right."""
-    said = [(text, "Noted.") for text, _, _ in FACTS]
-    questions = [asked(f"q{at}", "plain", text, right=(right,)) for at, (_, text, right) in enumerate(FACTS)]
-    person = {"user": "vera", "language": "en", "sessions": [session("s1", "2026-04-01", *said)]}
-    path = tmp_path / "vera.json"
-    path.write_text(json.dumps({"users": [{**person, "questions": questions}]}), encoding="utf-8")
-    command = ["eval", str(path), "--alone", "--small-talk", "10", "--misses", "9"]
-    assert run([*command, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["vera"]
-    counts = found["afterturn after small talk"]["small_talk"]
-    assert counts["messages"] == 120
-    assert found["afterturn"]["right"] == 6
-    assert counts["lost"] == []
-
-
-def test_right_lines_are_known_by_the_id_of_their_memory(ines: Person):
-    lines = (
-        "- [a1] 2 days ago, user: I moved to Ghent.",
-        "- [b2.3] 1 day ago, user: Ghent it is.",
-        "- [c3] user: It rains.",
-    )
-    found = EverydayJudge(ines).right_lines(question(ines, "ines-q2"), HandedOver(lines[1:], earlier=lines[:1]))
-    assert found == {"b2": lines[1], "a1": lines[0]}
-
-
-def test_remarks_of_a_file_replace_the_small_talk(file: Path):
-    """They answer a question that nothing answered before."""
-    remarks = file.parent / "remarks.jsonl"
-    remarks.write_text('{"text": "The quux zyxel hates avocado, quux zyxel!", "label": 0}', encoding="utf-8")
-    found = evaluate([file, remarks], EvalOptions(alone=True, user="ines", small_talk=2)).results["days"]
-    assert found["afterturn"]["categories"]["paraphrase"]["right"] == 0
-    assert found["afterturn after small talk"]["categories"]["paraphrase"]["right"] == 1
-    assert found["afterturn after small talk"]["small_talk"]["messages"] == 12
-
-
-def test_the_report_shows_what_was_lost(evaluation: Evaluation):
-    counts = {"messages": 60, "right_lines": 7, "lost_lines": 1, "right": 5, "lost_answers": 1}
-    lost = LostLine(
-        "ines", "Where do I live?", "- [a1] 2 days ago, user: I moved to Ghent.", "score 0.40 is below 0.50"
-    )
-    crowded = {**evaluation.results["days"]["afterturn"], "small_talk": {**counts, "lost": [lost]}}
-    shown = as_text(replace(evaluation, results={"days": {"afterturn after small talk": crowded}}))
-    assert "60 messages of small talk were added: 1 of 7 right lines and 1 of 5 right answers were lost" in shown
-    assert "lost, score 0.40 is below 0.50: 2 days ago, user: I moved to Ghent. (ines: Where do I live?)" in shown
-
-
 def test_the_command_prints_the_figures_of_one_person_as_json(file: Path, capsys: pytest.CaptureFixture[str]):
     assert run(["eval", str(file), "--user", "olaf", "--limit", "1", "--alone", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["days"]
     assert (list(found), found["afterturn"]["n"]) == (["afterturn"], 1)
+
+
+def preferences() -> dict[str, Any]:
+    return {
+        "topics": {
+            "food": [{"preference": "I strictly avoid gluten in every meal.", "question": "Where to eat in Rome?"}],
+            "travel": [{"preference": "I dislike hostels with dormitories.", "question": "Where do I sleep in Lima?"}],
+        },
+        "filler": [["How do magnets work?", "By fields."], ["Name a river.", "The Elbe."]],
+    }
+
+
+def test_preferences_are_stated_once_and_needed_in_a_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "likes.json"
+    path.write_text(json.dumps(preferences()), encoding="utf-8")
+    command = ["eval", str(path), "--people", "2", "--filler", "6"]
+    assert run([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["likes"]
+    assert set(found) == {"afterturn", "bm25, 3 lines", "bm25, 10 lines"}
+    assert (found["afterturn"]["n"], set(found["afterturn"]["categories"])) == (4, {"food", "travel"})
+    assert 0 <= found["afterturn"]["reached"] <= 1
+    assert run([*command, "--alone"]) == 0
+    assert re.search(r"likes, .*6 pieces of small talk\n.*reached in block in standing", capsys.readouterr().out)
+
+
+def test_a_preference_is_reached_by_most_of_its_words():
+    line = "- [a] 2 days ago, user: I avoid gluten strictly, at meals."
+    assert _has("I strictly avoid gluten in every meal.", line)
+    assert not _has("I strictly avoid gluten in every meal.", "- [a] user: I avoid hostels.")
+
+
+@pytest.mark.parametrize("content", [{"topics": {}}, {"topics": {"food": [{"preference": "x"}]}}, {"topics": 3}])
+def test_a_faulty_preferences_file_is_reported(tmp_path: Path, content: Any):
+    path = tmp_path / "likes.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(InvalidFile, match=r"likes\.json"):
+        find_sources([path])

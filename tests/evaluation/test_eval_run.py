@@ -283,3 +283,24 @@ def test_without_an_embedder_there_is_no_dense_baseline(folder: Path, capsys: py
 def test_nothing_to_examine_ends_with_exit_code_2(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert run(["eval", str(folder / "unrelated.json")]) == 2
     assert "docs/evaluation.md" in capsys.readouterr().err
+
+
+def test_dates_of_a_file_may_be_in_any_order(tmp_path: Path):
+    """Questions between sessions, with evidence by session; the session that is read last happened first."""
+    items = [
+        {"id": f"s{at}:{n}", "session": f"s{at}", "date": date, "speaker": speaker, "text": f"{text} ({at})"}
+        for at, date in enumerate(("2025-12-20 (Saturday)", "2025-12-24 (Wednesday)", "2025-12-15 (Monday)"))
+        for n, (speaker, text) in enumerate(
+            (("User", "My loop trip begins in Auckland"), ("Assistant", "A loop trip!"))
+        )
+    ]
+    questions: list[dict[str, Any]] = [
+        {"qid": f"q{at}", "question": "Where does my loop trip begin?", "answer": "Auckland", "category": "trip"}
+        | {"evidence_sessions": ["s0"], "before_session": f"s{at}" if at < 3 else None}
+        for at in (1, 2, 3)
+    ]
+    path = tmp_path / "trips.json"
+    path.write_text(json.dumps([{"conv_id": "ann", "items": items, "questions": questions}]), encoding="utf-8")
+    found = evaluate([path], EvalOptions("none")).results["trips"]
+    assert {name: figures["n"] for name, figures in found.items()} == {"afterturn": 3, "bm25": 3}
+    assert found["bm25"]["delivered"] == 1.0

@@ -13,7 +13,10 @@ FILE = """{"users": [{"user": "ines", "language": "en",
   "sessions": [{"id": "s1", "at": "2026-04-01T10:00:00+00:00",
                 "exchanges": [{"user": "My parrot Kiwi is allergic to avocado.", "assistant": "Noted."}]}],
   "questions": [{"id": "q1", "kind": "plain", "at": "2026-05-20T09:00:00+00:00",
-                 "turns": ["What is my parrot Kiwi allergic to?"], "right": ["avocado"], "bears": "avocado"}]}]}"""
+                 "turns": ["What is my parrot Kiwi allergic to?"], "right": ["avocado"], "bears": "avocado"},
+                {"id": "q2", "kind": "plain", "at": "2026-05-20T10:00:00+00:00",
+                 "turns": ["What must my parrot Kiwi not eat?"], "right": ["avocado"], "bears": "avocado"}]}]}"""
+LIKES = """{"topics": {"food": [{"preference": "I strictly avoid gluten.", "question": "Where to eat in Rome?"}]}}"""
 
 
 def test_the_page_gets_a_row_for_each_system(
@@ -23,14 +26,20 @@ def test_the_page_gets_a_row_for_each_system(
     page.write_text(f"before\n{everyday_table.BEGIN}\nold\n{everyday_table.END}\nafter\n", encoding="utf-8")
     file.write_text(FILE, encoding="utf-8")
     monkeypatch.setattr(everyday_table, "PAGE", page)
-    everyday_table.main([str(file), "--page"])
+    monkeypatch.setattr(everyday_table, "PEOPLE", 1)
+    monkeypatch.setattr(everyday_table, "SMALL_TALK", 3)
+    likes = tmp_path / "likes.json"
+    likes.write_text(LIKES, encoding="utf-8")
+    everyday_table.main([str(file), "--page", "--filler", "3", "--preferences", str(likes)])
     written = page.read_text(encoding="utf-8")
     assert re.fullmatch(r"before\n<!--.*-->\nafter\n", written, re.DOTALL)
     assert "old" not in written
     assert capsys.readouterr().out.strip() in written
-    assert "After 20 messages of small talk, 10 times as many as before, 0 of " in written
-    names = ("afterturn", "afterturn, lived in", "afterturn, perfect selector (upper bound)", "BM25, ten lines")
-    assert all(f"| {name} | 1/1 (100 %) | 1 (100 %) |" in written for name in names)
+    names = ("afterturn", "afterturn, 3 pieces of small talk", "afterturn, long answers", "BM25, ten lines")
+    assert all(f"| {name} | 2/2 (100 %) | 0/0 |" in written for name in (*names, everyday_table.PERFECT))
+    assert "| afterturn, every second question | 1/1 (100 %) |" in written
+    assert "| plain | 2 | 2 |" in written
+    assert "| bm25, 10 lines | 0 % | 0 % |" in written
 
 
 def test_the_markers_are_on_the_page():

@@ -18,6 +18,7 @@ from typing import Any
 
 from afterturn.errors import InvalidFile
 from afterturn.evaluation.everyday_file import Everyday, is_everyday, read_people
+from afterturn.evaluation.preferences_file import Preferences, is_preferences, read_preferences
 
 _MONTHS = {
     name: number
@@ -341,6 +342,7 @@ class Sources:
 
     datasets: list[Dataset] = field(default_factory=list)
     everyday: list[Everyday] = field(default_factory=list)
+    preferences: list[Preferences] = field(default_factory=list)
     utterances: list[Utterances] = field(default_factory=list)
     cases: list[Collection] = field(default_factory=list)
     skipped: list[Path] = field(default_factory=list)
@@ -354,7 +356,7 @@ def find_sources(paths: Sequence[Path]) -> Sources:
             raise InvalidFile(f"There is no file or folder {path}. Give one with conversations and questions.")
         for found in _walk(path) if path.is_dir() else [path]:
             _take(sources, found, named=found == path)
-    if not (sources.datasets or sources.everyday or sources.cases):
+    if not (sources.datasets or sources.everyday or sources.preferences or sources.cases):
         raise InvalidFile(
             f"Nothing in {', '.join(str(path) for path in paths)} can be evaluated. See docs/evaluation.md."
         )
@@ -374,7 +376,7 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def _take(sources: Sources, path: Path, *, named: bool) -> None:
-    """Skips a file that cannot be used. Raises InvalidFile for an everyday file that was named and has a fault."""
+    """Skips a file that cannot be used. Raises InvalidFile for a file with a fault that was named and has patterns."""
     must_be_usable = False
     try:
         if path.is_dir():
@@ -383,7 +385,7 @@ def _take(sources: Sources, path: Path, *, named: bool) -> None:
             sources.utterances.append(read_utterances(path, named=named))
         else:
             content = _document(path)
-            must_be_usable = named and is_everyday(content)
+            must_be_usable = named and (is_everyday(content) or is_preferences(content))
             _take_document(sources, path, content)
     except InvalidFile:
         if must_be_usable:
@@ -392,14 +394,16 @@ def _take(sources: Sources, path: Path, *, named: bool) -> None:
 
 
 def _take_document(sources: Sources, path: Path, content: Any) -> None:
-    name = _unique_name(path, [*sources.datasets, *sources.everyday])
+    name = _unique_name(path, [*sources.datasets, *sources.everyday, *sources.preferences])
     if is_everyday(content):
         sources.everyday.append(Everyday(name, read_people(content, path)))
+    elif is_preferences(content):
+        sources.preferences.append(read_preferences(content, name, path))
     else:
         sources.datasets.append(replace(_dataset(path, content), name=name))
 
 
-def _unique_name(path: Path, others: Sequence[Dataset | Everyday]) -> str:
+def _unique_name(path: Path, others: Sequence[Dataset | Everyday | Preferences]) -> str:
     """The name of the file; if that is taken, with the folder's name, or else with a number."""
     taken = {other.name for other in others}
     spellings = chain(

@@ -1,7 +1,7 @@
 """Measures what a turn hands over in everyday use: lives through months of conversations, then asks what people ask.
 
 Every session is recorded by real turns at its own time. Each question starts a new conversation, which is not recorded.
-The lines of its block are judged by the question's patterns, and compared with BM25 and with lines drawn at random.
+The lines that the model sees are judged by the question's patterns, and compared with BM25 and the newest messages.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -19,8 +20,7 @@ from afterturn import blocking
 from afterturn.config import Config, load_config
 from afterturn.conversation.blocking_conversation import Conversation
 from afterturn.conversation.turn import PhaseName
-from afterturn.errors import ConfigError, DeadlineExceeded, InvalidInput, NotFound
-from afterturn.evaluation.datasets import Item
+from afterturn.errors import ConfigError, DeadlineExceeded
 from afterturn.evaluation.everyday_file import Everyday, EverydayQuestion, Person
 from afterturn.evaluation.examination import (
     OURS,
@@ -30,27 +30,28 @@ from afterturn.evaluation.examination import (
     MissingParts,
     QuestionScore,
     differences,
-    drafts_of,
     intervals,
     means,
     scratch_folder,
 )
-from afterturn.evaluation.silence import make_small_talk
+from afterturn.evaluation.longer_life import add_filler, lengthen_answers
+from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.services import Components
 from afterturn.testing import SelectingModel
 from afterturn.types import Decision, Entry
 
-CROWDED = f"{OURS} after small talk"
 OUTDATED = "an outdated line leads"
 BASELINE_LINES = 10
-# More standing lines than these do not count as seen, nor does a line beyond this many characters.
-STANDING_MAX = 12
+# Of a line only so many characters count, and a line that is longer by more than its id, age and author does not.
 LINE_CHARS_MAX = 600
+_PREFIX_CHARS = 40
+# The standing text of a host that keeps the newest messages.
+DUMP_CHARS_MAX = 2_560
 CHARS_A_TOKEN = 4
 # Seconds from one exchange to the next, and from one question of a conversation to the next.
 _EXCHANGE_SECONDS = 45.0
 _TURN_SECONDS = 20.0
-# With `lived`, every question was asked and recorded this often before.
+# With `lived`, every second question was asked and recorded this often before.
 _ASKED_BEFORE = 2
 _REPLY = "One moment, please."
 _AUTHOR = re.compile(r"^- (\[\w+\] )?[^:]*: ")
@@ -58,23 +59,29 @@ _PAGE = 1000
 _WANTED_SHOWN = 3
 _INSTEAD_SHOWN = 5
 _ID = re.compile(r"^- \[([0-9a-z]+)(?:\.\d+)?\] ")
-# How many exchanges a conversation of small talk has.
-_SMALL_TALK_SESSION = 20
 _CHARS_SHOWN = 100
 # Characters of scripts without spaces between words.
 _NARROW = re.compile(r"[\x00-\u2fff]")
 _LATIN = re.compile(r"[a-z0-9]+")
+_STANDING = re.compile(rf"<{STANDING_TAG}>.*?</{STANDING_TAG}>", re.DOTALL)
+# Words in more of a person's messages than this share are not distinctive; others are compared by their beginning.
+_COMMON_SHARE = 0.15
+_STEM_CHARS = 6
+_WIDE = 0x2FFF
+_ASKS = re.compile("[?？]")
 
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
     """The lines that a system hands over for a question: those of the last turn's block, of `earlier` blocks of the
-    same conversation, and of the standing context. `chars` is the length of the last block."""
+    same conversation, and of the standing context. `chars` is the length of the last block, `standing_chars` that of
+    all standing text."""
 
     shown: tuple[str, ...]
     earlier: tuple[str, ...] = ()
     standing: tuple[str, ...] = ()
     chars: int = 0
+    standing_chars: int = 0
 
     @property
     def seen(self) -> list[str]:
@@ -84,7 +91,9 @@ class HandedOver:
 
 @dataclass(frozen=True, slots=True)
 class EverydayVerdict:
-    """How good it was. `is_first`: a right line leads. `is_outdated`: an outdated line leads, or stands alone."""
+    """How good it was. `is_first`: a right line leads. `is_outdated`: an outdated line leads the block, or stands, and
+    nothing says what holds. `stands_outdated`: a standing line is outdated. `has_word`: the question shares a
+    distinctive word with a right message."""
 
     question: EverydayQuestion
     is_right: bool
@@ -92,6 +101,8 @@ class EverydayVerdict:
     is_outdated: bool
     useful: int
     handed: HandedOver
+    stands_outdated: bool = False
+    has_word: bool = False
 
     @property
     def fault(self) -> str:
@@ -105,23 +116,41 @@ class EverydayJudge:
     """Judges lines by the patterns of a person's questions. A line that repeats one of the questions never counts."""
 
     def __init__(self, person: Person) -> None:
-        self._questions = {_normal(turn) for question in person.questions for turn in question.turns}
+        asked = (*person.questions, *person.asked_before)
+        self._questions = {_normal(turn) for question in asked for turn in question.turns}
+        exchanges = [exchange for session in person.sessions for exchange in session.exchanges]
+        said = Counter(word for exchange in exchanges for word in set(_words(exchange.user)))
+        self._common = {word[:_STEM_CHARS] for word, n in said.items() if n > _COMMON_SHARE * len(exchanges)}
+        texts = [f"{one.user} {one.assistant.partition(chr(10) * 2)[0]}" for one in exchanges]
+        self._texts = [(text, {word[:_STEM_CHARS] for word in _words(text)}) for text in texts]
 
     def verdict(self, question: EverydayQuestion, handed: HandedOver) -> EverydayVerdict:
-        shown, standing = handed.shown, handed.standing[:STANDING_MAX]
-        handed = replace(handed, standing=standing)
+        shown, standing = handed.shown, handed.standing
         if not question.right:
             return EverydayVerdict(question, not shown, not shown, False, 0, handed)
         is_right = all(any(self.matches(pattern, line) for line in handed.seen) for pattern in question.right)
         right_at = next((at for at, line in enumerate(shown) if self.is_right(question, line)), None)
         outdated_at = next((at for at, line in enumerate(shown) if self.is_outdated(question, line)), None)
-        is_outdated = outdated_at is not None and (right_at is None or outdated_at < right_at)
-        if not any(self.is_right(question, line) for line in standing):
-            is_outdated |= any(self.is_outdated(question, line) for line in standing)
-        useful = sum(self.matches(question.bears, line) for line in shown)
+        leads = outdated_at is not None and (right_at is None or outdated_at < right_at)
+        stands_outdated = any(self.is_outdated(question, line) for line in standing)
+        holds = any(self.is_right(question, line) for line in standing)
         return EverydayVerdict(
-            question, is_right, is_right and (right_at == 0 or not shown), is_outdated, useful, handed
+            question,
+            is_right,
+            is_right and (right_at == 0 or not shown),
+            not holds and (leads or (right_at is None and stands_outdated)),
+            sum(self.matches(question.bears, line) for line in shown),
+            handed,
+            stands_outdated,
+            self.shares_word(question),
         )
+
+    def shares_word(self, question: EverydayQuestion) -> bool:
+        """Whether, for every `right` pattern, a message that it matches shares a distinctive word with the question."""
+        words = _words(" ".join(question.turns))
+        asked = {word[:_STEM_CHARS] for word in words if len(word) > 2 or ord(word[0]) > _WIDE} - self._common
+        told = [text for text, said in self._texts if asked & said]
+        return all(any(pattern.search(text) for text in told) for pattern in question.right)
 
     def choose(self, question: EverydayQuestion, lines: Sequence[str]) -> list[int]:
         """The selection of somebody who knows the answer: for each `right` pattern the first line, then all others
@@ -135,10 +164,6 @@ class EverydayJudge:
                 found.setdefault(at)
         return list(found)
 
-    def right_lines(self, question: EverydayQuestion, handed: HandedOver) -> dict[str, str]:
-        """The right lines that the model can see, by the id of their memory."""
-        return {_ref(line): line for line in handed.seen if self.is_right(question, line)}
-
     def is_right(self, question: EverydayQuestion, line: str) -> bool:
         return any(self.matches(pattern, line) for pattern in question.right)
 
@@ -146,7 +171,8 @@ class EverydayJudge:
         return self.matches(question.stale, line) and not self.is_right(question, line)
 
     def matches(self, pattern: re.Pattern[str] | None, line: str) -> bool:
-        if pattern is None or pattern.search(line[:LINE_CHARS_MAX]) is None:
+        is_short = len(line) <= LINE_CHARS_MAX + _PREFIX_CHARS
+        if pattern is None or not is_short or pattern.search(line[:LINE_CHARS_MAX]) is None:
             return False
         return _normal(_AUTHOR.sub("", line)) not in self._questions
 
@@ -155,21 +181,31 @@ class EverydayJudge:
 class EverydayFigures:
     """Counts of questions, and means over the questions that have an answer (None if there are none).
 
-    `outdated_leads` is out of the `outdated_asked` questions whose answer has changed, `silent` out of the
-    `silent_asked` questions for which no block is right. `useful_share` is the share of all lines.
+    `answerable` is how many of the questions that have an answer are right, `word` and `no_word` the same for those
+    that share a distinctive word with a right message and those that do not, `right` counts silence too. `stale` and
+    `outdated_stands` are out of the questions whose answer has changed. `useful_share` is the share of all lines.
     """
 
     n: int
-    right: int
-    first: int
-    outdated_leads: int
-    outdated_asked: int
+    answerable: int
+    answerable_asked: int
+    stale: int
+    outdated_stands: int
+    stale_asked: int
     useful_share: float | None
+    block_tokens: float | None
+    block_lines: float | None
     silent: int
     silent_asked: int
-    block_lines: float | None
-    block_tokens: float | None
+    no_word: int
+    no_word_asked: int
+    word: int
+    word_asked: int
+    right: int
+    first: int
     standing_lines: float
+    standing_tokens: float
+    standing_chars_max: int
 
 
 def figures_of(verdicts: Sequence[EverydayVerdict]) -> EverydayFigures:
@@ -177,19 +213,29 @@ def figures_of(verdicts: Sequence[EverydayVerdict]) -> EverydayFigures:
     answerable = [one for one in verdicts if one.question.right]
     changed = [one for one in answerable if one.question.stale]
     unanswerable = [one for one in verdicts if not one.question.right]
-    lines = sum(len(one.handed.shown) for one in answerable)
+    worded = [one for one in answerable if one.has_word]
+    lines, right = sum(len(one.handed.shown) for one in answerable), sum(one.is_right for one in answerable)
     return EverydayFigures(
         n=len(verdicts),
-        right=sum(one.is_right for one in verdicts),
-        first=sum(one.is_first for one in verdicts),
-        outdated_leads=sum(one.is_outdated for one in changed),
-        outdated_asked=len(changed),
+        answerable=right,
+        answerable_asked=len(answerable),
+        stale=sum(one.is_outdated for one in changed),
+        outdated_stands=sum(one.stands_outdated for one in changed),
+        stale_asked=len(changed),
         useful_share=_ratio(sum(one.useful for one in answerable), lines),
+        block_tokens=_ratio(sum(one.handed.chars for one in answerable) / CHARS_A_TOKEN, len(answerable)),
+        block_lines=_ratio(lines, len(answerable)),
         silent=sum(not one.handed.shown for one in unanswerable),
         silent_asked=len(unanswerable),
-        block_lines=_ratio(lines, len(answerable)),
-        block_tokens=_ratio(sum(one.handed.chars for one in answerable) / CHARS_A_TOKEN, len(answerable)),
+        no_word=right - sum(one.is_right for one in worded),
+        no_word_asked=len(answerable) - len(worded),
+        word=sum(one.is_right for one in worded),
+        word_asked=len(worded),
+        right=sum(one.is_right for one in verdicts),
+        first=sum(one.is_first for one in verdicts),
         standing_lines=sum(len(one.handed.standing) for one in verdicts) / len(verdicts),
+        standing_tokens=sum(one.handed.standing_chars for one in verdicts) / CHARS_A_TOKEN / len(verdicts),
+        standing_chars_max=max(one.handed.standing_chars for one in verdicts),
     )
 
 
@@ -199,10 +245,11 @@ def _ratio(part: float, whole: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class EverydayOptions:
-    """`lived` asks and records every question twice before; `user` is the only person who is examined; `limit` is the
-    most questions per person; `alone` skips the baselines; `misses` is the number of reported misses; `selector` is
-    "perfect" for refined recall by a model that knows the answers; `small_talk` asks again after this many times as
-    many messages of small talk as a person had said and heard."""
+    """`host` is "inject" for the loop of the README, "standing" for a host that also puts the standing block into its
+    system prompt. `long` lengthens the answers, `filler` adds so many pieces of small talk for each person. `half`
+    scores every second question; with `lived`, the others were asked and recorded twice before. `user` is the only
+    person who is examined; `limit` is the most questions per person; `alone` skips the baselines; `misses` is the
+    number of reported misses; `selector` is "perfect" for refined recall by a model that knows the answers."""
 
     embedder: str | None = None
     lived: bool = False
@@ -211,19 +258,39 @@ class EverydayOptions:
     alone: bool = False
     misses: int = 0
     selector: str | None = None
-    small_talk: int = 0
+    host: str = "inject"
+    long: bool = False
+    filler: int | None = None
+    half: bool = False
 
     @property
     def conditions(self) -> list[str]:
         """What differs from everyday use, in words."""
-        selector = ["a perfect selector, which is an upper bound"] if self.selector else []
-        return [*(["every question asked twice before"] if self.lived else []), *selector]
+        half = "every second question" if self.half or self.lived else ""
+        return [
+            *([f"host {self.host}"] if self.host != "inject" else []),
+            *(["long answers"] if self.long else []),
+            *([f"{self.filler} pieces of small talk"] if self.filler else []),
+            *([f"{half}, the others asked twice before" if self.lived else half] if half else []),
+            *(["a perfect selector, which is an upper bound"] if self.selector else []),
+        ]
 
 
 def chosen_people(everyday: Everyday, options: EverydayOptions) -> list[Person]:
     """The people to examine, each with the questions to ask."""
     people = [person for person in everyday.people if options.user in (None, person.name)]
-    return [replace(person, questions=_sample(person, options.limit)) for person in people]
+    return [_prepare(person, options) for person in people]
+
+
+def _prepare(person: Person, options: EverydayOptions) -> Person:
+    person = replace(person, questions=_sample(person, options.limit))
+    if options.long:
+        person = lengthen_answers(person)
+    if options.filler:
+        person = add_filler(person, options.filler)
+    if options.half or options.lived:
+        person = replace(person, questions=person.questions[1::2], asked_before=person.questions[::2])
+    return person
 
 
 def _sample(person: Person, limit: int | None) -> tuple[EverydayQuestion, ...]:
@@ -236,22 +303,15 @@ def _sample(person: Person, limit: int | None) -> tuple[EverydayQuestion, ...]:
 
 def count_steps(people: Sequence[Person], options: EverydayOptions) -> int:
     """How often `examine_everyday` calls `done`."""
-    rounds = 1 + (_ASKED_BEFORE if options.lived else 0) + (1 if options.small_talk else 0)
     exchanges = sum(len(session.exchanges) for person in people for session in person.sessions)
-    return exchanges + rounds * sum(len(person.questions) for person in people)
+    before = _ASKED_BEFORE * sum(len(person.asked_before) for person in people) if options.lived else 0
+    return exchanges + before + sum(len(person.questions) for person in people)
 
 
 def examine_everyday(
-    people: Sequence[Person],
-    options: EverydayOptions,
-    faults: MissingParts,
-    done: Callable[[], None],
-    remarks: Sequence[str] = (),
+    people: Sequence[Person], options: EverydayOptions, faults: MissingParts, done: Callable[[], None]
 ) -> dict[str, dict[str, Any]]:
-    """The figures of each system, with those by kind of question and by language. Calls `done` after each step.
-
-    `remarks` are the small talk to add; by default, it is made of templates.
-    """
+    """The figures of each system, with those by kind of question and by language. Calls `done` after each step."""
     verdicts: dict[str, list[tuple[Person, EverydayVerdict]]] = {}
     misses: list[EverydayMiss] = []
     judges = {person.name: EverydayJudge(person) for person in people}
@@ -271,47 +331,10 @@ def examine_everyday(
                 misses.append(asked.miss(found[OURS], judges[name]))
         systems = {system: _summary(some) for system, some in verdicts.items()}
         systems[OURS] |= _intervals(verdicts)
-        if options.small_talk:
-            before = [verdict for _, verdict in verdicts[OURS]]
-            systems[CROWDED] = _examine_crowded(lives, people, before, options, remarks)
     systems[OURS]["conditions"] = options.conditions
     if options.misses:
         systems[OURS]["missed"] = in_turn(misses, options.misses)
     return systems
-
-
-def _examine_crowded(
-    lives: EverydayMemories,
-    people: Sequence[Person],
-    before: Sequence[EverydayVerdict],
-    options: EverydayOptions,
-    remarks: Sequence[str],
-) -> dict[str, Any]:
-    """Adds small talk, asks every question again, and counts the right lines that were in the block before."""
-    added = sum(lives.add_small_talk(person, remarks) for person in people)
-    after: list[tuple[Person, EverydayVerdict]] = []
-    lost: list[LostLine] = []
-    right_lines = lost_answers = 0
-    for earlier, asked in zip(before, lives.ask(people, "after small talk"), strict=True):
-        judge = lives.judges[asked.person.name]
-        verdict = judge.verdict(asked.question, asked.handed)
-        after.append((asked.person, verdict))
-        right = judge.right_lines(asked.question, earlier.handed)
-        kept = {_ref(line) for line in verdict.handed.seen}
-        right_lines += len(right)
-        lost += [asked.lost(line) for ref, line in right.items() if ref not in kept]
-        lost_answers += earlier.is_right and not verdict.is_right
-    return {
-        **_summary(after),
-        "small_talk": {
-            "messages": added,
-            "right_lines": right_lines,
-            "lost_lines": len(lost),
-            "right": sum(one.is_right for one in before),
-            "lost_answers": lost_answers,
-            "lost": lost[: options.misses],
-        },
-    }
 
 
 def _summary(found: Sequence[tuple[Person, EverydayVerdict]]) -> dict[str, Any]:
@@ -328,13 +351,14 @@ def _summary(found: Sequence[tuple[Person, EverydayVerdict]]) -> dict[str, Any]:
 
 
 def _intervals(verdicts: Mapping[str, Sequence[tuple[Person, EverydayVerdict]]]) -> dict[str, Any]:
-    """95 % intervals over people of the shares of right answers, and how far they are above each other system."""
+    """95 % intervals over people of two shares, and how far they are above each other system."""
     scores = {
         system: [
             QuestionScore(
                 person.name,
                 verdict.question.kind,
-                {"right": float(verdict.is_right), "first": float(verdict.is_first)},
+                {"first": float(verdict.is_first)}
+                | ({"answerable": float(verdict.is_right)} if verdict.question.right else {}),
             )
             for person, verdict in found
         ]
@@ -380,35 +404,17 @@ class EverydayMemories:
         self._selector = SelectingModel(_choose_nothing)
 
     def record(self, people: Iterable[Person]) -> None:
-        """Lives through all sessions; with `lived`, asks all questions too."""
+        """Lives through all sessions; with `lived`, asks the questions that were asked before too."""
         with self._open(self._config) as memory:
             for person in people:
                 self._live(memory, person)
+                before = person.asked_before or person.questions
                 for round_number in range(_ASKED_BEFORE if self._options.lived else 0):
-                    for question in person.questions:
+                    for question in before:
                         self._ask(memory, person, question, f"before {round_number}", phase="fast")
                     # Questions are not in order of time, and no job may wait for a time that does not come.
-                    self._clock.set(max(question.at for question in person.questions) + _EXCHANGE_SECONDS)
+                    self._clock.set(max(question.at for question in before) + _EXCHANGE_SECONDS)
                     _drain(memory)
-
-    def add_small_talk(self, person: Person, remarks: Sequence[str]) -> int:
-        """Adds messages between the last session and the first question. Returns how many."""
-        exchanges = self._options.small_talk * sum(len(session.exchanges) for session in person.sessions)
-        said = make_small_talk(exchanges)
-        if remarks:
-            said = [(remarks[at % len(remarks)], reply) for at, (_, reply) in enumerate(said)]
-        begin, end = person.sessions[-1].at, min(question.at for question in person.questions)
-        step = max(end - begin, 0.0) / (exchanges + 1)
-        items = []
-        for at, pair in enumerate(said):
-            session = f"small talk {at // _SMALL_TALK_SESSION}"
-            for speaker, text in zip(("user", "assistant"), pair, strict=True):
-                items.append(Item(f"{at} {speaker}", session, speaker, text, begin + step * (at + 1)))
-        with self._open(self._config) as memory:
-            self._clock.set(end)
-            memory.space(f"user:{person.name}").add_many(drafts_of(items), clean=True)
-            _drain(memory)
-        return len(items)
 
     def ask(self, people: Iterable[Person], when: str) -> Iterator[_Asked]:
         """Asks every question in a new conversation, without recording it."""
@@ -420,6 +426,8 @@ class EverydayMemories:
                 for question in person.questions:
                     phase: PhaseName = "refined" if is_refined else "fast"
                     conversation, handed = self._ask(memory, person, question, when, phase=phase)
+                    if self._options.misses:
+                        _drain(memory)  # The trace explains them.
                     yield _Asked(person, question, handed, conversation, entries)
 
     @contextmanager
@@ -455,6 +463,7 @@ class EverydayMemories:
         conversation = memory.conversation(f"{when}: {question.id}", user=person.name)
         messages: list[Any] = []
         blocks: list[str] = []
+        standing = [conversation.standing().block()] if self._options.host == "standing" else []
         for said in question.turns:
             # The patterns are about the last turn, so nothing is selected before it.
             is_last = len(blocks) == len(question.turns) - 1
@@ -463,13 +472,28 @@ class EverydayMemories:
             messages.append({"role": "user", "content": said})
             with conversation.turn(messages) as turn:
                 element = turn.inject(messages, within=PATIENCE, phase=phase)
-                blocks.append("" if element is None else str(element["content"]))
+                text = "" if element is None else str(element["content"])
+                fixed, block = split_standing(text)
+                standing += fixed
+                blocks.append(block)
                 messages.append({"role": "assistant", "content": _REPLY})
             self._clock.advance(_TURN_SECONDS)
         *earlier, last = blocks
-        standing = conversation.standing().block()
         self._done()
-        return conversation, HandedOver(_bullets(last), _bullets("\n".join(earlier)), _bullets(standing), len(last))
+        shown = _bullets(last)
+        handed = HandedOver(
+            shown,
+            _bullets("\n".join(earlier)),
+            _bullets("\n".join(standing)),
+            len(last) if shown else 0,
+            sum(map(len, standing)),
+        )
+        return conversation, handed
+
+
+def split_standing(text: str) -> tuple[list[str], str]:
+    """The standing texts in what was injected, and the rest."""
+    return [found.group() for found in _STANDING.finditer(text)], _STANDING.sub("", text)
 
 
 def _choose_nothing(lines: Sequence[str]) -> list[int]:
@@ -537,19 +561,6 @@ class EverydayMiss:
 
 
 @dataclass(frozen=True, slots=True)
-class LostLine:
-    """A right line that was handed over before small talk was added, and is not any more."""
-
-    person: str
-    question: str
-    line: str
-    reason: str
-
-    def text(self) -> str:
-        return f"lost, {self.reason}: {_cut(_ID.sub('- ', self.line))} ({self.person}: {self.question})"
-
-
-@dataclass(frozen=True, slots=True)
 class _Asked:
     """A question with what was handed over, its conversation, and all memories of the person if misses are shown."""
 
@@ -571,14 +582,6 @@ class _Asked:
         asked = " // ".join(self.question.turns)
         name, kind = self.person.name, self.question.kind
         return EverydayMiss(name, self.question.id, kind, asked, verdict.fault, wanted, self.handed.shown)
-
-    def lost(self, line: str) -> LostLine:
-        """Why a line of an earlier block is not handed over now."""
-        try:
-            reason = self.conversation.why(_ref(line))[-1].explained.reason
-        except (NotFound, InvalidInput):  # Nothing was recalled, or the line has no id.
-            reason = "it is not there any more"
-        return LostLine(self.person.name, " // ".join(self.question.turns), line, reason)
 
     def _wanted(self, entry: Entry) -> WantedLine:
         text = _line(entry)
@@ -604,12 +607,6 @@ def in_turn(misses: Sequence[EverydayMiss], count: int) -> list[EverydayMiss]:
     return [some[at] for at in range(longest) for some in by_kind.values() if at < len(some)][:count]
 
 
-def _ref(line: str) -> str:
-    """The id of the memory in a line; a line without one stands for itself."""
-    found = _ID.match(line)
-    return found[1] if found else line
-
-
 def _line(entry: Entry) -> str:
     return f"- {entry.speaker or entry.kind}: {entry.text}"
 
@@ -620,7 +617,8 @@ def _cut(line: str) -> str:
 
 
 class _Baselines:
-    """Ten messages of the person's past: the best by BM25, or drawn at random but the same each time."""
+    """Ten messages of the person's past by BM25; and the newest ones that ask nothing as standing lines, which shows
+    what choosing nothing would reach."""
 
     def __init__(self, person: Person) -> None:
         exchanges = [exchange for session in person.sessions for exchange in session.exchanges]
@@ -629,15 +627,16 @@ class _Baselines:
         self._lines = sorted((text for pair in texts for text in pair), reverse=True)
         self._bm25 = Bm25(_words)
         self._bm25.add_all(self._lines)
-        self._name = person.name
+        newest: list[str] = []
+        for exchange in reversed(exchanges):
+            line = f"- {exchange.user}"
+            if not _ASKS.search(line) and sum(map(len, newest)) + len(newest) + len(line) < DUMP_CHARS_MAX:
+                newest.append(line)
+        self._dump = HandedOver((), standing=tuple(newest), standing_chars=DUMP_CHARS_MAX)
 
     def answers(self, question: EverydayQuestion) -> dict[str, HandedOver]:
         best = [self._lines[at] for at in self._bm25.rank(" ".join(question.turns), BASELINE_LINES)]
-        drawn = random.Random(f"{self._name} {question.id}").sample(self._lines, min(BASELINE_LINES, len(self._lines)))
-        return {
-            system: HandedOver(tuple(lines), chars=len("\n".join(lines)))
-            for system, lines in (("bm25", best), ("random", drawn))
-        }
+        return {"bm25": HandedOver(tuple(best), chars=len("\n".join(best))), "dump": self._dump}
 
 
 def _words(text: str) -> list[str]:

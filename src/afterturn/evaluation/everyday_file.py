@@ -69,12 +69,16 @@ class EverydayQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A user of an everyday file, with everything that was said before the questions."""
+    """A user of an everyday file, with everything that was said before the questions.
+
+    `asked_before` are other questions of theirs, which are not scored.
+    """
 
     name: str
     language: str
     sessions: tuple[EverydaySession, ...]
     questions: tuple[EverydayQuestion, ...]
+    asked_before: tuple[EverydayQuestion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

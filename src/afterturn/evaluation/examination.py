@@ -22,12 +22,13 @@ from afterturn.conversation.read_turn import candidates_max, compose
 from afterturn.embedders.service import SLICE
 from afterturn.errors import ConfigError, DeadlineExceeded
 from afterturn.evaluation.datasets import Dataset, Item, Question, Talk
+from afterturn.guard.output_filter import OutputFilter
 from afterturn.ports import Batching, Closable, Embedder
 from afterturn.recall.scoring import above_floor
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.services import Components, default_embedder
 from afterturn.text import estimate_tokens, terms
-from afterturn.types import Draft, EmbedderIdentity, Entry, Event, Hit, Kind, Lane, Origin, Outcome, Target
+from afterturn.types import Draft, EmbedderIdentity, Entry, Event, Hit, Kind, Lane, Origin, Outcome, Status, Target
 
 if TYPE_CHECKING:
     import numpy as np
@@ -168,7 +169,6 @@ class Dense:
 DAY = 86_400.0
 # Time is not measured here, so a busy machine must not change an answer.
 PATIENCE = 600.0
-_PAGE = 1000
 # Long enough for every message.
 _RECORD_BYTES_MAX = 1 << 30
 _REF = re.compile(r"^- \[([0-9a-z]+)(?:\.\d+)?\]", re.MULTILINE)
@@ -309,19 +309,6 @@ class Subject:
         if not self.memory.drain(within=PATIENCE):
             raise DeadlineExceeded(f"The vectors were not ready after {PATIENCE:g} seconds. Use a faster embedder.")
 
-    def newest(self, space: str, count: int) -> dict[str, Entry]:
-        """The newest `count` entries of the space, by id."""
-        opened = self.memory.space(space)
-        found: dict[str, Entry] = {}
-        before = None
-        while len(found) < count:
-            page = opened.list(limit=min(_PAGE, count - len(found)), before=before)
-            if not page:
-                break
-            found.update((entry.id, entry) for entry in page)
-            before = page[-1].id
-        return found
-
     def ranked(self, space: str, question: str, limit: int) -> tuple[Hit, ...]:
         """The ranking, best first, without a minimum score."""
         found = self.unfloored.space(space).search(question, limit=limit)
@@ -343,7 +330,8 @@ class Subject:
         hits = [
             self._as_hit(entry, place, wanted) for place, entry in enumerate(entries[: candidates_max(self.config)])
         ]
-        block = compose(hits, self.config, visible_bytes=0, now=self.clock.now())
+        screen = OutputFilter(scanning=self.config.scan_policy)
+        block = compose(hits, self.config, visible_bytes=0, now=self.clock.now(), screen=screen)
         return ExaminedBlock() if block is None else block_of(block.text)
 
     def _as_hit(self, entry: Entry, place: int, wanted: frozenset[str]) -> Hit:
@@ -553,7 +541,6 @@ class Examination:
         self._subject.learn(self._space, self._drafts[self._known : known])
         if self._bm25 is not None:
             self._bm25.add_all(item.signed for item in new)
-            self._entries |= self._subject.newest(self._space, len(new))
         self._known = known
 
     def _answer(self, question: Question) -> Mapping[str, Answer]:
@@ -572,8 +559,15 @@ class Examination:
         return answers
 
     def _baseline(self, question: Question, places: Sequence[int]) -> Answer:
-        entries = [self._entries[_id(self._drafts[place])] for place in places]
+        found = [self._entry(_id(self._drafts[place])) for place in places]
+        entries = [entry for entry in found if entry.status is Status.ACTIVE]
         return Answer(self._named(places, question), self._subject.rendered(entries, question.text))
+
+    def _entry(self, name: str) -> Entry:
+        """A stored message. Not by its place in a list: dates of a file may be in any order."""
+        if name not in self._entries:
+            self._entries[name] = self._subject.memory.space(self._space).get(name)
+        return self._entries[name]
 
     def _named(self, places: Sequence[int], question: Question) -> tuple[str, ...]:
         items = (self.talk.items[place] for place in places)

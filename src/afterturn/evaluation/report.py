@@ -29,20 +29,37 @@ _CASES = {
     "silence": "silence",
 }
 _EVERYDAY = {
-    "right": "right",
-    "first": "first",
-    "outdated leads": "outdated_leads",
+    "answerable": "answerable",
+    "stale": "stale",
+    "stands": "outdated_stands",
     "useful": "useful_share",
+    "tokens": "block_tokens",
     "silent": "silent",
+    "no word": "no_word",
+    "word": "word",
+    "first": "first",
+    "standing": "standing_tokens",
+}
+_PREFERENCES = {
+    "reached": "reached",
+    "in block": "in_block",
+    "in standing": "in_standing",
     "lines": "block_lines",
     "tokens": "block_tokens",
-    "standing": "standing_lines",
+    "standing": "standing_tokens",
 }
 # These counts are shown as "3/96".
-_OUT_OF = {"outdated_leads": "outdated_asked", "silent": "silent_asked"}
+_OUT_OF = {
+    "answerable": "answerable_asked",
+    "stale": "stale_asked",
+    "outdated_stands": "stale_asked",
+    "silent": "silent_asked",
+    "no_word": "no_word_asked",
+    "word": "word_asked",
+}
 _REPLIES = {"F1": "f1", "contains": "contains", "judged": "judged", "prompt tokens": "prompt_tokens"}
-_SURE = ("delivered", "recall@5", "recall@10", "f1", "judged", "right", "first")
-_ABOVE = ("delivered", "recall@10", "right", "first")
+_SURE = ("delivered", "recall@5", "recall@10", "f1", "judged", "answerable", "first", "reached")
+_ABOVE = ("delivered", "recall@10", "answerable", "first")
 _HEARD_SHOWN = 3
 _TEXT_COLUMNS = (0, 2)
 
@@ -95,7 +112,7 @@ def _rows(title: str, figures: Systems, columns: Mapping[str, str]) -> list[list
 def _columns(systems: Systems) -> dict[str, str]:
     """The columns of this kind of evaluation that at least one system has a figure for."""
     known = {name for found in systems.values() for name in found}
-    kinds = {"must_include": _CASES, "f1": _REPLIES, "outdated_leads": _EVERYDAY}
+    kinds = {"must_include": _CASES, "f1": _REPLIES, "answerable": _EVERYDAY, "reached": _PREFERENCES}
     kind = next((columns for name, columns in kinds.items() if name in known), _RANKING)
     return {title: name for title, name in kind.items() if name in known}
 
@@ -160,7 +177,6 @@ def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
         shares = ", ".join(f"{name} {found['silence']:.1%}" for name, found in silent.items())
         count = next(iter(silent.values()))["n"]
         lines.append(f"no block for questions without an answer ({count}): {shares}")
-    lines += [line for found in systems.values() if "small_talk" in found for line in _about_small_talk(found)]
     for name, figures in systems.get(OURS, {}).get("silence_by_set", {}).items():
         heard = ", ".join(repr(text[:32]) for text in figures["heard"][: _HEARD_SHOWN if quoting else 0])
         low = figures["below_floor"]
@@ -169,14 +185,6 @@ def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
             f"no block for {name} ({figures['n']}): {figures['silence']:.1%} ({why}){heard and f'; but for {heard}'}"
         )
     return lines
-
-
-def _about_small_talk(found: Mapping[str, Any]) -> Iterator[str]:
-    counts = found["small_talk"]
-    lines = f"{counts['lost_lines']} of {counts['right_lines']} right lines"
-    answers = f"{counts['lost_answers']} of {counts['right']} right answers"
-    yield f"{counts['messages']} messages of small talk were added: {lines} and {answers} were lost"
-    yield from (one.text() for one in counts["lost"])
 
 
 def _missed(systems: Systems) -> list[str]:

@@ -32,6 +32,7 @@ from afterturn.evaluation.examination import (
     worst,
 )
 from afterturn.evaluation.precision import Precision, comparable
+from afterturn.evaluation.preferences import PEOPLE, SMALL_TALK, examine_preferences, make_people
 from afterturn.evaluation.silence import BUILT_IN, SilenceCounts, count_silence, sampled
 
 
@@ -81,7 +82,8 @@ class EvalOptions:
     """`limit` is the most questions per conversation; `alone` skips the baselines; `misses` is the number of reported
     questions whose evidence was not delivered.
 
-    `lived`, `user`, `selector` and `small_talk` apply to everyday files: see EverydayOptions.
+    The others apply to everyday files, see EverydayOptions, and `host` and `filler` to preferences too. `people` is
+    the number of made-up people who state the preferences of a file.
     """
 
     embedder: str | None = None
@@ -91,36 +93,51 @@ class EvalOptions:
     lived: bool = False
     user: str | None = None
     selector: str | None = None
-    small_talk: int = 0
+    host: str = "inject"
+    long: bool = False
+    filler: int | None = None
+    half: bool = False
+    people: int = PEOPLE
 
     @property
     def everyday(self) -> EverydayOptions:
-        return EverydayOptions(**asdict(self))
+        return EverydayOptions(**{name: value for name, value in asdict(self).items() if name != "people"})
+
+    @property
+    def preferences(self) -> EverydayOptions:
+        small_talk = SMALL_TALK if self.filler is None else self.filler
+        return EverydayOptions(embedder=self.embedder, alone=self.alone, host=self.host, filler=small_talk)
 
 
 def evaluate(paths: Sequence[Path], wanted: EvalOptions, progress: Progress = lambda done, total: None) -> Evaluation:
     """Raises InvalidFile if nothing in `paths` can be evaluated, InvalidInput if an option does not fit them."""
     sources = find_sources(paths)
     people = _people(sources, wanted)
-    remarks = [text for utterances in sources.utterances for text in utterances.texts]
+    stating = {one.name: make_people(one, wanted.people, wanted.preferences.filler or 0) for one in sources.preferences}
     results: Results = {}
     with open_subject(wanted.embedder) as subject:
         steps = _steps(sources, subject.config, wanted.limit)
-        tally = _Tally(steps + sum(count_steps(some, wanted.everyday) for some in people.values()), progress)
+        steps += sum(count_steps(some, wanted.everyday) for some in people.values())
+        steps += sum(count_steps(some, wanted.preferences) for some in stating.values())
+        tally = _Tally(steps, progress)
         for dataset in sources.datasets:
             results[dataset.name] = _of_dataset(subject, dataset, sources.utterances, wanted, tally)
         for collection in sources.cases:
             results[collection.name] = Precision(subject, collection).examine(tally)
         for name, some in people.items():
-            results[name] = examine_everyday(some, wanted.everyday, subject.faults, tally, remarks)
+            results[name] = examine_everyday(some, wanted.everyday, subject.faults, tally)
+        for one in sources.preferences:
+            some = stating[one.name]
+            results[one.name] = examine_preferences(one, some, wanted.preferences, subject.faults, tally)
         return _evaluation(results, sources, subject)
 
 
 def _people(sources: Sources, wanted: EvalOptions) -> dict[str, list[Person]]:
     """The people to examine, by the name of their file."""
-    if (wanted.lived or wanted.user or wanted.selector or wanted.small_talk) and not sources.everyday:
+    needing = wanted.lived or wanted.half or wanted.long or wanted.user or wanted.selector
+    if needing and not sources.everyday:
         raise InvalidInput(
-            "--lived, --user, --selector and --small-talk need an everyday file. See docs/evaluation.md."
+            "--lived, --half, --long, --user and --selector need an everyday file. See docs/evaluation.md."
         )
     chosen = {everyday.name: chosen_people(everyday, wanted.everyday) for everyday in sources.everyday}
     found = {name: people for name, people in chosen.items() if any(person.questions for person in people)}
