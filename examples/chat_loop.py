@@ -19,7 +19,7 @@ Message = dict[str, str]
 async def call_model(messages: list[Message]) -> Message:
     """Put the call of your provider here."""
     lines = [line for message in messages for line in message["content"].splitlines()]
-    notes = [line for line in lines if line.startswith("- [")]
+    notes = [line for line in lines if line.startswith("- ")]
     return {"role": "assistant", "content": f"I remember: {notes[0]}" if notes else "Noted."}
 
 

@@ -118,13 +118,13 @@ class Config:
         None, "path", "The folder of the model files. none: a folder in your cache folder."
     )
     # recall
-    grace: float = _key(0.05, "seconds", "How long `inject` waits for the fast recall, once per user input.", least=0)
+    grace: float = _key(0.2, "seconds", "How long `inject` waits for the fast recall, once per user input.", least=0)
     recall_timeout: float = _key(
         5.0, "seconds", "When waiting for a recall ends. What it finds later is carried to the next turn.", least=0
     )
     recall_entries_max: int = _key(16, "entries", "How many entries a block may contain; 0 recalls nothing.", least=0)
     recall_score_min: float = _key(
-        0.2, "chance 0 to 1", "If the best match has a lower chance of helping, nothing is recalled.", least=0
+        0.22, "chance 0 to 1", "If the best match has a lower chance of helping, nothing is recalled.", least=0
     )
     search_score_min: float = _key(
         0.5, "score 0 to 1", "If the best match of a direct search has a lower score, nothing is found.", least=0
@@ -215,11 +215,20 @@ class Config:
         least=1,
     )
     # standing context
+    standing: bool = _key(
+        True, "", "Brings the standing block with the first block of a conversation whose host does not ask for it."
+    )
     context_files: str = _key("AGENTS.md,MEMORY.md", "names", "The names of context files, separated by commas.")
     context_file_bytes_max: int = _key(
         16384, "bytes", "A longer context file is cut, and the cut is marked.", least=256
     )
     standing_bytes_max: int = _key(32768, "bytes", "The largest size of the standing block.", least=512)
+    standing_chars_max: int = _key(
+        2560,
+        "characters",
+        "The largest size of the facts and wishes in the standing block that were learned, not pinned.",
+        least=0,
+    )
     # budgets
     entry_bytes_max: int = _key(
         512,
@@ -360,9 +369,11 @@ class Settings(TypedDict, total=False):
     approval: str
     inbox_days: float | None
     fade_days: float | None
+    standing: bool
     context_files: str
     context_file_bytes_max: int
     standing_bytes_max: int
+    standing_chars_max: int
     entry_bytes_max: int
     block_bytes_max: int
     block_tokens_max: int

@@ -351,6 +351,7 @@ class SpaceFacade:
     consolidate = Bridged(SpaceCore.consolidate)
     usage = Bridged(SpaceCore.usage)
     standing_audit = Bridged(SpaceCore.standing_audit)
+    hide_standing = Bridged(SpaceCore.hide_standing)
     as_markdown = Bridged(SpaceCore.as_markdown)
     compare_markdown = Bridged(SpaceCore.compare_markdown)
     apply_edits = Bridged(SpaceCore.apply_edits)

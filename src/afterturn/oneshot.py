@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from afterturn.config import Config, Settings, StoreUrl, default_store, find_store, load_config
 from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.read_turn import answer_question, make_question
-from afterturn.conversation.scope import ConversationOptions, make_scope
+from afterturn.conversation.scope import ConversationOptions, ConversationScope, make_scope
 from afterturn.errors import InvalidInput, postgres_missing
 from afterturn.ports import Unit
 from afterturn.recall.search import search
@@ -21,7 +21,7 @@ from afterturn.space.arguments import search_request
 from afterturn.stores.directory import find_tenant
 from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, key_provider, too_many_loads
 from afterturn.stores.sqlite.engine import read_once
-from afterturn.types import ANYTHING, Filter, Lane, Scope, SearchResults
+from afterturn.types import ANYTHING, Filter, Lane, Scope, SearchResults, StandingRow
 from afterturn.validation import check_name, check_space, check_text
 
 R = TypeVar("R")
@@ -67,10 +67,12 @@ def recall_block_once(
     reads: Sequence[str] = (),
     trusted_only: bool = False,
     project: str | None = None,
+    standing: bool = True,
     store: str | os.PathLike[str] | None = None,
     config: Config | Settings | Mapping[str, Any] | None = None,
 ) -> str:
-    """Returns the block that the first turn of a new conversation would get for this user message, by words alone.
+    """Returns what the first turn of a new conversation would get for this user message, by words alone: the standing
+    block, unless `standing` is false, and the block.
 
     An empty text if there is nothing relevant. It does not know what the model has seen before. Name the space and the
     store as for `recall_once`. `reads`, `trusted_only` and `project` are those of `memory.conversation`.
@@ -80,35 +82,66 @@ def recall_block_once(
     where |= {"trusted_only": trusted_only, "project": project}
     scope = make_scope(settings.tenant, ids.new(), where)
     question = make_question(check_text(text, "text"), scope, Ledger(), settings)
-    if question is None:
-        return ""
-    asked = question.asked(now=now, correlation=ids.new())
-    _, block = _read(store, settings, lambda unit: answer_question(unit, asked, None, config=settings), scope.readable)
-    return block.text if block else ""
+
+    def work(unit: Unit) -> list[str]:
+        stands = _make_standing(unit, scope, settings, now) if standing and settings.standing else None
+        block = None
+        if question is not None:
+            asked = question.asked(now=now, correlation=ids.new())._replace(standing=stands)
+            _, block = answer_question(unit, asked, None, config=settings)
+        return [part.text for part in (stands, block) if part is not None]
+
+    return "\n\n".join(_read(store, settings, work, scope.readable) if question is not None or standing else ())
 
 
-def _read(store: str | os.PathLike[str] | None, config: Config, work: Callable[[Unit], R], at: Scope) -> R:
+def standing_once(
+    *,
+    space: str,
+    reads: Sequence[str] = (),
+    project: str | None = None,
+    store: str | os.PathLike[str] | StoreUrl | None = None,
+    config: Config,
+) -> str:
+    """Returns the standing block that a new conversation would get, empty if there is nothing to say."""
+    now, where = SystemClock().now(), ConversationOptions(owner=space, reads=reads, project=project)
+    scope = make_scope(config.tenant, "standing", where)
+    made = _read(store, config, lambda unit: _make_standing(unit, scope, config, now), scope.readable)
+    return made.text if made is not None else ""
+
+
+def _make_standing(unit: Unit, scope: ConversationScope, config: Config, now: float) -> StandingRow | None:
+    # Loaded when it is needed: its patterns take longer than a recall for a hook, which has the block already.
+    from afterturn.prompt.standing_block import StandingBudget, StandingContent, render_standing
+    from afterturn.prompt.standing_memories import StandingReader, find_standing
+
+    where = (scope.readable, now, scope.agent, scope.project, scope.owner)
+    reader = StandingReader(*where, config.standing_chars_max, config.rules, config.scan_policy)
+    content = StandingContent(memories=find_standing(unit, reader))
+    room = StandingBudget(config.standing_bytes_max, config.entry_bytes_max, config.scan_policy)
+    made = render_standing(content, room)
+    return StandingRow(made.text, made.refs, now) if made.text else None
+
+
+def _read(store: str | os.PathLike[str] | StoreUrl | None, config: Config, work: Callable[[Unit], R], at: Scope) -> R:
     target = find_store(config.store or default_store() if store is None else store)
     provider = key_provider(config)
     keys = None if provider is None else KeyRing(provider, SystemClock())
     for _ in range(LOADS_MAX):
         try:
             if isinstance(target, StoreUrl):
-                return _read_server(target, config, work, at, keys)
+                # Loaded when it is needed: the client library is an extra, and it imports asyncio.
+                try:
+                    from afterturn.stores.postgres import engine
+                except ImportError as error:
+                    raise postgres_missing(error) from error
+                return engine.read_once(
+                    find_tenant(target, config.tenant), config, SystemClock(), work, at=at, keys=keys
+                )
             return read_once(target, config, SystemClock(), work, keys=keys)
         except KeyNeeded as needed:
             assert keys is not None
             keys.load(needed)
     raise too_many_loads()
-
-
-def _read_server(url: StoreUrl, config: Config, work: Callable[[Unit], R], at: Scope, keys: KeyRing | None) -> R:
-    # Loaded when it is needed: the client library is an extra, and it imports asyncio.
-    try:
-        from afterturn.stores.postgres import engine
-    except ImportError as error:
-        raise postgres_missing(error) from error
-    return engine.read_once(find_tenant(url, config.tenant), config, SystemClock(), work, at=at, keys=keys)
 
 
 def _settings(config: Config | Settings | Mapping[str, Any] | None) -> Config:

@@ -294,6 +294,10 @@ class Memories(Protocol):
     def delete(self, operation: Operation, entry_id: str) -> Entry:
         """Rejects a waiting proposal, or else hides the active version. Undo brings it back. Works on records too."""
 
+    def hide(self, operation: Operation, entry_id: str) -> Entry:
+        """Takes the active version out of the standing context, or puts it back, by a step that does not change its
+        status. Undo adds such a step too. Works on records too."""
+
     def get(self, scope: Scope, entry_id: str, *, version: int | None = None) -> Entry:
         """Returns the active version, or the given one. Raises NotFound outside the scope.
 
@@ -314,6 +318,9 @@ class Memories(Protocol):
         """Returns the same entries as `page`, by `occurred_at`, newest first, ties by id. Raises NotFound if `before`
         is unknown.
         """
+
+    def superseded(self, scope: Scope, sources: Collection[str]) -> list[Entry]:
+        """Returns the superseded versions of statements that were learned from one of these records, newest last."""
 
     def history(self, scope: Scope, entry_id: str) -> list[Entry]:
         """Returns every version, oldest first. Raises NotFound if there is none."""

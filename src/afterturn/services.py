@@ -31,8 +31,8 @@ from afterturn.conversation.spill import Spill
 from afterturn.conversation.subagents import Subagents
 from afterturn.embedders.http import HttpEmbedder
 from afterturn.embedders.minilm import MiniLmEmbedder
+from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.embedders.service import EmbeddingService
-from afterturn.embedders.word_vectors import StaticEmbedder
 from afterturn.errors import (
     AfterturnError,
     ConfigError,
@@ -67,8 +67,8 @@ from afterturn.recall.word_table import WordTable
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.runtime.file_reads import FileReads
 from afterturn.runtime.jobs import Commit, Handler, JobRunner
-from afterturn.runtime.loop_calls import run_pending
 from afterturn.runtime.loop_thread import LoopThread, run_on
+from afterturn.runtime.once_future import run_pending
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.space.consolidation import consolidate_job
@@ -238,11 +238,15 @@ class Services:
                 ids,
                 clock,
             )
-        self.model = components.model or default_model(config)
+        self.model = components.model or _model(config, config.model, config.model_timeout)
         self.compaction_model = compaction_model(config, components)
         self.meter = Meter(self.store, config, clock, events)
         self.file_reads = FileReads(self._file_reader, clock)
-        self._build_jobs()
+        slow: dict[str, Handler] = {JobKind.CONSOLIDATE: self._consolidate} if self.config.consolidation else {}
+        self.reviews = ReviewRunner(self, review_model(self.config, self.components), slow)
+        # Jobs that embed are added when the embedder is ready.
+        handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub, **self.reviews.quick}
+        self.jobs = JobRunner(self.store, self.clock, self.events, self.new_owner(), handlers)
         self.recorder = Recorder(
             make_record_sinks(config, components, self.store, self.gate, self.embedding),
             events,
@@ -261,13 +265,6 @@ class Services:
         self.proposals = Proposals(self.store, self.gate, clock, ids, config, events)
         self.subagents = Subagents(self)
         self.maintenance = Maintenance(self)
-
-    def _build_jobs(self) -> None:
-        slow: dict[str, Handler] = {JobKind.CONSOLIDATE: self._consolidate} if self.config.consolidation else {}
-        self.reviews = ReviewRunner(self, review_model(self.config, self.components), slow)
-        # Jobs that embed are added when the embedder is ready.
-        handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub, **self.reviews.quick}
-        self.jobs = JobRunner(self.store, self.clock, self.events, self.new_owner(), handlers)
 
     async def close(self) -> None:
         """Within `close_timeout`: records the turns that are under way, ends every task, closes the store.
@@ -519,31 +516,22 @@ def _opened_to_copy(place: Path | StoreUrl, config: Config) -> Iterator[CopyEngi
 def default_embedder(config: Config) -> Embedder | None:
     """The embedder that the settings name. It loads or connects when it is first used."""
     if config.embedder == "static":
-        return StaticEmbedder()
+        return SentenceEncoder()
     if config.embedder == "minilm":
         return MiniLmEmbedder(models_folder(config))
     if config.embedder == "http":
-        return _http_embedder(config)
-    return None
-
-
-def _http_embedder(config: Config) -> Embedder:
-    if config.embedder_url is None or config.embedder_model is None:
-        raise ConfigError(
-            "embedder is 'http', but embedder_url or embedder_model is not set. Name the server and its model."
+        if config.embedder_url is None or config.embedder_model is None:
+            raise ConfigError(
+                "embedder is 'http', but embedder_url or embedder_model is not set. Name the server and its model."
+            )
+        return HttpEmbedder(
+            config.embedder_url,
+            config.embedder_model,
+            key=config.embedder_key,
+            dimensions=config.embedder_dimensions,
+            timeout=config.embedder_timeout,
         )
-    return HttpEmbedder(
-        config.embedder_url,
-        config.embedder_model,
-        key=config.embedder_key,
-        dimensions=config.embedder_dimensions,
-        timeout=config.embedder_timeout,
-    )
-
-
-def default_model(config: Config) -> ChatModel | None:
-    """The model that the settings name, or None. It connects when it is first used."""
-    return _model(config, config.model, config.model_timeout)
+    return None
 
 
 def review_model(config: Config, components: Components) -> ChatModel | None:

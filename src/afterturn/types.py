@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -198,6 +198,10 @@ class Entry(EntryFields):
         """Whether it has words of others in it: it is not trusted, or it is a message that the user has pasted into."""
         return self.trust < TRUSTED_MIN or (self.kind is Kind.RECORD and self.metadata.get(PASTED) is True)
 
+    def is_from_elsewhere(self, projects: Collection[str] | None) -> bool:
+        """Whether it belongs to a project, and to none of these. None stands for all projects."""
+        return self.project is not None and projects is not None and self.project not in projects
+
     def holds(self, at: float) -> bool:
         """Whether it may be recalled at that time."""
         return self.status is Status.ACTIVE and self.is_valid(at)
@@ -252,8 +256,8 @@ class LaneQuery(NamedTuple):
     `conversation` belongs to the space `owner`: the same id under another owner is another conversation. Without
     `owner`, only the id counts. Records of the conversation after `seen_since` are not returned, because a host with a
     hidden history still shows them to its model. Nor is a statement if the model sees all its sources in one of these
-    ways. With `trusted_only`, nothing that has words of others in it is returned. `reports_of` names projects: reports
-    of other projects are left out, and those without a project are kept. None: no restriction.
+    ways. With `trusted_only`, nothing that has words of others in it is returned. `projects` are those at hand: of
+    others only what is about the user is returned, and no report. None: no restriction.
     """
 
     scope: Scope
@@ -268,7 +272,7 @@ class LaneQuery(NamedTuple):
     filter: Filter = ANYTHING
     evidence: bool = False
     trusted_only: bool = False
-    reports_of: tuple[str, ...] | None = None
+    projects: tuple[str, ...] | None = None
 
 
 class IndexedEntry(NamedTuple):
@@ -314,7 +318,8 @@ class Hit:
 
     `similarity` is None without vectors. `terms` are the terms of the query that the entry contains, in their indexed
     form. `partner` is the other message of a record's exchange: the answer to it, or the message that it answers.
-    `is_earlier` means that a newer hit says what holds now. In a block, `answer` is shown in the same line.
+    `is_earlier` means that a newer hit says what holds now. In a block, `answer` is shown in the same line, and
+    `late_for` is the earlier message that it was recalled for, if that is over.
     """
 
     entry: Entry
@@ -326,6 +331,7 @@ class Hit:
     partner: Entry | None = None
     is_earlier: bool = False
     answer: Entry | None = None
+    late_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +359,7 @@ class Verb(StrEnum):
     PROMOTE = "promote"
     APPROVE = "approve"
     DELETE = "delete"
+    HIDE = "hide"
     RECORD = "record"
     IMPORT = "import"
     UNDO = "undo"
@@ -397,8 +404,8 @@ class Draft(EntryFields):
 class Admitted:
     """A draft that passed the guard. Only `guard.gate` makes one, and a store writes nothing else.
 
-    `terms` are the terms of the text for the lexical index, in order, with repeats. `telling` is how much a recorded
-    message tells about the user, from 0 to 10; 0 for anything else.
+    `terms` are the terms of the text for the lexical index, in order, with repeats. `telling` is the worth of the
+    most lasting sentence of a recorded message of the user, from 0 to 1,000; 0 for anything else.
     """
 
     draft: Draft
@@ -648,11 +655,15 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A hit that was chosen for a block, with the texts that are shown. Where they were cut, they have an ellipsis."""
+    """A hit that was chosen for a block, with the texts that are shown. Where they were cut, they have an ellipsis.
+
+    `said_in` is the project that it is from, if that is not at hand.
+    """
 
     hit: Hit
     text: str
     answer: str = ""
+    said_in: str = ""
 
 
 class ReadMetadata(dict[str, Any]):
@@ -697,11 +708,13 @@ class Taint(StrEnum):
 
 
 class HandoverPoint(StrEnum):
-    """Where a block is added: after a user message, after a tool result, or as text for a prompt."""
+    """Where a block is added: after a user message, after a tool result, or as text for a prompt. `STANDING` is the
+    standing block in a host's list, in front of any other block of its element."""
 
     USER_MESSAGE = "user_message"
     TOOL_RESULT = "tool_result"
     PROMPT = "prompt"
+    STANDING = "standing"
 
 
 class RecallCause(StrEnum):
@@ -766,12 +779,13 @@ class ConversationState:
 @dataclass(frozen=True, slots=True)
 class ConversationSnapshot:
     """What a turn needs to know of its conversation. `blocks` are its `known_blocks`; `forgets` is the number of the
-    newest forget."""
+    newest forget; `standing` is the standing block that the host has asked for."""
 
     blocks: tuple[BlockRow, ...]
     state: ConversationState
     carried: CarriedRow | None
     forgets: int
+    standing: StandingRow | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from spoken import OpenMemory, Told, answer, assistant, call, user
 
 import afterturn
 from afterturn import blocking
-from afterturn.conversation.briefing import _PLAN
+from afterturn.conversation.stored_conversation import _PLAN
 from afterturn.testing.clock import ManualClock
 from afterturn.text import estimate_tokens
 

@@ -181,18 +181,6 @@ async def test_a_score_says_whether_it_is_a_chance(memory: afterturn.Memory) -> 
     assert kinds == [ScoreKind.CHANCE, ScoreKind.SEARCH]
 
 
-async def test_without_chances_the_floor_is_that_of_the_search(open_memory: OpenMemory) -> None:
-    """L13: long documents are not judged; the reason names the setting that applied."""
-    async with open_memory(search_score_min=0.95) as memory:
-        known = await remembered(memory, "The cat weighs five kilos. " + "The harbour was calm all morning. " * 20)
-        await spoken(memory, [], "How heavy is my old grey cat by now, I wonder?")
-        found = await why(memory, known)
-        lower = await memory.conversation("c", user="ada").replay("last", changes={"recall_score_min": 0.01})
-    assert (found.why, found.score_kind) == ("floor", ScoreKind.SEARCH)
-    assert found.reason == f"search score {found.score:.2f} is below search_score_min (0.95)"
-    assert [block.changed for block in lower.blocks] == [""]
-
-
 async def test_the_lines_of_a_profile_are_not_judged(memory: afterturn.Memory) -> None:
     """L13, L14: a broad question has no floor, so that another one changes nothing."""
     known = await remembered(memory, "Ada's cat is called Miso")

@@ -202,7 +202,7 @@ def test_the_block_is_frozen_until_it_is_refreshed(host: Host, root: Path):
     assert host.run(core.block()) == before
     after = host.run(core.refresh())
     assert "new rules" in after
-    assert "] new" in after
+    assert "- new" in after
     assert host.run(core.block()) == after
 
 

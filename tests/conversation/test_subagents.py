@@ -51,7 +51,7 @@ async def test_a_sub_agent_can_be_told_what_memory_knows_about_its_task(memory: 
         text = await turn.delegate_with_recall("Check the quota of the staging api", within=20)
     assert "Key Context" not in at_once
     assert "user: The staging api has a quota of 40\n\n## Memory Tools Available\n- search_memory: " in text
-    assert "99" not in text
+    assert "raised to 99" not in text
     assert "Mimi" not in text
 
 

@@ -229,7 +229,7 @@ def test_config_path_and_schema(cli: CommandLine, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("AFTERTURN_CONFIG", str(cli.folder / "mine.toml"))
     assert cli("config", "path").out == f"{cli.folder / 'mine.toml'}\n"
     assert cli("config", "path", "--json").json == {"path": str(cli.folder / "mine.toml"), "exists": False}
-    assert cli("config", "schema").json["properties"]["grace"]["default"] == 0.05
+    assert cli("config", "schema").json["properties"]["grace"]["default"] == 0.2
 
 
 def test_forget_asks_on_a_terminal_and_takes_no_for_an_answer(cli: CommandLine) -> None:

@@ -93,6 +93,16 @@ async def test_an_agent_may_correct_and_delete_its_own_reports(memory: afterturn
     assert await texts(memory, "project:api") == []
 
 
+async def test_an_update_that_loses_details_is_refused(memory: afterturn.Memory):
+    """V13."""
+    await ask(memory, "add_memory", text="The tests of /srv/api take 12 minutes on ci-runner-3 with Node 22.4")
+    (entry,) = await memory.space("project:api").list()
+    updated = await ask(memory, "update_memory", id=entry.id, text="The tests take 12 minutes")
+    assert updated.failed
+    assert "/srv/api" in updated.text
+    assert (await memory.space("project:api").list())[0].version == 1
+
+
 async def test_an_update_of_an_older_version_is_refused(memory: afterturn.Memory):
     await ask(memory, "add_memory", text="The tests take two minutes")
     (entry,) = await memory.space("project:api").list()

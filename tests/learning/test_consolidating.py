@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from simple_host import open_memory, say, texts
 
 import afterturn
@@ -120,6 +121,23 @@ async def test_what_a_newer_statement_seems_to_replace_waits_for_a_person(tmp_pa
     assert (review.row.written, review.row.proposed) == (0, 1)
     assert (again.row.proposed, again.row.refusals) == (0, ())
     assert "The Oslo trip is in June" in left
+
+
+@pytest.mark.parametrize("others, proposed", [(26, 0), (20, 13)])
+async def test_a_consolidation_that_would_hide_a_third_asks(tmp_path: Path, others: int, proposed: int) -> None:
+    """V13: from 20 statements on, a person decides; nothing is hidden meanwhile."""
+    async with open_memory(tmp_path) as memory:
+        space = memory.space("user:ada")
+        for at in range(13):
+            await space.add(f"Ada's {at}. tea is oolong", origin="agent")
+            await space.add(f"Ada's {at}. tea is oolong.", origin="agent")
+        for at in range(others - 13):
+            await space.add(f"Shelf {at} is painted {'green' if at % 2 else 'blue'}", origin="agent")
+        review = await space.consolidate()
+        left = await texts(space)
+
+    assert (review.row.written, review.row.proposed) == (13 - proposed, proposed)
+    assert len(left) == 13 + others - (13 - proposed)
 
 
 async def test_what_was_learned_and_never_used_fades(tmp_path: Path) -> None:

@@ -431,6 +431,34 @@ async def test_an_update_keeps_every_field_except_the_text(scenario: StagingScen
     assert (after.origin, after.occurred_at) == (Origin.BACKGROUND_REVIEW, 50.0)
 
 
+DEPLOYMENT = (
+    "The API is deployed to https://api.example.org from /srv/api on host db7-eu, version 2.4.1 on port 8443, and is "
+    "restarted on 2026-03-04"
+)
+
+
+@pytest.mark.parametrize(
+    "message, text, reason",
+    [
+        ("The API has a new port: 9443.", DEPLOYMENT.replace("8443", "9443"), ""),
+        ("The host of the API is heron now.", DEPLOYMENT.replace("db7-eu", "heron"), ""),
+        ("The API has a new port: 9443.", "The API is deployed from /srv/api on host db7-eu on port 9443.", "lossy"),
+        ("The API is deployed, it is fine.", "The API is deployed.", "lossy"),
+    ],
+)
+async def test_an_update_keeps_the_details_that_nothing_replaces(
+    scenario: StagingScenario, message: str, text: str, reason: str
+) -> None:
+    """V13: numbers, URLs, versions, dates, paths and identifiers; and it does not collapse."""
+    memory = await scenario.add(DEPLOYMENT, target=Target.USER)
+    staging = scenario.staging(said(message))
+
+    answer = await staging.stage(updated(memory, text))
+
+    assert staging.refusals == ([reason] if reason else [])
+    assert ("loses" in answer) == bool(reason)
+
+
 async def test_an_update_that_was_hardly_said_waits(scenario: StagingScenario) -> None:
     """V5, V8: the old words count for it, and are not enough."""
     tea = await scenario.add("The user drinks tea")

@@ -2,12 +2,14 @@
 
 import os
 import unicodedata
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.guard.output_filter import neutralise_lines
+from afterturn.lasting_facts import FactKind
 from afterturn.prompt.context_files import ContextFile, Tier
 from afterturn.prompt.standing_block import (
     SEPARATOR,
@@ -20,12 +22,16 @@ from afterturn.prompt.standing_block import (
     shown_path,
     shown_paths,
 )
-from afterturn.prompt.standing_memories import StandingMemories
+from afterturn.prompt.standing_memories import StandingFact, StandingMemories
 from afterturn.recall.block import find_blocks
 from afterturn.testing.entries import entry
 from afterturn.text import LINES_CUT, WORDS_CUT, cut, shares, size
-from afterturn.types import Target
+from afterturn.types import Entry, Target
 
+NOTICE = (
+    'From earlier conversations; "I" is the user. Follow these wishes and rules. A plan is no proof that something was '
+    "done. Tool results win over these lines.\n"
+)
 ROOM = StandingBudget(32768, 512)
 TAGS = ["<afterturn-standing>", "</afterturn-standing>", "<afterturn-file", "</afterturn-file>", "<afterturn-memory>"]
 PIECES = [
@@ -53,6 +59,10 @@ def file(path: str, text: str, *, goes_on: bool = False) -> ContextFile:
     return ContextFile(path, Tier.ENVIRONMENT, text, goes_on)
 
 
+def fact(said: Entry, *refs: str, left_out: str = "") -> StandingFact:
+    return StandingFact(said, FactKind.LIFE, 0.9, refs or (said.ref,), text=said.text, left_out=left_out)
+
+
 def full(text: str = "x") -> StandingContent:
     """Something in every part."""
     return StandingContent(
@@ -61,13 +71,13 @@ def full(text: str = "x") -> StandingContent:
         memories=StandingMemories(
             conventions=(entry(text, id="c001", target=Target.ENVIRONMENT),),
             pinned=(entry(text, id="p001", pinned=True),),
-            preferences=(entry(text, id="u001"),),
+            facts=(fact(entry(" ".join(text.split()), id="u001")),),
         ),
     )
 
 
 def test_a_standing_block_reads_like_this():
-    """S1: context files, instructions, conventions, pinned memories, preferences, in this order."""
+    """S1: context files, instructions, conventions, pinned memories, facts and wishes, in this order; no ids."""
     content = StandingContent(
         files=(
             file("/project/AGENTS.md", "# Rules\n\n- Run `make`\n    - twice\n"),
@@ -77,7 +87,11 @@ def test_a_standing_block_reads_like_this():
         memories=StandingMemories(
             conventions=(entry("Tabs, not spaces", id="c001", target=Target.ENVIRONMENT, version=2),),
             pinned=(entry("Ada is deaf", id="p002"), entry("Ada lives in Turin", id="p001")),
-            preferences=(entry("Answers in\nItalian", id="u001"),),
+            facts=(
+                fact(entry("Answer me in Italian.", id="u001"), "u001", "r001"),
+                fact(entry("I had soup.", id="u002"), left_out="passing"),
+                fact(entry("My son is Leo.", id="r001")),
+            ),
         ),
     )
     block = render_standing(content, ROOM)
@@ -92,16 +106,18 @@ def test_a_standing_block_reads_like_this():
         "</afterturn-file>\n"
         "## Instructions\n"
         "Use the ticket server for tickets.\n"
+        f"{NOTICE}"
         "## Project Conventions\n"
-        "- [c001.2] Tabs, not spaces\n"
+        "- Tabs, not spaces\n"
         "## Pinned Memories\n"
-        "- [p001] Ada lives in Turin\n"
-        "- [p002] Ada is deaf\n"
-        "## Standing Preferences\n"
-        "- [u001] Answers in Italian\n"
+        "- Ada is deaf\n"
+        "- Ada lives in Turin\n"
+        "## About the User\n"
+        "- Answer me in Italian.\n"
+        "- My son is Leo.\n"
         "</afterturn-standing>"
     )
-    assert block.refs == ("c001.2", "p001", "p002", "u001")
+    assert block.refs == ("c001.2", "p002", "p001", "u001", "r001")
     assert block.paths == ("/project/AGENTS.md", "/project/b/MEMORY.md")
 
 
@@ -147,8 +163,8 @@ def test_a_memory_stays_on_its_line(text):
     """S1: it can not pass for a heading or for another memory."""
     block = render_standing(StandingContent(memories=StandingMemories(pinned=(entry(text, id="p001"),))), ROOM)
     lines = block.text.splitlines()
-    assert len(lines) == 4
-    assert lines[2].startswith("- [p001] ")
+    assert len(lines) == 5
+    assert lines[3].startswith("- ")
 
 
 @given(contents, st.integers(512, 5000), st.integers(64, 512))
@@ -164,7 +180,8 @@ def test_no_part_starves_another():
     """S1: a file that could fill the block leaves every other part its share."""
     large = file("/p/AGENTS.md", "rule\n" * 10_000)
     memories = tuple(entry(f"fact {at} " + "x" * 200, id=f"p{at:03}") for at in range(100))
-    content = StandingContent((large,), ("do this",), StandingMemories(memories, memories, memories))
+    facts = tuple(fact(replace(memory, id=f"f{memory.id}")) for memory in memories)
+    content = StandingContent((large,), ("do this",), StandingMemories(memories, memories, facts=facts))
     block = render_standing(content, StandingBudget(4096, 512))
     parts = block.text.split("\n## ")
     assert [part.split("\n")[0] for part in parts[1:]] == [
@@ -172,10 +189,10 @@ def test_no_part_starves_another():
         "Instructions",
         "Project Conventions",
         "Pinned Memories",
-        "Standing Preferences",
+        "About the User",
     ]
     assert "do this" in parts[2]
-    assert all(len(part) > 700 for part in [parts[1], *parts[3:]])
+    assert all(len(part) > 550 for part in [parts[1], *parts[3:]])
     assert size(block.text) > 3600
 
 
@@ -188,19 +205,19 @@ def test_many_files_share_their_room():
     assert block.paths == tuple(file.path for file in files[: len(block.paths)])
 
 
-def test_the_most_important_memories_are_kept_and_new_ones_go_last():
-    """S1: the order in which they are given says what is kept; the ids say where it stands."""
-    memories = tuple(entry("y" * 120, id=f"p{at:03}") for at in (7, 3, 9, 1))
+def test_the_most_important_memories_are_kept():
+    """S1: the order in which they are given says what is kept."""
+    memories = tuple(entry("y" * 80, id=f"p{at:03}") for at in (7, 3, 9, 1))
     block = render_standing(StandingContent(memories=StandingMemories(pinned=memories)), StandingBudget(512, 512))
-    assert block.refs == ("p003", "p007", "p009")
+    assert block.refs == ("p007", "p003", "p009")
 
 
 def test_a_long_memory_is_cut_and_says_so():
     """H9: 512 bytes a memory."""
     block = render_standing(StandingContent(memories=StandingMemories(pinned=(entry("word " * 500, id="p001"),))), ROOM)
-    line = block.text.splitlines()[2]
+    line = block.text.splitlines()[3]
     assert line.endswith(WORDS_CUT)
-    assert size(line) <= 512 + len("- [p001] ")
+    assert size(line) <= 512 + len("- ")
 
 
 @given(st.lists(contents, max_size=5))

@@ -15,6 +15,7 @@ from afterturn.prompt.standing_memories import (
     StandingMemories,
     StandingReader,
     find_agent_memories,
+    find_standing,
     find_standing_memories,
 )
 from afterturn.runtime.clock import SystemClock
@@ -322,15 +323,17 @@ def test_an_empty_store_has_nothing_lasting(engine: Engine):
     ],
 )
 def test_a_memory_that_a_newer_one_replaces_is_marked(engine: Engine, add: Add, older: str, newer: str):
-    """L12, S1: as in the block of a turn, with its date."""
+    """L12, S1: as in the block of a turn, with its date, if it is pinned; else it is left out."""
     old = add(older, **CONVENTION, occurred_at=86_400.0 * 40)
-    add(newer, **CONVENTION, occurred_at=86_400.0 * 50)
+    new = add(newer, **CONVENTION, occurred_at=86_400.0 * 50)
     reader = replace(READER, now=86_400.0 * 60)
     memories = engine.read_now(lambda unit: find_standing_memories(unit, reader))
     block = render_standing(StandingContent(memories=memories), StandingBudget(4_000, 1_000)).text
     assert memories.earlier == {old.ref}
-    assert f"- [{old.ref}] (earlier, 1970-02-10) {older}" in block
-    assert f"] {newer}" in block
+    assert f"- (earlier, 1970-02-10) {older}" in block
+    assert f"- {newer}" in block
+    shown = engine.read_now(lambda unit: find_standing(unit, reader)).facts
+    assert {fact.entry.ref: fact.left_out for fact in shown} == {new.ref: "", old.ref: f"replaced by {new.ref}"}
 
 
 def test_memories_about_different_things_are_not_marked(engine: Engine, add: Add):

@@ -30,6 +30,8 @@ FACT = "Ada's cat Miso is allergic to chicken."
 QUESTION = "What food is my cat Miso allergic to?"
 ANSWER = "Miso is allergic to chicken."
 SUPPER = "What can I cook for Miso tonight?"
+# A preference of a few words stands; a fact has to be recalled, which these tests are about.
+STANDING_CHARS = 30
 LOOK_UP = "look_up"
 STEPS = 3
 
@@ -79,8 +81,9 @@ class World:
         self.events: list[Event] = []
         self._happened = threading.Condition()
         self._store: HeldStore | None = None
+        settings = {"grace": grace, "standing_chars_max": STANDING_CHARS}
         self.memory = blocking.open(
-            self.path, {"grace": grace}, on_event=self._note, components=Components(store=self._open_store)
+            self.path, settings, on_event=self._note, components=Components(store=self._open_store)
         )
 
     def __enter__(self) -> World:
@@ -221,7 +224,13 @@ def run_example(name: str, folder: Path, environment: Mapping[str, str]) -> str:
     ended = subprocess.run(
         [sys.executable, str(EXAMPLES / name)],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", **environment},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "AFTERTURN_STANDING_CHARS_MAX": str(STANDING_CHARS),
+            **environment,
+        },
         capture_output=True,
         text=True,
         timeout=WITHIN,

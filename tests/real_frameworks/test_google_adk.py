@@ -326,12 +326,13 @@ async def test_agents_of_one_turn_each_get_the_same_bytes_again(world: World, ki
 async def test_agents_that_answer_differently_get_the_blocks_of_every_turn_again(world: World, kind: Any):
     """H3, H6: from the second turn on, only the user's messages are the same in both lists."""
     world.knows()
-    world.knows("Ada's dog Rex is allergic to wheat.")
     world.server.script = lambda request: Say(f"Noted by {system(request)[:16]}")
     both = [agent(world, tools=(), name=name, instruction=f"You are {name}.") for name in ("first", "second")]
     helper = runner(world, kind(name="both", sub_agents=both))
     for text in (QUESTION, "What food is my dog Rex allergic to?", "Thank you."):
         await run(helper, text)
+        # Only now, or the first block would have it too.
+        world.knows("Ada's dog Rex is allergic to wheat.")
     for name in ("first", "second"):
         requests = [request for request in world.requests if f"You are {name}." in system(request)]
         assert [len(blocks(request)) for request in requests] == [1, 2, 2]

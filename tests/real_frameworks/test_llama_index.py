@@ -99,7 +99,7 @@ async def test_what_left_the_short_term_memory_is_recalled_again(world: World):
     world.knows()
     session = memory(world, "long", token_limit=300, chat_history_token_ratio=0.5, token_flush_size=10)
     await agent(world).run(QUESTION, memory=session)
-    await agent(world).run(f"Let us talk about the garden. {'It is green. ' * 40}", memory=session)
+    await agent(world).run(f"What is the square root of {'2 plus ' * 60}2?", memory=session)
     assert blocks(world.requests[-1]) == []
     await agent(world).run(f"{SUPPER} What is Miso allergic to?", memory=session)
     assert len(blocks(world.requests[-1])) == 1

@@ -42,7 +42,7 @@ async def test_each_line_says_who_wrote_it_when_and_through_what_it_came(memory:
     lines = {line.part: line for line in await ada.standing_audit()}
     assert (lines["pinned"].author, lines["pinned"].through) == ("user", ("added by the user",))
     typed = lines["preference"]
-    assert (typed.author, typed.through) == ("user", ("learned by rules from conversation c",))
+    assert (typed.author, typed.through) == ("user", ("said in conversation c",))
     assert typed.at == lines["pinned"].at + 60.0
     page = lines["convention"]
     assert page.text == "Always lint before a commit"
@@ -55,8 +55,8 @@ async def test_the_lines_are_those_of_the_block(memory: afterturn.Memory) -> Non
     ada = memory.space("user:ada")
     block = await memory.conversation("d", user="ada").standing().block()
     now, given = await ada.standing_audit(), await ada.standing_audit(conversation="d")
-    shown = [line for line in block.splitlines() if line.startswith("- [")]
-    assert shown == [f"- [{line.entry.ref}] {line.text}" for line in now if line.entry]
-    assert [line.text for line in given] == [line.text for line in now]
+    shown = [line for line in block.splitlines() if line.startswith("- ")]
+    assert shown == [f"- {line.text}" for line in now if line.entry]
+    assert [line.entry.id for line in given if line.entry] == [line.entry.id for line in now if line.entry]
     with pytest.raises(afterturn.NotFound, match="no standing block"):
         await ada.standing_audit(conversation="nowhere")

@@ -20,7 +20,7 @@ from afterturn.learning.snapshot import MESSAGES_MAX, snapshot_messages, with_so
 from afterturn.log import logger
 from afterturn.ports import Unit
 from afterturn.prompt.compaction import TAG as SNAPSHOT_TAG
-from afterturn.recall.block import strip_blocks
+from afterturn.recall.block import spoken_words
 from afterturn.types import Message, Origin, ReviewKind, ReviewMessage, ReviewRow, Scope
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def review_compaction(
     if dialect is None:
         logger.warning("conversation %r: the format of the compacted messages is unknown", scope.id)
         return
-    strip = functools.partial(strip_blocks, known_hashes=blocks)
+    strip = functools.partial(spoken_words, known_hashes=blocks)
     exchanged = read_exchange(dialect, curated(dialect, messages), 0, strip).messages
     at = services.clock.now()
     to_review = snapshot_messages(

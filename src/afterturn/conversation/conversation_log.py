@@ -309,9 +309,10 @@ def recall_row(run: PhaseRun, config: Config, delivered: Delivered | None) -> Re
         settings["speculated"] = True
     if answer is not None:
         settings["score_kind"] = answer.score_kind
-        settings["search_score_min"] = config.search_score_min
     if answer is not None and answer.exhausted:
         settings["exhausted"] = True
+    if question.admitted.projects is not None:
+        settings["projects"] = "\n".join(question.admitted.projects)
     if question.admitted.seen_since is not None:
         settings["seen_since"] = question.admitted.seen_since
     weighed = _weighed(run)
@@ -401,6 +402,8 @@ def _left_out_decision(run: PhaseRun, hit: Hit, worthy: frozenset[str], answers:
         return Decision.QUARANTINED if hit.entry.ref in run.prefetch.withheld else Decision.RESTATED
     if answer is not None and hit.entry.ref in answer.restated:
         return Decision.RESTATED
+    if answer is not None and any(hit.entry.ref == one.entry.ref for one in answer.standing):
+        return Decision.VISIBLE
     if answer is not None and hit.entry.ref not in worthy:
         return Decision.FLOOR
     return Decision.STALE

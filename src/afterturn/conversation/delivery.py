@@ -14,11 +14,11 @@ from afterturn.conversation.read_turn import RecallAnswer
 from afterturn.conversation.scope import ConversationScope, Placement
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import new_element
-from afterturn.recall.block import Block
+from afterturn.recall.block import Block, block_hash
 from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest
 from afterturn.runtime.once_future import OnceFuture
-from afterturn.types import Hit, Outcome, Phase, RecallCause
+from afterturn.types import BlockRow, HandoverPoint, Hit, Outcome, Phase, RecallCause, StandingRow
 
 M = TypeVar("M")
 # Between two blocks of one element.
@@ -178,20 +178,27 @@ class ReadyBlock:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """The content of one new element in the host's messages: context files that have arrived, and a ready block."""
+    """The content of one new element in the host's messages: the standing block, context files that have arrived, and a
+    ready block."""
 
     context_files: str | None
     ready: ReadyBlock | None
+    standing: StandingRow | None = None
 
-    @property
-    def blocks(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Each block's text, with the references of the memories that it shows."""
-        files: list[tuple[str, tuple[str, ...]]] = [(self.context_files, ())] if self.context_files else []
-        return [*files, (self.ready.block.text, self.ready.refs)] if self.ready else files
-
-    @property
-    def text(self) -> str:
-        return BETWEEN.join(text for text, _ in self.blocks)
+    def rows(self, turn: str, at: float, point: HandoverPoint, anchor: str) -> list[BlockRow]:
+        """A row for each block, in the order of `text`."""
+        of_standing = point if point is HandoverPoint.PROMPT else HandoverPoint.STANDING
+        blocks: list[tuple[str, tuple[str, ...], HandoverPoint]] = []
+        if self.standing is not None:
+            blocks.append((self.standing.text, self.standing.refs, of_standing))
+        if self.context_files:
+            blocks.append((self.context_files, (), point))
+        if self.ready is not None:
+            blocks.append((self.ready.block.text, self.ready.refs, point))
+        return [
+            BlockRow(block_hash(text), turn, refs, len(text.encode()), at, where, anchor, text)
+            for text, refs, where in blocks
+        ]
 
 
 class DeliverySlot:
@@ -205,6 +212,9 @@ class DeliverySlot:
         self._lock = threading.Lock()
         self._owner: object = None
         self._ready: ReadyBlock | None = None
+        # Not tied to a turn: it waits until one takes it, for hosts that never wait.
+        self._standing: StandingRow | None = None
+        self._standing_scope: ConversationScope | None = None
         # How many compactions of each turn are being examined.
         self._holds: Counter[object] = Counter()
 
@@ -257,7 +267,25 @@ class DeliverySlot:
 
     def has_block(self, owner: object) -> bool:
         with self._lock:
-            return self._owner is owner and self._ready is not None
+            return self._owner is owner and (self._ready is not None or self._standing is not None)
+
+    def has_standing(self, scope: ConversationScope) -> bool:
+        """Whether a standing block waits that was made for this scope."""
+        with self._lock:
+            return self._standing is not None and self._standing_scope == scope
+
+    def put_standing(self, standing: StandingRow | None, scope: ConversationScope | None) -> None:
+        """Replaces the standing block that the next hand-over with this scope brings."""
+        with self._lock:
+            self._standing, self._standing_scope = standing, scope
+
+    def take_standing(self, owner: object, scope: ConversationScope) -> StandingRow | None:
+        """For the first caller with the scope that it was made for; not while a compaction is examined."""
+        with self._lock:
+            if owner is not self._owner or owner in self._holds or scope != self._standing_scope:
+                return None
+            standing, self._standing = self._standing, None
+            return standing
 
     def claim(self, run: PhaseRun) -> bool:
         """False if the host has taken it already. A block that contains it is withdrawn until a new one is put."""

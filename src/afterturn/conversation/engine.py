@@ -30,7 +30,7 @@ from afterturn.conversation.read_turn import (
 from afterturn.conversation.recall_queue import OVERLOAD, RecallShed, reason_of
 from afterturn.conversation.recorder import INCOGNITO, NO_FINAL_ANSWER, SWITCHED_OFF, make_recording
 from afterturn.conversation.recording import Recording, find_stored_taint
-from afterturn.conversation.scope import ConversationScope, find_usable_name, is_private
+from afterturn.conversation.scope import ConversationScope, StandingDelivery, find_usable_name, is_private
 from afterturn.conversation.standing import StandingCore
 from afterturn.conversation.stored_conversation import StoredConversation
 from afterturn.conversation.turn_state import HostTurn, LoopTurn, OpenedTurn, SharedTurn, TurnMessages
@@ -46,6 +46,7 @@ from afterturn.errors import (
     InvalidInput,
     NotFound,
 )
+from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.log import logger
 from afterturn.ports import Clock
 from afterturn.prompt.compaction import (
@@ -53,13 +54,14 @@ from afterturn.prompt.compaction import (
     block_facts,
     compact,
 )
-from afterturn.recall.block import block_hash, strip_blocks
+from afterturn.recall.block import spoken_words
 from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest
 from afterturn.text import content_hash
 from afterturn.types import (
     BlockRow,
     ConversationKey,
+    Entry,
     HandoverPoint,
     NoRecallReason,
     Outcome,
@@ -119,6 +121,9 @@ class ConversationEngine(StoredConversation):
         # By id. None for a turn whose host began another one without leaving it: only its end is still to be stored.
         self._open_turns: dict[str, LoopTurn | None] = {}
         self._standing: StandingCore | None = None
+        self._known_delivery: StandingDelivery | None = None
+        # Counts forgets, so that a standing block that was made before one is not handed over.
+        self._forgotten = 0
         # The model has seen memories that are not trusted, in the host's prompt or from a tool: its turns are tainted.
         self._has_untrusted = False
         self._has_read = False
@@ -158,7 +163,8 @@ class ConversationEngine(StoredConversation):
             turn.shared.first.release_waiters()
             self._post(self._emit, "turn_started", turn=turn.id, no_recall=NoRecallReason.OVERLOAD)
             return turn
-        if (carried := self._prefetcher.find_at_hand(scope)) is not None:
+        carried = self._prefetcher.find_at_hand(scope)
+        if carried is not None or self._slot.has_standing(scope):
             # For hosts that never wait: their first step comes before anything could be read.
             self._slot.open_for(turn.shared, carried)
         self._post(self._begin, turn, copied, recall=recall)
@@ -226,7 +232,8 @@ class ConversationEngine(StoredConversation):
 
     def has_nothing_for(self, turn: HostTurn, messages: Sequence[object]) -> bool:
         """Whether a hand-over would change nothing. Cheap, so that most steps need not look for a place."""
-        return self._standing is None and not self._slot.has_block(turn.shared) and turn.shared.is_intact(messages)
+        has_files = self._standing is not None and self._standing.has_arrived
+        return not has_files and not self._slot.has_block(turn.shared) and turn.shared.is_intact(messages)
 
     def notice_compaction(self, turn: HostTurn, dialect: Dialect, messages: Sequence[object]) -> None:
         """Starts a new recall if blocks are gone for good, or if a compaction was announced whose result this is."""
@@ -244,18 +251,15 @@ class ConversationEngine(StoredConversation):
         return put_back[-1] if put_back else None
 
     def take(self, turn: HostTurn) -> Injection | None:
-        """Takes everything that is ready, for the first caller: context files that have arrived, and a block."""
+        """Takes everything that is ready, for the first caller: the standing block, context files that have arrived,
+        and a block."""
         files = self._standing.take_arrived() if self._standing is not None else None
-        ready = self._slot.take(turn.shared)
-        return Injection(files, ready) if files or ready else None
+        ready, standing = self._slot.take(turn.shared), self._slot.take_standing(turn.shared, turn.scope)
+        return Injection(files, ready, standing) if files or ready or standing else None
 
     def note_delivery(self, turn: HostTurn, injection: Injection, point: HandoverPoint, anchor: str) -> list[BlockRow]:
         """An injection is being added to the host's messages. Called first, so that the block is known as ours."""
-        at = self.clock.now()
-        rows = [
-            BlockRow(block_hash(text), turn.id, refs, len(text.encode()), at, point, anchor, text)
-            for text, refs in injection.blocks
-        ]
+        rows = injection.rows(turn.id, self.clock.now(), point, anchor)
         self._visible.hand_over(rows)
         turn.shared.hand_over(rows)
         self._post(self._note_delivery, turn.loop, injection, rows)
@@ -521,8 +525,43 @@ class ConversationEngine(StoredConversation):
                 self._prefetcher.stop(turn.carried, Outcome.UNDELIVERED, "compaction")
             self._remove_lost(turn, reading)
         self._prefetcher.offer(turn)
+        is_given = any(row.point == HandoverPoint.STANDING for row in turn.shared.blocks)
+        await self._offer_standing(turn, is_visible=reading.sees_standing or is_given, corrections=reading.corrections)
         if question is not None and recall and not prefetch.fast.consumed:
-            await self._recall(turn, prefetch, question)
+            await self._recall(turn, prefetch, question._replace(standing=turn.ledger.standing))
+
+    async def _offer_standing(self, turn: LoopTurn, *, is_visible: bool, corrections: Sequence[Entry] = ()) -> None:
+        """Lets the next hand-over bring the standing block, unless the model sees one or the host asks for it itself.
+
+        It is made when the model sees none, and what the model sees is not changed: a block that has left the host's
+        list comes back as it would be made now. If lines of one that the model sees were replaced, `corrections` are
+        brought instead.
+        """
+        self._slot.put_standing(None, turn.scope)
+        delivery, standing, forgotten = self._find_delivery(turn.scope), self._standing, self._forgotten
+        if delivery is StandingDelivery.OFF:
+            return
+        if standing is None or standing.scope != turn.scope:
+            standing = StandingCore(self._services, turn.scope)
+        in_prompt = any(STANDING_TAG in text for text in turn.shared.prompt_texts)
+        is_wanted = delivery is StandingDelivery.INJECT and not is_visible and not in_prompt
+        try:
+            made = await standing.offer(turn.ledger, corrections, is_wanted=is_wanted)
+        except Exception:  # the boundary: what stands must not cost the turn its recall
+            logger.exception("conversation %r: its standing block is not made", self.key.id)
+            return
+        turn.ledger = replace(turn.ledger, standing=made) if is_wanted else turn.ledger
+        is_given = is_wanted and any(row.point == HandoverPoint.STANDING for row in turn.shared.blocks)
+        if self._current is turn and forgotten == self._forgotten and not is_given:
+            self._slot.put_standing(made, turn.scope)
+
+    def _find_delivery(self, scope: ConversationScope) -> StandingDelivery:
+        if scope.subagent or not self.config.standing:
+            return StandingDelivery.OFF
+        is_asked = self._standing is not None and self._standing.is_asked
+        return (
+            scope.standing or self._known_delivery or (StandingDelivery.SYSTEM if is_asked else StandingDelivery.INJECT)
+        )
 
     def _open_unread(self, turn: LoopTurn, error: Exception) -> None:
         """A store that cannot be read degrades the recall, and is not asked again in this epoch."""
@@ -538,7 +577,7 @@ class ConversationEngine(StoredConversation):
         turn.dialect = turn.dialect or find_dialect(turn.opening or [], turn.scope.dialect)
         if turn.opening is None or turn.dialect is None:
             return None
-        strip = functools.partial(strip_blocks, known_hashes=self._visible.blocks)
+        strip = functools.partial(spoken_words, known_hashes=self._visible.blocks)
         user = find_latest_user(turn.dialect, turn.opening, strip)
         if user is None:
             return None
@@ -596,6 +635,7 @@ class ConversationEngine(StoredConversation):
     def _take_in(self, turn: LoopTurn, reading: TurnReading) -> None:
         self._visible.add(reading.blocks.values())
         turn.is_read = self._has_read = True
+        self._known_delivery = reading.standing
         self._is_kept_incognito = reading.incognito
         if reading.incognito:
             turn.shared.mark_incognito()
@@ -689,6 +729,8 @@ class ConversationEngine(StoredConversation):
         self._services.recall_client.note_block_delivered()
         turn.ledger = turn.ledger.with_blocks(rows)
         turn.gone = turn.gone.difference(row.hash for row in rows)
+        if injection.standing is not None:
+            self._emit("standing_delivered", turn=turn.id, point=last.point, bytes=rows[0].size_bytes)
         for row in rows:
             task = self._log.add_block(turn, row)
             if task is not None:
@@ -784,6 +826,7 @@ class ConversationEngine(StoredConversation):
             return
         if left is None:
             self._clear_visible(turn.scope, turn)
+            await self._offer_standing(turn, is_visible=False)
         elif not await self._read_compacted(turn, left, number):
             return
         if number == turn.compactions:
@@ -803,7 +846,8 @@ class ConversationEngine(StoredConversation):
             self._prefetcher.stop(turn.carried, Outcome.UNDELIVERED, "compaction")
 
     def _renew_standing(self, reason: str) -> None:
-        if self._standing is not None:
+        # One that turns bring is made again when it is next needed.
+        if self._standing is not None and self._find_delivery(self._standing.scope) is StandingDelivery.SYSTEM:
             self._services.supervisor.start(self._standing.invalidate(reason), f"standing context after a {reason}")
 
     def _clear_visible(self, scope: ConversationScope, turn: LoopTurn | None) -> None:
@@ -812,7 +856,7 @@ class ConversationEngine(StoredConversation):
         self._log.clear(scope, compacted=True)
         if turn is not None:
             since = self.clock.now() if scope.is_hidden else None
-            turn.ledger = replace(turn.ledger, refs=frozenset(), size_bytes=0, seen_since=since)
+            turn.ledger = replace(turn.ledger, refs=frozenset(), size_bytes=0, seen_since=since, standing=None)
             turn.gone = _removable(turn)
 
     async def _read_compacted(self, turn: LoopTurn, left: CompactedMessages, number: int) -> bool:
@@ -840,6 +884,8 @@ class ConversationEngine(StoredConversation):
         self._visible.add(since)
         turn.shared.apply_compaction(positions_of(reading.indexes, left.messages), {row.hash for row in lost})
         turn.gone = _removable(turn).intersection(row.hash for row in lost)
+        is_visible = reading.sees_standing or any(row.point == HandoverPoint.STANDING for row in since)
+        await self._offer_standing(turn, is_visible=is_visible)
         return True
 
     def _remove_lost(self, turn: LoopTurn, reading: TurnReading) -> None:
@@ -914,6 +960,8 @@ class ConversationEngine(StoredConversation):
             return
         self._speculation.drop("forgotten")
         self._visible.drop_texts()
+        self._forgotten += 1
+        self._slot.put_standing(None, None)
         if carried is not None and carried.question is not None and space in carried.question.scope.spaces:
             self._prefetcher.drop_carried("forgotten")
         if current is not None and space in current.scope.reads:

@@ -16,7 +16,7 @@ from afterturn.guard.scanning import hashes
 from afterturn.recall.block import find_blocks, strip_blocks
 from afterturn.scanners.secrets import RedactedHashes
 from afterturn.text import content_hash
-from afterturn.types import BlockRow, HandoverPoint, Message
+from afterturn.types import BlockRow, Entry, HandoverPoint, Message, StandingRow
 
 _STORED = hashes(scanning=True)
 # An anchor identifies a place by this many messages before it, because one alone ("go on") may occur twice.
@@ -35,7 +35,7 @@ class Ledger:
     `refs` are shown by our blocks, `message_hashes` are those of the messages, and `size_bytes` counts every copy of a
     block. Records of this conversation that are newer than `seen_since` are visible too, though the host does not show
     them to us. `shown_this_turn` are the references among `refs` that this turn has shown: they are never repeated in
-    it.
+    it. `standing` is the standing block that the model sees, or will see with the next block.
     """
 
     refs: frozenset[str] = frozenset()
@@ -43,13 +43,22 @@ class Ledger:
     size_bytes: int = 0
     seen_since: float | None = None
     shown_this_turn: frozenset[str] = frozenset()
+    standing: StandingRow | None = None
+
+    def sees(self, message: Entry, conversation: str) -> bool:
+        """Whether the model reads this record in the host's messages."""
+        is_hidden = self.seen_since is not None and message.conversation == conversation
+        return message.content_hash in self.message_hashes or (
+            is_hidden and message.recorded_at > (self.seen_since or 0)
+        )
 
     def with_blocks(self, blocks: Iterable[BlockRow]) -> Ledger:
         """The ledger after these blocks were added to the messages."""
         added = list(blocks)
         return replace(
             self,
-            refs=self.refs.union(ref for block in added for ref in block.refs),
+            # What stands is left out after the recall: a message may say more than the sentence that stands.
+            refs=self.refs.union(ref for block in added if block.point != HandoverPoint.STANDING for ref in block.refs),
             size_bytes=self.size_bytes + sum(block.size_bytes for block in added),
         )
 
@@ -205,15 +214,16 @@ def find_missing(
 ) -> tuple[list[BlockRow], list[BlockRow]]:
     """Of blocks that should be visible: those whose place still exists, and those whose place is gone too.
 
-    In a list that was not searched completely, a block that is not found may be further back, and is neither.
+    A standing block is never among the latter: it is offered again, and its loss is not a compaction. In a list that
+    was not searched completely, a block that is not found may be further back, and is neither.
     """
     missing = [row for row in rows if row.hash not in found.blocks]
     present = [(at, known[hash]) for hash, at in found.blocks.items()]
     dropped = [row for row in missing if row.text and _has_place(row, found, present)]
     if not found.is_complete:
         return dropped, []
-    dropped_hashes = {row.hash for row in dropped}
-    return dropped, [row for row in missing if row.hash not in dropped_hashes]
+    kept = {row.hash for row in dropped}
+    return dropped, [row for row in missing if row.hash not in kept and row.point != HandoverPoint.STANDING]
 
 
 def _has_place(row: BlockRow, found: BlockScan, present: Sequence[tuple[int, BlockRow]]) -> bool:

@@ -28,6 +28,7 @@ from afterturn.conversation.read_turn import (
     exclude_visible,
     make_question,
     make_request,
+    mark_late,
 )
 from afterturn.conversation.recall_queue import RecallQueue, reason_of
 from afterturn.conversation.scope import ConversationScope
@@ -288,7 +289,7 @@ class Prefetcher:
             prefetch.question.asked(now=now, correlation=prefetch.correlation),
             visible_bytes=visible_bytes,
             turn=turn,
-            waiting=[hit for run in waiting for hit in run.hits],
+            waiting=[hit for run in waiting for hit in _offered(run, is_late=run.prefetch.turn != turn.id)],
         )
         if block is None:
             return answer, None
@@ -356,14 +357,18 @@ class Prefetcher:
         run.settled_at = self._clock.now()
         if run.ended:
             return
+        answer = run.prefetch.answer
+        standing = answer.standing if answer is not None else ()
+        # A sub-agent sees no standing block, so what stands may be a part of its task.
+        turn.recalled = tuple({hit.entry.ref: hit for hit in (*turn.recalled, *standing, *hits)}.values())
         if not hits:
-            assert run.prefetch.answer is not None
-            broken = set(run.prefetch.answer.found.missing) & set(Lane)
-            self.end(run, Outcome.DEGRADED if broken else Outcome.EMPTY, "no_relevant_results")
+            assert answer is not None
+            broken = set(answer.found.missing) & set(Lane)
+            reason = "already_visible" if standing and not broken else "no_relevant_results"
+            self.end(run, Outcome.DEGRADED if broken else Outcome.EMPTY, reason)
             return
         run.hits = hits
         run.move(PhaseState.READY)
-        turn.recalled = tuple({hit.entry.ref: hit for hit in (*turn.recalled, *hits)}.values())
         if turn.left:
             self._carry(turn, run.prefetch)
         else:
@@ -401,16 +406,20 @@ class Prefetcher:
                 return
             ready = None
 
-    def _compose(self, turn: LoopTurn, runs: Iterable[PhaseRun]) -> ReadyBlock | None:
-        """Hits that the model chose come before the others of their epoch. None if nothing is left to show."""
+    def _compose(self, turn: LoopTurn, runs: Iterable[PhaseRun], *, is_late: bool = False) -> ReadyBlock | None:
+        """Hits that the model chose come before the others of their epoch. None if nothing is left to show.
+
+        `is_late`: the block is for the turn after this one.
+        """
         ordered = sorted(runs, key=lambda run: (run.prefetch.epoch, run.phase is Phase.FAST))
         now, visible_bytes = self._clock.now(), turn.ledger.size_bytes
-        hits = [(run, hit) for run in ordered for hit in run.hits]
+        hits = [(run, hit) for run in ordered for hit in _offered(run, is_late=is_late or run.prefetch.turn != turn.id)]
         seen = frozenset(hit.entry.ref for run, hit in hits if hit.entry.ref in _visible_refs(turn, run))
         shown = [hit for run, hit in hits if hit.entry.ref not in _visible_refs(turn, run)]
         if not shown:
             return None
-        screen = OutputFilter(scanning=self._config.scan_policy)
+        scanning = self._config.scan_policy
+        screen = OutputFilter(scanning=scanning, projects=turn.scope.projects(scanning))
         block = compose(shown, self._config, visible_bytes=visible_bytes, now=now, screen=screen)
         for prefetch in {run.prefetch for run in ordered}:
             self._emit_withheld(turn, prefetch, screen.withheld)
@@ -528,7 +537,7 @@ class Prefetcher:
             # Only one is carried: the one that was asked last.
             self.drop_carried("new_query")
         self.carried = prefetch
-        self._at_hand = self._compose(turn, runs)
+        self._at_hand = self._compose(turn, runs, is_late=True)
         row = self._log.carry(prefetch, runs)
         self._emit("recall_carried", turn, correlation=prefetch.correlation, memories=len(row.candidates))
 
@@ -660,6 +669,13 @@ def _failure_reason(error: Exception) -> str:
 def _visible_refs(turn: LoopTurn, run: PhaseRun) -> frozenset[str]:
     """The memories that the model sees, and those that the host has just taken, which the ledger does not have yet."""
     return turn.ledger.refs | run.prefetch.shown
+
+
+def _offered(run: PhaseRun, *, is_late: bool) -> Sequence[Hit]:
+    """The hits of a phase, with the question that they belong to if its turn is over."""
+    prefetch = run.prefetch
+    assert prefetch.question is not None
+    return mark_late(run.hits, prefetch.question.text, prefetch.cause) if is_late else run.hits
 
 
 # Recalls for what the user is still typing: used when the final words are close to it, else discarded.

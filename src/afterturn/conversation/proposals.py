@@ -156,7 +156,13 @@ class Proposals:
         return filed
 
     def _add(self, unit: Unit, context: ProposalContext, work: Sequence[tuple[Operation, Admitted]]) -> _Filed:
-        _check_known(unit, context)
+        scope = context.scope
+        since = context.since
+        if since is not None and any(
+            unit.conversations.is_forgotten(scope.tenant, space, conversation=scope.id, speakers=(), since=since)
+            for space in {scope.writes, scope.owner, scope.space_for(Target.ENVIRONMENT)}
+        ):
+            raise Conflict(f"Conversation {scope.id!r} has been forgotten, so nothing from it is stored.")
         filed = _Filed([])
         for operation, admitted in work:
             try:
@@ -226,13 +232,3 @@ def _bullets(text: str) -> Iterator[str]:
             in_code = not in_code
         elif not in_code and (mark := _BULLET.match(line)):
             yield line[mark.end() :].strip()
-
-
-def _check_known(unit: Unit, context: ProposalContext) -> None:
-    scope = context.scope
-    since = context.since
-    if since is not None and any(
-        unit.conversations.is_forgotten(scope.tenant, space, conversation=scope.id, speakers=(), since=since)
-        for space in {scope.writes, scope.owner, scope.space_for(Target.ENVIRONMENT)}
-    ):
-        raise Conflict(f"Conversation {scope.id!r} has been forgotten, so nothing from it is stored.")

@@ -13,21 +13,23 @@ from typing import TYPE_CHECKING
 
 from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger, MessageChain, find_missing, hidden_ledger, read_ledger, scan_blocks
-from afterturn.conversation.scope import ConversationScope, Visibility, is_private
+from afterturn.conversation.scope import ConversationScope, StandingDelivery, Visibility, is_private
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import any_untrusted, find_latest_user
-from afterturn.guard.output_filter import OutputFilter
+from afterturn.guard.output_filter import STANDING_TAG, OutputFilter, neutralise
 from afterturn.guard.scanning import hashes, scanner
+from afterturn.lasting_facts import FactKind, rate_sentences
 from afterturn.ports import Unit
-from afterturn.recall.block import CHOICES_MAX, FRAME, Block, Budget, bullet, choose, render, strip_blocks
+from afterturn.recall.block import CHOICES_MAX, Block, Budget, bullet, choose, frame_of, render, spoken_words
 from afterturn.recall.broad_questions import read_broad_question
 from afterturn.recall.duplicates import collapse, contradicting
-from afterturn.recall.features import shows_report
+from afterturn.recall.features import features_of, shows_report
 from afterturn.recall.profile import profile_hits
-from afterturn.recall.query import RecallRequest, is_follow_up, is_learned_from_seen, needs_recall
-from afterturn.recall.relevance import is_familiar, judge, lines_of, replaced_by_lines, worth_showing
-from afterturn.recall.scoring import ScoreKind, above_floor
+from afterturn.recall.query import COMMON_TERMS, RecallRequest, is_follow_up, is_learned_from_seen, needs_recall
+from afterturn.recall.relevance import judge, lines_of, replaced_by_lines, worth_showing
+from afterturn.recall.scoring import ScoreKind
 from afterturn.recall.search import search
+from afterturn.recall.what_holds import leave_out_replaced
 from afterturn.scanners.secrets import RedactedHashes, redact_within, unnamed
 from afterturn.text import content_hash, terms
 from afterturn.types import (
@@ -35,13 +37,18 @@ from afterturn.types import (
     Candidate,
     CarriedRow,
     Entry,
+    HandoverPoint,
     Hit,
+    Kind,
     Lane,
     LaneQuery,
     Message,
     NoRecallReason,
+    RecallCause,
     Scope,
     SearchResults,
+    StandingRow,
+    Status,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +98,9 @@ class TurnReading:
     nothing to recall for. `forgets` is the number of the newest forget. `indexes` are those of our blocks, by hash;
     `dropped` are blocks that the host left out while it rebuilt its prompt, and that are put back; `lost` are those
     whose neighbouring messages are gone too. `chain` was followed to the list's end. `is_tainted`: the list has text
-    that neither the user nor the assistant wrote. `incognito`: the conversation is, in the store.
+    that neither the user nor the assistant wrote. `incognito`: the conversation is, in the store. `standing` is
+    how the host gets the standing block, None if nothing tells yet; `sees_standing`: the model sees one that was
+    injected; `corrections` are the statements that replace lines of the one that it sees.
     """
 
     blocks: Mapping[str, BlockRow]
@@ -107,6 +116,9 @@ class TurnReading:
     carried_hits: tuple[Hit, ...] = ()
     is_tainted: bool = False
     incognito: bool = False
+    standing: StandingDelivery | None = None
+    sees_standing: bool = False
+    corrections: tuple[Entry, ...] = ()
 
     def without_dropped(self) -> TurnReading:
         """For a host that has called its model already: what it left out stays out, and may be recalled again."""
@@ -136,7 +148,7 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
         row.hash: _merge_row(row, shown.blocks.get(row.hash)) for row in stored.blocks if row.hash not in shown.unstored
     }
     blocks = {**shown.blocks, **newer}
-    strip = functools.partial(strip_blocks, known_hashes=blocks)
+    strip = functools.partial(spoken_words, known_hashes=blocks)
     user = find_latest_user(shown.dialect, shown.messages, strip)
     state = stored.state
     # The question is stored, and the message before it may have been said in an incognito turn.
@@ -144,7 +156,10 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
     previous = find_latest_user(shown.dialect, shown.messages[: user[0]], strip) if user and is_usable else None
     stored_hashes = hashes(scanning=config.scan_policy)
     seen = _read_visible(unit, shown, scope, blocks, stored_hashes, compacted_at=state.compacted_at)
-    ledger = seen.ledger
+    given = [row for row in blocks.values() if row.point == HandoverPoint.STANDING]
+    visible = {row.hash for row in given if row.in_sight} if scope.is_hidden else set(seen.indexes)
+    visible.update(row.hash for row in seen.dropped)
+    ledger = replace(seen.ledger, standing=_find_standing(unit, scope, blocks.values(), visible, stored.standing))
     carried, hits = _read_carried(unit, shown, scope, ledger, stored.carried)
     asked = replace(ledger, refs=ledger.refs.union(hit.entry.ref for hit in hits))
     return TurnReading(
@@ -163,6 +178,50 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
         carried_hits=hits,
         is_tainted=seen.is_tainted,
         incognito=state.incognito,
+        standing=StandingDelivery.SYSTEM if stored.standing else StandingDelivery.INJECT if given else None,
+        sees_standing=not visible.isdisjoint(row.hash for row in given),
+        corrections=_find_corrections(unit, scope, ledger, shown.now),
+    )
+
+
+def _find_standing(
+    unit: Unit,
+    scope: ConversationScope,
+    blocks: Iterable[BlockRow],
+    visible: Collection[str],
+    asked: StandingRow | None,
+) -> StandingRow | None:
+    """What stands in the sight of the model: in the list, in earlier prompts, or because the host `asked` for it."""
+    rows = [row for row in blocks if row.text.startswith(f"<{STANDING_TAG}>")]
+    in_list = [row for row in rows if row.point == HandoverPoint.STANDING and row.hash in visible]
+    # The prompts of earlier turns are gone. The next one begins with the same bytes, unless the host brings them.
+    in_prompts = [row for row in rows if row.point == HandoverPoint.PROMPT and row.in_sight and asked is None]
+    newest = sorted(in_prompts, key=lambda row: row.injected_at)[-1:]
+    newest = [row for row in newest if not in_list and all_readable(unit, scope, row.refs)]
+    found = [StandingRow(row.text, row.refs, row.injected_at) for row in (*in_list, *newest)]
+    if asked is not None:
+        found.append(asked)
+    if len(found) < 2:
+        return found[0] if found else None
+    refs = tuple(dict.fromkeys(ref for row in found for ref in row.refs))
+    return StandingRow("\n".join(row.text for row in found), refs, max(row.made_at for row in found))
+
+
+def _find_corrections(unit: Unit, scope: ConversationScope, ledger: Ledger, now: float) -> tuple[Entry, ...]:
+    """The current versions of statements that stand in an older one, unless the model reads their sources."""
+    standing = ledger.standing
+    if standing is None:
+        return ()
+    found: dict[str, Entry] = {}
+    for old in unit.memories.versions(scope.readable, standing.refs).values():
+        if old.kind is Kind.STATEMENT and old.status is Status.SUPERSEDED:
+            current = unit.memories.get(Scope(scope.tenant, (old.space,)), old.id)
+            if current.holds(now) and current.ref not in standing.refs:
+                found[current.ref] = current
+    return tuple(
+        current
+        for current in found.values()
+        if not is_learned_from_seen(unit, scope.tenant, current, lambda record: ledger.sees(record, scope.id))
     )
 
 
@@ -225,7 +284,7 @@ def _any_pasted(
     # Its patterns take an eighth of the time of `recall_block_once`, which reads no list. `open` imports it anyway.
     from afterturn.guard.pasted import any_pasted
 
-    said = [strip_blocks(message.text, blocks) for message in messages if message.role == "user"]
+    said = [spoken_words(message.text, blocks) for message in messages if message.role == "user"]
     if shown.is_new and len(said) > 1:
         known = {turn.user_hash for turn in unit.conversations.turns(scope.key)}
         said = [*(text for text in said[:-1] if content_hash(text) not in known), said[-1]]
@@ -233,8 +292,13 @@ def _any_pasted(
 
 
 def visible_in_order(blocks: Iterable[BlockRow]) -> list[BlockRow]:
-    """The blocks that should be in a shown history, oldest first."""
-    return sorted((row for row in blocks if row.in_sight and row.anchor), key=lambda row: (row.injected_at, row.hash))
+    """The blocks that should be in a shown history, oldest first, those of one element in their order in it."""
+    expected = (row for row in blocks if row.in_sight and row.anchor)
+    # Of one element: the standing block, context files, which name no memories, memories.
+    return sorted(
+        expected,
+        key=lambda row: (row.injected_at, row.point != HandoverPoint.STANDING, bool(row.refs), row.hash),
+    )
 
 
 def _read_carried(
@@ -297,8 +361,8 @@ def make_request(text: str, scope: ConversationScope, ledger: Ledger, config: Co
             conversation=scope.id,
             owner=scope.owner,
             trusted_only=scope.trusted_only,
-            # What a stranger's repository made an agent say stays in that project.
-            reports_of=scope.projects(config.scan_policy),
+            # What was said of a project stays there, and what a stranger's repository made an agent say.
+            projects=scope.projects(config.scan_policy),
         ),
         limit=candidates_max(config),
         score_min=0.0,
@@ -312,7 +376,7 @@ def exclude_visible(request: RecallRequest, scope: ConversationScope, ledger: Le
         excluded_refs=ledger.refs, visible_hashes=ledger.message_hashes, seen_since=ledger.seen_since
     )
     repeatable = ledger.refs - ledger.shown_this_turn if scope.history is Visibility.HIDDEN else frozenset()
-    return request._replace(admitted=admitted, repeatable_refs=repeatable)
+    return request._replace(admitted=admitted, repeatable_refs=repeatable, standing=ledger.standing)
 
 
 def no_recall_reason(question: RecallRequest | None, config: Config) -> str:
@@ -349,7 +413,8 @@ class RecallAnswer:
     """The result of a recall. `hits` are worth handing over, best first; `found` is everything that was weighed.
     `is_cut`: more was found, too far behind to be weighed.
 
-    `restated` are left out because another says the same: that one's reference, by reference. `exhausted`: only what
+    `restated` are left out because another says the same: that one's reference, by reference; `standing` because the
+    standing block does. `exhausted`: only what
     was shown before is relevant, so that is offered again. `withheld` must not be shown: the reason, by reference.
     `score_kind` says what the scores are.
     """
@@ -361,6 +426,7 @@ class RecallAnswer:
     is_cut: bool = False
     exhausted: bool = False
     forgotten: ForgetEffects | None = None
+    standing: tuple[Hit, ...] = ()
     withheld: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -388,7 +454,8 @@ def answer_question(
     Exclusions apply inside the query, before any limit. With `earlier`, also finds what was forgotten since.
     """
     answer = _answer_broad(unit, request, config) or _select(unit, request, cache, config)
-    if not answer.hits and not set(answer.found.missing) & set(Lane) and request.repeatable_refs:
+    is_empty = not answer.hits and not answer.standing and not set(answer.found.missing) & set(Lane)
+    if is_empty and request.repeatable_refs:
         excluded = request.admitted.excluded_refs - request.repeatable_refs
         again = request._replace(admitted=request.admitted._replace(excluded_refs=excluded))
         answer = replace(_select(unit, again, cache, config), exhausted=True)
@@ -396,7 +463,7 @@ def answer_question(
     if earlier is not None:
         recalled = (*waiting, *earlier.hits)
         forgotten = find_forget_effects(unit, earlier.scope, earlier.forgets, recalled)
-    screen = OutputFilter(scanning=config.scan_policy)
+    screen = OutputFilter(scanning=config.scan_policy, projects=request.admitted.projects)
     hits = (*waiting, *answer.hits)
     block = compose(hits, config, visible_bytes=visible_bytes, now=request.now, screen=screen)
     return replace(answer, forgotten=forgotten, withheld=screen.withheld), block
@@ -409,17 +476,15 @@ def _answer_broad(unit: Unit, request: RecallRequest, config: Config) -> RecallA
         return None
     hits = profile_hits(unit, request, broad, limit=min(PROFILE_LINES, config.recall_entries_max))
     found = SearchResults(request.text, tuple(hits), correlation=request.correlation)
-    return RecallAnswer(found, found.hits, {}, ScoreKind.PROFILE) if hits else None
+    stands = request.standing
+    standing = tuple(hit for hit in hits if stands is not None and _stands(hit, stands))
+    others = tuple(hit for hit in hits if hit not in standing)
+    return RecallAnswer(found, others, {}, ScoreKind.PROFILE, standing=standing) if hits else None
 
 
 def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config: Config) -> RecallAnswer:
-    """The lines that are likely to help. Where the chances are not known, what the search finds above its floor."""
+    """The lines that are likely to help."""
     searched = search(unit, request, cache)
-    if not is_familiar(searched.hits, searched.names):
-        floor = config.search_score_min if config.recall_score_min else 0.0
-        hits, restated = collapse(above_floor(searched.hits, floor))
-        by_refs = {item.hit.entry.ref: item.by_ref for item in restated}
-        return RecallAnswer(searched, tuple(hits), by_refs, ScoreKind.SEARCH)
     table = cache.word_table if cache is not None else None
     judged = judge(
         request.text,
@@ -433,30 +498,55 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
     )
     found = replace(searched, hits=tuple(judged))
     lines = lines_of(request.text, worth_showing(found.hits, config.recall_score_min))
-    hits, restated = collapse(lines)
-    left_out = replaced_by_lines(lines, found.hits) | {item.hit.entry.ref: item.by_ref for item in restated}
+    current, outdated = leave_out_replaced(lines)
+    # Only now: next to a line that stands and answers the question, a fair one is noise.
+    stands = request.standing
+    standing = tuple(line for line in current if stands is not None and _stands(line, stands))
+    hits, restated = collapse([line for line in current if line not in standing])
+    left_out = replaced_by_lines(lines, found.hits) | outdated | {item.hit.entry.ref: item.by_ref for item in restated}
     is_cut = len(judged) < len(searched.hits)
-    return RecallAnswer(found, tuple(hits), left_out, ScoreKind.CHANCE, is_cut=is_cut)
+    return RecallAnswer(found, tuple(hits), left_out, ScoreKind.CHANCE, is_cut=is_cut, standing=standing)
+
+
+def _stands(line: Hit, standing: StandingRow) -> bool:
+    """Whether the standing block says all that the line would."""
+    entry = line.entry
+    if line.answer is not None:
+        return False
+    if entry.ref not in standing.refs:
+        # The user may have said the same more than once.
+        return f"\n- {neutralise(entry.text)}\n" in standing.text
+    if entry.kind is Kind.STATEMENT:
+        return True
+    # A line may be worded as a statement that was learned from the message, and have a date for "tomorrow".
+    known = frozenset(terms(standing.text)) | COMMON_TERMS
+    lasting = [one.text for one in rate_sentences(entry.text) if one.kind is not FactKind.PASSING]
+    return all(known.issuperset(terms(text)) for text in lasting or [entry.text])
 
 
 def compose(
-    hits: Iterable[Hit], config: Config, *, visible_bytes: int, now: float, screen: OutputFilter | None = None
+    hits: Iterable[Hit], config: Config, *, visible_bytes: int, now: float, screen: OutputFilter
 ) -> Block | None:
     """One block of the hits that fit, earlier ones first. None when nothing is left to show.
 
     `screen` reports afterwards what it withheld.
     """
-    screen = screen or OutputFilter(scanning=config.scan_policy)
     once = list({hit.entry.ref: hit for hit in hits}.values())
     budget = Budget.of(config, visible_bytes=visible_bytes)
     while True:
         shown = [hit for hit in once if hit.entry.ref not in screen.withheld]
         dated = contradicting(shown)
         line = functools.partial(bullet, now=now, dated=dated)
-        excerpts = choose(shown, budget, frame=FRAME, line=line, screen=screen)
+        excerpts = choose(shown, budget, frame=frame_of(shown), line=line, screen=screen)
         # A withheld memory must not influence the others: a replay renders the block without it.
         if all(hit.entry.ref not in screen.withheld for hit in shown):
             return render(excerpts, now=now, dated=dated) if excerpts else None
+
+
+def mark_late(hits: Iterable[Hit], asked: str, cause: RecallCause) -> list[Hit]:
+    """The hits of a recall whose message is over. The text of a cue is not the user's, so it is not quoted."""
+    asked = asked if cause in (RecallCause.MESSAGE, RecallCause.INTERJECTION) else " "
+    return [replace(hit, late_for=asked) for hit in hits]
 
 
 # Checking again what was recalled before.
@@ -505,9 +595,11 @@ def load_hits(unit: Unit, scope: Scope, asked: Iterable[str], candidates: Sequen
         entry = found.get(candidate.ref)
         if entry is None:
             continue
-        shared = tuple(sorted(wanted.intersection(terms(entry.text))))
         answer = found.get(candidate.answer) if candidate.answer else None
+        shared = wanted.intersection(terms(entry.text))
+        if answer is not None:
+            shared |= wanted & features_of(answer).content_terms
         scores = (candidate.score, candidate.lexical, candidate.similarity)
-        hit = Hit(entry, candidate.lane, *scores, shared, is_earlier=candidate.is_earlier, answer=answer)
+        hit = Hit(entry, candidate.lane, *scores, tuple(sorted(shared)), is_earlier=candidate.is_earlier, answer=answer)
         hits.append(hit)
     return tuple(hits)

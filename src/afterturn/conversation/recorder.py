@@ -34,7 +34,7 @@ from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.ports import Worker
 from afterturn.prompt.compaction import SNAPSHOT_START
-from afterturn.recall.block import strip_blocks
+from afterturn.recall.block import spoken_words
 from afterturn.runtime.loop_thread import run_on
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
@@ -495,7 +495,7 @@ def make_recording(
     if dialect is None:
         return None, "unknown_dialect"
     handed_over = turn.shared.blocks
-    strip = functools.partial(strip_blocks, known_hashes={**blocks, **{row.hash: row for row in handed_over}})
+    strip = functools.partial(spoken_words, known_hashes={**blocks, **{row.hash: row for row in handed_over}})
     found = _find_exchange(turn, left, dialect, strip)
     if not found.messages:
         return None, "no_exchange"

@@ -237,7 +237,7 @@ def _end_turn(unit: Unit, recording: Recording, *, recorded: bool) -> bool:
         at=recording.ended_at,
         recorded=recorded,
         taint=recording.taint,
-        start=_turn_row(recording),
+        start=TurnRow(recording.turn, TurnStatus.OPEN, recording.started_at, recording.user_hash),
     )
     if is_first or not recorded:
         for block in recording.blocks:
@@ -337,10 +337,6 @@ def _follow_up(
     )
     turn = [snapshot_record(entry) for entry in entries if entry.status is Status.ACTIVE]
     return tuple(schedule_after_turn(unit, plan, review, turn, ids))
-
-
-def _turn_row(recording: Recording) -> TurnRow:
-    return TurnRow(recording.turn, TurnStatus.OPEN, recording.started_at, recording.user_hash)
 
 
 def _is_pasted_into(recording: Recording, message: Message) -> bool:

@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from afterturn.config import KEYS, SHAPING, Config
-from afterturn.conversation.read_turn import compose, load_hits
+from afterturn.conversation.read_turn import compose, load_hits, mark_late
 from afterturn.conversation.trace import find_turns
 from afterturn.errors import ConfigError
+from afterturn.guard.output_filter import OutputFilter
 from afterturn.ports import Unit
 from afterturn.recall.block import Block
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.relevance import worth_showing
-from afterturn.recall.scoring import ScoreKind, above_floor, best_first, score_kind_of
+from afterturn.recall.scoring import ScoreKind, best_first, score_kind_of
 from afterturn.types import (
     BlockRow,
     ConversationKey,
@@ -93,7 +94,7 @@ def replay(unit: Unit, key: ConversationKey, wanted: str | int, changes: Mapping
     groups = [
         [row for row in handed_over if row.block == name] for name in dict.fromkeys(row.block for row in handed_over)
     ]
-    groups += [[row] for row in rows if _found_but_empty(row)]
+    groups += [[row] for row in rows if row.outcome is Outcome.EMPTY and not row.block and row.candidates]
     replayed = {row.block for row in handed_over}
     others = [block for block in blocks.values() if block.turn == turn.id and block.hash not in replayed]
     return Replay(
@@ -108,10 +109,6 @@ def replay(unit: Unit, key: ConversationKey, wanted: str | int, changes: Mapping
             *(_not_replayed(block) for block in others),
         ),
     )
-
-
-def _found_but_empty(row: RecallRow) -> bool:
-    return row.outcome is Outcome.EMPTY and not row.block and bool(row.candidates)
 
 
 def _replayed(
@@ -145,12 +142,19 @@ def _rendered(
     shaping = {name: rows[0].settings[name] for name in SHAPING}
     config = Config(**{**shaping, **changes})  # type: ignore[arg-type]
     is_other_floor = "recall_score_min" in changes
-    hits = [hit for row in rows for hit in _hits(unit, key, row, config if is_other_floor else None)]
+    hits = []
+    for row in rows:
+        found = _hits(unit, key, row, config if is_other_floor else None)
+        is_late = row.delivered_in not in ("", row.turn)
+        hits += mark_late(found, row.question, row.cause) if is_late else found
     made_at = rows[0].settings.get("made_at", rows[0].settled_at or rows[0].asked_at)
     assert isinstance(made_at, int | float)
     if not hits or config.recall_entries_max == 0:
         return None
-    return compose(hits, config, visible_bytes=rows[0].visible_bytes, now=made_at)
+    projects = rows[0].settings.get("projects")
+    at_hand = None if projects is None else str(projects).splitlines()
+    screen = OutputFilter(scanning=config.scan_policy, projects=at_hand)
+    return compose(hits, config, visible_bytes=rows[0].visible_bytes, now=made_at, screen=screen)
 
 
 def _hits(unit: Unit, key: ConversationKey, row: RecallRow, other: Config | None) -> list[Hit]:
@@ -161,9 +165,6 @@ def _hits(unit: Unit, key: ConversationKey, row: RecallRow, other: Config | None
         return list(load_hits(unit, scope, row.terms, offered))
     found = [one for one in row.candidates if one.decision not in (Decision.VISIBLE, Decision.STALE)]
     hits = best_first(load_hits(unit, scope, row.terms, found))
-    if score_kind_of(row) is ScoreKind.SEARCH:
-        floor = float(row.settings.get("search_score_min") or 0.0) if other.recall_score_min else 0.0
-        return collapse(above_floor(hits, floor))[0]
     return collapse(worth_showing(hits, other.recall_score_min))[0]
 
 

@@ -32,6 +32,14 @@ class Placement(StrEnum):
     MERGE = "merge"
 
 
+class StandingDelivery(StrEnum):
+    """How a host gets the standing block: `inject` and `block` bring it, the host asks for it, or not at all."""
+
+    INJECT = "inject"
+    SYSTEM = "system"
+    OFF = "off"
+
+
 @dataclass(frozen=True, slots=True)
 class ConversationScope:
     """A conversation's key is tenant, owner and id; the rest is what the host granted and set this time."""
@@ -50,6 +58,7 @@ class ConversationScope:
     environment: str = ""
     trusted_only: bool = False
     incognito: bool = False
+    standing: StandingDelivery | None = None
 
     @property
     def is_hidden(self) -> bool:
@@ -86,7 +95,9 @@ class ConversationOptions(TypedDict, total=False):
     detected otherwise. `subagent=True` marks a conversation with another agent: its messages are recorded as a
     sub-agent's, and nothing is learned from them automatically. `trusted_only=True` is for hosts that can put a block
     only into a system or developer message: it then has no line with words of others. `incognito=True`: nothing
-    of its turns is recorded or learned.
+    of its turns is recorded or learned. `standing` says how the model gets the standing block: "inject" brings it with
+    the first block of the conversation, "system" is for hosts that put `standing().block()` into their system prompt,
+    "off" leaves it out. If you omit it, hosts that have called `standing().block()` are "system", and others "inject".
     """
 
     user: str | None
@@ -102,6 +113,7 @@ class ConversationOptions(TypedDict, total=False):
     subagent: bool
     trusted_only: bool
     incognito: bool
+    standing: Literal["inject", "system", "off"]
 
 
 def make_scope(
@@ -119,7 +131,7 @@ def make_scope(
         )
     home = _owner(where.get("user"), where.get("owner"))
     writes, agent, project = where.get("writes"), where.get("agent"), where.get("project")
-    dialect, environment = where.get("dialect"), where.get("environment")
+    dialect, environment, standing = where.get("dialect"), where.get("environment"), where.get("standing")
     for name, what in ((conversation, "conversation"), (home, "owner"), (writes, "space"), (environment, "space")):
         if isinstance(name, str):
             check_no_secret(name, what, scanning=scanning)
@@ -138,6 +150,7 @@ def make_scope(
         environment="" if environment is None else check_space(environment),
         trusted_only=bool(where.get("trusted_only", False)),
         incognito=bool(where.get("incognito", False)),
+        standing=None if standing is None else _one_of(StandingDelivery, standing, "standing"),
     )
 
 

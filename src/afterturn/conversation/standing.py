@@ -34,6 +34,7 @@ from afterturn.prompt.standing_block import (
     StandingBudget,
     StandingContent,
     append_standing,
+    make_corrections,
     render_arrived,
     render_standing,
     shown_path,
@@ -43,6 +44,7 @@ from afterturn.prompt.standing_memories import (
     StandingMemories,
     StandingReader,
     find_agent_memories,
+    find_standing,
     find_standing_memories,
 )
 from afterturn.recall.block import block_hash
@@ -70,10 +72,6 @@ def _folders(services: Services, roots: Iterable[str | os.PathLike[str]]) -> Con
     config = services.config
     names = file_names(config.context_files)
     return ContextFolders(services.context_folder, check_roots(roots), names, config.context_file_bytes_max)
-
-
-def _reader(scope: ConversationScope, *, now: float) -> StandingReader:
-    return StandingReader(scope.readable, now, scope.agent, scope.project, scope.owner)
 
 
 def check_roots(roots: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -149,6 +147,11 @@ class TouchedFiles:
         shown = self._add(fitting) if fitting else frozenset()
         refused += [file for file in fitting if file.path not in shown]
         return (*found.skipped, *(Skipped(file.path, Refusal.NO_ROOM) for file in refused))
+
+    @property
+    def has_block(self) -> bool:
+        with self._lock:
+            return bool(self._block.text)
 
     def take(self) -> str | None:
         """The block of the files that wait, for the first caller."""
@@ -248,6 +251,8 @@ class StandingCore:
         self._all_read = asyncio.Event()
         self._all_read.set()
         self._reason = ""
+        # The host has asked for the block, so that nothing else brings it.
+        self.is_asked = False
         # Only the hash: the text may contain what is forgotten later. Without a store the text itself is needed.
         self._shown_hash = _NOTHING
         self._unstored: str | None = None
@@ -270,6 +275,11 @@ class StandingCore:
         except Exception:  # the boundary: a host's object may raise anything
             logger.warning("conversation %r: a touched file is not a path", self.scope.id, exc_info=True)
 
+    @property
+    def has_arrived(self) -> bool:
+        """Whether `take_arrived` would return something."""
+        return self._touched_files.has_block
+
     def take_arrived(self) -> str | None:
         """The files that were found since the last call, as the text of one block, or None. Never waits."""
         return self._touched_files.take()
@@ -282,6 +292,43 @@ class StandingCore:
         The bytes stay the same until `refresh`, in every process, so that the provider's prompt cache stays valid.
         Files and memories that cannot be read now are left out, and the block is then made again next time.
         """
+        self.is_asked = True
+        return await self._current()
+
+    async def offer(self, ledger: Ledger, corrections: Sequence[Entry], *, is_wanted: bool) -> StandingRow | None:
+        """The block for a host that has not asked for it, if it `is_wanted`, and the corrections of one that was given.
+
+        A host that writes its prompt at every step gets the same bytes in all of them.
+        """
+        newer = await self.correct(corrections) if corrections else None
+        made = (ledger.standing or await self.make(ledger)) if is_wanted else None
+        if made is None or newer is None:
+            return made or newer
+        return StandingRow(f"{made.text}\n\n{newer.text}", made.refs + newer.refs, newer.made_at)
+
+    async def make(self, ledger: Ledger) -> StandingRow | None:
+        """Makes the standing block for a host that has not asked for it, and stores nothing: it may be delivered, or
+        not. None if there is nothing to say that the model does not see by this ledger.
+        """
+        async with self._making:
+            files = await self._read_files(None)
+            content = StandingContent(files.files if files is not None else (), self._instructions)
+            block = await self._rendered(content, lambda message: ledger.sees(message, self.scope.id))
+        if block is None or not block.text:
+            return None
+        return StandingRow(block.text, block.refs, self._services.clock.now())
+
+    async def correct(self, entries: Sequence[Entry]) -> StandingRow | None:
+        """A block of statements that replace lines of the standing block. None if none of them may stand."""
+        scope, now, policy = self.scope.readable, self._services.clock.now(), self._services.config.scan_policy
+        return await self._try_store(
+            lambda store: store.read(
+                lambda unit: make_corrections(unit, scope, entries, now, scanning=policy), at=scope
+            ),
+            "is not corrected yet",
+        )
+
+    async def _current(self) -> str:
         async with self._making:
             known = await self._find_known()
             return known.text if known is not None and known.text is not None else await self._make(known)
@@ -367,18 +414,26 @@ class StandingCore:
         self._report_skipped(found.skipped)
         return found
 
-    async def _rendered(self, content: StandingContent) -> StandingBlock | None:
+    async def _rendered(
+        self, content: StandingContent, visible: Callable[[Entry], bool] | None = None
+    ) -> StandingBlock | None:
         """The block with memories, rendered on a worker. None if memories cannot be read."""
-        reader, room = _reader(self.scope, now=self._services.clock.now()), _budget(self._services.config)
+        reader, room = self._reader(), _budget(self._services.config)
+        reader = reader if visible is None else replace(reader, visible=visible)
 
         def work(unit: Unit) -> StandingBlock:
-            return render_standing(replace(content, memories=find_standing_memories(unit, reader)), room)
+            return render_standing(replace(content, memories=find_standing(unit, reader)), room)
 
         if self._services.has_store:
             return await self._try_store(lambda store: store.read(work, at=reader.scope), "is made without memories")
         if not content.files:
             return render_standing(content, room)
         return await self._services.file_reads.run(functools.partial(render_standing, content, room))
+
+    def _reader(self) -> StandingReader:
+        scope, config = self.scope, self._services.config
+        where = (scope.readable, self._services.clock.now(), scope.agent, scope.project, scope.owner)
+        return StandingReader(*where, config.standing_chars_max, config.rules, config.scan_policy)
 
     async def _store_block(self, block: StandingBlock) -> str | None:
         """Returns the text that is stored for the conversation now. None if a memory in it was forgotten meanwhile."""
@@ -465,7 +520,7 @@ class StandingCore:
     async def project_context(self) -> str:
         """Returns the context files of the roots and the project's conventions as they are now."""
         files = await self._read_environment()
-        reader = _reader(self.scope, now=self._services.clock.now())
+        reader = self._reader()
         memories = await self._read_memories(lambda unit: find_standing_memories(unit, reader), StandingMemories())
         return self._render_context(files, memories.conventions, ())
 
@@ -473,7 +528,7 @@ class StandingCore:
         """Returns the context for a sub-agent: that of the project, and the statements about this agent's work."""
         agent = check_name(agent_name, "agent")
         files = await self._read_environment()
-        reader = _reader(self.scope, now=self._services.clock.now())
+        reader = self._reader()
 
         def work(unit: Unit) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
             return find_standing_memories(unit, reader).conventions, find_agent_memories(unit, reader, agent)
@@ -496,7 +551,7 @@ class StandingCore:
                 services.clock.now(),
                 conversation=scope.id,
                 owner=scope.owner,
-                reports_of=scope.projects(config.scan_policy),
+                projects=scope.projects(config.scan_policy),
             ),
             limit=count,
             score_min=config.search_score_min,
@@ -532,10 +587,11 @@ class StandingCore:
     async def _read_touched(self) -> None:
         try:
             while touched := self._touched_files.next_touched():
-                # A file that is in the system prompt or visible already is not added again.
-                await self.block()
+                # A file that is or will be in the standing block, or is visible already, is not added again.
                 known = await self._find_known()
-                loaded = self._standing_paths | (known.in_sight if known is not None else frozenset())
+                standing = await self._services.file_reads.run(functools.partial(read_standing, self._folders))
+                loaded = self._standing_paths | {file.path for file in (standing.files if standing else ())}
+                loaded |= known.in_sight if known is not None else frozenset()
                 skipped = await self._services.file_reads.run(
                     functools.partial(self._touched_files.look, self._folders, touched, loaded)
                 )

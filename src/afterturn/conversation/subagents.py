@@ -91,7 +91,8 @@ def key_facts(task: str, facts: KeyFacts) -> list[str]:
         shown = facts.screen.beginning(hit.entry, _READ_CHARS_MAX + 1)
         if shown is None:
             continue
-        line = bullet(Excerpt(hit, _window(shown, wanted, facts.entry_bytes_max)), now=facts.now)
+        window = _window(shown, wanted, facts.entry_bytes_max)
+        line = bullet(Excerpt(hit, window, said_in=facts.screen.said_in(hit.entry)), now=facts.now)
         size = len(line.encode()) + 1
         if size <= room and len(lines) < facts.entries_max:
             lines.append(line)
@@ -137,7 +138,7 @@ class Subagents:
         if not self._services.has_store:
             return assemble(task, ())
         config, now = self._services.config, self._services.clock.now()
-        screen = OutputFilter(scanning=config.scan_policy)
+        screen = OutputFilter(scanning=config.scan_policy, projects=context.scope.projects(config.scan_policy))
         if answer is None:
             answer = choose_hits(task, recalled, now=now, score_min=config.search_score_min)
         bullets = key_facts(task, KeyFacts(answer, now, entry_bytes_max=config.entry_bytes_max, screen=screen))

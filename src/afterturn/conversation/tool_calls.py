@@ -19,17 +19,7 @@ _TEXT_CHARS_MAX = 200_000
 _NESTED_MAX = 3
 
 _COMMAND_KEYS = ("command", "cmd", "script", "commands")
-_PATH_KEYS = (
-    "file_path",
-    "path",
-    "filepath",
-    "filename",
-    "file",
-    "notebook_path",
-    "target_file",
-    "absolute_path",
-    "uri",
-)
+_PATH_KEYS = "file_path path filepath filename file notebook_path target_file absolute_path uri".split()
 _TEXT_KEYS = ("new_string", "content", "new_str", "text", "new_source", "file_text", "code_edit", "contents", "edits")
 # What people read. A rule is not about these words.
 _PROSE_KEYS = frozenset((*_TEXT_KEYS, "prompt", "body", "description", "title", "message"))
@@ -113,7 +103,8 @@ class IntendedCall:
 def read_call(name: str, arguments: object) -> IntendedCall:
     """Never raises for any arguments. A call that only looks has nothing in it."""
     call = IntendedCall(name)
-    words = _name_words(name)
+    # `mcp__github__create_pull_request` has the words mcp, github, create, pull, request.
+    words = tuple(part.lower() for part in re.split(r"[^A-Za-z0-9]+", _CAMEL.sub("_", name[:_VALUE_CHARS_MAX])) if part)
     given = arguments if isinstance(arguments, Mapping) else {"command": arguments}
     command = next((given[key] for key in _COMMAND_KEYS if key in given), None)
     if command is not None and (_SHELL_WORDS.intersection(words) or not any(_paths(given))):
@@ -133,11 +124,6 @@ def read_call(name: str, arguments: object) -> IntendedCall:
     _read_others(call, given)
     call.words = words
     return call
-
-
-def _name_words(name: str) -> tuple[str, ...]:
-    """`mcp__github__create_pull_request` has the words mcp, github, create, pull, request."""
-    return tuple(part.lower() for part in re.split(r"[^A-Za-z0-9]+", _CAMEL.sub("_", name[:_VALUE_CHARS_MAX])) if part)
 
 
 def _paths(given: Mapping[object, object]) -> Iterator[str]:

@@ -8,37 +8,40 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypedDict
 
-from afterturn.conversation.rule_tables import (
-    ACTIONS,
-    ASKING,
-    CHAT_WORDS,
-    CODE_NOUNS,
-    ENGLISH,
-    ENVIRONMENTS,
-    EXTENSIONS,
-    FAMILIES,
-    INSTEAD,
-    LANGUAGES,
-    NEVER,
-    PLACES,
-    PRESCRIBING,
-    PROGRAMS,
-    RESOURCE_PROGRAMS,
-    RESOURCE_WORDS,
-    RESOURCES,
-    RUNNERS,
-    SERVICES,
-    SPECIFIC,
-    TASKS,
-    TEST_COMMANDS,
-    TOOL_WORDS,
-)
 from afterturn.conversation.tool_calls import IntendedCall, ShellCommand, all_programs
+
+
+class _ToolTables(TypedDict):
+    """`tool_rules.json`. Strings are words separated by spaces; the key "why" says what some of the tables are for."""
+
+    words: dict[str, str]
+    families: list[str]
+    actions: dict[str, str]
+    resources: dict[str, str]
+    environments: dict[str, str]
+    resource_programs: dict[str, str]
+    resource_words: dict[str, str]
+    languages: dict[str, str]
+    instead: list[str]
+    test_commands: list[str]
+
+
+_TABLES: _ToolTables = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_WORDS = {name: frozenset(words.split()) for name, words in _TABLES["words"].items()}
+_FAMILIES = [frozenset(names.split()) for names in _TABLES["families"]]
+_PROGRAMS = _WORDS["other_programs"].union(*_FAMILIES)
+_ACTIONS = {form: action for action, forms in _TABLES["actions"].items() for form in forms.split()}
+_RESOURCES = {form: noun for noun, forms in _TABLES["resources"].items() for form in forms.split()}
+_RESOURCE_PROGRAMS = {noun: frozenset(names.split()) for noun, names in _TABLES["resource_programs"].items()}
+_RESOURCE_WORDS = {noun: frozenset(words.split()) for noun, words in _TABLES["resource_words"].items()}
 
 RULE_CHARS_MAX = 600
 _SUBCOMMANDS_MAX = 3
@@ -76,7 +79,9 @@ class Trigger:
     @property
     def is_usable(self) -> bool:
         return (
-            self.has_object or bool(self.actions & SPECIFIC) or bool(self.resources and self.actions - {"run", "edit"})
+            self.has_object
+            or bool(self.actions & _WORDS["specific"])
+            or bool(self.resources and self.actions - {"run", "edit"})
         )
 
     def describe(self) -> str:
@@ -164,7 +169,7 @@ def _without_preferred(trigger: Trigger, preferred: set[str]) -> Trigger:
 
 def _read_clause(clause: str, previous: str) -> Iterator[Trigger]:
     tokens = _TOKEN.findall(clause)
-    negated = next((at for at, token in enumerate(tokens) if token in NEVER), None)
+    negated = next((at for at, token in enumerate(tokens) if token in _WORDS["never"]), None)
     if negated is not None:
         foreign = tokens[negated] in _OTHER_LANGUAGES
         part = " ".join(tokens if foreign else tokens[negated + 1 :])
@@ -192,7 +197,7 @@ def _cut(part: str) -> str:
 
 
 def _read_alternatives(clause: str) -> Iterator[Trigger]:
-    for phrase in INSTEAD:
+    for phrase in _TABLES["instead"]:
         _, found, avoided = clause.partition(f"{phrase} ")
         if found:
             yield Trigger(commands=tuple(_patterns(["use", *_TOKEN.findall(_cut(avoided))])))
@@ -202,28 +207,30 @@ def _read_alternatives(clause: str) -> Iterator[Trigger]:
             rest = [one for one in tokens[at + 1 : at + 4] if one not in ("with", "use", "by", "via", "the")]
             yield Trigger(commands=tuple(_patterns(["use", *rest])[:1]))
     preferred = _preferred(clause)
-    rivals = {rival for pattern in preferred for family in FAMILIES if pattern[0] in family for rival in family}
+    rivals = {rival for pattern in preferred for family in _FAMILIES if pattern[0] in family for rival in family}
     if rivals:
         yield Trigger(commands=tuple((rival,) for rival in sorted(rivals)), rivals=True)
-    if {"test", "tests", "testing"}.intersection(tokens) and any(one[0] in RUNNERS for one in preferred):
-        yield Trigger(commands=TEST_COMMANDS, rivals=True)
+    if {"test", "tests", "testing"}.intersection(tokens) and any(one[0] in _WORDS["runners"] for one in preferred):
+        yield Trigger(commands=tuple(tuple(command.split()) for command in _TABLES["test_commands"]), rivals=True)
 
 
 def _preferred(clause: str) -> list[Pattern]:
     """The programs that a clause says to use."""
-    if any(token in NEVER for token in _TOKEN.findall(clause)):
+    if any(token in _WORDS["never"] for token in _TOKEN.findall(clause)):
         return []
-    for phrase in (*INSTEAD, "not"):
+    for phrase in (*_TABLES["instead"], "not"):
         clause = str(re.split(rf"\b{phrase}\b", clause)[0])
     tokens = _TOKEN.findall(clause)
-    if not PRESCRIBING.intersection(tokens) and ("user" in tokens or not {"with", "via"}.intersection(tokens)):
+    if not _WORDS["prescribing"].intersection(tokens) and (
+        "user" in tokens or not {"with", "via"}.intersection(tokens)
+    ):
         return []
     return [
         pattern
         for pattern in _patterns(tokens)
         if (at := tokens.index(pattern[0]) if pattern[0] in tokens else 0)
-        and tokens[at - 1] in TOOL_WORDS
-        and (pattern[0] not in ENGLISH or not pattern[1:] or pattern[1] in TASKS)
+        and tokens[at - 1] in _WORDS["tool_words"]
+        and (pattern[0] not in _WORDS["english_words"] or not pattern[1:] or pattern[1] in _WORDS["tasks"])
     ]
 
 
@@ -250,7 +257,16 @@ class _PhraseReader:
             token = self._tokens[self._at]
             self._at += 1
             if token:
-                self._sort(token)
+                kind, value = self._classify(token)
+                if kind == "command":
+                    self._commands.append(self._command(token))
+                elif kind == "actions":
+                    known = self._found.setdefault("actions", [])
+                    joined = self._at > 1 and self._tokens[self._at - 2] in ("or", "and", "and/or")
+                    if not known or joined or known == ["run"]:
+                        known[:] = [*(one for one in known if one != "run"), value]
+                elif kind:
+                    self._found.setdefault(kind, []).append(value)
         found = {name: tuple(dict.fromkeys(values)) for name, values in self._found.items()}
         actions = frozenset(found.pop("actions", ()))
         flags = frozenset(found.pop("flags", ()))
@@ -272,15 +288,6 @@ class _PhraseReader:
         )
         return replace(trigger, resources=_needed_resources(trigger))
 
-    def _sort(self, token: str) -> None:
-        kind, value = self._classify(token)
-        if kind == "command":
-            self._commands.append(self._command(token))
-        elif kind == "actions":
-            self._add_action(value)
-        elif kind:
-            self._found.setdefault(kind, []).append(value)
-
     def _classify(self, token: str) -> tuple[str, str]:
         previous = self._tokens[self._at - 2] if self._at > 1 else ""
         following = self._tokens[self._at] if self._at < len(self._tokens) else ""
@@ -295,25 +302,19 @@ class _PhraseReader:
         for kind, test in _SHAPES if previous not in ("outside", "except", "besides") else ():
             if (value := test(token)) is not None:
                 return kind, value
-        if token in ACTIONS:
-            return "actions", ACTIONS[token]
-        if self._found.get("actions") == ["run"] and previous in ACTIONS and self._is_unknown_program(token):
+        if token in _ACTIONS:
+            return "actions", _ACTIONS[token]
+        if self._found.get("actions") == ["run"] and previous in _ACTIONS and self._is_unknown_program(token):
             return "command", token
         return "", ""
 
     def _is_program(self, token: str, previous: str) -> bool:
-        if token not in PROGRAMS:
+        if token not in _PROGRAMS:
             return False
-        return token not in ENGLISH or previous in TOOL_WORDS
+        return token not in _WORDS["english_words"] or previous in _WORDS["tool_words"]
 
     def _is_unknown_program(self, token: str) -> bool:
         return bool(re.fullmatch(r"(?:\./)?[a-z0-9]+[a-z0-9_./-]*", token)) and token not in _STOP and "-" in token
-
-    def _add_action(self, action: str) -> None:
-        known = self._found.setdefault("actions", [])
-        joined = self._at > 1 and self._tokens[self._at - 2] in ("or", "and", "and/or")
-        if not known or joined or known == ["run"]:
-            known[:] = [*(one for one in known if one != "run"), action]
 
     def _command(self, token: str) -> Pattern:
         """A program with the subcommands and flags that follow it."""
@@ -324,7 +325,7 @@ class _PhraseReader:
             word = self._tokens[self._at]
             if word.startswith("-") and len(word) > 1:
                 self._found.setdefault("flags", []).append(word)
-            elif _SUBCOMMAND.fullmatch(word) and word not in _STOP and "/" not in word and word not in PROGRAMS:
+            elif _SUBCOMMAND.fullmatch(word) and word not in _STOP and "/" not in word and word not in _PROGRAMS:
                 pattern.append(_BASE_FORMS.get(word, word))
             else:
                 break
@@ -365,7 +366,7 @@ def _path_of(token: str) -> str | None:
     name = token.rstrip("/").rsplit("/", 1)[-1]
     if "/" in token and re.fullmatch(r"[\w.*@~/-]+", token) and len(token) > 2:
         return token
-    is_file = "." in name and name.rsplit(".", 1)[-1] in EXTENSIONS
+    is_file = "." in name and name.rsplit(".", 1)[-1] in _WORDS["extensions"]
     return token if is_file or name in ("dockerfile", "makefile", "jenkinsfile") else None
 
 
@@ -380,9 +381,9 @@ _SHAPES = (
     ("code", lambda token: token[:-2] if re.fullmatch(r"[\w.:]+\(\)", token) else None),
     ("hosts", _host_of),
     ("paths", _path_of),
-    ("environments", ENVIRONMENTS.get),
-    ("places", lambda token: token if token in PLACES else None),
-    ("resources", lambda token: RESOURCES.get(token) or (token if token in SERVICES else None)),
+    ("environments", _TABLES["environments"].get),
+    ("places", lambda token: token if token in _WORDS["places"] else None),
+    ("resources", lambda token: _RESOURCES.get(token) or (token if token in _WORDS["services"] else None)),
 )
 
 
@@ -399,16 +400,18 @@ def _read_subjects(text: str) -> Iterator[Trigger]:
 def _read_language(text: str, original: str) -> Iterator[Trigger]:
     """Rules about code in one programming language concern every edit of its files."""
     tokens = [_bare(token) for token in _TOKEN.findall(text)]
-    if CHAT_WORDS.intersection(tokens) or not PRESCRIBING.intersection(tokens):
+    if _WORDS["chat_words"].intersection(tokens) or not _WORDS["prescribing"].intersection(tokens):
         return
     for at, token in enumerate(tokens):
-        if token not in LANGUAGES or (token == "go" and not re.search(r"\bGo\b", original)):
+        if token not in _TABLES["languages"] or (token == "go" and not re.search(r"\bGo\b", original)):
             continue
         following = tokens[at + 1] if at + 1 < len(tokens) else ""
-        if following in CODE_NOUNS or (at and tokens[at - 1] == "in"):
+        if following in _WORDS["code_nouns"] or (at and tokens[at - 1] == "in"):
             reader = _make_trigger(text)
-            is_negative = bool(NEVER.intersection(tokens))
-            yield Trigger(extensions=LANGUAGES[token], code=reader.code if is_negative else ())
+            is_negative = bool(_WORDS["never"].intersection(tokens))
+            yield Trigger(
+                extensions=tuple(_TABLES["languages"][token].split()), code=reader.code if is_negative else ()
+            )
 
 
 # Matching.
@@ -416,19 +419,25 @@ def _read_language(text: str, original: str) -> Iterator[Trigger]:
 
 def meets(call: IntendedCall, trigger: Trigger) -> bool:
     if trigger.extensions:
-        return _writes_language(call, trigger)
+        written = any(path.lower().endswith(trigger.extensions) for path in call.writes)
+        return written and (not trigger.code or any(code in call.text.lower() for code in trigger.code))
     if call.commands:
         return any(_command_meets(call, command, trigger) for command in call.commands)
     if trigger.commands or trigger.flags or trigger.into_shell:
         return False
     if not (call.words or call.writes or call.reads or call.deletes or call.hosts):
         return False
-    return _tool_meets(call, trigger)
-
-
-def _writes_language(call: IntendedCall, trigger: Trigger) -> bool:
-    written = any(path.lower().endswith(trigger.extensions) for path in call.writes)
-    return written and (not trigger.code or any(code in call.text.lower() for code in trigger.code))
+    values = [value.lower() for value in call.values]
+    if trigger.paths and not _tool_uses_path(call, trigger):
+        return False
+    return (
+        _any_host(trigger.hosts, call)
+        and (not trigger.places or any(value in trigger.places for value in values))
+        and _any_environment(trigger.environments, values)
+        and (not trigger.literals or any(value in trigger.literals for value in values))
+        and all(_tool_has(resource, call) for resource in trigger.resources)
+        and (not trigger.actions or any(_tool_does(action, call, trigger) for action in trigger.actions))
+    )
 
 
 def _command_meets(call: IntendedCall, command: ShellCommand, trigger: Trigger) -> bool:
@@ -455,7 +464,7 @@ def _runs(pattern: Pattern, command: ShellCommand, trigger: Trigger) -> bool:
     if program not in all_programs(command) or command.flags & {"--version", "--help", "-V"}:
         return False
     words = [word.lower() for word in command.words]
-    if trigger.rivals and len(pattern) == 1 and words[:1] and words[0] in ASKING:
+    if trigger.rivals and len(pattern) == 1 and words[:1] and words[0] in _WORDS["asking"]:
         return False
     starting = words if program == command.program else [*command.programs, *words]
     return all(word in starting for word in pattern[1:])
@@ -487,7 +496,7 @@ def _any_environment(wanted: Iterable[str], texts: Iterable[str]) -> bool:
     if not names:
         return True
     parts = {part for text in texts for part in re.split(r"[^a-z0-9]+", text.lower())}
-    return any(ENVIRONMENTS.get(part) in names for part in parts)
+    return any(_TABLES["environments"].get(part) in names for part in parts)
 
 
 def _any_host(wanted: Sequence[str], call: IntendedCall) -> bool:
@@ -499,7 +508,7 @@ def _command_has(resource: str, command: ShellCommand, call: IntendedCall) -> bo
     words = [word.lower() for word in command.words]
     if resource == "pull_request":
         return (command.program, *words[:1]) in (("gh", "pr"), ("glab", "mr"), ("hub", "pull-request"))
-    if RESOURCE_PROGRAMS.get(resource, frozenset()) & programs:
+    if _RESOURCE_PROGRAMS.get(resource, frozenset()) & programs:
         return True
     named = {_stem(part) for text in (*words, *call.queries) for part in re.findall(r"[a-z0-9]+", text.lower())}
     return resource in named or resource in programs
@@ -595,7 +604,7 @@ def _is_deploy(program: str, words: list[str], flags: frozenset[str], trigger: T
 
 
 def _is_install(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    return program in PROGRAMS and words[:1] in (["install"], ["add"], ["i"], ["get"]) and len(words) > 1
+    return program in _PROGRAMS and words[:1] in (["install"], ["add"], ["i"], ["get"]) and len(words) > 1
 
 
 def _is_anything(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
@@ -629,20 +638,6 @@ _DONE = {
 # Tools that are not a shell.
 
 
-def _tool_meets(call: IntendedCall, trigger: Trigger) -> bool:
-    values = [value.lower() for value in call.values]
-    if trigger.paths and not _tool_uses_path(call, trigger):
-        return False
-    return (
-        _any_host(trigger.hosts, call)
-        and (not trigger.places or any(value in trigger.places for value in values))
-        and _any_environment(trigger.environments, values)
-        and (not trigger.literals or any(value in trigger.literals for value in values))
-        and all(_tool_has(resource, call) for resource in trigger.resources)
-        and (not trigger.actions or any(_tool_does(action, call, trigger) for action in trigger.actions))
-    )
-
-
 def _tool_uses_path(call: IntendedCall, trigger: Trigger) -> bool:
     used = [*call.writes, *call.deletes]
     if trigger.actions - {"edit", "delete", "commit", "push"}:
@@ -653,7 +648,7 @@ def _tool_uses_path(call: IntendedCall, trigger: Trigger) -> bool:
 def _tool_has(resource: str, call: IntendedCall) -> bool:
     if resource == "pull_request":
         return {"pull", "request"} <= set(call.words) or {"merge", "request"} <= set(call.words) or "pr" in call.words
-    if RESOURCE_WORDS.get(resource, frozenset()).intersection(call.words):
+    if _RESOURCE_WORDS.get(resource, frozenset()).intersection(call.words):
         return True
     said = {_stem(part) for text in (*call.words, *call.queries, *call.values) for part in _parts(text)}
     return resource in said
@@ -669,7 +664,7 @@ def _tool_does(action: str, call: IntendedCall, trigger: Trigger) -> bool:
     if action == "commit" and trigger.paths:
         return False
     said = {_stem(part) for text in (*call.words, *call.values, *call.queries) for part in _parts(text)}
-    return action in {ACTIONS.get(word, word) for word in said} or _stem(action) in said
+    return action in {_ACTIONS.get(word, word) for word in said} or _stem(action) in said
 
 
 def _parts(text: str) -> list[str]:

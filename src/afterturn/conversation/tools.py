@@ -24,7 +24,7 @@ from afterturn.ports import Unit
 from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest
 from afterturn.scanners.secrets import redact_within, unnamed
-from afterturn.types import Added, Entry, EventContent, Filter, Lane, Scalar, SearchResults, Status, Target
+from afterturn.types import Entry, EventContent, Filter, Lane, Scalar, SearchResults, Status, Target
 from afterturn.validation import check_text
 
 if TYPE_CHECKING:
@@ -216,7 +216,11 @@ class MemoryTools:
         (added,) = await self._services.proposals.propose(self._context, [text], target=target)
         content = self._content("", [added.entry])
         self._emit("tool_called", started, content, tool=REMEMBER, memories=int(added.created))
-        return _receipt(added)
+        if added.entry.status is Status.QUARANTINED:
+            return "It seems to contain a secret, so it is set aside for a person to examine. Leave secrets out."
+        if added.entry.status is not Status.PROPOSED:
+            return "Memory already contains this."
+        return "Proposed. A person decides whether it is kept." if added.created else "This already waits for approval."
 
     def _content(self, query: str, entries: Sequence[Entry]) -> EventContent | None:
         if not self._services.events.wants_content or self._context.scope.incognito or self._is_incognito():
@@ -256,14 +260,6 @@ def failure(name: str, error: Exception) -> str:
 def _answer(found: SearchResults, lines: Sequence[str]) -> str:
     partly = [_PARTLY] if set(found.missing) & set(Lane) else []
     return "\n".join([_NOTICE, *lines, *partly] if lines else [*partly, _NOTHING])
-
-
-def _receipt(added: Added) -> str:
-    if added.entry.status is Status.QUARANTINED:
-        return "It seems to contain a secret, so it is set aside for a person to examine. Leave secrets out."
-    if added.entry.status is not Status.PROPOSED:
-        return "Memory already contains this."
-    return "Proposed. A person decides whether it is kept." if added.created else "This already waits for approval."
 
 
 def _parsed(arguments: object) -> Mapping[str, object]:

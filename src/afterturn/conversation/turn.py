@@ -27,7 +27,7 @@ from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput, Memory
 from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
-from afterturn.recall.block import strip_blocks
+from afterturn.recall.block import spoken_words
 from afterturn.scanners.secrets import redact_within
 from afterturn.types import HandoverPoint, Hit, Phase, RecallCause, Taint
 
@@ -152,7 +152,8 @@ class TurnVerbs:
         # Noted first: if memory is closing, this raises, and no block is added that would not be recognised later.
         rows = self._core.note_delivery(turn, injection, point, anchor)
         last, length = messages[-1], len(messages)
-        index, element = insert_block(dialect, messages, injection.text, turn.scope.placement)
+        text = BETWEEN.join(row.text for row in rows)
+        index, element = insert_block(dialect, messages, text, turn.scope.placement)
         position = BlockPosition(index, element)
         user = turn.user_position
         if len(messages) == length:
@@ -404,7 +405,7 @@ class TurnVerbs:
         newest = range(max(start, len(messages) - ADDED_MAX), len(messages))
         elements = [dialect.read(messages[at]) for at in newest]
         said = [element.text_of("user") for element in elements[-NEWEST_EXAMINED:] if element is not None]
-        texts = (strip_blocks(text, self._core.known_blocks) for text in said if text)
+        texts = (spoken_words(text, self._core.known_blocks) for text in said if text)
         if any_untrusted(elements) or any(map(has_pasted, texts)):
             self._core.mark_tainted(turn.shared, Taint.TOOL)
 
@@ -426,7 +427,7 @@ class TurnVerbs:
         if dialect is None:
             return
         elements = [dialect.read(message) for message in spoken]
-        texts = [strip_blocks(one.text_of("user"), self._core.known_blocks).strip() for one in elements if one]
+        texts = [spoken_words(one.text_of("user"), self._core.known_blocks).strip() for one in elements if one]
         said = [text for text in texts if text and not _take_same(turn, turn.reported, text)]
         if said:
             turn.noticed.extend(said)
@@ -561,7 +562,7 @@ def _find_point(
         return point
     if turn.began_at is None:
         # The turn was started elsewhere: only the text of its user message is known.
-        index = find_user(dialect, messages, turn.loop.user_hash, functools.partial(strip_blocks, known_hashes=known))
+        index = find_user(dialect, messages, turn.loop.user_hash, functools.partial(spoken_words, known_hashes=known))
         return None if index is None else find_point(dialect, messages, turn_start=index)
     index = find_index(messages, turn.began_at)
     if index is None and turn.began_at.index < len(messages):

@@ -14,6 +14,7 @@ from afterturn.conversation.read_turn import visible_in_order
 from afterturn.conversation.scope import Placement
 from afterturn.conversation.turn_state import SharedTurn
 from afterturn.dialects.dialect import Dialect
+from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.types import BlockRow, HandoverPoint
 
 M = TypeVar("M")
@@ -84,11 +85,12 @@ class VisibleBlocks:
             self._blocks = {row.hash: replace(row, text=texts.get(row.hash, "")) for row in self._blocks.values()}
 
     def prompt_texts(self, turn: str) -> dict[str, str]:
-        """By hash, the texts that a turn has given to a host that writes its prompt itself. Context files are first."""
+        """By hash, the texts that a turn has given to a host that writes its prompt itself, in their order in it."""
         rows = [
             row for row in self.copy().values() if row.turn == turn and row.point == HandoverPoint.PROMPT and row.text
         ]
-        return {row.hash: row.text for row in sorted(rows, key=lambda row: (row.injected_at, bool(row.refs)))}
+        ordered = sorted(rows, key=lambda row: (row.injected_at, f"<{STANDING_TAG}>" not in row.text, bool(row.refs)))
+        return {row.hash: row.text for row in ordered}
 
     def find_lost(self, turn: SharedTurn, dialect: Dialect, messages: Sequence[object]) -> bool:
         """Whether blocks are gone together with the messages around them. Each loss is found once.

@@ -44,15 +44,12 @@ def _read(source: object, name: str, take: Callable[[object], R]) -> R | None:
         is_mapping = type(source) is dict or isinstance(source, Mapping)
         return take(source.get(name) if is_mapping else getattr(source, name, None))  # type: ignore[attr-defined]
     except BaseException as error:  # the boundary: a host's object may run any code, and must not end a turn
-        if isinstance(error, KeyboardInterrupt | SystemExit) and _may_be_a_signal():
+        # Signal handlers run on the main thread only. On any other thread, the object itself raised the
+        # exception.
+        if isinstance(error, KeyboardInterrupt | SystemExit) and threading.current_thread() is threading.main_thread():
             raise
         logger.exception("the field %r of a %s could not be read and is ignored", name, type(source).__name__)
         return None
-
-
-def _may_be_a_signal() -> bool:
-    """Signal handlers run on the main thread only. On any other thread, the object itself raised the exception."""
-    return threading.current_thread() is threading.main_thread()
 
 
 def _as_it_is(value: object) -> object:

@@ -116,15 +116,17 @@ class FrameworkMemory:
         conversation: IdChoice = None,
         messages: MessageFormat | None = None,
         needs_user: bool = True,
+        standing: Literal["inject", "system"] = "system",
         **options: Unpack[RunOptions],
     ) -> None:
-        """`needs_user`: the framework has no ids of users. Raises AfterturnError if the store cannot be opened."""
+        """`needs_user`: the framework has no ids of users. `standing` is that of `memory.conversation`: "system" for an
+        adapter that calls `system_prompt`. Raises AfterturnError if the store cannot be opened."""
         if needs_user and user is None and options.get("owner") is None:
             raise InvalidInput('Say whose memory it is: user="ada", or a function that takes a run and returns the id.')
         self._target = memory
         self._user = user
         self._conversation = conversation
-        self._options: dict[str, Any] = {**options, **(messages or {})}
+        self._options: dict[str, Any] = {"standing": standing, **options, **(messages or {})}
         self._lock = threading.Lock()
         self._runs: OrderedDict[str, OpenRun] = OrderedDict()
         self._paused: set[str] = set()

@@ -61,6 +61,7 @@ class AfterturnCrewHooks:
             user=user,
             conversation=conversation,
             messages={"dialect": "openai_chat", "history": "hidden"},
+            standing="inject",
             **options,
         )
         self._lock = threading.Lock()

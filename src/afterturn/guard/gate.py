@@ -12,12 +12,13 @@ from afterturn.errors import InvalidInput, InvalidName, NotAllowed, TooLarge
 from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import is_suspected, scanner, suspicion_reason
 from afterturn.guard.trust import TRUST_MIN, is_spoken, waits_if_suspected
+from afterturn.lasting_facts import rate_telling
 from afterturn.ports import Clock, Ids
 from afterturn.scanners.detection import ScanAction
 from afterturn.scanners.secrets import MARGIN_CHARS, Redacted, redact
 from afterturn.text import content_hash, terms
 from afterturn.types import SOURCES_MAX, Admitted, Draft, Kind, Metadata, Origin, Target, Verdict
-from afterturn.utterance import rate_telling
+from afterturn.utterance import is_about_speaker
 from afterturn.validation import (
     SECONDS_MAX,
     check_id,
@@ -153,19 +154,20 @@ class Gate:
         if waits_if_suspected(draft, trust):
             is_pasted = draft.origin is Origin.USER and has_pasted(clean.text)
             draft = replace(draft, proposed=draft.proposed or is_pasted or is_suspected(clean.text, "; ".join(why)))
-        found = terms(clean.text)
         is_said = draft.kind is Kind.RECORD and draft.origin is Origin.USER
+        if is_said and draft.project is not None and not is_about_speaker(clean.text):
+            draft = replace(draft, target=Target.ENVIRONMENT)
         return Admitted(
             draft=draft,
             id=draft.id or self._ids.new(),
             text=clean.text,
             content_hash=hash,
-            terms=found,
+            terms=terms(clean.text),
             trust=trust,
             recorded_at=self._clock.now(),
             verdict=_distrusted(verdict, draft) if trust < TRUST_MIN and (clean.kinds or suspected) else verdict,
             reason="; ".join(why),
-            telling=rate_telling(clean.text, found) if is_said else 0,
+            telling=rate_telling(clean.text) if is_said else 0,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from afterturn.guard.scanning import scanner, suspicion_reason
 from afterturn.guard.trust import TRUST_MIN, is_spoken
@@ -12,7 +12,8 @@ from afterturn.scanners.detection import Scanning
 from afterturn.scanners.invisible import clean
 from afterturn.scanners.secrets import MARGIN_CHARS, redact
 from afterturn.text import content_hash
-from afterturn.types import Entry, EventContent
+from afterturn.types import Entry, EventContent, Kind
+from afterturn.utterance import leave_out_project
 
 TAG = "afterturn-memory"
 STANDING_TAG = "afterturn-standing"
@@ -110,11 +111,13 @@ def _is_tag(line: str, start: int) -> bool:
 class OutputFilter:
     """Scans memories again before one rendering, since scanners improve after a memory was stored.
 
-    `withheld` has the reason for each memory that was left out, by reference.
+    `withheld` has the reason for each memory that was left out, by reference. Sentences about another project than
+    `projects` are left out of messages; None stands for all projects.
     """
 
-    def __init__(self, *, scanning: Scanning) -> None:
+    def __init__(self, *, scanning: Scanning, projects: Collection[str] | None = None) -> None:
         self._scanner = scanner(scanning=scanning)
+        self._projects = projects
         self._filtered: dict[str, str | None] = {}
         self.withheld: dict[str, str] = {}
 
@@ -129,7 +132,16 @@ class OutputFilter:
         text = self._filter(entry, entry.text[: chars_max + MARGIN_CHARS])
         return None if text is None else text[:chars_max]
 
+    def said_in(self, entry: Entry) -> str:
+        """The project that an entry is from, if that is not at hand, as it is shown."""
+        return neutralise_name(entry.project or "") if entry.is_from_elsewhere(self._projects) else ""
+
     def _filter(self, entry: Entry, text: str) -> str | None:
+        if entry.kind is Kind.RECORD and entry.is_from_elsewhere(self._projects):
+            text = leave_out_project(text)
+            if not text:
+                self.withheld[entry.ref] = "it is about another project"
+                return None
         found = redact(text, self._scanner)
         if entry.trust >= TRUST_MIN or is_spoken(entry):
             return found.text

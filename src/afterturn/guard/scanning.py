@@ -116,13 +116,13 @@ def _group(policy: ScanPolicy) -> ScannerGroup:
 
 
 def _suspecting(name: str) -> Scanner:
-    from afterturn.scanners import suspicion
+    from afterturn.scanners import instructions
 
     made: dict[str, Callable[[], Scanner]] = {
-        "invisible": suspicion.InvisibleScanner,
-        "look_alikes": suspicion.LookAlikeScanner,
-        "links": suspicion.LinkScanner,
-        "instructions": suspicion.InstructionScanner,
+        "invisible": instructions.InvisibleScanner,
+        "look_alikes": instructions.LookAlikeScanner,
+        "links": instructions.LinkScanner,
+        "instructions": instructions.InstructionScanner,
     }
     return made[name]()
 

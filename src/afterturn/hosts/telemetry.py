@@ -59,6 +59,7 @@ _OPERATIONS: Final = {
     "add_many": "create_memory",
     "update": "update_memory",
     "set_firm": "update_memory",
+    "hide_standing": "update_memory",
     "delete": "delete_memory",
     "forget": "delete_memory",
     "search_memory": "search_memory",

@@ -6,6 +6,7 @@ Nothing here decides how far a statement is trusted: a text of others can use th
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,14 @@ _DENIAL = re.compile(
     re.IGNORECASE,
 )
 _ALWAYS = re.compile(r"\b(?:always|every|each|all|immer|jede\w*|toujours|chaque|siempre|cada)\b", re.IGNORECASE)
+# A detail that a rewrite easily loses: a URL, a path, an identifier, or a number, version, time or date.
+_DETAIL = re.compile(
+    r"(?P<url>\w+://[^\s,;)]+|[\w.+-]+@[\w-]+\.\w+)|(?P<path>(?:~|\.{1,2})?(?:/[\w.@-]+)+)"
+    r"|(?P<number>\d+(?:[.,:/-]\d+)*(?![\w-]))|(?P<name>\w*(?:\d|_|\w[.-](?=\w*\d))[\w.-]*\w)"
+)
+# The share of the details of a memory that a rewrite may lose, and the length below which it loses too much.
+_LOST_SHARE_MAX = 0.05
+_COLLAPSED_SHARE, _COLLAPSED_CHARS_MIN = 0.5, 80
 _SPELLED = ("zero one two three four five six seven eight nine ten eleven twelve").split()
 
 
@@ -115,6 +124,33 @@ def find_reversals(statement: str, texts: Sequence[str]) -> list[str]:
         for word, pattern in (("not", _DENIAL), ("always", _ALWAYS))
         if pattern.search(statement) and not any(pattern.search(text) for text in texts)
     ]
+
+
+def find_losses(rewrite: str, original: str, texts: Sequence[str] = ()) -> list[str]:
+    """What a rewrite of a statement loses without a reason: more than 5 % of its details, or half of its length.
+
+    A detail that the texts mention, or that another of the same kind takes the place of, is not lost.
+    """
+    kept, before = _details(rewrite), _details(original)
+    new = Counter(kind for detail, kind in kept.items() if detail not in before)
+    lost = [detail for detail in before if detail not in kept and not any(detail in text for text in texts)]
+    left = []
+    for detail in lost:
+        if new[before[detail]] > 0:
+            new[before[detail]] -= 1
+        else:
+            left.append(detail)
+    # "db7" may become "heron".
+    is_renamed = len(left) == 1 and not set(terms(rewrite)) <= set(terms(original))
+    if len(left) > _LOST_SHARE_MAX * len(before) and not is_renamed:
+        return left
+    is_collapsed = len(original) >= _COLLAPSED_CHARS_MIN and len(rewrite) < _COLLAPSED_SHARE * len(original)
+    return [f"{len(original) - len(rewrite)} of its {len(original)} characters"] if is_collapsed else []
+
+
+def _details(text: str) -> dict[str, str]:
+    """Its details, each with its kind."""
+    return {found.group().rstrip("."): found.lastgroup or "" for found in _DETAIL.finditer(text)}
 
 
 def _missing_names(statement: str, texts: Sequence[str]) -> list[str]:

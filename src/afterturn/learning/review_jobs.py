@@ -91,8 +91,13 @@ class ReviewJobs:
             return self._make_commit(
                 review_input, self._staging(review_input), None, ReviewState.FORGOTTEN, reason="forgotten"
             )
-        await self._wait_until_idle()
-        model = self._metered_model(review_input.review)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + IDLE_WITHIN
+        while self._services.has_open_turn and loop.time() < deadline:  # noqa: ASYNC110 turns end on other threads too
+            await asyncio.sleep(IDLE_POLL)
+        assert self._model is not None
+        purpose = Purpose.EXTRACTION if review_input.review.kind is ReviewKind.EXTRACTION else Purpose.REVIEW
+        model = self._services.meter.of(self._model, purpose, review_input.review.tenant, review_input.review.space)
         staging = self._staging(review_input)
         try:
             async with asyncio.timeout(self._services.config.review_timeout):
@@ -142,17 +147,6 @@ class ReviewJobs:
 
     def _staging(self, review_input: _ReviewInput) -> Staging:
         return Staging(self._services, review_input.review, review_input.messages, review_input.related)
-
-    def _metered_model(self, review: ReviewRow) -> MeteredModel:
-        assert self._model is not None
-        purpose = Purpose.EXTRACTION if review.kind is ReviewKind.EXTRACTION else Purpose.REVIEW
-        return self._services.meter.of(self._model, purpose, review.tenant, review.space)
-
-    async def _wait_until_idle(self) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + IDLE_WITHIN
-        while self._services.has_open_turn and loop.time() < deadline:  # noqa: ASYNC110 turns end on other threads too
-            await asyncio.sleep(IDLE_POLL)
 
     def _make_commit(
         self,

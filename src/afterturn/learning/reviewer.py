@@ -11,13 +11,13 @@ from afterturn.errors import InvalidInput, ModelRefused
 from afterturn.learning import prompts
 from afterturn.learning.changes import Action, Change, read_answer, read_call, schema, tools
 from afterturn.learning.rules import Lesson, find_lessons, supersedes
-from afterturn.learning.rules.clauses import OF_PROJECT
 from afterturn.learning.single_value import contradict, single_value
 from afterturn.learning.staging import PERSON, Staging, find_target_space
 from afterturn.models.client import answer_text
 from afterturn.models.meter import MeteredModel
 from afterturn.text import terms
 from afterturn.types import Entry, ReviewMessage, ReviewRow, Target
+from afterturn.utterance import is_about_project
 
 CALLS_MAX = 8
 TOKENS_MAX = 60_000
@@ -67,7 +67,16 @@ class ModelReviewer:
                 raise
             return await self._by_schema()
         if not _calls(answer):
-            return await self._without_tools(answer)
+            # The model called no tool: it has nothing to save, wrote its calls as text, or cannot call tools.
+            text = answer_text(answer)
+            if prompts.is_nothing(text):
+                return "nothing"
+            try:
+                operations = read_answer(text)
+            except InvalidInput:
+                return await self._by_schema()
+            await self._stage_all(operations)
+            return "done"
         return await self._converse(messages, answer)
 
     async def _converse(self, messages: list[dict[str, Any]], answer: Mapping[str, Any]) -> str:
@@ -94,18 +103,6 @@ class ModelReviewer:
             self.staging.refusals.append("malformed")
             return f"Refused. {error}"
         return await self.staging.stage(change)
-
-    async def _without_tools(self, answer: Mapping[str, Any]) -> str:
-        """The model called no tool: it has nothing to save, wrote its calls as text, or cannot call tools."""
-        text = answer_text(answer)
-        if prompts.is_nothing(text):
-            return "nothing"
-        try:
-            operations = read_answer(text)
-        except InvalidInput:
-            return await self._by_schema()
-        await self._stage_all(operations)
-        return "done"
 
     async def _by_schema(self) -> str:
         """Asks for JSON, once more if the answer cannot be read, and then gives up. The records remain."""
@@ -193,7 +190,9 @@ def find_rule_changes(
 def _lessons(review: ReviewRow, messages: Sequence[ReviewMessage]) -> list[Lesson]:
     found = find_lessons([(message.role, message.text) for message in messages])
     fresh = [
-        replace(lesson, target=Target.ENVIRONMENT) if review.environment and OF_PROJECT.search(lesson.text) else lesson
+        replace(lesson, target=Target.ENVIRONMENT)
+        if (review.environment or review.project) and is_about_project(lesson.text)
+        else lesson
         for lesson in found
         if messages[lesson.message].fresh
     ]

@@ -281,6 +281,13 @@ class Staging:
         self, change: Change, base: Entry, target_space: TargetSpace, cited: tuple[int, ...]
     ) -> StagedChange:
         self._check_unsaved(change)
+        said = [self.view.messages[at].text for at in cited]
+        # A rule replaces a value that it has found contradicted.
+        lost = evidence.find_losses(change.text, base.text, said) if self.review.kind is not ReviewKind.RULES else ()
+        if lost:
+            raise Refused(
+                "lossy", f"The new text loses {', '.join(lost[:5])} of the memory. Keep everything that still holds."
+            )
         is_standing = is_privileged(base) or change.kind in STANDING_KINDS
         is_untyped = is_standing and not self._is_typed(change.text, target_space, cited)
         waits_for_person = self._is_inference(change, cited, (base.text,)) or self._is_above(base) or is_untyped

@@ -56,17 +56,6 @@ class Endpoint:
     shown: str
 
 
-def make_endpoint(service: ServerKind, url: str) -> Endpoint:
-    """Accepts a base URL such as http://localhost:8080/v1, or the full one. Raises ConfigError for any other text."""
-    parts = _split(service, url.strip())
-    path = parts.path.rstrip("/")
-    base = path.removesuffix(service.path)
-    return Endpoint(
-        url=urlunsplit((parts.scheme, parts.netloc, base + service.path, parts.query, "")),
-        shown=urlunsplit((parts.scheme, parts.netloc, base, "", "")),
-    )
-
-
 def bearer(service: ServerKind, key: str | None) -> dict[str, str]:
     """The header for `key`, or none for a blank key. Raises ConfigError, without the key, if no header can hold it."""
     secret = (key or "").strip()
@@ -228,7 +217,14 @@ class HttpClient:
     def __init__(
         self, service: ServerKind, url: str, *, key: str | None, timeout: float, retries: int, keeps: bool = False
     ) -> None:
-        self.endpoint = make_endpoint(service, url)
+        # Accepts a base URL such as http://localhost:8080/v1, or the full one. Raises ConfigError for any other text.
+        parts = _split(service, url.strip())
+        path = parts.path.rstrip("/")
+        base = path.removesuffix(service.path)
+        self.endpoint = Endpoint(
+            url=urlunsplit((parts.scheme, parts.netloc, base + service.path, parts.query, "")),
+            shown=urlunsplit((parts.scheme, parts.netloc, base, "", "")),
+        )
         self.reader = ReplyReader(service, self.endpoint.shown, (key or "").strip())
         self._headers = bearer(service, key)
         self._timeout = timeout

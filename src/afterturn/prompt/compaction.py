@@ -122,7 +122,13 @@ async def compact(
     written = await _summarise(model, asked.request, within=within)
     if isinstance(written, CompactionReason):
         return _unchanged(messages, written, asked.plan.tokens)
-    snapshot = add_facts(written, asked.facts)
+    # Adds the facts that `key_knowledge` does not include, one line each.
+    lines = written.key_knowledge.splitlines()
+    claims = [_SnapshotClaim.of(line) for line in lines]
+    clean = dict.fromkeys(_TAGS.sub("(", neutralise(fact)) for fact in asked.facts)
+    wanted = {fact: _SnapshotClaim.of(fact) for fact in clean if fact}
+    added = [f"- {fact}" for fact, claim in wanted.items() if not any(line.includes(claim) for line in claims)]
+    snapshot = replace(written, key_knowledge="\n".join([*lines, *added])) if added else written
     done = await on_thread(lambda: rebuild(dialect, messages, asked.plan, snapshot))
     return done or _unchanged(messages, CompactionReason.TIMEOUT)
 
@@ -384,16 +390,6 @@ def find_snapshot(text: str) -> StateSnapshot | None:
 def neutralise_tags(text: str) -> str:
     """The text without invisible characters, and unable to open or close one of our tags."""
     return _TAGS.sub("(", neutralise_lines(text[:_SECTION_CHARS_MAX])).strip()
-
-
-def add_facts(snapshot: StateSnapshot, facts: Sequence[str]) -> StateSnapshot:
-    """Adds the facts that `key_knowledge` does not include, one line each."""
-    lines = snapshot.key_knowledge.splitlines()
-    claims = [_SnapshotClaim.of(line) for line in lines]
-    clean = dict.fromkeys(_TAGS.sub("(", neutralise(fact)) for fact in facts)
-    wanted = {fact: _SnapshotClaim.of(fact) for fact in clean if fact}
-    added = [f"- {fact}" for fact, claim in wanted.items() if not any(line.includes(claim) for line in claims)]
-    return replace(snapshot, key_knowledge="\n".join([*lines, *added])) if added else snapshot
 
 
 @dataclass(frozen=True, slots=True)

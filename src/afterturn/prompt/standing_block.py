@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from afterturn.guard.output_filter import (
     FILE_TAG,
@@ -15,14 +15,15 @@ from afterturn.guard.output_filter import (
     neutralise_lines,
     neutralise_quote,
 )
-from afterturn.guard.scanning import scanner
+from afterturn.guard.scanning import is_suspected, scanner
+from afterturn.ports import Unit
 from afterturn.prompt.context_files import ContextFile
-from afterturn.prompt.standing_memories import NO_STANDING_MEMORIES, StandingMemories
+from afterturn.prompt.standing_memories import NO_STANDING_MEMORIES, StandingLineage, StandingMemories, is_hidden
 from afterturn.recall.block import describe_day
 from afterturn.scanners.detection import Scanner, Scanning
 from afterturn.scanners.secrets import redact, redact_within
 from afterturn.text import LINES_CUT, WORDS_CUT, cut, shares, size
-from afterturn.types import Entry
+from afterturn.types import Entry, Scope, StandingRow
 
 SEPARATOR = "\n\n---\n\n"
 
@@ -32,8 +33,13 @@ _FILES = "## Context Files"
 _INSTRUCTIONS = "## Instructions"
 _CONVENTIONS = "## Project Conventions"
 _PINNED = "## Pinned Memories"
-_PREFERENCES = "## Standing Preferences"
+_ABOUT = "## About the User"
+_NOTICE = (
+    'From earlier conversations; "I" is the user. Follow these wishes and rules. A plan is no proof that something was '
+    "done. Tool results win over these lines."
+)
 _AGENT = "## Memories of This Agent"
+_CORRECTIONS = "These lines replace older ones about the user above."
 _ARRIVED_NOTICE = "Each applies to its folder and everything below it."
 _PATH = re.compile(rf'^<{FILE_TAG} path="([^"\n]*)">$', re.MULTILINE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -67,7 +73,7 @@ class StandingBudget:
 
 @dataclass(frozen=True, slots=True)
 class StandingBlock:
-    """`refs` are the memories and `paths` the files that fitted in and are shown."""
+    """`refs` are the memories that fitted in and are shown, with what they were learned from; `paths` are the files."""
 
     text: str = ""
     refs: tuple[str, ...] = ()
@@ -83,6 +89,26 @@ def render_arrived(files: Sequence[ContextFile], bytes_max: int, *, scanning: Sc
     """In the form of a memory block, so that it is recognised and stripped like one."""
     arrived = _files(f"{_FILES}\n{_ARRIVED_NOTICE}", files, scanner(scanning=scanning))
     return _render([arrived], _ARRIVED, bytes_max)
+
+
+def make_corrections(
+    unit: Unit, scope: Scope, entries: Sequence[Entry], now: float, *, scanning: Scanning
+) -> StandingRow | None:
+    """A block of statements that replace lines of the standing block, without those that may not stand."""
+    lineage, screen = StandingLineage(unit, scope), OutputFilter(scanning=scanning)
+    wanted = [
+        entry
+        for entry in entries
+        if lineage.is_trusted(entry)
+        and not is_suspected(entry.text, entry.reason)
+        and not is_hidden(unit, Scope(scope.tenant, (entry.space,)), entry.id)
+    ]
+    trusted = [(entry, text) for entry in wanted if (text := screen.shown(entry))]
+    if not trusted:
+        return None
+    lines = [f"- (newer) {neutralise(text)}" for _, text in trusted]
+    text = "\n".join([_STANDING[0], _CORRECTIONS, *lines, _STANDING[1]])
+    return StandingRow(text, tuple(entry.ref for entry, _ in trusted), now)
 
 
 def append_standing(system_prompt: str, block: str) -> str:
@@ -109,7 +135,7 @@ class _StandingItem:
     head: str
     body: str
     tail: str = ""
-    ref: str = ""
+    refs: tuple[str, ...] = ()
     path: str = ""
     goes_on: bool = False
 
@@ -148,13 +174,19 @@ class _StandingPart:
 def _parts(content: StandingContent, room: StandingBudget) -> list[_StandingPart]:
     memories, scan = content.memories, scanner(scanning=room.scanning)
     texts = [item for text in content.instructions if (item := _instruction_item(text, scan)).body]
+    facts = [fact for fact in memories.facts if not fact.left_out and fact.entry not in memories.conventions]
+    about = [_StandingItem("- ", fact.text, refs=fact.refs) for fact in facts]
+    learned = [
+        _memories(_CONVENTIONS, memories.conventions, room, memories.earlier),
+        _memories(_PINNED, memories.pinned, room, memories.earlier),
+        _StandingPart(_ABOUT, about, _fit_memories),
+        _memories(_AGENT, content.agent_memories, room, memories.earlier),
+    ]
+    first = next((part for part in learned if part.items), None)
     return [
         _files(_FILES, content.files, scan),
         _StandingPart(_INSTRUCTIONS, texts, _fit_texts),
-        _memories(_CONVENTIONS, memories.conventions, room, memories.earlier),
-        _memories(_PINNED, memories.pinned, room, memories.earlier),
-        _memories(_PREFERENCES, memories.preferences, room, memories.earlier),
-        _memories(_AGENT, content.agent_memories, room, memories.earlier),
+        *(replace(part, heading=f"{_NOTICE}\n{part.heading}") if part is first else part for part in learned),
     ]
 
 
@@ -186,7 +218,7 @@ def _memory_item(entry: Entry, text: str, bytes_max: int, *, is_earlier: bool) -
     """One that was replaced says so, with its day: a model must not follow it, but may be asked about it."""
     shown = cut(neutralise(text), bytes_max, WORDS_CUT)
     mark = f"(earlier, {describe_day(entry.occurred_at)}) " if is_earlier else ""
-    return _StandingItem(f"- [{entry.ref}] {mark}", shown or WORDS_CUT, ref=entry.ref)
+    return _StandingItem(f"- {mark}", shown or WORDS_CUT, refs=(entry.ref,))
 
 
 def _render(parts: Sequence[_StandingPart], frame: tuple[str, str], bytes_max: int) -> StandingBlock:
@@ -205,7 +237,7 @@ def _render(parts: Sequence[_StandingPart], frame: tuple[str, str], bytes_max: i
         return StandingBlock()
     return StandingBlock(
         "\n".join([frame[0], *lines, frame[1]]),
-        tuple(item.ref for item in shown if item.ref),
+        tuple(dict.fromkeys(ref for item in shown for ref in item.refs)),
         tuple(item.path for item in shown if item.path),
     )
 
@@ -225,10 +257,10 @@ def _fit_texts(items: Sequence[_StandingItem], room: int) -> list[tuple[_Standin
 
 
 def _fit_memories(items: Sequence[_StandingItem], room: int) -> list[tuple[_StandingItem, str]]:
-    """Whole memories, the most important first, shown in the order of their ids, so that new ones come last."""
+    """Whole memories, the most important first."""
     kept: list[_StandingItem] = []
     for item in items:
         if item.size <= room:
             kept.append(item)
             room -= item.size
-    return [(item, item.within(item.size)) for item in sorted(kept, key=lambda item: item.head)]
+    return [(item, item.within(item.size)) for item in kept]

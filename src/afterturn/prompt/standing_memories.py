@@ -1,17 +1,29 @@
-"""Selects the memories for the system prompt: firm and pinned ones, conventions, preferences. Only those that the user
-typed or a person approved."""
+"""Selects what stands in every prompt: firm and pinned memories, conventions, and lasting facts and wishes of the user.
+Only what the user typed or a person approved."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from afterturn.guard.pasted import typed_text
-from afterturn.guard.scanning import is_suspected
-from afterturn.guard.trust import TRUST_MIN, find_entry, is_privileged
+from afterturn.guard.output_filter import neutralise
+from afterturn.guard.pasted import has_pasted, typed_text
+from afterturn.guard.scanning import ScannerGroup, is_suspected, scanner, suspicion_reason
+from afterturn.guard.trust import STANDING_KINDS, TRUST_MIN, find_entry, is_privileged
+from afterturn.lasting_facts import FactKind, rate_sentences
+from afterturn.learning.rules.clauses import begins_play
+from afterturn.learning.rules.extraction import own_sentences
 from afterturn.ports import Unit
-from afterturn.recall.relevance import find_replaced
-from afterturn.types import Entry, Filter, Kind, Origin, Scope, Status, Target, Verb
+from afterturn.recall.block import describe_day
+from afterturn.recall.duplicates import collapse
+from afterturn.recall.features import features_of, is_request
+from afterturn.recall.times import resolve_times, time_asked
+from afterturn.recall.what_holds import find_doubtful, find_replaced
+from afterturn.scanners.detection import Scanning
+from afterturn.text import WORDS_CUT, content_hash, cut, terms
+from afterturn.types import ANYTHING, Entry, Filter, Hit, Kind, Lane, Origin, Scope, Status, Target, Verb
+from afterturn.utterance import is_about_speaker, read_utterance
 
 ENTRIES_MAX = 200
 _PAGE = 200
@@ -24,13 +36,49 @@ _FIRM = Filter(kind=Kind.STATEMENT, firm=True)
 _PINNED = Filter(kind=Kind.STATEMENT, pinned=True)
 _CONVENTIONS = Filter(kind=Kind.STATEMENT, target=Target.ENVIRONMENT, metadata={"kind": "convention"})
 _PREFERENCES = Filter(kind=Kind.STATEMENT, target=Target.USER, metadata={"kind": "preference"})
+_STATEMENTS = Filter(kind=Kind.STATEMENT)
+_WITHDRAWN = Filter(kind=Kind.STATEMENT, statuses=tuple(status for status in Status if status is not Status.ACTIVE))
+
+_READ_MAX = 300
+_WITHDRAWN_READ_MAX = 2_000
+# The best so many facts are compared with each other, some three times what fits.
+_COMPARED_MAX = 200
+# From this chance on a sentence states something that lasts.
+_CHANCE_MIN = 0.5
+# The least chance of what somebody decided to store, and of a stored preference or convention.
+_STORED_CHANCE, _STANDING_CHANCE = 0.6, 0.9
+# The kinds that come first from a chance on, and how much of the room they may take before the others have their turn.
+BINDING = (FactKind.REFUSAL, FactKind.MANNER)
+_BINDING_SHARE = 0.75
+_BINDING_CHANCE = 0.8
+_YEAR = 366 * 86_400.0
+# How much less a kind counts than the one before it.
+_KIND_STEP = 0.06
+# A longer line takes the place of several, so it counts less in proportion. A sentence that is twice as long is none.
+_LINE_CHARS = 240
+_SENTENCE_CHARS_MAX = 2 * _LINE_CHARS
+_LINE_BYTES_MAX = 512
+_KINDS = tuple(FactKind)
+_LINE_FRAME = len("- \n")
+# The share of the words of the shorter one from which on a sentence and a statement learned from it say the same.
+_SAME_FACT = 0.5
+# The share of the words of a learned fact that the user must have typed, apart from those that name the user.
+_TYPED_SHARE = 0.7
+_USER_TERMS = frozenset(terms("user user's"))
+_ORDERS = 0.5
+# A sentence with fewer words that are not common says nothing without those before it.
+_CONTENT_MIN = 2
+# A sentence with this many times the words of a statement says more than it: the statement is one clause of it.
+_WHOLE_SHARE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class StandingReader:
     """The reader of the memories: the spaces that a conversation can read, its agent and project, and the time.
 
-    Only preferences in the space `owner` are shown; if it is None, those of all spaces.
+    Only what is in the space `owner` is shown about the user; if it is None, that of all spaces. `chars_max` limits the
+    facts together. They are taken from messages too if `reads_messages`. What the model reads in messages that are
+    `visible`, and what was learned only from these, is left out.
     """
 
     scope: Scope
@@ -38,19 +86,41 @@ class StandingReader:
     agent: str | None = None
     project: str | None = None
     owner: str | None = None
+    chars_max: int = 2_560
+    reads_messages: bool = True
+    scanning: Scanning = True
+    visible: Callable[[Entry], bool] = lambda message: False
+
+
+class StandingFact(NamedTuple):
+    """A line about the user or the project: a statement, or a sentence that the user typed.
+
+    `entry` is the statement, or the message with this sentence as its text; `refs` names it and what it was learned
+    from. `text` is the line. `left_out` says why it is not shown, and is blank if it is.
+    """
+
+    entry: Entry
+    kind: FactKind
+    chance: float
+    refs: tuple[str, ...]
+    mentions: int = 1
+    text: str = ""
+    left_out: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StandingMemories:
     """Each entry once, the most important first: firm, pinned, then more trusted, then newer ones.
 
-    `earlier` are the references of those that a newer one replaces.
+    `earlier` are the references of those that a newer one replaces. `facts` are in order of worth, also those that are
+    left out; preferences are among them if they are not pinned.
     """
 
     conventions: tuple[Entry, ...] = ()
     pinned: tuple[Entry, ...] = ()
     preferences: tuple[Entry, ...] = ()
     earlier: frozenset[str] = frozenset()
+    facts: tuple[StandingFact, ...] = ()
 
 
 NO_STANDING_MEMORIES = StandingMemories()
@@ -94,6 +164,10 @@ def _is_for_reader(entry: Entry, reader: StandingReader) -> bool:
     return entry.holds(reader.now) and mine
 
 
+def _is_convention(entry: Entry) -> bool:
+    return entry.target is Target.ENVIRONMENT and entry.metadata.get("kind") == "convention"
+
+
 def _is_preference(entry: Entry) -> bool:
     return entry.target is Target.USER and entry.metadata.get("kind") == "preference"
 
@@ -107,6 +181,281 @@ def _stated_once(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(chosen.values())
 
 
+# Facts: what holds now about the user, their people and things, and the project.
+
+
+def find_standing(unit: Unit, reader: StandingReader) -> StandingMemories:
+    """What stands in a prompt: pinned and firm memories, and the facts that fit. Conventions among the facts are listed
+    with the pinned ones."""
+    found = find_standing_memories(unit, reader)
+    pinned = [entry for entry in (*found.pinned, *found.preferences) if entry.pinned or entry.firm]
+    conventions = [entry for entry in found.conventions if entry.pinned or entry.firm]
+    facts = _choose(unit, reader, _find_facts(unit, reader), [*conventions, *pinned])
+    learned = [fact.entry for fact in facts if not fact.left_out and _is_convention(fact.entry)]
+    return StandingMemories((*conventions, *learned), tuple(pinned), (), found.earlier, tuple(facts))
+
+
+def _find_facts(unit: Unit, reader: StandingReader) -> list[StandingFact]:
+    """In no order. Of a statement and the sentence that it was learned from, one."""
+    lineage, speakers = StandingLineage(unit, reader.scope), _speakers(reader)
+    stated: dict[str, Entry] = {}
+    elsewhere: list[Entry] = []
+    for wanted in (_CONVENTIONS, _PREFERENCES, _STATEMENTS):
+        for entry in unit.memories.page(reader.scope, wanted, limit=_READ_MAX):
+            is_owners = reader.owner in (None, entry.space) and (entry.speaker or "user").casefold() in speakers
+            is_ours = (is_owners or entry.target is Target.ENVIRONMENT) and _is_for_reader(entry, reader)
+            if is_ours and not entry.pinned and not entry.firm:
+                stated[entry.ref] = entry
+            elif entry.project not in (None, reader.project):
+                elsewhere.append(entry)
+    said = _read_messages(unit, reader)
+    for entry in elsewhere:
+        for source in (source for source in entry.sources if source in said):
+            said[source] = [fact for fact in said[source] if not _says_same(entry, fact.entry)]
+    _withdraw(unit, reader, said, {entry.content_hash for entry in stated.values()})
+    facts: dict[str, StandingFact] = {}
+    told: set[StandingFact] = set()
+    scan = scanner(scanning=reader.scanning)
+    for entry in filter(lineage.is_trusted, stated.values()):
+        sources = [source for source in map(lineage.find, entry.sources) if source is not None]
+        if sources and all(map(reader.visible, sources)):
+            continue
+        if any(source.status is Status.DELETED for source in sources) and not lineage.is_approved(entry):
+            continue
+        is_own = entry.origin is Origin.USER or entry.metadata.get("kind") in STANDING_KINDS
+        if not is_own and not _has_typed(entry, sources) and not lineage.is_approved(entry):
+            continue
+        same = [fact for source in sources for fact in said.get(source.id, ()) if _says_same(entry, fact.entry)]
+        told.update(same)
+        refs = (entry.ref, *(source.ref for source in sources))
+        fact = _state(entry, same)._replace(refs=refs, mentions=max(1, len(sources)))
+        if len(same) == 1 and not lineage.is_approved(entry) and _is_better(same[0], fact, scan):
+            fact = fact._replace(entry=same[0].entry, refs=tuple(dict.fromkeys((same[0].entry.ref, *refs))))
+        # Several statements may have been learned from one sentence.
+        known = facts.get(fact.entry.text)
+        facts[fact.entry.text] = fact if known is None else known._replace(refs=(*known.refs, *refs))
+    return [*facts.values(), *(fact for found in said.values() for fact in found if fact not in told)]
+
+
+def _speakers(reader: StandingReader) -> set[str]:
+    return {"user", (reader.owner or "user").rpartition(":")[2].casefold()}
+
+
+def _read_messages(unit: Unit, reader: StandingReader) -> dict[str, list[StandingFact]]:
+    """The sentences of messages that the owner typed, by message. Of other projects, only what is about the user."""
+    said: dict[str, list[StandingFact]] = {}
+    scope = reader.scope if reader.owner is None else replace(reader.scope, spaces=(reader.owner,))
+    speakers = _speakers(reader)
+    for record in unit.records.most_telling(scope, ANYTHING, limit=_READ_MAX) if reader.reads_messages else ():
+        is_owners = record.owner in (None, reader.owner) and (record.speaker or "user").casefold() in speakers
+        is_typed = record.origin is Origin.USER and is_owners and not record.is_report
+        is_elsewhere = record.project not in (None, reader.project)
+        if is_typed and _is_for_reader(replace(record, project=None), reader) and not reader.visible(record):
+            said[record.id] = [
+                StandingFact(replace(record, text=text, content_hash=content_hash(text)), kind, chance, (record.ref,))
+                for sentence, kind, chance in _rate(record.text)
+                if (text := neutralise(sentence)) and not (is_elsewhere and not is_about_speaker(text))
+            ]
+    return said
+
+
+# The ratings of messages, by the hash of the message: each conversation reads the same ones again. No texts are kept.
+_known: dict[int, list[tuple[int, int, FactKind, float]]] = {}
+_KNOWN_MAX = 16_384
+
+
+def _rate(text: str) -> list[tuple[str, FactKind, float]]:
+    """The sentences that the user typed, with their kinds and chances."""
+    if (known := _known.get(hash(text))) is not None:
+        return [(text[start:end], kind, chance) for start, end, kind, chance in known]
+    typed = typed_text(text)
+    rated = rate_sentences(typed)
+    if len(rated) > 1 or ":" in typed:
+        # Not what follows "The mail reads:", a role play, or a text to work on.
+        own = [] if begins_play(typed) else [sentence.text for sentence in own_sentences(typed)]
+        rated = tuple(one for one in rated if any(sentence in one.text for sentence in own))
+    starts = [text.find(one.text) for one in rated]
+    if -1 not in starts:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        _known[hash(text)] = [
+            (start, start + len(one.text), one.kind, one.chance) for start, one in zip(starts, rated, strict=True)
+        ]
+    return [(one.text, one.kind, one.chance) for one in rated]
+
+
+def _withdraw(unit: Unit, reader: StandingReader, said: dict[str, list[StandingFact]], current: set[str]) -> None:
+    """Marks the sentences from which a statement was learned that was deleted, rejected, undone or superseded, waits or
+    is no longer valid. All of a message, if it is not clear which."""
+    for wanted in (_WITHDRAWN, _STATEMENTS) if said else ():
+        for gone in unit.memories.page(reader.scope, wanted, limit=_WITHDRAWN_READ_MAX):
+            if gone.holds(reader.now) or gone.content_hash in current:
+                continue
+            for source in (source for source in gone.sources if source in said):
+                same = [fact for fact in said[source] if _says_same(gone, fact.entry)] or said[source]
+                said[source] = [fact._replace(left_out="withdrawn") if fact in same else fact for fact in said[source]]
+
+
+def _says_same(statement: Entry, sentence: Entry) -> bool:
+    one, other = features_of(statement).terms, features_of(sentence).terms
+    return len(one & other) >= _SAME_FACT * min(len(one), len(other)) > 0
+
+
+def _has_typed(entry: Entry, sources: Sequence[Entry]) -> bool:
+    """Whether the words of a learned fact are the user's, not those of the answer that it was learned from as well."""
+    typed = frozenset(terms(" ".join(typed_text(source.text) for source in sources if source.origin is Origin.USER)))
+    stated = features_of(entry).terms - _USER_TERMS
+    return len(stated & typed) >= _TYPED_SHARE * len(stated)
+
+
+def _state(entry: Entry, same: Sequence[StandingFact]) -> StandingFact:
+    """The fact that a statement states, rated by its own words and those of the sentences that it was learned from."""
+    rated = [(one.chance, one.kind) for one in rate_sentences(entry.text)] + [(one.chance, one.kind) for one in same]
+    chance, kind = max(rated, key=lambda one: (one[0], -_KINDS.index(one[1])), default=(0.0, FactKind.PASSING))
+    least = _STORED_CHANCE if entry.origin is Origin.USER else 0.0
+    if entry.metadata.get("kind") in STANDING_KINDS:
+        least = _STANDING_CHANCE
+        if _is_preference(entry) and kind is not FactKind.REFUSAL:
+            kind = FactKind.MANNER
+    if kind is FactKind.PASSING and least:
+        kind = FactKind.LIFE
+    return StandingFact(entry, kind, max(chance, least), (entry.ref,))
+
+
+def _is_better(sentence: StandingFact, fact: StandingFact, scan: ScannerGroup) -> bool:
+    """Whether the user's own sentence is shown instead of a statement that a review wrote: a rewrite may be wrong."""
+    entry, text = fact.entry, sentence.entry.text
+    if entry.origin is not Origin.BACKGROUND_REVIEW or _is_convention(entry):
+        return False
+    if entry.is_quote and len(features_of(sentence.entry).terms) < _WHOLE_SHARE * len(features_of(entry).terms):
+        return False  # it is all that the sentence says, without its introduction
+    if sentence.left_out or len(text) > _LINE_CHARS or not _is_clean(text, scan) or not _is_whole(sentence):
+        return False
+    # "Remember that …" is an order to the assistant; the statement says what it is about.
+    return fact.kind in BINDING or read_utterance(text).orders <= _ORDERS
+
+
+def _order(fact: StandingFact) -> tuple[object, ...]:
+    """Best first: refusals and manners, then by chance, kind and length; of equals what was said more often or last."""
+    entry, place = fact.entry, _KINDS.index(fact.kind)
+    worth = fact.chance * (1 - _KIND_STEP * place) * min(1.0, _LINE_CHARS / len(entry.text))
+    is_binding = fact.kind in BINDING and fact.chance >= _BINDING_CHANCE
+    return (
+        place if is_binding else len(BINDING),
+        -round(worth, 2),
+        -fact.mentions,
+        -entry.occurred_at,
+        entry.id,
+        entry.text,
+    )
+
+
+def _choose(
+    unit: Unit, reader: StandingReader, facts: Iterable[StandingFact], pinned: Sequence[Entry]
+) -> list[StandingFact]:
+    """All facts, best first, each with its line. Those that do not stand have a reason."""
+    ordered = sorted(facts, key=_order)
+    lasting = [fact.entry for fact in ordered if not fact.left_out and fact.chance >= _CHANCE_MIN]
+    scan = scanner(scanning=reader.scanning)
+    reasons, dated = _compare(lasting[:_COMPARED_MAX], pinned, scan)
+    reasons |= {id(entry): "no room" for entry in lasting[_COMPARED_MAX:]}
+    chosen: list[StandingFact] = []
+    later: list[StandingFact] = []
+    left = reader.chars_max
+
+    def add(fact: StandingFact, least: float) -> None:
+        nonlocal left
+        why = fact.left_out or ("passing" if fact.chance < _CHANCE_MIN else reasons.get(id(fact.entry), ""))
+        text = fact.entry.text if why else _line(fact, is_dated=id(fact.entry) in dated)
+        if not why and left - len(text) - _LINE_FRAME < least and fact.kind in BINDING and least:
+            later.append(fact)
+            return
+        if not why:
+            why = "no room" if len(text) + _LINE_FRAME > left else _find_objection(unit, reader, scan, fact)
+        left -= 0 if why else len(text) + _LINE_FRAME
+        chosen.append(fact._replace(text=text, left_out=why))
+
+    for fact in ordered:
+        add(fact, (1 - _BINDING_SHARE) * reader.chars_max)
+    for fact in later:
+        add(fact, 0.0)
+    return chosen
+
+
+def _compare(
+    entries: Sequence[Entry], pinned: Sequence[Entry], scan: ScannerGroup
+) -> tuple[dict[int, str], frozenset[int]]:
+    """Why entries are left out next to the others and the pinned ones, by the identity of the entry; and which have a
+    date: two that may be about the same thing, so that the model knows which is newer."""
+    given = [*pinned, *entries]
+    # Sentences of one message have one reference, so each gets its own.
+    numbered = [replace(entry, id=f"{at:04}", version=1) for at, entry in enumerate(given)]
+    replaced = find_replaced(numbered)
+    # A sentence that may not stand itself replaces nothing.
+    replaced = {
+        ref: newer
+        for ref, newer in replaced.items()
+        if len(newer.text) <= _SENTENCE_CHARS_MAX and _is_clean(newer.text, scan)
+    }
+    why = {int(ref): f"replaced by {given[int(newer.id)].ref}" for ref, newer in replaced.items()}
+    hits = [Hit(one, Lane.LONG_TERM, 1.0, 0.0, None, ()) for at, one in enumerate(numbered) if at not in why]
+    for duplicate in collapse(hits)[1]:
+        at, by = sorted((int(duplicate.hit.entry.id), int(duplicate.by_ref)), reverse=True)
+        at, by = (at, by) if by < len(pinned) else (int(duplicate.hit.entry.id), int(duplicate.by_ref))
+        why[at] = f"said by {given[by].ref}"
+    doubtful = find_doubtful([one for at, one in enumerate(numbered) if at not in why])
+    dated = {int(ref) for ref in doubtful} | {int(newer.id) for newer in doubtful.values()}
+    return {id(given[at]): reason for at, reason in why.items()}, frozenset(id(given[at]) for at in dated)
+
+
+def _line(fact: StandingFact, *, is_dated: bool) -> str:
+    """Its text on one line, with dates for relative times. With `is_dated`, and for a plan without a date, the day on
+    which it was said."""
+    said_at, text = fact.entry.occurred_at, cut(neutralise(fact.entry.text), _LINE_BYTES_MAX, WORDS_CUT)
+    dated = resolve_times(text, said_at)
+    if dated == text and (is_dated or fact.kind is FactKind.PLAN) and (day := describe_day(said_at)):
+        return f"{text} ({'said ' if fact.kind is FactKind.PLAN else ''}{day})"
+    return dated
+
+
+def _find_objection(unit: Unit, reader: StandingReader, scan: ScannerGroup, fact: StandingFact) -> str:
+    """Why a fact that would fit does not stand, or blank."""
+    entry = fact.entry
+    if fact.kind is FactKind.PLAN:
+        planned = time_asked(entry.text, entry.occurred_at, is_query=True)
+        until = reader.now + 1 if planned is None or planned.until is None else planned.until
+        # "In May" is the next one, whatever the tense.
+        if (until if until > entry.occurred_at else until + _YEAR) <= reader.now:
+            return "its date has passed"
+    if entry.kind is Kind.RECORD and len(entry.text) > _SENTENCE_CHARS_MAX:
+        return "too long"
+    if entry.kind is Kind.RECORD and not _is_whole(fact):
+        return "a fragment or a request"
+    is_doubtful = not _is_clean(entry.text, scan) or has_pasted(entry.text)
+    if is_doubtful and not StandingLineage(unit, reader.scope).is_approved(entry):
+        return "looks like an instruction, is pasted, or has a secret"
+    scope = replace(reader.scope, spaces=(entry.space,))
+    is_out = any(is_hidden(unit, scope, name) for name in {ref.partition(".")[0] for ref in fact.refs})
+    return "hidden" if is_out else ""
+
+
+def _is_whole(fact: StandingFact) -> bool:
+    """Whether a sentence says something by itself: not "mine is fine", nor "have a look around"."""
+    content = features_of(fact.entry).content_terms
+    return fact.kind in BINDING or (len(content) >= _CONTENT_MIN and not is_request(fact.entry))
+
+
+def _is_clean(text: str, scan: ScannerGroup) -> bool:
+    return not scan.find(text) and not is_suspected(text, suspicion_reason(scan.suspect(text)))
+
+
+def is_hidden(unit: Unit, scope: Scope, entry_id: str) -> bool:
+    """Whether a person took it out of the standing context: by steps that leave the status as it was, of which every
+    second one, of an undo for example, puts it back."""
+    steps = unit.operations.steps(scope, entry_id=entry_id)
+    return sum(step.before is step.after for step in steps) % 2 == 1
+
+
 class StandingLineage:
     """Follows the sources of entries. Caches entries for one unit of work."""
 
@@ -114,6 +463,7 @@ class StandingLineage:
         self._unit = unit
         self._scope = scope
         self._cache: dict[str, Entry | None] = {}
+        self._approved: dict[str, set[int]] = {}
 
     def is_trusted(self, entry: Entry) -> bool:
         """Whether the entry is trusted, and a person has approved it, or the user typed it and all its visible sources
@@ -123,7 +473,7 @@ class StandingLineage:
         review are always records, so it is not trusted if one of them is not visible.
         """
         is_typed = self._has_trusted_sources(entry) and self._is_typed(entry)
-        return is_typed or (_is_trusted_itself(entry) and self._is_approved(entry))
+        return is_typed or (_is_trusted_itself(entry) and self.is_approved(entry))
 
     def _is_typed(self, entry: Entry) -> bool:
         """Whether the user states it by the host's call, or a review learned it from what its speaker typed."""
@@ -135,19 +485,21 @@ class StandingLineage:
             source.origin is Origin.USER
             and (source.speaker or "user").casefold() in speakers
             and bool(typed_text(source.text).strip())
-            for source in map(self._find, entry.sources)
+            for source in map(self.find, entry.sources)
             if source is not None
         )
 
-    def _is_approved(self, entry: Entry) -> bool:
+    def is_approved(self, entry: Entry) -> bool:
         """Whether a person approved this version, or an earlier one with the same text that was as privileged."""
         scope = Scope(self._scope.tenant, (entry.space,))
-        approved = {
-            step.version
-            for step in self._unit.operations.steps(scope, entry_id=entry.id)
-            if step.after is Status.ACTIVE
-            and (step.operation.verb, step.operation.actor) == (Verb.APPROVE, Origin.USER)
-        }
+        if entry.id not in self._approved:
+            self._approved[entry.id] = {
+                step.version
+                for step in self._unit.operations.steps(scope, entry_id=entry.id)
+                if step.after is Status.ACTIVE
+                and (step.operation.verb, step.operation.actor) == (Verb.APPROVE, Origin.USER)
+            }
+        approved = self._approved[entry.id]
         versions = self._unit.memories.history(scope, entry.id) if approved else ()
         same = (entry.content_hash, is_privileged(entry))
         return any(one.version in approved and (one.content_hash, is_privileged(one)) == same for one in versions)
@@ -170,7 +522,7 @@ class StandingLineage:
             for source in dict.fromkeys(child.sources):
                 if source not in self._cache and len(self._cache) >= _ANCESTORS_MAX:
                     return None
-                found = self._find(source)
+                found = self.find(source)
                 if found is None and child.trust < Origin.AGENT.trust:
                     return None
                 if found is not None and source not in seen:
@@ -178,7 +530,7 @@ class StandingLineage:
                 seen.add(source)
         return older
 
-    def _find(self, source: str) -> Entry | None:
+    def find(self, source: str) -> Entry | None:
         if source not in self._cache:
             self._cache[source] = find_entry(self._unit, self._scope, source.partition(".")[0])
         return self._cache[source]

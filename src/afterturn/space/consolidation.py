@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.trust import check_change, is_privileged, lineage_of, waits
+from afterturn.learning.evidence import find_losses
 from afterturn.learning.review_jobs import report_review_ended, steps_of_review
 from afterturn.learning.single_value import contradict, single_value
 from afterturn.ports import Unit
 from afterturn.prompt.standing_memories import StandingLineage
 from afterturn.recall.duplicates import collapse
-from afterturn.recall.relevance import find_replaced
+from afterturn.recall.what_holds import find_replaced
 from afterturn.runtime.jobs import Commit
 from afterturn.space.reviews import Review, ReviewedChange, get_review
 from afterturn.types import (
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from afterturn.services import Services
 
 STEPS_MAX = 50
+# From so many statements on, a consolidation that would hide a larger share of them asks a person.
+ENTRIES_MANY, HIDDEN_SHARE_MAX = 20, 1 / 3
 DAY = 86_400.0
 _ACTOR = Origin.BACKGROUND_REVIEW
 TRUST_MIN = _ACTOR.trust
@@ -105,7 +108,7 @@ def _steps(
     entries: Sequence[Entry], restated: Iterable[tuple[Entry, Entry]], usage: RecallUsage
 ) -> Iterator[ConsolidationStep]:
     for again, says in restated:
-        if _are_comparable(again, says):
+        if _are_comparable(again, says) and not find_losses(says.text, again.text):
             yield _restatement(again, says)
     yield from _find_outdated(entries)
     yield from (ConsolidationStep(ConsolidationReason.UNUSED, entry) for entry in entries if _is_unused(entry, usage))
@@ -215,6 +218,9 @@ class Consolidation:
         fade_days = services.config.fade_days
         shown = {} if fade_days is None else unit.conversations.last_shown(tenant, [entry.ref for entry in entries])
         steps = plan(entries, _find_restated(entries), RecallUsage(shown, now, fade_days))
+        deciding = sum(not step.needs_approval for step in steps)
+        if len(entries) >= ENTRIES_MANY and deciding > HIDDEN_SHARE_MAX * len(entries):
+            steps = [replace(step, needs_approval=True) for step in steps]
         lineage = StandingLineage(unit, scope)
         for at, step in enumerate(steps):
             if step.by is not None and is_privileged(step.entry) and not lineage.is_trusted(step.by):

@@ -172,7 +172,11 @@ class _MarkdownReader:
             if not line.strip():
                 self._blanks += 1
             elif _INDENT.match(line):
-                self._continue_bullet(number, line)
+                if self._open_bullet is None:
+                    raise InvalidInput(f"Line {number} is indented, but goes on from no bullet. Begin it with `- `.")
+                self._open_bullet[1].extend([""] * self._blanks)
+                self._open_bullet[1].append(_INDENT.sub("", line, count=1))
+                self._blanks = 0
             else:
                 self._finish_bullet()
                 self._read_line(number, line, numbered)
@@ -185,7 +189,13 @@ class _MarkdownReader:
         if line.startswith("<!--"):
             self._read_comment(number, line, following)
         elif line.startswith("#"):
-            self._read_heading(number, line)
+            title, heading = _TITLE.fullmatch(line), _HEADING.fullmatch(line)
+            if title is not None:
+                self._space = title.group(1)
+            elif heading is not None:
+                self._section = _section(number, heading.group(1), heading.group(2))
+            else:
+                raise InvalidInput(f"Line {number} is not a valid heading. Use `## user` or `## environment`.")
         elif (found := _BULLET.fullmatch(line)) is not None:
             self._open_bullet = (number, [found.group(1) or ""])
         else:
@@ -193,22 +203,6 @@ class _MarkdownReader:
                 f"Line {number} is not a heading, bullet or comment. Begin it with `- `, or indent it by two "
                 "spaces if it goes on from the line above."
             )
-
-    def _continue_bullet(self, number: int, line: str) -> None:
-        if self._open_bullet is None:
-            raise InvalidInput(f"Line {number} is indented, but goes on from no bullet. Begin it with `- `.")
-        self._open_bullet[1].extend([""] * self._blanks)
-        self._open_bullet[1].append(_INDENT.sub("", line, count=1))
-        self._blanks = 0
-
-    def _read_heading(self, number: int, line: str) -> None:
-        title, heading = _TITLE.fullmatch(line), _HEADING.fullmatch(line)
-        if title is not None:
-            self._space = title.group(1)
-        elif heading is not None:
-            self._section = _section(number, heading.group(1), heading.group(2))
-        else:
-            raise InvalidInput(f"Line {number} is not a valid heading. Use `## user` or `## environment`.")
 
     def _read_comment(self, number: int, line: str, following: Iterator[tuple[int, str]]) -> None:
         if _MARK.fullmatch(line) is not None:

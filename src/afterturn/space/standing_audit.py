@@ -1,19 +1,19 @@
-"""Lists the lines of a system prompt that come from memory: whose words they are, since when, and how they came in."""
+"""Lists the lines of a standing block that come from memory: whose words they are, how they came in, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from afterturn.errors import NotFound
 from afterturn.guard.trust import find_entry
 from afterturn.ports import Unit
 from afterturn.prompt.standing_block import shown_paths
-from afterturn.prompt.standing_memories import StandingReader, find_standing_memories
+from afterturn.prompt.standing_memories import BINDING, StandingReader, find_standing
 from afterturn.recall.block import describe_author
 from afterturn.space.arguments import check_conversation
-from afterturn.types import ConversationKey, Entry, Origin, ReviewKind, Scope, Status, Target, Verb
+from afterturn.types import ConversationKey, Entry, Kind, Origin, ReviewKind, Scope, Status, Target, Verb
 from afterturn.validation import check_name
 
 if TYPE_CHECKING:
@@ -24,11 +24,12 @@ _MADE = {Verb.ADD: "added", Verb.UPDATE: "changed", Verb.PROMOTE: "said again", 
 
 @dataclass(frozen=True, slots=True)
 class StandingLine:
-    """One line of a system prompt. `part` is firm, convention, pinned, preference or file.
+    """One line of a standing block. `part` is firm, convention, pinned, preference, fact or file.
 
     `author` wrote the words at `at` (Unix seconds; None for a file): the user whose message it was learned from, or
-    the origin of the memory. `through` is how it came into memory, first to last. `entry` is the memory, None for a
-    file.
+    the origin of the memory. `through` is how it came into memory, first to last. `entry` is the memory or the recorded
+    message, None for a file. Of what was rated, `kind` says what it states and `chance`, from 0 to 1, how likely that
+    still matters in weeks; `left_out` says why it is not in the block, and is blank if it is.
     """
 
     part: str
@@ -37,31 +38,46 @@ class StandingLine:
     at: float | None
     through: tuple[str, ...]
     entry: Entry | None = None
+    kind: str = ""
+    chance: float | None = None
+    left_out: str = ""
 
 
 async def audit_standing(
-    services: Services, space: str, *, conversation: str | None, agent: str | None, project: str | None
+    services: Services,
+    space: str,
+    *,
+    conversation: str | None,
+    agent: str | None,
+    project: str | None,
+    left_out: bool,
 ) -> list[StandingLine]:
     """The lines as they are now, or those that a conversation was given. Raises NotFound if it was given none."""
-    named = check_conversation(conversation)
-    scope, now = Scope(services.tenant, (space,)), services.clock.now()
-    reader = StandingReader(
-        scope,
-        now,
-        None if agent is None else check_name(agent, "agent"),
-        None if project is None else check_name(project, "project"),
-        space,
-    )
+    named, config = check_conversation(conversation), services.config
+    name = None if project is None else check_name(project, "project")
+    # The conventions of a project are in its own space.
+    scope = Scope(services.tenant, (space,) if name is None else tuple(dict.fromkeys((space, f"project:{name}"))))
+    who = None if agent is None else check_name(agent, "agent")
+    where = (scope, services.clock.now(), who, name, space)
+    reader = StandingReader(*where, config.standing_chars_max, config.rules, config.scan_policy)
     if named is None:
-        return await services.store.read(lambda unit: list(_current(unit, reader)), at=scope)
+        return await services.store.read(lambda unit: list(_current(unit, reader, left_out=left_out)), at=scope)
     key = ConversationKey(services.tenant, space, named)
     return await services.store.read(lambda unit: list(_given(unit, scope, key)), at=scope)
 
 
-def _current(unit: Unit, reader: StandingReader) -> Iterator[StandingLine]:
-    found = find_standing_memories(unit, reader)
-    for entry in (*found.conventions, *found.pinned, *found.preferences):
-        yield _line(unit, reader.scope, entry)
+def _current(unit: Unit, reader: StandingReader, *, left_out: bool) -> Iterator[StandingLine]:
+    found = find_standing(unit, reader)
+    facts = [fact for fact in found.facts if left_out or not fact.left_out]
+    learned = [fact.entry for fact in facts]
+    for entry in (*found.conventions, *found.pinned):
+        if entry not in learned:
+            yield _line(unit, reader.scope, entry)
+    for fact in facts:
+        line = _line(unit, reader.scope, fact.entry)
+        text, chance = fact.text or fact.entry.text, round(fact.chance, 2)
+        part = "preference" if line.part == "fact" and fact.kind in BINDING else line.part
+        yield replace(line, part=part, text=text, kind=str(fact.kind), chance=chance, left_out=fact.left_out)
 
 
 def _given(unit: Unit, scope: Scope, key: ConversationKey) -> Iterator[StandingLine]:
@@ -72,9 +88,14 @@ def _given(unit: Unit, scope: Scope, key: ConversationKey) -> Iterator[StandingL
         )
     for path in sorted(shown_paths(row.text)):
         yield StandingLine("file", path, "file", None, ("read from a trusted folder",))
+    found, shown = unit.memories.versions(scope, row.refs), set[str]()
     for ref in row.refs:
-        entry_id, _, version = ref.partition(".")
-        entry = find_entry(unit, scope, entry_id, int(version or 1))
+        entry = found.get(ref)
+        family = {ref} if entry is None else {entry.id, *entry.sources}
+        # After a line comes what it was learned from, or what was learned from it.
+        if not shown.isdisjoint(family):
+            continue
+        shown |= family
         gone = StandingLine("memory", ref, "unknown", None, ("of another space, or forgotten since",))
         yield gone if entry is None else _line(unit, scope, entry)
 
@@ -93,7 +114,9 @@ def _part(entry: Entry) -> str:
         return "firm"
     if entry.target is Target.USER and kind == "preference":
         return "preference"
-    return "convention" if entry.target is Target.ENVIRONMENT and kind == "convention" else "pinned"
+    if entry.target is Target.ENVIRONMENT and kind == "convention":
+        return "convention"
+    return "pinned" if entry.pinned else "fact"
 
 
 def _sources(unit: Unit, scope: Scope, entry: Entry) -> list[Entry]:
@@ -104,6 +127,9 @@ def _sources(unit: Unit, scope: Scope, entry: Entry) -> list[Entry]:
 
 def _through(unit: Unit, scope: Scope, entry: Entry) -> Iterator[str]:
     """How this version was made and became active. Of earlier versions, only their number."""
+    if entry.kind is Kind.RECORD:
+        yield f"said in conversation {entry.conversation}" if entry.conversation else "recorded"
+        return
     if entry.version > 1:
         yield f"version {entry.version}"
     for step in unit.operations.steps(scope, entry_id=entry.id):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from afterturn.embedders.backlog import ImportEmbedder
 from afterturn.errors import InvalidInput
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.guard.trust import as_report, find_entry
@@ -152,17 +151,10 @@ class Imported:
 async def import_drafts(
     services: Services, space: str, drafts: Iterable[Draft], *, group: str, progress: Progress | None, clean: bool
 ) -> Imported:
-    """Returns when all drafts are stored. A long import is embedded meanwhile, in a child process if possible."""
+    """Returns when all drafts are stored. They are found by their words until a job has embedded them."""
     if not isinstance(drafts, Iterable):
         raise InvalidInput(f"A {type(drafts).__name__} is not a list of drafts. Pass afterturn.Draft objects.")
-    following = services.embedding.follow(services.tenant, space) if services.embedding is not None else None
-    try:
-        if following is not None and isinstance(drafts, Sized):
-            await following.expect(len(drafts))
-        return await _Import(services, space, group, following, clean).run(iter(drafts), progress)
-    finally:
-        if following is not None:
-            await following.end()
+    return await _Import(services, space, group, clean).run(iter(drafts), progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +162,6 @@ class _Import:
     services: Services
     space: str
     group: str
-    following: ImportEmbedder | None
     clean: bool
 
     @property
@@ -185,7 +176,6 @@ class _Import:
             total += len(chunk)
             if progress:
                 progress(total)
-        await self._write_rest()
         return Imported(created, total - created, self.group)
 
     async def _admitted(self, source: Iterator[Draft]) -> list[Admitted]:
@@ -206,25 +196,16 @@ class _Import:
             services.ids.new(), services.tenant, self.space, Verb.IMPORT, Origin.IMPORT, now, self.group
         )
         job = new_job(JobKind.EMBED, services.ids.new(), services.tenant, self.space, now)
-        if self.following is not None:
-            await self.following.take([admitted.text for admitted in chunk])
-        put_ready = self.following.put_ready() if self.following is not None else None
 
         def work(unit: Unit) -> int:
             unit.operations.start(operation)
             created = sum(_store(unit, operation, admitted, services.statement_writer) for admitted in chunk)
             unit.jobs.add(job, coalesce=True)
-            if put_ready is not None:
-                put_ready(unit)
             return created
 
         written = await services.store.write(work, at=self._scope)
         services.wake_jobs()
         return written
-
-    async def _write_rest(self) -> None:
-        if self.following is not None and await self.following.wait():
-            await self.services.store.write(self.following.put_ready(), at=self._scope)
 
 
 def _store(unit: Unit, operation: Operation, admitted: Admitted, writer: StatementWriter) -> bool:

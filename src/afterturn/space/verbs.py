@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from afterturn.errors import InvalidInput
 from afterturn.guard.output_filter import event_content
 from afterturn.guard.statement_writer import embed_later
-from afterturn.guard.trust import as_report, is_privileged
+from afterturn.guard.trust import as_report, find_entry, is_privileged
 from afterturn.ports import Unit
+from afterturn.prompt.standing_memories import is_hidden
 from afterturn.recall.profile import Profile, make_profile
 from afterturn.recall.search import search, search_as_of
 from afterturn.space import reviews
@@ -111,7 +112,7 @@ def reported(
     return call
 
 
-_BY_ID = ("update", "set_firm", "delete")
+_BY_ID = ("update", "set_firm", "delete", "hide_standing")
 
 
 def _affected(result: object) -> tuple[str, Sequence[Entry], int]:
@@ -403,8 +404,24 @@ class SpaceCore:
         """
         selector = check_selector(Selector(memory, conversation, source, speaker, everything))
         if memory is not None:
-            await self.get(memory)
+            await self._hide_sources(memory)
         return await self._forget(selector)
+
+    async def _hide_sources(self, entry_id: str) -> None:
+        """What was learned from a message and forgotten does not stand in the words of the message. Raises NotFound."""
+        operation = self._operation(Verb.HIDE, Origin.USER)
+
+        def work(unit: Unit) -> None:
+            named = {source for one in unit.memories.history(self._scope, entry_id) for source in one.sources}
+            found = (find_entry(unit, self._scope, source) for source in sorted(named))
+            records = [one.id for one in found if one is not None and one.kind is Kind.RECORD]
+            seen = [record for record in records if not is_hidden(unit, self._scope, record)]
+            if seen:
+                started = unit.operations.start(operation)
+                for record in seen:
+                    unit.memories.hide(started, record)
+
+        await self._services.store.write(work, at=self._scope)
 
     async def proposals(
         self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
@@ -494,14 +511,39 @@ class SpaceCore:
         return await consolidate(self._services, self.name, dry_run=dry_run)
 
     async def standing_audit(
-        self, *, conversation: str | None = None, agent: str | None = None, project: str | None = None
+        self,
+        *,
+        conversation: str | None = None,
+        agent: str | None = None,
+        project: str | None = None,
+        left_out: bool = False,
     ) -> Sequence[StandingLine]:
-        """Returns every line that this space gives to a system prompt now: who wrote it, when, and how it came in.
+        """Returns every line that this space gives to a standing block now: who wrote it, when, and how it came in.
 
         With `conversation`, the lines that this conversation was given; NotFound if it was given none. Otherwise those
-        for `agent` and `project`, and those for all.
+        for `agent` and `project`, and those for all; with `left_out`, also the facts that do not stand, and why.
         """
-        return await audit_standing(self._services, self.name, conversation=conversation, agent=agent, project=project)
+        return await audit_standing(
+            self._services, self.name, conversation=conversation, agent=agent, project=project, left_out=left_out
+        )
+
+    @reported
+    async def hide_standing(self, entry_id: str, hidden: bool = True) -> Changed:  # noqa: FBT001, FBT002
+        """Takes a memory or a recorded message out of the standing context, or puts it back. It can still be recalled.
+
+        `undo` takes it back. What is pinned or firm stands all the same. A conversation that has its standing block
+        keeps it until the block is rebuilt. Raises NotFound if this space has no such entry.
+        """
+        check_id(entry_id)
+        operation = self._operation(Verb.HIDE, Origin.USER)
+
+        def work(unit: Unit) -> Changed:
+            current = unit.memories.get(self._scope, entry_id)
+            if is_hidden(unit, self._scope, entry_id) is hidden:
+                return Changed(current, "")
+            return Changed(unit.memories.hide(unit.operations.start(operation), entry_id), operation.id)
+
+        return await self._services.store.write(work, at=self._scope)
 
     async def as_markdown(self, *, target: str | None = None, project: str | None = None) -> str:
         """Returns the statements of this space as Markdown for a person to edit: one bullet each, below headings.

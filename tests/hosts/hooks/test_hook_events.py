@@ -1,7 +1,9 @@
 """What each event does, with the real script and a helper, as the clients call it."""
 
 import json
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,20 +17,34 @@ from afterturn.hosts.server.grant import local_grant
 from afterturn.hosts.server.tools import call_tool
 
 SHELL = ["claude-code", "gemini-cli", "qwen-code", "codex", "opencode"]
+BLOCK = re.compile(r"<afterturn-(standing|memory)>(.*?)</afterturn-\1>", re.DOTALL)
 
 
 def new() -> str:
     return str(uuid4())
 
 
+@pytest.fixture(scope="module")
+def recalling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hooks]:
+    """Like `warm`, but no fact stands, so that every fact has to be recalled."""
+    made = Hooks(tmp_path_factory.mktemp("recalling"), AFTERTURN_STANDING_CHARS_MAX="0")
+    made.warm()
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("block, user", [("standing", "warm"), ("memory", "recalling")])
 @pytest.mark.parametrize("client", SHELL)
-def test_what_was_said_in_one_session_is_recalled_in_the_next(warm: Hooks, client: str) -> None:
-    """The promise of memory: told today, known tomorrow."""
+def test_what_was_said_in_one_session_is_known_in_the_next(
+    request: pytest.FixtureRequest, client: str, block: str, user: str
+) -> None:
+    """The promise of memory: told today, known tomorrow. S5, H5: in one block, with the session or the prompt."""
+    hooks: Hooks = request.getfixturevalue(user)
     color = {"claude-code": "teal", "gemini-cli": "amber", "qwen-code": "ivory", "codex": "olive"}.get(client, "coral")
-    warm.tell(client, f"Please remember that the banner of {client} is {color}.")
-    block = warm.ask(client, new(), f"Which color does the banner of {client} have?")
-    assert color in block
-    assert block.count("<afterturn-memory>") == 1
+    hooks.tell(client, f"Please remember that the banner of {client} is {color}.")
+    shown = BLOCK.findall(hooks.ask(client, new(), f"Which color does the banner of {client} have?"))
+    assert [tag for tag, text in shown if color in text] == [block]
+    assert [tag for tag, _ in shown].count("memory") <= 1
 
 
 def test_what_one_client_is_told_another_knows(warm: Hooks) -> None:
@@ -44,6 +60,18 @@ def test_a_session_is_shown_a_memory_once(warm: Hooks) -> None:
     assert "Gutenberg" in warm.ask("claude-code", session, "What is the printer called?")
     warm.answer("claude-code", session, "It is called Gutenberg.")
     assert "Gutenberg" not in warm.ask("claude-code", session, "So what is the printer called?")
+
+
+@pytest.mark.parametrize("source", ["startup", "resume"])
+def test_a_start_that_is_reported_twice_shows_standing_memories_once(warm: Hooks, source: str) -> None:
+    """S5: hooks may be installed for the user and for the project. Qwen Code does not keep them when it resumes."""
+    warm.tell("qwen-code", "My brother Anselm is a beekeeper.")
+    session = new()
+    starts = [warm.context("qwen-code", "SessionStart", session, source=source) for _ in range(2)]
+    assert ["Anselm" in text for text in starts] == [True, False]
+    assert "Anselm" not in warm.ask("qwen-code", session, "What does my brother Anselm do?")
+    warm.answer("qwen-code", session, "He keeps bees.")
+    assert "Anselm" in warm.context("qwen-code", "SessionStart", session, source="resume")
 
 
 def test_within_a_tool_loop_a_memory_is_injected_once(warm: Hooks) -> None:
@@ -210,13 +238,22 @@ def test_trap_7_sub_agents_of_codex_start_no_turn(warm: Hooks) -> None:
 
 
 @pytest.mark.parametrize("client", SHELL)
-def test_trap_8_a_resumed_session_is_not_shown_a_memory_again(warm: Hooks, client: str) -> None:
-    warm.tell(client, f"The {client} locker in the basement has number 316.")
+@pytest.mark.parametrize("user", ["warm", "recalling"])
+def test_trap_8_a_resumed_session_is_not_shown_a_memory_again(
+    request: pytest.FixtureRequest, client: str, user: str
+) -> None:
+    """H5: neither in a block nor with the standing memories, whether or not the helper has closed the session."""
+    hooks: Hooks = request.getfixturevalue(user)
+    hooks.tell(client, f"The {client} locker in the basement has number 316.")
     session = new()
-    assert "316" in warm.ask(client, session, f"Which number has the {client} locker?")
-    warm.answer(client, session, "The number is that of the locker.")
-    warm.run(client, "SessionStart", session, source="resume")
-    assert "316" not in warm.ask(client, session, f"Which number has the {client} locker again?")
+    assert "316" in hooks.ask(client, session, f"Which number has the {client} locker?")
+    hooks.answer(client, session, "The number is that of the locker.")
+    hooks.run(client, "SessionStart", session, source="resume")
+    assert "316" not in hooks.ask(client, session, f"Which number has the {client} locker again?")
+    hooks.answer(client, session, "The number is still that of the locker.")
+    hooks.run(client, "SessionEnd", session)
+    hooks.run(client, "SessionStart", session, source="resume")
+    assert "316" not in hooks.ask(client, session, f"Once more, which number has the {client} locker?")
 
 
 def test_what_tools_say_taints_the_turn(warm: Hooks) -> None:
@@ -417,8 +454,30 @@ def test_worktrees_and_subfolders_share_the_memory_of_their_project(warm: Hooks)
     assert "make quick" in block
 
 
+@pytest.mark.parametrize("user, names_project", [("warm", False), ("recalling", True)])
+def test_a_second_repository_gets_only_what_is_about_the_user(
+    request: pytest.FixtureRequest, user: str, names_project: bool
+) -> None:
+    """P1: if it is recalled, with the name of the project where it was said. Nothing that was said of the first one."""
+    hooks: Hooks = request.getfixturevalue(user)
+    repositories = [hooks.folder / "billing", hooks.folder / "website"]
+    for repository in repositories:
+        subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    session = new()
+    for told in ("In this repository the tests need container heron.", "My sister Ruth is coeliac."):
+        hooks.ask("claude-code", session, told, cwd=str(repositories[0]))
+        hooks.answer("claude-code", session, "Understood, container heron and sister Ruth.", cwd=str(repositories[0]))
+    asked = "Which container do the tests need, and what can my sister Ruth eat?"
+    blocks = [hooks.ask("codex", new(), asked, cwd=str(repository)) for repository in repositories]
+    assert ["container heron" in block for block in blocks] == [True, False]
+    assert ["Ruth is coeliac" in block for block in blocks] == [True, True]
+    assert ["said in project" in block for block in blocks] == [False, names_project]
+    assert ("(said in project billing" in blocks[1]) is names_project
+
+
 def test_a_visible_line_is_shown_if_it_is_set(tmp_path: Path) -> None:
-    hooks = Hooks(tmp_path, AFTERTURN_HOOK_NOTICE="true")
+    """It counts what is recalled, and what stands is not."""
+    hooks = Hooks(tmp_path, AFTERTURN_HOOK_NOTICE="true", AFTERTURN_STANDING_CHARS_MAX="0")
     try:
         hooks.warm()
         hooks.tell("claude-code", "Please remember that the parrot is called Kiwi.")

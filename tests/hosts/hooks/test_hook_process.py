@@ -138,11 +138,11 @@ def test_a_turn_that_a_crash_interrupted_is_recorded_as_tainted(hooks: Hooks, tm
 def test_a_helper_whose_package_changed_starts_again(hooks: Hooks, tmp_path: Path) -> None:
     """The settings file stands for any file that it was started with."""
     config = tmp_path / "config.toml"
-    config.write_text("hook_notice = false\n")
+    config.write_text("hook_notice = false\nstanding_chars_max = 0\n")
     hooks.environment["AFTERTURN_CONFIG"] = str(config)
     before = hooks.warm()
     hooks.tell("claude-code", "Please remember that the parrot is called Kiwi.")
-    config.write_text("hook_notice = true\n")
+    config.write_text("hook_notice = true\nstanding_chars_max = 0\n")
     wait_for(lambda: "start" in hooks.log())
     hooks.warm()
     asked = wait_for(lambda: hooks.run("claude-code", "UserPromptSubmit", "s2", prompt="What is the parrot called?"))

@@ -32,6 +32,8 @@ def answer_prompt(client: str, event: str, payload: bytes, cwd: str) -> tuple[by
             reads=(project.space, *project.merged),
             trusted_only=adapter.trusted_only,
             project=project.name,
+            # The helper brings it when it runs.
+            standing=False,
             config=config,
         )
     except StoreUnavailable:

@@ -31,7 +31,7 @@ from afterturn.hosts.hooks.events import InvalidPayload
 from afterturn.hosts.hooks.handler import HookHandler, check_folder
 from afterturn.hosts.server.typed_statements import remove_old_statements
 from afterturn.log import describe, logger
-from afterturn.runtime.files import file_identity
+from afterturn.stores.sqlite.connection import file_identity
 
 LOG_BYTES_MAX = 256 * 1024
 BACKLOG = 1024

@@ -28,6 +28,7 @@ from afterturn.conversation.conversation import Conversation, Standing
 from afterturn.conversation.scope import ConversationOptions
 from afterturn.conversation.turn import Turn
 from afterturn.errors import AfterturnError, Conflict, NotFound
+from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.hosts.hooks.clients.hook_client import HookClient, SessionText
 from afterturn.hosts.hooks.events import NOTHING, EventKind, HookAnswer, HookEvent
 from afterturn.hosts.hooks.transcripts import are_in_history, find_exchange
@@ -61,7 +62,7 @@ _UNSEEN = "(not reported)"
 _INCOGNITO = "This turn is private, so nothing of it is stored. Go on without it."
 
 _BLOCK = re.compile(r"(?:<|&lt;)afterturn-memory(?:>|&gt;).*?(?:<|&lt;)/afterturn-memory(?:>|&gt;)", re.DOTALL)
-_BULLET = re.compile(r"^- \[([^\]\s]+)\]", re.MULTILINE)
+_BULLET = re.compile(r"^- (\[[^\]\s]+\])", re.MULTILINE)
 _EMPTY_WRAPPER = re.compile(r"<hook_context>\s*</hook_context>")
 
 
@@ -94,11 +95,13 @@ class ClientSession:
     # How many sub-agents are at work whose events look like those of the user's agent.
     nested: int = 0
     has_session_text: bool = False
+    # The source of a start that was answered, until the next prompt.
+    started: str | None = None
     # Rules for a call, which the client takes only behind the call's result.
     rules_due: str = ""
     session_texts: set[str] = field(default_factory=set)
     known_blocks: set[str] = field(default_factory=set)
-    # The ids in the blocks since the last compaction.
+    # The ids in the blocks since the last compaction, in brackets, and the tag of the standing block.
     shown: set[str] = field(default_factory=set)
     # The id of a turn that an earlier helper began and did not end, and the hash of its user message.
     left_open: str = ""
@@ -184,6 +187,7 @@ class HookHandler:
             history="reported" if client.reports_compactions else "hidden",
             dialect="openai_chat",
             trusted_only=client.trusted_only,
+            standing="system",
         )
         trusted: ConversationOptions = {**options, "trusted_only": True}
         conversation = self._memory.conversation(name, **options)
@@ -197,20 +201,26 @@ class HookHandler:
         blocks = [block for turn in earlier for block in turn.blocks]
         session.known_blocks.update(block.hash for block in blocks)
         session.shown.update(id for block in blocks if block.in_sight for id in _BULLET.findall(block.text))
-        session.has_session_text = bool(earlier) and client.session_text is SessionText.ONCE
+        session.has_session_text = bool(earlier) and client.session_text is not SessionText.ALWAYS
+        if session.has_session_text and not session.shown:
+            # Nothing else of ours would show that the client has compacted its history.
+            session.shown.add(STANDING_TAG)
         newest = max(earlier, key=lambda turn: turn.number, default=None)
         if newest is not None and newest.turn.status is TurnStatus.OPEN:
             session.left_open, session.user_hash = newest.turn.id, newest.turn.user_hash
         return session
 
     async def _start_session(self, session: ClientSession, event: HookEvent, *, was_answered: bool) -> HookAnswer:
-        if event.agent:
+        if event.agent or event.source == session.started:
+            # Hooks may be installed twice, for the user and for the project.
             return NOTHING
-        is_resumed = event.source == "resume"
+        session.started = None if was_answered else event.source
         if event.source == "clear":
             session.conversation.reset()
-        session.has_session_text = is_resumed and session.client.session_text is SessionText.ONCE
-        if was_answered or session.client.session_text is SessionText.WITH_PROMPT:
+        goes_with_prompt = session.client.session_text is SessionText.WITH_PROMPT
+        is_kept = session.has_session_text if goes_with_prompt else session.client.session_text is SessionText.ONCE
+        session.has_session_text = event.source == "resume" and is_kept
+        if was_answered or goes_with_prompt:
             return NOTHING
         return HookAnswer(await self._session_text(session))
 
@@ -227,6 +237,8 @@ class HookHandler:
             standing = await session.standing.block()
         except AfterturnError as error:
             logger.warning("a session starts without standing memories: %s", error)
+        if standing:
+            session.shown.add(STANDING_TAG)
         texts = [text for text in (standing, await session.briefed.briefing()) if text]
         session.session_texts.update(texts)
         return "\n\n".join(texts)
@@ -269,7 +281,7 @@ class HookHandler:
         session.turn_id, session.prompt, session.messages = event.turn, text, messages
         session.is_unsure = session.client.expands_commands
         session.open_calls, session.nested, session.calls, session.left_open = [], 0, 0, ""
-        session.rules_due = ""
+        session.rules_due, session.started = "", None
         if was_answered and not was_shown:
             # A later point of the turn, or the next one, takes what is recalled.
             return NOTHING

@@ -40,8 +40,8 @@ def find_exchange(client: str, path: str) -> tuple[str, str]:
     return "", answer
 
 
-def are_in_history(client: str, path: str, memories: Collection[str]) -> bool:
-    """Whether the model still sees all these memories, by their ids. True if the transcript cannot be read."""
+def are_in_history(client: str, path: str, shown: Collection[str]) -> bool:
+    """Whether the model still sees all these parts of our blocks. True if the transcript cannot be read."""
     try:
         with _open(path) as stream:
             text = stream.read(_HISTORY_BYTES_MAX + 1)
@@ -51,7 +51,7 @@ def are_in_history(client: str, path: str, memories: Collection[str]) -> bool:
     if not text or len(text) > _HISTORY_BYTES_MAX:
         return True
     history = text[max(0, text.rfind(_REPLACED)) :]
-    return all(f"[{id}]".encode() in history for id in memories)
+    return all(part.encode() in history for part in shown)
 
 
 def _read_tail(path: str) -> list[bytes]:

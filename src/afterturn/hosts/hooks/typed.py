@@ -16,11 +16,12 @@ from afterturn.hosts.server.typed_statements import TypedStatement
 from afterturn.learning.evidence import find_reversals, is_repeated, measure_support
 from afterturn.learning.reviewer import STANDING
 from afterturn.learning.rules import find_lessons
-from afterturn.learning.rules.clauses import OF_PROJECT, begins_play, is_task, is_temporary, is_unsure
+from afterturn.learning.rules.clauses import begins_play, is_task, is_temporary, is_unsure
 from afterturn.learning.rules.extraction import own_sentences
 from afterturn.learning.rules.sentences import Sentence, plain_start
 from afterturn.scanners.secrets import mentions_secret
 from afterturn.types import Target
+from afterturn.utterance import is_about_project
 
 # The name of a command that the user typed. What follows it is typed too.
 _COMMAND = re.compile(r"\A\s*/[\w:.-]+(?=\s|$)")
@@ -69,7 +70,7 @@ def _statements(typed: str, wanted: str, target: object) -> Iterator[TypedStatem
     asked = [sentence for sentence in sentences if _is_lasting(sentence)]
     known = []
     for lesson in find_lessons([("user", typed)]):
-        about = Target.ENVIRONMENT if OF_PROJECT.search(lesson.text) else lesson.target
+        about = Target.ENVIRONMENT if is_about_project(lesson.text) else lesson.target
         kind = STANDING.get((about, lesson.kind), lesson.kind)
         if wanted in STANDING_KINDS and any(is_repeated(lesson.text, sentence.text) for sentence in asked):
             kind = _standing(about)
@@ -79,7 +80,7 @@ def _statements(typed: str, wanted: str, target: object) -> Iterator[TypedStatem
         if any(is_repeated(sentence.text, text) for text in known) or mentions_secret(sentence.text):
             continue
         is_personal = wanted == "preference" or target == Target.USER
-        about = Target.USER if is_personal and not OF_PROJECT.search(sentence.text) else Target.ENVIRONMENT
+        about = Target.USER if is_personal and not is_about_project(sentence.text) else Target.ENVIRONMENT
         kind = _standing(about) if wanted in STANDING_KINDS else "fact"
         yield TypedStatement(sentence.text, about, kind, is_quote=True)
 

@@ -36,6 +36,7 @@ from afterturn.hosts.server.tools import (
     failure,
 )
 from afterturn.log import logger
+from afterturn.prompt.standing_block import append_standing
 
 # The SDK and uvicorn log what clients send, and tracebacks.
 QUIET: dict[str, Any] = {
@@ -48,7 +49,9 @@ QUIET: dict[str, Any] = {
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
 
-def make_server(memories: OpenMemories, find_grant: Callable[[Context], Grant]) -> Server[Any]:
+def make_server(
+    memories: OpenMemories, find_grant: Callable[[Context], Grant], instructions: str = INSTRUCTIONS
+) -> Server[Any]:
     """`find_grant` returns what a request may do, or raises AfterturnError."""
 
     @asynccontextmanager
@@ -101,7 +104,7 @@ def make_server(memories: OpenMemories, find_grant: Callable[[Context], Grant]) 
     return Server(
         "afterturn",
         version=version("afterturn"),
-        instructions=INSTRUCTIONS,
+        instructions=instructions,
         lifespan=lifespan,
         on_list_tools=list_tools,
         on_call_tool=handle_call,
@@ -113,13 +116,14 @@ def _result(answer: ToolAnswer) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=answer.text)], is_error=answer.failed)
 
 
-async def serve_stdio(memories: OpenMemories, find_grant: Callable[[], Grant]) -> None:
+async def serve_stdio(memories: OpenMemories, find_grant: Callable[[], Grant], standing: str = "") -> None:
     """Serves the client that has started this process, until it closes the pipe. Nothing else is written to stdout.
 
-    SIGINT and SIGTERM close memory and end the process.
+    The instructions end with `standing`, the standing block. SIGINT and SIGTERM close memory and end the process.
     """
     logging.config.dictConfig(QUIET)
-    server, stopped = make_server(memories, lambda context: find_grant()), asyncio.Event()
+    instructions = append_standing(INSTRUCTIONS, standing)
+    server, stopped = make_server(memories, lambda context: find_grant(), instructions), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with asyncio.TaskGroup() as group:

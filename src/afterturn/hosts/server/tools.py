@@ -18,8 +18,10 @@ from afterturn.errors import AfterturnError, InvalidInput, InvalidName, NotFound
 from afterturn.guard.output_filter import OutputFilter, neutralise
 from afterturn.hosts.server.grant import Grant
 from afterturn.hosts.server.typed_statements import TypedStatement, take_statement
+from afterturn.learning.evidence import find_losses
 from afterturn.log import logger
 from afterturn.recall.block import best_window, bullet
+from afterturn.recall.query import is_shared
 from afterturn.runtime.clock import SystemClock
 from afterturn.types import QUOTES, Added, Entry, Excerpt, Filter, Hit, Kind, Lane, Origin, Status, Target
 from afterturn.validation import check_name, check_text
@@ -230,10 +232,9 @@ def _project(memory: Memory, grant: Grant) -> str | None:
 
 
 def _is_of_here(memory: Memory, grant: Grant, entry: Entry) -> bool:
-    """False for a report of another project: a stranger's repository must neither read nor change it."""
+    """False for what belongs to another project: a stranger's repository must neither read nor change it."""
     scanning = memory.config.scan_policy
-    here = {clean_name(name, "project", scanning=scanning) for name in grant.projects}
-    return not entry.is_report or entry.project is None or entry.project in here
+    return is_shared(entry, [clean_name(name, "project", scanning=scanning) or "" for name in grant.projects])
 
 
 def _describe(added: Added) -> str:
@@ -256,6 +257,8 @@ async def _update(memory: Memory, grant: Grant, arguments: Arguments, conversati
     if typed is not None:
         # Which memory it replaces is not the agent's choice.
         return f"{await _add_typed(memory, grant, typed)} A review decides whether it replaces [{entry.ref}]."
+    if lost := find_losses(text, entry.text):
+        raise _Refused(f"The new text loses {', '.join(lost[:5])} of [{entry.ref}]. Keep everything that still holds.")
     changed = await space.update(entry.id, text, expected_version=version, origin="agent")
     if changed.entry.status is Status.PROPOSED:
         return f"The change waits for approval: {_INBOX}. Until then [{entry.ref}] stays as it is."

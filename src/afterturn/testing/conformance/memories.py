@@ -229,6 +229,17 @@ class TestMemories:
             (2, "Ada kept bees", Status.ACTIVE),
         ]
 
+    async def test_superseded_statements_are_found_by_their_sources(self, store: Store) -> None:
+        """L12: the message that one was learned from is outdated."""
+        added = await add(store, "Ada keeps bees", sources=("r1", "r2"))
+        await add(store, "Ada keeps wasps", sources=("r1",))
+        await update(store, added.entry.id, "Ada keeps ants")
+        found = await store.read(lambda unit: unit.memories.superseded(ADA, ("r2", "r3")), at=ALL_SPACES)
+        others = await store.read(
+            lambda unit: unit.memories.superseded(Scope("default", ("user:bob",)), ("r2",)), at=ALL_SPACES
+        )
+        assert ([entry.text for entry in found], others) == (["Ada keeps bees"], [])
+
     async def test_an_update_of_an_old_version_is_a_conflict(self, store: Store) -> None:
         """M1: nobody overwrites what they have not seen."""
         added = await add(store, "Ada keeps bees")

@@ -47,6 +47,21 @@ class TestUndo:
         await undo(store, removal.id)
         assert await texts(store, "bees") == ["Ada keeps bees"]
 
+    async def test_hiding_and_its_undo_are_steps_that_change_no_status(self, store: Store) -> None:
+        """S1, M2: the memory is still found, and so is a record."""
+        added, said = await add(store, "Ada keeps bees"), await record(store, "I keep wasps")
+        assert await self._hide_and_undo_twice(store, added.entry.id) == [Verb.HIDE, Verb.UNDO, Verb.UNDO]
+        assert await self._hide_and_undo_twice(store, said.id) == [Verb.HIDE, Verb.UNDO, Verb.UNDO]
+        assert sorted(await texts(store, "bees wasps")) == ["Ada keeps bees", "I keep wasps"]
+
+    async def _hide_and_undo_twice(self, store: Store, entry_id: str) -> list[Verb]:
+        hiding, undoing = operation(Verb.HIDE), operation(Verb.UNDO)
+        await store.write(lambda unit: unit.memories.hide(unit.operations.start(hiding), entry_id), at=ALL_SPACES)
+        await undo(store, hiding.id, within=undoing)
+        await undo(store, undoing.id)
+        steps = await store.read(lambda unit: unit.operations.steps(ADA, entry_id=entry_id), at=ALL_SPACES)
+        return [step.operation.verb for step in steps if step.before is step.after]
+
     async def test_an_undone_promotion_brings_the_former_trust_back(self, store: Store) -> None:
         """G6: a promotion is undone like any write."""
         await add(store, "Ada keeps bees", origin=Origin.WEB)

@@ -235,18 +235,21 @@ class TestLanes:
         assert await texts(store, "bees") == ["stated bees"]
         assert await texts(store, "bees", LaneQuery(ADA, NOW, evidence=True)) == ["stated bees", "tool bees"]
 
-    async def test_reports_of_other_projects_can_be_left_out(self, store: Store) -> None:
-        """P1: what is trusted, or belongs to no project, is returned in all of them."""
+    async def test_what_belongs_to_other_projects_can_be_left_out(self, store: Store) -> None:
+        """P1: what is trusted and about the user, or belongs to no project, is returned in all of them."""
         for project in (None, "here", "merged", "elsewhere"):
+            await add(store, f"convened bees of {project}", target=Target.ENVIRONMENT, project=project)
             await add(store, f"reported bees of {project}", origin=Origin.TOOL, project=project)
             await add(store, f"stated bees of {project}", project=project)
         everywhere = {f"stated bees of {project}" for project in (None, "here", "merged", "elsewhere")} | {
-            "reported bees of None"
+            "reported bees of None",
+            "convened bees of None",
         }
-        here = await texts(store, "bees", LaneQuery(ADA, NOW, reports_of=("here", "merged")))
-        assert set(here) == everywhere | {"reported bees of here", "reported bees of merged"}
-        assert set(await texts(store, "bees", LaneQuery(ADA, NOW, reports_of=()))) == everywhere
-        assert len(await texts(store, "bees")) == 8
+        here = await texts(store, "bees", LaneQuery(ADA, NOW, projects=("here", "merged")))
+        of_here = {f"{kind} bees of {project}" for kind in ("reported", "convened") for project in ("here", "merged")}
+        assert set(here) == everywhere | of_here
+        assert set(await texts(store, "bees", LaneQuery(ADA, NOW, projects=()))) == everywhere
+        assert len(await texts(store, "bees", limit=20)) == 12
 
 
 class TestExclusion:

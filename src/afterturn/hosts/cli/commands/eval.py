@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,8 @@ _NAMED_MAX = 10
     examples="""
     $ afterturn eval locomo.json.gz
     $ afterturn eval data/ --limit 20 --json
-    $ afterturn eval everyday.json --lived
+    $ afterturn eval everyday.json --filler 400
+    $ afterturn eval preferences.json --people 4
     $ afterturn eval locomo.json.gz --answer --model http://localhost:8080/v1 --limit 10
     """,
 )
@@ -41,7 +42,22 @@ _NAMED_MAX = 10
     metavar="N",
     help="Show N questions whose evidence was not delivered, or N faults of everyday files, and the reasons.",
 )
-@click.option("--lived", is_flag=True, help="Everyday files: ask and record every question twice before.")
+@click.option(
+    "--host",
+    type=click.Choice(["inject", "standing"]),
+    default="inject",
+    show_default=True,
+    help="A host that calls `inject` only, or that puts the standing block into its system prompt too.",
+)
+@click.option(
+    "--filler",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Add N pieces of small talk to each life. Default: none, or 150 for preferences.",
+)
+@click.option("--long", is_flag=True, help="Everyday files: the assistant answered with several paragraphs.")
+@click.option("--half", is_flag=True, help="Everyday files: score every second question.")
+@click.option("--lived", is_flag=True, help="As --half, and the others were asked and recorded twice before.")
 @click.option("--user", metavar="NAME", help="Everyday files: examine only this person.")
 @click.option(
     "--selector",
@@ -49,11 +65,12 @@ _NAMED_MAX = 10
     help="Everyday files: refine with a model that knows the answers. An upper bound.",
 )
 @click.option(
-    "--small-talk",
-    type=click.IntRange(min=0),
-    default=0,
+    "--people",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
     metavar="N",
-    help="Everyday files: ask again after N times as many messages of small talk, and count what is lost.",
+    help="Preferences: how many people state them.",
 )
 @click.option("--markdown", is_flag=True, help="Print Markdown tables.")
 @click.option("--answer", is_flag=True, help="Let a model answer the questions, and compare its replies.")
@@ -84,8 +101,7 @@ def evaluate(
     from afterturn.evaluation.report import as_markdown, as_text
     from afterturn.evaluation.run import end_on_sigterm
 
-    names = ("embedder", "limit", "alone", "misses", "lived", "user", "selector", "small_talk")
-    wanted = run.EvalOptions(**{name: options[name] for name in names})
+    wanted = run.EvalOptions(**{one.name: options[one.name] for one in fields(run.EvalOptions)})
     with end_on_sigterm(), progress("Asking") as report:
         if answer:
             found = run.answer(datasets, wanted, _asking(invocation, options), report)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import click
 
 from afterturn.config import Config, StoreUrl
-from afterturn.errors import ExtraMissing, InvalidInput
+from afterturn.errors import AfterturnError, ExtraMissing, InvalidInput
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import note
 from afterturn.hosts.cli.process import show_warnings
@@ -33,6 +33,11 @@ PORT = 7433
 @click.option("--client", metavar="NAME", help="The client that starts it, such as codex. Labels what it writes.")
 @click.option("--read-only", is_flag=True, help="Offer no tool that writes.")
 @click.option("--reads", metavar="SPACE", multiple=True, help="A further space that it may read.")
+@click.option(
+    "--standing",
+    is_flag=True,
+    help="Put the standing context into the server's instructions, for a client without hooks.",
+)
 @click.option("--http", is_flag=True, help="Serve HTTP, for clients with a token (`afterturn token`).")
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="With --http: listen here.")
 @click.option(
@@ -45,6 +50,7 @@ def mcp(
     client: str | None,
     read_only: bool,
     reads: Sequence[str],
+    standing: bool,
     http: bool,
     host: str,
     port: int,
@@ -66,17 +72,31 @@ def mcp(
     if not http:
         if host != "127.0.0.1" or port != PORT or allow_host:
             raise InvalidInput("--host, --port and --allow-host are for --http. Add it, or leave them out.")
-        _serve_stdio(find_store, find_grant)
+        _serve_stdio(find_store, find_grant, _find_standing(find_store, find_grant()) if standing else "")
         return
-    if client or read_only or reads or invocation.space:
+    if client or read_only or reads or standing or invocation.space:
         raise InvalidInput(
-            "With --http, the client's token decides what it may do. Leave --client, --space, --reads and --read-only "
-            "out, and pass them to `afterturn token create`."
+            "With --http, the client's token decides what it may do. Leave --client, --space, --reads, --standing and "
+            "--read-only out, and pass the others to `afterturn token create`."
         )
     _serve_http(find_store, host, port, allow_host)
 
 
-def _serve_stdio(find_store: FindStore, find_grant: Callable[[], Grant]) -> None:
+def _find_standing(find_store: FindStore, grant: Grant) -> str:
+    """What stands now. A store that cannot be read must not keep the server from starting."""
+    from afterturn.oneshot import standing_once
+
+    store, config = find_store()
+    try:
+        return standing_once(
+            space=grant.reads[0], reads=grant.reads[1:], project=grant.project, store=store, config=config
+        )
+    except AfterturnError as error:
+        note(f"The instructions have no standing context: {error}")
+        return ""
+
+
+def _serve_stdio(find_store: FindStore, find_grant: Callable[[], Grant], standing: str) -> None:
     _import_sdk()
     import asyncio
 
@@ -85,7 +105,7 @@ def _serve_stdio(find_store: FindStore, find_grant: Callable[[], Grant]) -> None
 
     if sys.stdin.isatty():
         note("Waiting for an MCP client on stdin. A client starts this command itself; press Ctrl-C to stop.")
-    asyncio.run(serve_stdio(OpenMemories(find_store), find_grant))
+    asyncio.run(serve_stdio(OpenMemories(find_store), find_grant, standing))
 
 
 def _serve_http(find_store: FindStore, host: str, port: int, names: Sequence[str]) -> None:

@@ -259,6 +259,7 @@ _REFUSALS = {
     "prompt": "repeats the instructions of the review",
     "invented": "contains names or numbers that nobody said",
     "unsupported": "not supported by the messages",
+    "lossy": "would lose details of a memory",
     "budget": "the space is full",
     "guard": "refused by the guard",
     "changed": "the memory has changed since",

@@ -44,7 +44,8 @@ class SessionText(StrEnum):
     ALWAYS = "always"
     """Into the answer to every start of the session: the client does not keep it."""
     WITH_PROMPT = "with_prompt"
-    """In front of the first prompt's block: an answer to the session's start is lost, or loses something."""
+    """In front of the first prompt's block: an answer to the session's start is lost, or loses something. The client
+    keeps it like the block."""
 
 
 class HookClient:

@@ -1,0 +1,84 @@
+"""What a user said is in the model's sight in later conversations, with default settings and `inject` alone."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hosted import Listed
+from spoken import assistant, user
+
+import afterturn
+
+pytestmark = pytest.mark.standing
+RULES = (Path(__file__).resolve().parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+# The rows of the first table: what the user says, and what is learned from it.
+EXAMPLES = re.findall(
+    r'^\| "([^"|]+)"(?: after "([^"|]+)")? \| ([^|]+?) \| [a-z]+, (?:user|environment) \|$', RULES, re.M
+)
+SMALL_TALK = (
+    "I had toast this morning.",
+    "The bus was late again.",
+    "What rhymes with window?",
+    "I'm a bit tired today.",
+)
+
+
+async def tell(memory: afterturn.Memory, *texts: str) -> None:
+    """Each in a conversation of its own, after some small talk."""
+    for number, text in enumerate([*SMALL_TALK, *texts]):
+        messages: Listed = [user(text)]
+        async with memory.conversation(f"told-{number}", user="ada").turn(messages) as turn:
+            await turn.inject(messages, within=10)
+            messages.append(assistant("I see."))
+        assert await turn.wait_recorded()
+    assert await memory.drain()
+
+
+async def see(memory: afterturn.Memory, question: str) -> str:
+    """What the model is given for a question in a new conversation."""
+    messages: Listed = [user(question)]
+    async with memory.conversation(f"asked: {question}", user="ada").turn(messages, incognito=True) as turn:
+        await turn.inject(messages, within=10)
+        turn.abort()
+    return "\n".join(str(message["content"]) for message in messages[1:])
+
+
+async def test_six_facts_reach_the_model_when_they_are_asked_for(tmp_path: Path) -> None:
+    """S5, S1, L12: a name, a convention, a relative, a language, a manager, and a dose that was raised since."""
+    async with afterturn.open(tmp_path / "memory.db") as memory:
+        await tell(
+            memory,
+            "Call me Max.",
+            "We use pnpm here, not npm.",
+            "My sister Ruth is coeliac.",
+            "Always answer me in French.",
+            "My manager at Brightwell is Aylin.",
+            "I take 75 micrograms of levothyroxine.",
+            "My doctor raised my levothyroxine to 100.",
+        )
+        assert "Max" in await see(memory, "What is my name?")
+        assert "pnpm" in await see(memory, "Add lodash to the project.")
+        assert "coeliac" in await see(memory, "What can Ruth eat?")
+        assert "French" in await see(memory, "Write a haiku about rain.")
+        assert "Aylin" in await see(memory, "What's my boss's name?")
+        dose = await see(memory, "How much levothyroxine do I take?")
+        assert "100" in dose
+        assert "75" not in dose
+        assert "toast" not in dose + await see(memory, "Hello!")
+
+
+def test_the_page_about_rules_has_examples() -> None:
+    assert len(EXAMPLES) >= 12
+
+
+@pytest.mark.parametrize("said, before, learned", EXAMPLES)
+async def test_every_example_of_learning_reaches_the_model(
+    tmp_path: Path, said: str, before: str, learned: str
+) -> None:
+    """S5, V11: the sentences that the documentation gives as examples of learning."""
+    async with afterturn.open(tmp_path / "memory.db") as memory:
+        await tell(memory, *([before] if before else []), said)
+        sight = (await see(memory, "Hello!")).casefold()
+    wanted = re.sub(r"\(replaces [^)]*\)|The user's?|Call the user", "", learned.replace("Answer in", ""))
+    missing = [word for word in re.findall(r"\w{4,}", wanted.casefold()) if word[:4] not in sight]
+    assert len(missing) <= 1, sight
