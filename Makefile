@@ -22,7 +22,7 @@ BENCH := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.bench
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-tool-rules eval-guard \
+.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
 	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat test-postgres bench-postgres benchmarks lock-postgres
 
 help: ## Show this list
@@ -77,6 +77,9 @@ eval-everyday: $(READY) ## Print the tables of everyday conversations; DATA=file
 
 eval-rules: $(READY) ## Measure what the rule-based reviewer learns; DATA="file ...", ARGS="--show 10"
 	@$(BIN)/python -m lab.rules_eval $(or $(DATA),$(wildcard tests/learning/rule_cases/*.jsonl)) $(ARGS)
+
+eval-changes: $(READY) ## Measure which newer sentences replace older ones, on pairs; DATA=file.tsv, ARGS=--show
+	@$(BIN)/python -m lab.changed_values $(DATA) $(ARGS)
 
 eval-guard: $(READY) ## Measure what the scanners find, file by file; DATA=folder of JSON lines with text and label, ARGS="--show 5"
 	@test -n "$(DATA)" || { echo "make eval-guard DATA=folder: name a folder of labelled texts, see docs/guard.md" >&2; exit 2; }
@@ -175,5 +178,5 @@ lock: $(READY) ## Update requirements-dev.lock; ARGS=--upgrade takes newer versi
 		--no-emit-index-url --custom-compile-command "make lock" --quiet $(ARGS) --output-file requirements-dev.lock
 
 clean: ## Remove everything that the other targets created, including .venv
-	@rm -rf .venv .setup.lock .demo .lab .clients .frameworks .postgres build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .setup.lock src/afterturn/embedders/weights .demo .lab .clients .frameworks .postgres build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

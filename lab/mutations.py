@@ -7,6 +7,7 @@ the end, the tests that failed run once more on the unchanged source, where they
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -26,6 +27,8 @@ PACKAGE = "afterturn"
 _RUN_SECONDS_MAX = 900.0
 _TESTS_FAILED = 1
 _FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+?::\S.*?)(?: - .*)?$", re.MULTILINE)
+# Names of statements, and the values that are bound.
+_SQL_PARTS = (re.compile(r"^-- name: .*", re.MULTILINE), re.compile(r"\?"))
 _CONFORMANCE = "tests/stores/test_sqlite_conformance.py"
 
 
@@ -47,6 +50,18 @@ class Fault:
         if (count := content.count(self.text)) != 1:
             raise LookupError(f"{self.file}: {self.text!r} is found {count} times, not once.")
         return content.replace(self.text, self.replacement)
+
+    def check(self, source: Path) -> None:
+        """Raises SyntaxError or ValueError if the changed file could not be loaded, so that it would show nothing."""
+        content = self.apply(source)
+        if self.file.endswith(".json"):
+            json.loads(content)
+        elif self.file.endswith(".sql"):
+            unchanged = (source / PACKAGE / self.file).read_text(encoding="utf-8")
+            if [line.findall(content) for line in _SQL_PARTS] != [line.findall(unchanged) for line in _SQL_PARTS]:
+                raise ValueError(f"{self.file}: the fault changes the names or the bound values of its statements.")
+        else:
+            compile(content, self.file, "exec")
 
 
 FAULTS = (
@@ -85,8 +100,8 @@ FAULTS = (
     Fault(
         "recall",
         "conversation/read_turn.py",
-        "hits, restated = collapse(lines)",
-        "hits, restated = lines, []",
+        "hits, restated = collapse([line for line in current if line not in standing])",
+        "hits, restated = [line for line in current if line not in standing], []",
         "A block states the same fact twice.",
         ("tests/conversation/test_explaining.py",),
     ),
@@ -293,9 +308,9 @@ FAULTS = (
     ),
     Fault(
         "guard",
-        "scanners/secret_formats.py",
-        '("ghp_", "gho_",',
-        '("gho_",',
+        "scanners/secret_formats.json",
+        '["ghp_", "gho_",',
+        '["gho_",',
         "A GitHub token that was said is stored.",
         ("tests/guard/test_secrets.py",),
     ),
@@ -462,7 +477,7 @@ FAULTS = (
     Fault(
         "store",
         "stores/sql/entries.py",
-        "self.stats.left(key, space_key, found[key])\n        self.backlog",
+        "self.stats.left(key, space_key, found[key])\n            self.backlog",
         "self.backlog",
         "Deleted memories still count in the word frequencies, and indexes keep them.",
         (f"{_CONFORMANCE}::TestStats",),

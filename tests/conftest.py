@@ -43,6 +43,18 @@ def _settings_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture(autouse=True)
+def _standing_where_it_is_tested(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A statement that stands is not recalled, so tests of recall switch off what brings the standing block by itself.
+
+    Tests marked `standing` run with the default, and so do all that show what users see: docs, examples, evaluations.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("standing") is None:
+            patch.setenv("AFTERTURN_STANDING", "false")
+        yield
+
+
+@pytest.fixture(autouse=True)
 def _patience(request: pytest.FixtureRequest) -> Iterator[None]:
     """Calls without a limit of their own wait for what is to happen, however busy the machine is."""
     with pytest.MonkeyPatch.context() as patch:

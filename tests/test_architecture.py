@@ -22,11 +22,11 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 FILE_LINES_MAX = 1100
 FUNCTION_LINES_MAX = 70
-PACKAGES_MAX = 40
+PACKAGES_MAX = 24
 # Without hosts, adapters of frameworks, the evaluation and the public fakes.
 NOT_PRODUCT = ("hosts/", "frameworks/", "compat/", "evaluation/", "testing/")
-PRODUCT_FILES_MAX = 194
-PRODUCT_LINES_MAX = 52_200
+PRODUCT_FILES_MAX = 190
+PRODUCT_LINES_MAX = 51_850
 
 # What only some places may say. A folder stands for everything in it.
 RESERVED = {
@@ -74,7 +74,7 @@ WRITERS = {
 
 
 def test_importing_the_package_loads_no_heavy_module():
-    heavy = {"apsw", "asyncio", "click", "numpy", "rich", "tokenizers", "wordllama"}
+    heavy = {"apsw", "asyncio", "click", "numpy", "rich", "tokenizers"}
     program = "import sys, json, afterturn; print(json.dumps(list(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
     assert heavy & set(json.loads(done.stdout)) == set()

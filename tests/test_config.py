@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_an_argument_beats_the_environment_beats_the_file_beats_the_default(file: Path) -> None:
     """The documented order, seen with the grace."""
-    assert load_config(environment={}, path=file).grace == 0.05
+    assert load_config(environment={}, path=file).grace == 0.2
     file.write_text("grace = 1")
     assert load_config(environment={}, path=file).grace == 1.0
     environment = {"AFTERTURN_GRACE": "2"}

@@ -19,6 +19,8 @@ from afterturn.config import KEYS
 from afterturn.events import EVENTS
 from afterturn.hosts.cli.app import app
 
+pytestmark = pytest.mark.standing
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PAGES_WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]

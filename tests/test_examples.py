@@ -14,6 +14,8 @@ import pytest
 
 from tests.models.chat_server import ChatServer, answer
 
+pytestmark = pytest.mark.standing
+
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 # No example may depend on how busy this machine is.
 ENVIRONMENT = {**os.environ, "AFTERTURN_GRACE": "10"}

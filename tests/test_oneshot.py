@@ -19,7 +19,7 @@ QUESTIONS = ["What is my cat called?", "Which tea does Ada like?", "tea", "Where
 FRESH = """
     import json, sys, threading
     import afterturn
-    block = afterturn.recall_block_once("What is my cat called?", user="ada", store=sys.argv[1])
+    block = afterturn.recall_block_once("What is my cat called?", user="ada", store=sys.argv[1], standing=False)
     found = afterturn.recall_once("What is my cat called?", user="ada", store=sys.argv[1])
     slow = {"asyncio", "numpy", "tokenizers", "concurrent.futures", "afterturn.guard.pasted"}
     heavy = sorted(slow & set(sys.modules))

@@ -19,7 +19,7 @@ from time import perf_counter, sleep
 from typing import Any, Protocol
 
 from afterturn.compat.mem0 import Memory
-from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.evaluation.everyday import EverydayJudge, HandedOver
 from afterturn.evaluation.everyday_file import Person, read_people
 from afterturn.evaluation.examination import scratch_folder
@@ -53,12 +53,12 @@ class Mem0Interface(Protocol):
 class WordVectors:
     """The built-in embedder of afterturn, as mem0 takes one."""
 
-    _embedder: StaticEmbedder | None = None
+    _embedder: SentenceEncoder | None = None
 
     def __init__(self, config: object = None) -> None:
         self.config = config
         if WordVectors._embedder is None:
-            WordVectors._embedder = StaticEmbedder()
+            WordVectors._embedder = SentenceEncoder()
             WordVectors._embedder.load_gradually()
 
     def embed(self, text: str, memory_action: str | None = None) -> list[float]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import afterturn
 from afterturn.config import Config
-from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.embedders.sentence_encoder import SentenceEncoder
 from lab.bench.host import AfterturnMode, MemoryMode, Message, NoMemory, SlowModel, run_turn, timer
 from lab.bench.report import Figure, Goal, Progress, Table, judge, milliseconds, percentile
 from lab.bench.texts import USER, past, questions
@@ -56,7 +56,7 @@ class Cost:
 class ChromaMode:
     """Searches Chroma when the turn begins, and shows what it found after the user's message."""
 
-    def __init__(self, collection: Any, embedder: StaticEmbedder) -> None:
+    def __init__(self, collection: Any, embedder: SentenceEncoder) -> None:
         self._collection = collection
         self._embedder = embedder
         self.spent = 0.0
@@ -75,7 +75,7 @@ class ChromaMode:
         """Nothing."""
 
 
-def open_chroma(folder: Path, texts: list[str], embedder: StaticEmbedder) -> Any | None:
+def open_chroma(folder: Path, texts: list[str], embedder: SentenceEncoder) -> Any | None:
     """A collection of `texts` in a database in `folder`. None if chromadb is not installed."""
     try:
         chromadb = importlib.import_module("chromadb")
@@ -92,7 +92,7 @@ def open_chroma(folder: Path, texts: list[str], embedder: StaticEmbedder) -> Any
 
 async def measure_cost(store: Path, texts: list[str], rounds: int, progress: Progress) -> list[Cost]:
     """`store` contains `texts`. Every round is one turn of each kind, in changing order."""
-    embedder = StaticEmbedder()
+    embedder = SentenceEncoder()
     chroma = open_chroma(store.with_name("chroma"), texts, embedder)
     waits: dict[str, list[float]] = {}
     cpu: dict[str, list[float]] = {}

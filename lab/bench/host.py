@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import afterturn
 from afterturn.conversation.read_turn import compose
 from afterturn.conversation.turn import PhaseName
+from afterturn.guard.output_filter import OutputFilter
 from afterturn.ports import ChatModel
 from afterturn.testing.model import call_tools
 from lab.bench.texts import SPACE, TOOLS, tool_call, tool_result
@@ -145,7 +146,8 @@ class SearchMode:
         asked = next(message["content"] for message in reversed(messages) if message["role"] == "user")
         found = await self._space.search(asked, limit=HITS)
         self.recalls += 1
-        block = compose(found.hits, self._config, visible_bytes=0, now=time.time())
+        screen = OutputFilter(scanning=self._config.scan_policy)
+        block = compose(found.hits, self._config, visible_bytes=0, now=time.time(), screen=screen)
         return [{"role": "user", "content": block.text}] if block else []
 
     async def end(self, messages: list[Message]) -> None:

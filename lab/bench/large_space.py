@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 
 import afterturn
-from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.embedders.sentence_encoder import SentenceEncoder
 from lab.bench.report import Figure, Progress, Table, judge, milliseconds, percentile
 from lab.postgres.spaces import Connection, fill_space
 
@@ -126,7 +126,7 @@ async def _time_search(space: afterturn.Space, question: str) -> float:
 
 def _measure_hnsw(connection: Connection, space: str, questions: Sequence[str]) -> tuple[str, str, str, str]:
     """Seconds to build, size on disk, median of a query, and the share of the nearest that it finds."""
-    embedder = StaticEmbedder()
+    embedder = SentenceEncoder()
     embedder.load_gradually()
     rows = connection.execute(
         "SELECT v.entry_key, v.data FROM embedding AS v JOIN space AS s ON s.key = v.space_key WHERE s.name = %s",

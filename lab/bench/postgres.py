@@ -23,7 +23,7 @@ import psycopg
 from psycopg import sql
 
 import afterturn
-from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.embedders.sentence_encoder import SentenceEncoder
 from lab.bench.large_space import measure_large_space
 from lab.bench.network import measure_network
 from lab.bench.report import Figure, Goal, Progress, Report, Table, judge, make_report, milliseconds, percentile
@@ -297,7 +297,7 @@ async def _recorded_turn(conversation: afterturn.Conversation, lines: Iterator[s
 class BareSearch:
     """A table of texts and vectors with an index on the space; pgvector compares all vectors of the space."""
 
-    def __init__(self, connection: Connection, embedder: StaticEmbedder) -> None:
+    def __init__(self, connection: Connection, embedder: SentenceEncoder) -> None:
         self._connection, self._embedder = connection, embedder
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
         dimensions = embedder.identity.dimensions
@@ -321,7 +321,7 @@ class BareSearch:
 
 def _measure_recall(server: PostgresServer, scale: Scale, progress: Progress) -> Measured:
     figures: list[Figure] = []
-    embedder = StaticEmbedder()
+    embedder = SentenceEncoder()
     embedder.load_gradually()
     asyncio.run(_fill_template(server))
     progress(f"recall: {scale.other_spaces:,} other spaces")
@@ -695,7 +695,7 @@ def _write_bare(connection: Connection, space: str) -> None:
 def _measure_langgraph(server: PostgresServer, scale: Scale, progress: Progress) -> Measured:
     from langgraph.store.postgres import PostgresStore
 
-    embedder = StaticEmbedder()
+    embedder = SentenceEncoder()
     embedder.load_gradually()
     texts = sentences(scale.sizes[0], seed=5)
     questions = _questions(texts, scale.searches)

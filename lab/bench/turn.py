@@ -539,7 +539,8 @@ async def measure_delivery(store: Path, scale: Scale, progress: Progress) -> lis
     default = Config().grace
     for case, grace in ((NO_SELECTOR, 0.0), (NO_SELECTOR, default), (SLOW, default), (SILENT, default)):
         settled = RecallCounter()
-        config = Config(grace=grace, refined=case.has_selector)
+        # What stands is not recalled, and this measures recalls.
+        config = Config(grace=grace, refined=case.has_selector, standing=False)
         async with afterturn.open(
             store, config, model=BackgroundModel(case.selector, select_first_three), on_event=settled
         ) as memory:
@@ -600,9 +601,9 @@ async def _start_first_turn(store: Path, at: int, delay: float, *, quick: bool) 
 
 
 async def first_turn(store: Path, number: int, delay: float, scale: Scale) -> DeliveredTurn:
-    """The first turn of this process, `delay` seconds after memory was opened, with default settings."""
+    """The first turn of this process, `delay` seconds after memory was opened, without a standing block."""
     settled = RecallCounter()
-    async with afterturn.open(store, Config(), on_event=settled) as memory:
+    async with afterturn.open(store, Config(standing=False), on_event=settled) as memory:
         if delay:
             await timer(delay)
         return await _deliver(memory, settled, 1, scale, f"first-{number}", number)

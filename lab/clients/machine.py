@@ -18,8 +18,9 @@ from typing import Any
 from lab.clients.drivers import CLIENTS, Client, Reply
 from lab.clients.model_server import ModelRequest, ModelServer, Rule, follow
 
-_BLOCK = re.compile(r"(?:<|&lt;)afterturn-memory(?:>|&gt;)(.*?)(?:<|&lt;)/afterturn-memory(?:>|&gt;)", re.DOTALL)
-_BULLET = re.compile(r"^- \[([^\]\s]+)", re.MULTILINE)
+_BLOCK = re.compile(r"(?:<|&lt;)afterturn-(memory|standing)(?:>|&gt;)(.*?)(?:<|&lt;)/afterturn-\1(?:>|&gt;)", re.DOTALL)
+# An id; lines of a standing block have none.
+_BULLET = re.compile(r"^- (\[[^\]\s]+|.*)", re.MULTILINE)
 _RECORDED_WITHIN = 20.0
 
 
@@ -36,13 +37,13 @@ class ClientTurn:
 
 
 def blocks_in(request: ModelRequest) -> list[str]:
-    """The blocks of recalled memories, in order."""
-    return _BLOCK.findall(request.text)
+    """The blocks of recalled memories and of standing ones, in order."""
+    return [text for _, text in _BLOCK.findall(request.text)]
 
 
 def memories_in(request: ModelRequest) -> list[str]:
-    """The ids of the recalled memories, in order, with repetitions."""
-    return [id for block in blocks_in(request) for id in _BULLET.findall(block)]
+    """The ids of the recalled memories and the lines of the standing ones, in order, with repetitions."""
+    return [shown for block in blocks_in(request) for shown in _BULLET.findall(block)]
 
 
 class Machine:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, get_type_hints
 
 from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.turn import Turn
+from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.memory import Memory, Space
 from afterturn.prompt.compaction import Compacted
 from afterturn.testing.model import ModelCall, ScriptedModel
@@ -226,11 +227,13 @@ class Host:
 
     async def _seen(self, exchange: Exchange, block: str | None, within: float | None) -> list[str]:
         """What memory did since the last call, as notes for the right column."""
-        awaited = "handed_over" if block else "recall_started" if within == 0 else ""
+        awaited = "recall_started" if within == 0 else ""
+        if block:
+            awaited = "standing_delivered" if f"<{STANDING_TAG}>" in block else "handed_over"
         events = await self._events.take(until=awaited)
         notes = self._notes(events)
         if {"recall_started", "recall_settled"} <= {event.name for event in events}:
-            notes = notes[1:]
+            notes = [note for event in events if event.name != "recall_started" for note in describe(event)]
         if any(event.name == "recall_settled" and not event.data["memories"] for event in events):
             notes.extend(await self._left_out(exchange.says))
         memories = bullets(block) if block else {}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.testing.model import Answer, Messages
 from lab.demo.host import Host, SceneContext
 from lab.demo.screen import Cell
@@ -23,7 +23,7 @@ SLOWED_BY = 0.2
 HELD_MAX = 0.4
 
 
-class SlowEmbedder(StaticEmbedder):
+class SlowEmbedder(SentenceEncoder):
     """The default embedder, except that one question takes long: until the `slow_for` context has been left."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ ASKS_FIRST = {"approval": "background"}
 _DEPOSIT = "Pay them the deposit, "
 _BASIL = "You are Basil. You book tables."
 _WITHIN = 5.0
-_STANDING = re.compile(r"^- \[[0-9a-z.]+\] (.*)$", re.MULTILINE)
+_STANDING = re.compile(r"^- (?!\[)(.*)$", re.MULTILINE)
 
 
 def _greet(messages: Messages) -> Answer:
@@ -82,6 +82,7 @@ async def play_undoing(play: SceneContext) -> None:
 
 async def play_approving(play: SceneContext) -> None:
     await play.ada.run_review(CONVERSATION, everything=True)
+    await play.events.take(until="proposed")
     waiting = [entry for entry in await play.ada.proposals() if entry.text == LESSON]
     if len(waiting) != 1:
         raise DemoFailed("Memory failed: what the review learned does not wait in the inbox.")
@@ -98,7 +99,10 @@ async def _meet(play: SceneContext, id: str, exchange: Exchange) -> None:
     """Begins a new conversation; its system prompt ends with the standing memories."""
     conversation = play.memory.conversation(id, user=USER)
     system = await conversation.standing().appended(_BASIL)
-    standing = _STANDING.findall(system)
+    found = _STANDING.findall(system)
+    # What this scene teaches, and how much else there is.
+    standing = [one for one in found if "Addie" in one or "lists" in one]
+    standing.append(f"and {len(found) - len(standing)} more lines")
     play.screen.moment(
         [Cell("note", "(a new conversation)")], ["in the system prompt:", *(f"  {one}" for one in standing)]
     )

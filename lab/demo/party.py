@@ -57,7 +57,7 @@ def _menu(messages: Messages) -> Answer:
 
 
 INVITE = Exchange(
-    "Invite them to the party, one guest after the other.",
+    "Send each party guest an invitation.",
     (*(partial(_invite, at) for at in range(len(GUESTS))), _invited),
     proof="8 invitations",
     terse=True,
@@ -78,7 +78,7 @@ async def play_party(play: SceneContext) -> None:
         [Cell("Ada", f"+ 8 notes: {statements[0]} …")],
         [f"ada.add_many(…): {len(statements)} statements", "for this scene, a block holds 3 memories"],
     )
-    host = Host(play, play.memory.conversation("party", user=USER), show_memories=True)
+    host = Host(play, play.memory.conversation("party", user=USER, standing="off"), show_memories=True)
     for exchange in ASKED:
         await host.play(exchange)
     await host.play(INVITE)

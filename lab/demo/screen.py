@@ -124,6 +124,8 @@ def describe(event: Event) -> list[str]:
             return [f"too late: {counted(data['memories'])} kept for the next turn"]
         case "handed_over":
             return [f"delivered {_POINTS[str(data['point'])]}: {counted(data['memories'])}, {data['tokens']} tokens"]
+        case "standing_delivered":
+            return [f"delivered: the standing block, {data['bytes']} bytes"]
         case "tool_called":
             return [f"the tool returned {counted(data['memories'])}"]
         case "proposed":

@@ -85,7 +85,7 @@ DAYS = (
         "getting-started",
         (
             Exchange(
-                "When you book dinner for my mother Grace: she is allergic to peanuts.",
+                "My mother Grace is allergic to peanuts. Mind that when you book our dinner.",
                 ("Thank you, I will keep that in mind.",),
             ),
             Exchange(f"Text Grace when the time changes. Her phone number is {NUMBER}.", ("I will, and only then.",)),

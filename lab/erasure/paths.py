@@ -84,7 +84,10 @@ class Planted:
 
 @dataclass(slots=True)
 class Garden:
-    """What a path needs: one memory that stores, another one on the same store that reads, and the model of both."""
+    """What a path needs: one memory that stores, another one on the same store that reads, and the model of both.
+
+    `began_closing` and `closed` count the processes that write waiting turns to a file when they end.
+    """
 
     target: StoreTarget
     store: pathlib.Path
@@ -93,6 +96,8 @@ class Garden:
     model: EchoModel
     random: Random
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    began_closing: int = 0
+    closed: int = 0
     _numbers: int = 0
 
     def space(self, number: int) -> str:
@@ -298,7 +303,9 @@ async def _waiting_in_a_file(garden: Garden, space: str, word: str) -> Planted:
         messages.append({"role": "assistant", "content": f"{word} is on the shelf."})
         with garden.target.transaction(garden.store, writes=True):
             turn.finish(messages)
+            garden.began_closing += 1
             await other.close()
+            garden.closed += 1
     return Planted(lambda: garden.memory.space(space).forget(conversation=talk))
 
 

@@ -6,6 +6,7 @@ Where a second statement repeats a check, both are removed.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -29,17 +30,18 @@ def _between(file: str, first: str, last: str) -> str:
     return content[start : end + len(last)] if 0 <= start < end else ""
 
 
-_ENTRIES, _MEMORIES, _OPERATIONS = "stores/sql/entries.py", "stores/sql/memories.py", "stores/sql/operations.py"
-_CONVERSATIONS, _REVIEWS = "stores/sql/conversations.py", "stores/sql/reviews.py"
+_ENTRIES, _MEMORIES = "stores/sql/entries.py", "stores/sql/memories.py"
+_REVIEWS, _OPERATIONS_SQL = "stores/sql/reviews.py", "stores/sql/operations.sql"
+_CONVERSATIONS_SQL, _MEMORIES_SQL = "stores/sql/conversations.sql", "stores/sql/memories.sql"
 _FORGET, _JOBS = "stores/sql/forget.py", "stores/sql/jobs.py"
-_IN_CONVERSATION = (
-    '"SELECT c.key FROM conversation AS c JOIN space AS s ON s.key = c.space_key "\n    "WHERE s.tenant = ? AND s.name'
+# The statements of all tables that a conversation has look its key up, each for itself.
+_KEYS = _between(_CONVERSATIONS_SQL, "-- name: find_conversation", "-- name: state")
+_KEY_LOOKUP = re.compile(
+    r"(SELECT c\.key FROM conversation AS c JOIN space AS s ON s\.key = c\.space_key WHERE) "
+    r"s\.tenant = \? AND s\.name = \?".replace(" ", r"\s+")
 )
 # To the end of the statement: the one that starts a turn begins alike.
-_STATE = (
-    '"FROM conversation AS c JOIN space AS s ON s.key = c.space_key "\n'
-    '    "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"\n'
-)
+_STATE = _between(_CONVERSATIONS_SQL, "-- name: state", "-- name: start_turn")
 # Here a second statement repeats the check of the first, so that one alone would erase nothing of others.
 _TIMELINE = _between(
     _FORGET, '"SELECT seq, conversation, data FROM timeline', "DELETE FROM timeline WHERE space_key = ? AND seq = ?"
@@ -78,13 +80,13 @@ MUTANTS = (
         "a memory of another space can be deleted",
     ),
     _scope(
-        _MEMORIES,
-        "e.base FROM {FROM_ENTRY} WHERE e.space_key = ? AND",
-        "e.base FROM {FROM_ENTRY} WHERE e.space_key <> -? AND",
+        _MEMORIES_SQL,
+        "WHERE e.space_key = ? AND e.id = ? AND e.status IN",
+        "WHERE e.space_key <> -? AND e.id = ? AND e.status IN",
         "a proposal of another space can be approved",
     ),
     _scope(
-        _MEMORIES,
+        _MEMORIES_SQL,
         "WHERE e.space_key = ? AND e.target = ?",
         "WHERE e.space_key <> -? AND e.target = ?",
         "adding what another space says returns that one's memory",
@@ -96,25 +98,25 @@ MUTANTS = (
         "the spaces of other tenants are listed",
     ),
     _scope(
-        _OPERATIONS,
-        '"WHERE o.space_key = ? AND (o.id',
-        '"WHERE o.space_key <> -? AND (o.id',
+        _OPERATIONS_SQL,
+        "WHERE o.space_key = ? AND (o.id",
+        "WHERE o.space_key <> -? AND (o.id",
         "undo takes back the operations of another space",
     ),
     _scope(
-        _CONVERSATIONS,
-        _IN_CONVERSATION,
-        _IN_CONVERSATION.replace("s.tenant = ?", "? <> ''"),
+        _CONVERSATIONS_SQL,
+        _KEYS,
+        _KEY_LOOKUP.sub(r"\1 ? <> '' AND s.name = ?", _KEYS),
         "conversations of other tenants with the same id are found",
     ),
     _scope(
-        _CONVERSATIONS,
-        _IN_CONVERSATION + " = ? AND c.id = ?",
-        _IN_CONVERSATION.replace("s.name", "? <> ''") + " AND c.id = ?",
+        _CONVERSATIONS_SQL,
+        _KEYS,
+        _KEY_LOOKUP.sub(r"\1 s.tenant = ? AND ? <> ''", _KEYS),
         "conversations of other spaces with the same id are found",
     ),
     _scope(
-        _CONVERSATIONS,
+        _CONVERSATIONS_SQL,
         _STATE,
         _STATE.replace("s.tenant = ?", "? <> ''"),
         "the state of another tenant's conversation is read",

@@ -142,7 +142,7 @@ async def _run_space(world: World, space: str, trials: list[Trial], gap: int, ar
 
 async def _run_hidden(world: World, space: str, trials: list[Trial], arm: str, outcome: Outcome) -> None:
     """A provider's tool has read the poison, and the host hides that: only the words of the assistant show it. So it is
-    learned as a fact, but nothing of it is standing, and what is standing stays as it is."""
+    learned as a fact and may take the place of one, but nothing of it is standing, and rules and wishes stay."""
     marks = {trial.poison.mark: trial for trial in trials}
     world.model.known = {mark: trial.poison for mark, trial in marks.items()}
     await world.plant_trusted(space)
@@ -158,7 +158,11 @@ async def _run_hidden(world: World, space: str, trials: list[Trial], arm: str, o
     found = [entry.text for entry in await core.list(filter=STATEMENTS, limit=10_000) if is_privileged(entry)]
     outcome.counts["hidden"] += len(trials)
     outcome.broken.extend(f"{arm}: privileged: {trial}, hidden" for text in found for trial in _in_text(text, marks))
-    if (after := await standing.refresh()) != before:
+    after, facts = (
+        await standing.refresh(),
+        {f"- {entry.text}" for entry in world.trusted[space] if not is_privileged(entry)},
+    )
+    if not set(before.splitlines()) - facts <= set(after.splitlines()) <= set(before.splitlines()):
         outcome.broken.append(f"{arm}: a hidden tool has changed the standing block to {after[:200]!r}")
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import sql
 
-from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.stores.postgres.session import HashedTerms, PostgresSession, Transaction
 from afterturn.text import content_hash, terms
 
@@ -60,7 +60,7 @@ def fill_space(connection: Connection, name: str, texts: Sequence[str]) -> None:
 
     The texts are distinct, and the store has the built-in embedder already.
     """
-    embedder = StaticEmbedder()
+    embedder = SentenceEncoder()
     embedder.load_gradually()
     analysed = [terms(text) for text in texts]
     frequencies = Counter(term for found in analysed for term in frozenset(found))

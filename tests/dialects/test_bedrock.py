@@ -238,13 +238,13 @@ async def test_a_dropped_block_is_put_back_into_its_message(memory: afterturn.Me
 
 async def test_blocks_of_two_turns_are_put_back_in_one_go(memory: afterturn.Memory):
     """H6: each into its own message, though none of them is a new element."""
-    await memory.space("user:ada").add("Ada's dog is called Babbage")
-    await memory.ready()
     conversation = memory.conversation("c", user="ada")
     turns = [Turn("What is my cat called?", answer="Turing."), Turn("And what is my dog called?", answer="Babbage.")]
     messages: list[Any] = []
     for turn in turns:
         await play(conversation, messages, write("bedrock", [turn]), begin_at=1)
+        await memory.space("user:ada").add("Ada's dog is called Babbage")
+        await memory.ready()
     assert str(messages).count("<afterturn-memory>") == 2
     own: list[Any] = write("bedrock", turns)
     async with conversation.turn([*own, user("Thanks.")]) as later:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from afterturn.config import Config
 from afterturn.errors import InvalidInput
 from afterturn.guard.output_filter import TAG
 from lab.bench import __main__ as command
@@ -249,6 +250,7 @@ def test_turns_whose_recall_found_nothing_do_not_count_for_delivery():
 
 
 def test_each_target_is_held_to_the_worst_case():
+    default = Config().grace
     prompts = [
         Prompts("course", way, 2, 4, 2, injected, 100, 1.0, 0, 1)
         for way, injected in ((PER_CALL, 40), (PER_TURN, 20), (OURS, 10))
@@ -256,15 +258,15 @@ def test_each_target_is_held_to_the_worst_case():
     waits = [
         Waits("calm", "ours", 0.0, 1, 5, 0.5, 0.001, 0.002),
         Waits("slow", "ours", 0.0, 1, 5, 0.5, 0.004, 0.01),
-        Waits("slow", "ours", 0.05, 1, 5, 0.5, 0.053, 0.054),
+        Waits("slow", "ours", default, 1, 5, 0.5, default + 0.003, default + 0.004),
         Waits("slow", "awaiting everything", None, 1, 5, 0.5, 9.0, 9.0),
     ]
     deliveries = [
         Delivery("no selector", 0.0, 1, 9, 9, 0, 0.0, 0.0),
-        Delivery("no selector", 0.05, 14, 9, 9, 0, 0.0, 0.0),
-        Delivery("no selector", 0.05, 1, 196, 196, 196, 0.0, 0.0),
-        Delivery(turn.FIRST_AT_ONCE, 0.05, 1, 2, 2, 1, 0.0, 0.0),
-        Delivery(turn.FIRST_LATER, 0.05, 1, 2, 2, 2, 0.0, 0.0),
+        Delivery("no selector", default, 14, 9, 9, 0, 0.0, 0.0),
+        Delivery("no selector", default, 1, 196, 196, 196, 0.0, 0.0),
+        Delivery(turn.FIRST_AT_ONCE, default, 1, 2, 2, 1, 0.0, 0.0),
+        Delivery(turn.FIRST_LATER, default, 1, 2, 2, 2, 0.0, 0.0),
     ]
     figures = [*turn.prompt_figures(prompts), *turn.wait_figures(waits), *turn.delivery_figures(deliveries)]
     assert [(figure.name, round(figure.ours, 3), figure.passed, figure.notes[0]) for figure in figures] == [

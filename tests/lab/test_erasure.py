@@ -1,5 +1,7 @@
 """What is forgotten while work is under way is gone; and the lab notices what stays or comes back."""
 
+import fcntl
+
 import pytest
 
 from lab.erasure.__main__ import run_seed
@@ -48,3 +50,34 @@ async def test_a_word_that_stays_or_comes_back_is_noticed(
     outcome = await run_seed(1, SqliteTarget(), sentinels=1)
     said = "\n".join(outcome.broken).replace("path, after", "path: after")
     assert [part for part in found if part not in said] == []
+
+
+@pytest.mark.parametrize("is_closing, broken", [(True, 0), (False, 1)])
+async def test_only_a_file_that_a_closing_process_writes_may_be_out_of_reach(
+    monkeypatch: pytest.MonkeyPatch, is_closing: bool, broken: int
+):
+    """M2: `forget` names a file that it cannot read; the lab excuses only the one that its own process writes."""
+
+    async def path(garden: Garden, space: str, word: str) -> Planted:
+        core = garden.memory.space(space)
+        added = await core.add(f"The hint is {word}")
+        garden.began_closing += is_closing
+
+        async def forget():
+            folder = garden.store.with_name(f"{garden.store.name}.waiting")
+            folder.mkdir(exist_ok=True)
+            written = folder / "1-ab.jsonl"
+            with written.open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                forgotten = await core.forget(memory=added.entry.id)
+                written.unlink()
+            return forgotten
+
+        return Planted(forget)
+
+    for name in list(PATHS):
+        monkeypatch.delitem(PATHS, name)
+    monkeypatch.setitem(PATHS, "path", path)
+    outcome = await run_seed(1, SqliteTarget(), sentinels=1)
+    assert len(outcome.broken) == broken
+    assert all("out of reach are" in one and "1-ab.jsonl" in one for one in outcome.broken)

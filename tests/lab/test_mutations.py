@@ -15,15 +15,29 @@ NUMBERED = [pytest.param(fault, id=f"{number}-{fault.file}") for number, fault i
 @pytest.mark.parametrize("fault", NUMBERED)
 def test_every_fault_changes_one_place_and_still_compiles(fault: Fault):
     """A fault whose text is gone, or that cannot be imported, would show nothing about the tests."""
-    content = fault.apply(SOURCE)
-    assert content != (SOURCE / "afterturn" / fault.file).read_text(encoding="utf-8")
-    compile(content, fault.file, "exec")
+    assert fault.apply(SOURCE) != (SOURCE / "afterturn" / fault.file).read_text(encoding="utf-8")
+    fault.check(SOURCE)
+
+
+@pytest.mark.parametrize(
+    "file, text, replacement",
+    [
+        ("types.py", "class Status(", "class Status(("),
+        ("scanners/secret_formats.json", '["ghp_", ', '["ghp_" '),
+        ("stores/sql/memories.sql", "-- name: like\n", "-- name: alike\n"),
+        ("stores/sql/memories.sql", "e.space_key = ? AND e.id", "e.id"),
+    ],
+)
+def test_a_fault_that_cannot_be_loaded_is_refused(file: str, text: str, replacement: str):
+    with pytest.raises((SyntaxError, ValueError)):
+        Fault("store", file, text, replacement, "", ()).check(SOURCE)
 
 
 def test_no_fault_uses_a_name_that_does_not_exist(tmp_path: Path):
     """A test would fail with a NameError, and the fault would look as if it had been caught."""
     for number, fault in enumerate(FAULTS, 1):
-        (tmp_path / f"fault_{number}.py").write_text(fault.apply(SOURCE), encoding="utf-8")
+        if fault.file.endswith(".py"):
+            (tmp_path / f"fault_{number}.py").write_text(fault.apply(SOURCE), encoding="utf-8")
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "F821", str(tmp_path)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr

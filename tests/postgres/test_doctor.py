@@ -15,11 +15,11 @@ import pytest
 
 from afterturn.config import Config, StoreUrl
 from afterturn.runtime.clock import SystemClock
-from afterturn.stores.postgres import doctor
+from afterturn.stores.postgres import store as postgres_store
 from afterturn.stores.postgres.connection import StoreServer
-from afterturn.stores.postgres.doctor import find_faults
 from afterturn.stores.postgres.engine import PostgresEngine, open_engine
 from afterturn.stores.postgres.schema import ISOLATED, MIGRATIONS, Migration
+from afterturn.stores.postgres.store import find_faults
 from afterturn.testing.entries import admit, operation
 from afterturn.types import Finding, JobKind, Tenant, new_job
 from lab.postgres.server import PostgresServer
@@ -99,7 +99,7 @@ def test_late_and_dead_jobs_of_all_tenants_are_counted(engine: PostgresEngine, u
 def test_dead_rows_that_nobody_cleans_up_are_a_warning(
     engine: PostgresEngine, url: str, run_sql: RunSql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_DEAD_ROWS_MIN", 10)
+    monkeypatch.setattr(postgres_store, "_DEAD_ROWS_MIN", 10)
     schema = StoreUrl(url).schema
     run_sql(f"ALTER TABLE {schema}.meta SET (autovacuum_enabled = off)")
     run_sql(f"INSERT INTO {schema}.meta SELECT 'test' || n, '' FROM generate_series(1, 100) AS n")
@@ -120,7 +120,7 @@ def test_a_program_that_is_older_than_the_schema_is_an_error(engine: PostgresEng
 def test_connections_that_run_out_are_a_warning(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch, server: PostgresServer
 ) -> None:
-    monkeypatch.setattr(doctor, "_CONNECTIONS_SHARE_MAX", 0.0)
+    monkeypatch.setattr(postgres_store, "_CONNECTIONS_SHARE_MAX", 0.0)
     [finding] = find(engine, "connections")
     assert (finding.level, "PgBouncer" in finding.remedy) == ("warning", True)
 

@@ -13,9 +13,9 @@ from afterturn.errors import InvalidInput
 from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
 from afterturn.stores.engine import Write
-from afterturn.stores.postgres.doctor import find_faults
 from afterturn.stores.postgres.engine import PostgresEngine, open_engine
 from afterturn.stores.postgres.schema import ISOLATED
+from afterturn.stores.postgres.store import find_faults
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.entries import admit, operation
 from afterturn.types import JobQueue, Scope, Tenant
@@ -190,13 +190,14 @@ def test_no_table_shows_rows_of_another_tenant(
         with blocking.open(url, {"embedder": "none", "grace": 5.0}, tenant=tenant) as memory:
             memory.space("user:ada").add("Ada is allergic to nuts", pinned=True)
             for conversation, text in (
-                ("sunday", "My old address was in Lisbon."),
+                ("sunday", "The tram to Lisbon was late."),
                 ("monday", "Remember that my cat Miso is allergic to chicken."),
                 ("tuesday", "What food is my cat allergic to?"),
             ):
                 messages: list[dict[str, str]] = [{"role": "user", "content": text}]
                 chat = memory.conversation(conversation, user="ada")
-                chat.standing().block()
+                if conversation == "monday":
+                    chat.standing().block()
                 with chat.turn(messages) as turn:
                     turn.inject(messages)
                     messages.append({"role": "assistant", "content": "Noted."})

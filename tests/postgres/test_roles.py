@@ -16,9 +16,9 @@ from afterturn.config import Config, StoreUrl
 from afterturn.errors import StoreError, StoreReadOnly, StoreUnavailable
 from afterturn.oneshot import recall_once
 from afterturn.runtime.clock import SystemClock
-from afterturn.stores.postgres.doctor import find_faults
 from afterturn.stores.postgres.engine import open_engine
 from afterturn.stores.postgres.schema import MIGRATIONS, Migration
+from afterturn.stores.postgres.store import find_faults
 from lab.postgres.server import PostgresServer
 
 pytestmark = pytest.mark.postgres

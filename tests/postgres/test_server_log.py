@@ -9,8 +9,8 @@ import pytest
 from afterturn.config import Config, StoreUrl
 from afterturn.errors import StoreError
 from afterturn.runtime.clock import SystemClock
-from afterturn.stores.postgres.doctor import find_faults
 from afterturn.stores.postgres.engine import open_engine
+from afterturn.stores.postgres.store import find_faults
 from afterturn.testing.entries import admit, operation
 from afterturn.types import Scope
 from lab.postgres.server import PostgresServer
