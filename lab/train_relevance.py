@@ -345,7 +345,8 @@ def main() -> None:
     asked = {state: some for state, some in by_state.items() if state != IMPERSONAL}
     if chosen.groups:
         stored = dict.fromkeys(
-            [person.name for person in people], json.loads(relevance.WEIGHTS_PATH.read_text(encoding="utf-8"))["pair"]
+            [person.name for person in people],
+            json.loads(what_holds.WEIGHTS_PATH.read_text(encoding="utf-8"))["exchanges"],
         )
         for group, without in {"all features": (), **GROUPS}.items():
             report(f"without {group}" if without else group, asked["fresh"], leave_out(people, cases, without), stored)
@@ -370,8 +371,10 @@ def _write(name: str, lines: Weights, pairs: Weights | None) -> None:
     stored[name] = {key: round(value, 4) for key, value in lines.items()}
     path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
     if pairs is not None:
-        rounded = {key: round(value, 4) for key, value in pairs.items()}
-        what_holds.WEIGHTS_PATH.write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
+        path = what_holds.WEIGHTS_PATH
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored["exchanges"] = {key: round(value, 4) for key, value in pairs.items()}
+        path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -69,6 +69,12 @@ def learn(engine: Engine, text: str, source: Entry, **draft: Any) -> Entry:
     return engine.write_now(lambda unit: unit.memories.add(unit.operations.start(operation()), admitted)).entry
 
 
+def hide(engine: Engine, said: Entry) -> None:
+    """Or, the second time, puts it back."""
+    step = operation(Verb.HIDE, space=said.space)
+    engine.write_now(lambda unit: unit.memories.hide(unit.operations.start(step), said.id))
+
+
 def facts(engine: Engine, reader: StandingReader = READER) -> tuple[StandingFact, ...]:
     return engine.read_now(lambda unit: find_standing(unit, reader)).facts
 
@@ -238,6 +244,41 @@ def test_what_was_said_twice_stands_once(engine: Engine, say: Say):
     newer = say("my sister Ruth is coeliac", occurred_at=NOW - DAY)
     (line,) = [fact for fact in facts(engine) if not fact.left_out]
     assert line.refs == (newer.ref,)
+
+
+OFFICE, MOVED = "Our office is on Mill Lane.", "we moved the office to 18 Castle Street"
+
+
+def test_a_fact_that_may_have_changed_is_shown_after_the_newer_one(engine: Engine, say: Say):
+    """L12: on one line with both days, because nothing says for certain that they are about the same thing."""
+    say(OFFICE, occurred_at=NOW - 20 * DAY)
+    say(MOVED, occurred_at=NOW - 2 * DAY)
+    assert shown(engine) == [f"{MOVED} (2026-11-01; earlier, 2026-10-14: {OFFICE})"]
+
+
+def test_a_change_that_may_not_stand_itself_is_not_joined(engine: Engine, say: Say):
+    """S1: text with a secret is never shown, and takes no fact with it."""
+    say(OFFICE, occurred_at=NOW - 20 * DAY)
+    say(f"{MOVED} password: hunter2xyz", occurred_at=NOW - 2 * DAY)
+    assert shown(engine) == [OFFICE]
+
+
+def test_rules_and_refusals_keep_their_own_line(engine: Engine, say: Say):
+    """S1: unless a later sentence changes them most likely."""
+    rule = "I can't eat peanuts, I'm allergic."
+    say(rule, occurred_at=NOW - 20 * DAY)
+    say("The corner shop sells peanuts for 3 euros now.", occurred_at=NOW - 2 * DAY)
+    assert rule in shown(engine)
+
+
+def test_hiding_the_newer_of_two_facts_hides_their_line(engine: Engine, say: Say):
+    """S1: the older one does not come back alone. If the older one is hidden, the newer one stands."""
+    older, newer = say(OFFICE, occurred_at=NOW - 20 * DAY), say(MOVED, occurred_at=NOW - 2 * DAY)
+    hide(engine, newer)
+    assert shown(engine) == []
+    hide(engine, newer)
+    hide(engine, older)
+    assert shown(engine) == [MOVED]
 
 
 async def test_a_hidden_line_does_not_stand_until_it_is_undone(tmp_path: Path) -> None:

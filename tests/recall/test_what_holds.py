@@ -2,10 +2,14 @@
 
 import pytest
 
-from afterturn.recall.what_holds import find_replaced, replaced_share
+from afterturn.lasting_facts import rate_sentences
+from afterturn.recall import what_holds
+from afterturn.recall.what_holds import RatedEntry, find_changes, find_replaced, replaced_share
 from afterturn.testing.entries import DAY, NOW, entry
 from afterturn.types import Entry, Kind, Origin
 from lab.changed_values import read_pairs
+from lab.lives import read_lives
+from lab.train_changes import gather, train
 
 
 def told(text: str, *, id: str = "r001", days_ago: float = 1, **fields: object) -> Entry:
@@ -94,3 +98,45 @@ def test_the_newest_of_several_replaces_all_older_ones():
         told_cities[0].ref: "r002",
         told_cities[1].ref: "r002",
     }
+
+
+def rated(text: str, **fields: object) -> RatedEntry:
+    best = max(rate_sentences(text), key=lambda one: one.chance)
+    return RatedEntry(told(text, **fields), best.kind, best.chance)  # type: ignore[arg-type]
+
+
+def change_chance(older: RatedEntry, newer: RatedEntry) -> float:
+    found = find_changes([older], [older, newer])
+    return found[id(older.entry)].chance if found else 0.0
+
+
+@pytest.mark.parametrize(
+    "older, newer",
+    [
+        ("I weigh 88 kilos.", "weight's 84 these days"),
+        ("My stipend ends in September 2027.", "good news, the stipend runs until March 2028"),
+        ("Unser Büro ist in der Lindenstraße.", "das Büro ist jetzt am Hafen"),
+        ("Mon bureau est rue Crébillon.", "on a déménagé le bureau, 18 quai de la Fosse"),
+    ],
+)
+def test_a_change_without_a_word_for_it_is_likely(older: str, newer: str):
+    """L12: more likely than not, and less likely if it was asked, or said before."""
+    before, after = rated(older, days_ago=20), rated(newer, id="r002")
+    assert change_chance(before, after) >= 0.5
+    assert change_chance(before, rated(f"{newer}, or not?", id="r002")) < change_chance(before, after)
+    assert change_chance(before, rated(newer, id="r002", days_ago=30)) == 0.0
+
+
+def test_other_projects_and_untrusted_text_change_no_fact():
+    """L12, P1, G2b."""
+    older = rated("The staging host is called otter.", days_ago=20, project="api")
+    newer = "the staging host is called heron these days"
+    assert change_chance(older, rated(newer, id="r002", project="api")) >= 0.5
+    assert change_chance(older, rated(newer, id="r002", project="web")) == 0.0
+    assert change_chance(older, rated(newer, id="r002", project="api", origin=Origin.WEB)) == 0.0
+
+
+def test_the_weights_of_changes_are_those_of_the_training():
+    """The lives in lab/ can be read, and give the weights of the package."""
+    computed = train(gather(list(read_lives())))
+    assert computed == pytest.approx(what_holds._weights()["changes"], abs=0.01)

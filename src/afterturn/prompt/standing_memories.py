@@ -19,7 +19,7 @@ from afterturn.recall.block import describe_day
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.features import features_of, is_request
 from afterturn.recall.times import resolve_times, time_asked
-from afterturn.recall.what_holds import find_doubtful, find_replaced
+from afterturn.recall.what_holds import RatedEntry, find_changes, find_replaced
 from afterturn.scanners.detection import Scanning
 from afterturn.text import WORDS_CUT, content_hash, cut, terms
 from afterturn.types import ANYTHING, Entry, Filter, Hit, Kind, Lane, Origin, Scope, Status, Target, Verb
@@ -47,6 +47,9 @@ _COMPARED_MAX = 200
 _CHANCE_MIN = 0.5
 # The least chance of what somebody decided to store, and of a stored preference or convention.
 _STORED_CHANCE, _STANDING_CHANCE = 0.6, 0.9
+# From these chances on that a later sentence made a fact untrue, both are one line. The second is for rules, refusals
+# and manners. `lab/train_changes.py` shows how often it is wrong: nothing is left out because of it.
+_CHANGED, _BINDING_CHANGED = 0.6, 0.85
 # The kinds that come first from a chance on, and how much of the room they may take before the others have their turn.
 BINDING = (FactKind.REFUSAL, FactKind.MANNER)
 _BINDING_SHARE = 0.75
@@ -96,7 +99,8 @@ class StandingFact(NamedTuple):
     """A line about the user or the project: a statement, or a sentence that the user typed.
 
     `entry` is the statement, or the message with this sentence as its text; `refs` names it and what it was learned
-    from. `text` is the line. `left_out` says why it is not shown, and is blank if it is.
+    from. `earlier` has the fact that it may have changed, which is on its line. `text` is the line. `left_out` says why
+    it is not shown, and is blank if it is.
     """
 
     entry: Entry
@@ -104,6 +108,7 @@ class StandingFact(NamedTuple):
     chance: float
     refs: tuple[str, ...]
     mentions: int = 1
+    earlier: tuple[Entry, ...] = ()
     text: str = ""
     left_out: str = ""
 
@@ -354,19 +359,16 @@ def _choose(
     unit: Unit, reader: StandingReader, facts: Iterable[StandingFact], pinned: Sequence[Entry]
 ) -> list[StandingFact]:
     """All facts, best first, each with its line. Those that do not stand have a reason."""
-    ordered = sorted(facts, key=_order)
-    lasting = [fact.entry for fact in ordered if not fact.left_out and fact.chance >= _CHANCE_MIN]
     scan = scanner(scanning=reader.scanning)
-    reasons, dated = _compare(lasting[:_COMPARED_MAX], pinned, scan)
-    reasons |= {id(entry): "no room" for entry in lasting[_COMPARED_MAX:]}
+    compared = _compare(facts, pinned, scan)
     chosen: list[StandingFact] = []
     later: list[StandingFact] = []
     left = reader.chars_max
 
     def add(fact: StandingFact, least: float) -> None:
         nonlocal left
-        why = fact.left_out or ("passing" if fact.chance < _CHANCE_MIN else reasons.get(id(fact.entry), ""))
-        text = fact.entry.text if why else _line(fact, is_dated=id(fact.entry) in dated)
+        why = fact.left_out or ("passing" if fact.chance < _CHANCE_MIN else "")
+        text = fact.entry.text if why else _line(fact)
         if not why and left - len(text) - _LINE_FRAME < least and fact.kind in BINDING and least:
             later.append(fact)
             return
@@ -375,47 +377,81 @@ def _choose(
         left -= 0 if why else len(text) + _LINE_FRAME
         chosen.append(fact._replace(text=text, left_out=why))
 
-    for fact in ordered:
+    for fact in sorted(_join_changes(unit, reader, scan, compared), key=_order):
         add(fact, (1 - _BINDING_SHARE) * reader.chars_max)
     for fact in later:
         add(fact, 0.0)
     return chosen
 
 
-def _compare(
-    entries: Sequence[Entry], pinned: Sequence[Entry], scan: ScannerGroup
-) -> tuple[dict[int, str], frozenset[int]]:
-    """Why entries are left out next to the others and the pinned ones, by the identity of the entry; and which have a
-    date: two that may be about the same thing, so that the model knows which is newer."""
-    given = [*pinned, *entries]
+def _compare(facts: Iterable[StandingFact], pinned: Sequence[Entry], scan: ScannerGroup) -> list[StandingFact]:
+    """The same facts, best first. Those that another one or a pinned memory replaces or states have a reason."""
+    ordered = sorted(facts, key=_order)
+    lasting = [at for at, fact in enumerate(ordered) if not fact.left_out and fact.chance >= _CHANCE_MIN]
+    for at in lasting[_COMPARED_MAX:]:
+        ordered[at] = ordered[at]._replace(left_out="no room")
+    given = [*pinned, *(ordered[at].entry for at in lasting[:_COMPARED_MAX])]
     # Sentences of one message have one reference, so each gets its own.
     numbered = [replace(entry, id=f"{at:04}", version=1) for at, entry in enumerate(given)]
-    replaced = find_replaced(numbered)
     # A sentence that may not stand itself replaces nothing.
-    replaced = {
-        ref: newer
-        for ref, newer in replaced.items()
+    why = {
+        int(ref): f"replaced by {given[int(newer.id)].ref}"
+        for ref, newer in find_replaced(numbered).items()
         if len(newer.text) <= _SENTENCE_CHARS_MAX and _is_clean(newer.text, scan)
     }
-    why = {int(ref): f"replaced by {given[int(newer.id)].ref}" for ref, newer in replaced.items()}
     hits = [Hit(one, Lane.LONG_TERM, 1.0, 0.0, None, ()) for at, one in enumerate(numbered) if at not in why]
     for duplicate in collapse(hits)[1]:
         at, by = sorted((int(duplicate.hit.entry.id), int(duplicate.by_ref)), reverse=True)
         at, by = (at, by) if by < len(pinned) else (int(duplicate.hit.entry.id), int(duplicate.by_ref))
         why[at] = f"said by {given[by].ref}"
-    doubtful = find_doubtful([one for at, one in enumerate(numbered) if at not in why])
-    dated = {int(ref) for ref in doubtful} | {int(newer.id) for newer in doubtful.values()}
-    return {id(given[at]): reason for at, reason in why.items()}, frozenset(id(given[at]) for at in dated)
+    for number in (number for number in why if number >= len(pinned)):
+        at = lasting[number - len(pinned)]
+        ordered[at] = ordered[at]._replace(left_out=why[number])
+    return ordered
 
 
-def _line(fact: StandingFact, *, is_dated: bool) -> str:
-    """Its text on one line, with dates for relative times. With `is_dated`, and for a plan without a date, the day on
-    which it was said."""
+def _join_changes(
+    unit: Unit, reader: StandingReader, scan: ScannerGroup, facts: Sequence[StandingFact]
+) -> list[StandingFact]:
+    """The same facts, in the same order. One that a later sentence may have made untrue is shown on its line, after it.
+    That sentence is then worth as much as the fact."""
+    joined = list(facts)
+    places = {id(fact.entry): at for at, fact in enumerate(facts)}
+    rated = [
+        RatedEntry(fact.entry, fact.kind, fact.chance)
+        for fact in facts
+        if not fact.left_out and not _is_convention(fact.entry)
+    ]
+    changes = find_changes([one for one in rated if one.chance >= _CHANCE_MIN], rated)
+    for entry, change in sorted(changes.items(), key=lambda found: -found[1].chance):
+        at, to = places[entry], places[id(change.newer)]
+        older, newer = joined[at], joined[to]
+        # A line has two facts at most: a third is most likely about something else.
+        is_joined = bool(newer.left_out or newer.earlier or older.earlier)
+        if is_joined or change.chance < (_BINDING_CHANGED if older.kind in BINDING else _CHANGED):
+            continue
+        line = newer._replace(
+            kind=min(older.kind, newer.kind, key=_KINDS.index),
+            chance=max(older.chance, newer.chance),
+            refs=tuple(dict.fromkeys((*newer.refs, *older.refs))),
+            earlier=(older.entry,),
+        )
+        is_possible = len(_line(line)) <= _SENTENCE_CHARS_MAX and not _find_objection(unit, reader, scan, older)
+        if is_possible and _find_objection(unit, reader, scan, line) in ("", "hidden"):
+            joined[to] = line
+            joined[at] = older._replace(left_out=f"shown with {newer.entry.ref}")
+    return joined
+
+
+def _line(fact: StandingFact) -> str:
+    """Its text on one line, with dates for relative times. A plan without a date has the day on which it was said, and
+    so have facts that are one line."""
     said_at, text = fact.entry.occurred_at, cut(neutralise(fact.entry.text), _LINE_BYTES_MAX, WORDS_CUT)
-    dated = resolve_times(text, said_at)
-    if dated == text and (is_dated or fact.kind is FactKind.PLAN) and (day := describe_day(said_at)):
-        return f"{text} ({'said ' if fact.kind is FactKind.PLAN else ''}{day})"
-    return dated
+    dated, day = resolve_times(text, said_at), describe_day(said_at)
+    if fact.earlier:
+        earlier = (f"earlier, {describe_day(one.occurred_at)}: {neutralise(one.text)}" for one in fact.earlier)
+        return f"{dated} ({'; '.join((day, *earlier))})"
+    return f"{text} (said {day})" if dated == text and fact.kind is FactKind.PLAN and day else dated
 
 
 def _find_objection(unit: Unit, reader: StandingReader, scan: ScannerGroup, fact: StandingFact) -> str:
@@ -429,7 +465,7 @@ def _find_objection(unit: Unit, reader: StandingReader, scan: ScannerGroup, fact
             return "its date has passed"
     if entry.kind is Kind.RECORD and len(entry.text) > _SENTENCE_CHARS_MAX:
         return "too long"
-    if entry.kind is Kind.RECORD and not _is_whole(fact):
+    if entry.kind is Kind.RECORD and not fact.earlier and not _is_whole(fact):
         return "a fragment or a request"
     is_doubtful = not _is_clean(entry.text, scan) or has_pasted(entry.text)
     if is_doubtful and not StandingLineage(unit, reader.scope).is_approved(entry):

@@ -1,8 +1,8 @@
 """What holds now: which of two texts about the same thing the newer one replaces.
 
 For two sentences, words of change and the values around their common subject decide; `what_holds_words.json` has the
-words. For two exchanges that answer a question, a small linear model puts the newer one first;
-`what_holds_weights.json` has its weights, which `lab/train_relevance.py` computes.
+words. Linear models judge two exchanges that answer a question, and lasting facts and what was said after them.
+`what_holds_weights.json` has their weights, which `lab/train_relevance.py` and `lab/train_changes.py` compute.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import repeat
-from math import log
+from math import exp, log
 from operator import mul
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from afterturn.guard.trust import TRUST_MIN
+from afterturn.lasting_facts import FactKind
 from afterturn.ports import Unit
 from afterturn.recall.features import features_of, is_request
 from afterturn.recall.query import admits, is_decidable
 from afterturn.text import fold
 from afterturn.types import Entry, Hit, Kind, Lane, LaneQuery, Scope, Status
-from afterturn.utterance import UtteranceChances, read_utterance
+from afterturn.utterance import UtteranceChances, is_about_speaker, read_utterance
 
 if TYPE_CHECKING:
     from afterturn.recall.relevance import JudgedQuestion, RecalledExchange
@@ -39,7 +40,7 @@ _HOLDS_NOW, _HOLDS_NOW_CHANGED = -1.8, -2.3
 # The log odds above which the older one is also marked as earlier: an order may be wrong, a mark should not.
 _REPLACED = 0.5
 # Messages this close in time belong to the same moment; neither replaces the other, except by a correction.
-_MOMENT = 60.0
+_MOMENT, _DAY = 60.0, 86_400.0
 _CHANCE_MIN = 1e-4
 _NOTHING = UtteranceChances(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -66,7 +67,7 @@ def put_newer_first(
             if question.asks_for_time_of(exchanges[other].occurred_at) is False:
                 continue
             pair = exchanges[at], exchanges[other], chances[at], chances[other]
-            is_newer, is_replaced = _judge_pair(question, *pair, weights or _weights())
+            is_newer, is_replaced = _judge_pair(question, *pair, weights or _weights()["exchanges"])
             if is_newer:
                 newer.setdefault(at, []).append(other)
             if is_replaced:
@@ -525,45 +526,119 @@ def find_replaced(entries: Sequence[Entry]) -> dict[str, Entry]:
     return replaced
 
 
-# A word in more entries than this is not what one of them is about.
-_RARE_MAX = 4
+class RatedEntry(NamedTuple):
+    """A sentence or statement, with its rating by `lasting_facts`."""
+
+    entry: Entry
+    kind: FactKind
+    chance: float
 
 
-def find_doubtful(entries: Sequence[Entry]) -> dict[str, Entry]:
-    """The entries that a newer one may have made untrue, by reference, each with the newest such one.
+class FactChange(NamedTuple):
+    """The sentence that may have made another untrue, and the chance that it did."""
 
-    It shares a rare word that is not a name, and has a word of change, or another number or day. Most of them still
-    hold, so they are only dated.
+    newer: Entry
+    chance: float
+
+
+# A word in more messages than this is not what one of them is about, and pairs that share only such words are many.
+_RARE_MAX = 6
+# A word of two messages is not more common because there are no others yet.
+_MESSAGES_MIN = 100
+
+
+def find_changes(facts: Sequence[RatedEntry], sentences: Sequence[RatedEntry]) -> dict[int, FactChange]:
+    """By identity of a fact's entry: the later sentence that most likely made it untrue.
+
+    Much is changed without a word of change: "weight's 84". A linear model judges what two sentences that share a word
+    or a number have in common, and where they differ. One of four changes that it finds is none.
     """
-    ordered = sorted(entries, key=lambda entry: (entry.occurred_at, entry.id))
-    subjects = [_subjects(entry) for entry in ordered]
+    found: dict[int, FactChange] = {}
+    for fact, newer, features in pairs_of(facts, sentences):
+        chance = 1 / (1 + exp(-max(-30.0, weigh(features, _weights()["changes"]))))
+        if id(fact.entry) not in found or chance > found[id(fact.entry)].chance:
+            found[id(fact.entry)] = FactChange(newer.entry, chance)
+    return found
+
+
+def pairs_of(
+    facts: Sequence[RatedEntry], sentences: Sequence[RatedEntry]
+) -> Iterator[tuple[RatedEntry, RatedEntry, Features]]:
+    """Facts with the later sentences that share a rare word or number, and the features of both."""
     places: defaultdict[str, list[int]] = defaultdict(list)
-    for at, words in enumerate(subjects):
-        for word in words:
-            places[word].append(at)
-    doubtful: dict[str, Entry] = {}
-    for at, older in enumerate(ordered):
-        rare = [places[word] for word in subjects[at] if len(places[word]) <= _RARE_MAX]
-        for other in sorted({one for found in rare for one in found if one > at}, reverse=True):
-            newer = ordered[other]
-            if _may_be_compared(older, newer) and _may_change_value(older, newer, subjects[at]):
-                doubtful[older.ref] = newer
-                break
-    return doubtful
+    for at, one in enumerate(sentences):
+        for key in _keys(claims_of(one.entry)):
+            places[key].append(at)
+    counts = {key: len({sentences[at].entry.id for at in found}) for key, found in places.items()}
+    messages = max(_MESSAGES_MIN, len({one.entry.id for one in sentences}))
+    for fact in facts:
+        shared = [key for key in _keys(claims_of(fact.entry)) if 0 < counts.get(key, 0) <= _RARE_MAX]
+        for at in sorted({place for key in shared for place in places[key]}):
+            newer = sentences[at]
+            if _may_change_fact(fact.entry, newer.entry):
+                rarity = [1 - log(counts[key]) / log(messages + 1) for key in shared if at in places[key]]
+                yield fact, newer, change_features(fact, newer, rarity)
 
 
-def _subjects(entry: Entry) -> frozenset[str]:
-    """The beginnings of its words, without names, numbers and days."""
-    items = (item for claims in claims_of(entry).sentences for item in claims[0].items)
-    return _beginnings([item for item in items if item.kind == "word"])
+def _keys(claims: Claims) -> frozenset[str]:
+    return claims.beginnings | {f"{kind} {form}" for kind, form in claims.values}
 
 
-def _may_change_value(older: Entry, newer: Entry, subjects: frozenset[str]) -> bool:
-    before, after = claims_of(older), claims_of(newer)
-    if any(not claim.beginnings.isdisjoint(subjects) for claim in after.changes):
-        return True
-    others = {kind for kind, _ in after.values}
-    return before.values.isdisjoint(after.values) and any(kind in others for kind, _ in before.values)
+def _may_change_fact(older: Entry, newer: Entry) -> bool:
+    """What the same person said later, in another turn, here or about themselves."""
+    is_apart = (newer.conversation, newer.turn) != (older.conversation, older.turn) or newer.id != older.id
+    is_here = newer.project == older.project or is_about_speaker(newer.text)
+    is_later = is_apart and newer.occurred_at > older.occurred_at and newer.trust >= TRUST_MIN
+    return is_later and is_here and (newer.space, newer.agent) == (older.space, older.agent)
+
+
+def change_features(older: RatedEntry, newer: RatedEntry, rarity: Sequence[float]) -> Features:
+    """The features of two sentences; `rarity`, from 0 to 1, is that of the words and numbers that they share."""
+    before, after = _whole_claim(older.entry), _whole_claim(newer.entry)
+    left = list(after.items)
+    shared: list[_Item] = []
+    lost: list[_Item] = []
+    for item in before.items:
+        match = next((one for one in left if _is_same(item.form, one.form)), None)
+        (lost if match is None else shared).append(item)
+        if match is not None:
+            left.remove(match)
+    said, units = features_of(newer.entry).utterance, _words()["unit"]
+    features = {f"newer {cue}": float(cue in after.cues) for cue in _CUES}
+    for kind in ("number", "day", "name"):
+        has, gets = (any(one.kind == kind for one in some) for some in (lost, left))
+        features |= {f"other {kind}": float(has and gets), f"{kind} added": float(gets and not has)}
+        features[f"{kind} lost"] = float(has and not gets)
+    return features | {
+        "bias": 1.0,
+        "rarest": max(rarity, default=0.0),
+        "rarity": min(3.0, sum(rarity)),
+        "shared": float(min(3, sum(not one.is_value and one.form not in units for one in shared))),
+        "shared name": float(any(one.kind == "name" for one in shared)),
+        "shared value": float(any(one.is_value for one in shared)),
+        "shared unit": float(any(one.form in units for one in shared)),
+        "other relative": float(any(one.form in _words()["kin"] for one in left)),
+        "older past": float("past" in before.cues),
+        "older denial": float("denial" in before.cues),
+        "both denial": float("denial" in before.cues & after.cues),
+        "older length": min(3.0, len(before.items) / 8),
+        "newer length": min(3.0, len(after.items) / 8),
+        "same day": float(newer.entry.occurred_at - older.entry.occurred_at < _DAY),
+        "same kind": float(older.kind is newer.kind),
+        "older chance": older.chance,
+        "newer chance": newer.chance,
+        "newer asks": said.asks,
+        "newer orders": said.orders,
+        "newer supposes": said.supposes,
+        "newer changes": said.changes,
+    }
+
+
+def _whole_claim(entry: Entry) -> Claim:
+    """The items and cues of all its sentences."""
+    first, *others = (claims[0] for claims in claims_of(entry).sentences)
+    items = tuple(item for claim in (first, *others) for item in claim.items)
+    return first._replace(items=items, cues=first.cues.union(*(claim.cues for claim in others)))
 
 
 def show_what_holds(unit: Unit, query: LaneQuery, hits: Sequence[Hit]) -> list[Hit]:
@@ -633,8 +708,8 @@ def leave_out_replaced(lines: Sequence[Hit]) -> tuple[list[Hit], dict[str, str]]
 
 
 @cache
-def _weights() -> Weights:
-    stored: dict[str, float] = json.loads(WEIGHTS_PATH.read_text(encoding="utf-8"))
+def _weights() -> dict[str, Weights]:
+    stored: dict[str, Weights] = json.loads(WEIGHTS_PATH.read_text(encoding="utf-8"))
     return stored
 
 
