@@ -240,8 +240,9 @@ class WordTable:
         of_pair = np.maximum(best[::2], best[1::2])
         of_pair[np.isneginf(of_pair)] = 0.0
         shares = question.weights / question.weights.sum()
-        pair = of_pair @ shares
-        soft = np.maximum(of_pair - _RELATED_MIN, 0.0) @ shares / (1.0 - _RELATED_MIN)
+        # Not `@`, which warns of invalid values that are in none of the arrays, now and then.
+        pair = np.einsum("ij,j->i", of_pair, shares)
+        soft = np.einsum("ij,j->i", np.maximum(of_pair - _RELATED_MIN, 0.0), shares) / (1.0 - _RELATED_MIN)
         return list(map(WordMatch, pair.tolist(), soft.tolist()))
 
     def _best_cosines(self, asked: NDArray[np.float32], texts: Sequence[TextWords]) -> NDArray[np.float32]:
