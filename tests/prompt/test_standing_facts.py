@@ -246,6 +246,19 @@ def test_what_was_said_twice_stands_once(engine: Engine, say: Say):
     assert line.refs == (newer.ref,)
 
 
+def test_a_topic_before_a_colon_is_not_a_speaker(engine: Engine, say: Say):
+    """S1: "A: I am allergic to nuts" quotes somebody, "allergies: nuts" does not, if the message is one line."""
+    own = ["allergies: nuts and eggs", "kids: Tom is 6 and Ella is 3"]
+    others = [
+        "Tom: I am allergic to kiwi.",
+        "mail: i am allergic to shellfish",
+        "tom: i live in Oslo\nanna: i live in Bergen",
+    ]
+    for text in (*own, *others):
+        say(text)
+    assert sorted(shown(engine)) == own
+
+
 OFFICE, MOVED = "Our office is on Mill Lane.", "we moved the office to 18 Castle Street"
 
 
