@@ -205,6 +205,15 @@ def test_silence_is_measured_in_the_memories_of_the_data_set(subject: Subject):
     assert spoken.shares() == {"silence": 0.75, "not_asked": 0.5, "below_floor": 0.25}
 
 
+def test_the_standing_block_is_no_answer(subject: Subject):
+    """What lasts stands in every conversation, so it says nothing about recall."""
+    told = Talk("lasting", (Item("0", "s", "user", "I am allergic to hazelnuts.", 1e9),), ())
+    examine(subject, Dataset("standing", (told,)), lambda: None)
+    ((space, _),) = spaces_of(Dataset("standing", (told,)))
+    assert "hazelnuts" in subject.memory.conversation("new", owner=space).standing().block()
+    assert subject.handed_over(space, "thanks a lot").text == ""
+
+
 def test_questions_that_nothing_answers_can_be_asked_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (first, _) = conversations()
     first["questions"] = first["questions"][3:]

@@ -316,9 +316,12 @@ class Subject:
         return found.hits
 
     def handed_over(self, space: str, question: str, *, reads: Sequence[str] = ()) -> ExaminedBlock:
-        """The block of a turn that begins a new conversation with this question, with the budgets of the settings."""
+        """The block of a turn that begins a new conversation with this question, with the budgets of the settings.
+
+        Without the standing block, which would answer before the recall, and in small talk too.
+        """
         self._asked += 1
-        conversation = self.memory.conversation(f"question {self._asked}", owner=space, reads=reads)
+        conversation = self.memory.conversation(f"question {self._asked}", owner=space, reads=reads, standing="off")
         with conversation.turn([{"role": "user", "content": question}]) as turn:
             text = turn.block(within=PATIENCE)
             turn.abort("evaluated")
