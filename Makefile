@@ -22,7 +22,7 @@ BENCH := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.bench
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
+.PHONY: help demo test everything test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
 	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat test-postgres bench-postgres benchmarks lock-postgres
 
 help: ## Show this list
@@ -36,6 +36,9 @@ demo: $(READY) ## Play example conversations over several days
 
 test: $(READY) ## Run the tests, in two processes; ARGS="-k ledger" narrows them
 	@$(PYTEST) $(ARGS)
+
+everything: ## Run all that .ci/run runs, with every framework and every client; an hour
+	@EVERYTHING=1 .ci/run
 
 test-slow: $(READY) ## Run only the tests that are marked slow
 	@$(PYTEST) -m slow $(ARGS)
