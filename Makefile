@@ -22,7 +22,7 @@ BENCH := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.bench
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test everything test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
+.PHONY: help ratchet demo test everything test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
 	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat test-postgres bench-postgres benchmarks lock-postgres
 
 help: ## Show this list
@@ -161,6 +161,9 @@ bench-compat: $(READY) ## Benchmark the mem0 interface against the real mem0; DA
 
 walk: $(READY) ## Trace one warm turn: the files that it visits, in order, and how deep it goes
 	@$(BIN)/python tools/walk.py $(ARGS)
+
+ratchet: $(READY) ## Count files, lines, settings, helpers and packages; ARGS=--write lowers the limits in ratchet.json
+	@$(BIN)/python tools/ratchet.py $(ARGS)
 
 format: $(READY) ## Format the code and apply lint fixes
 	@$(BIN)/ruff check --fix --quiet . || true
