@@ -53,8 +53,8 @@ def test_switches_in_the_environment_are_read_as_people_write_them(file: Path, w
         ({"grace": float("nan")}, "at least 0"),
         ({"grace": 10**400}, "too large"),
         ({"grace": True}, "must be a number"),
-        ({"compaction_keep_share": 1.5}, "at most 1"),
-        ({"compaction_threshold_share": 30}, "at most 1"),
+        ({"recall_score_min": 1.5}, "at most 1"),
+        ({"cues_max": 2}, "'cues_max', which is not a setting"),
         ({"synchronous": "off"}, "full, normal"),
         ({"recall_entries_max": 2.5}, "must be an integer"),
     ],
@@ -95,7 +95,7 @@ def test_every_setting_has_a_unit_a_default_and_a_reason() -> None:
         assert item.metadata["reason"].endswith("."), name
     assert set(config_schema()["properties"]) == set(KEYS) | set(ALIASES)
     json.dumps(config_schema())
-    assert config_schema()["properties"]["compaction_keep_share"]["maximum"] == 1
+    assert config_schema()["properties"]["recall_score_min"]["maximum"] == 1
 
 
 def test_the_defaults_are_valid_settings(file: Path) -> None:

@@ -23,6 +23,7 @@ from afterturn.evaluation.examination import scratch_folder
 from afterturn.hosts.hooks import control
 from afterturn.hosts.hooks.clients import hook_arguments
 from lab.bench.report import Figure, Goal, Progress, Report, judge, make_report
+from lab.patched_helper import start_patched_helper
 
 EXPLAINED = (
     "A hook is a new process each time, so its wall time is compared with `python -c pass`, measured in turns with it; "
@@ -210,11 +211,16 @@ def _count_left(folder: Path, progress: Progress) -> Iterator[Figure]:
         progress(f"left behind after {name}")
         home = folder / name.split()[-1].strip("`")
         home.mkdir()
-        machine = Machine(home, {"AFTERTURN_HOOK_IDLE_TIMEOUT": "1"} if end is None else {})
-        pid = machine.warm().pid
-        if end is not None:
+        machine = Machine(home)
+        if end is None:
+            idle = start_patched_helper(
+                os.environ | machine.environment, "afterturn.hosts.hooks.daemon.IDLE_TIMEOUT", 1
+            )
+            idle.wait(_WITHIN)
+        else:
+            pid = machine.warm().pid
             end(machine, pid)
-        wait_for(partial(_has_ended, pid))
+            wait_for(partial(_has_ended, pid))
         yield judge(f"helpers left after {name}", "", int(machine.has_helper()), Goal(0, ""))
 
 

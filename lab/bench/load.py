@@ -13,16 +13,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter, process_time, thread_time
 from typing import Any
+from unittest.mock import patch
 
 import afterturn
 from afterturn.config import Config
+from afterturn.conversation import recorder
 from afterturn.evaluation.examination import scratch_folder
 from lab.bench.report import Figure, Goal, Progress, Report, judge, make_report, milliseconds, percentile
 
 EXPLAINED = (
     "First a host takes turns with a list of {messages:,} messages. Then {burst} conversations of as many users begin "
     "a turn in one instant; each turn has one tool call of 500 ms. Then {rate} turns a second begin, whatever becomes "
-    "of the earlier ones, with a queue of recordings that is full early (`recording_queue_max` is {queue}). Then "
+    "of the earlier ones, with a queue of recordings that is full early (`RECORDING_QUEUE_MAX` is {queue}). Then "
     "{processes} processes open one new store at once, with the default embedder, and each writes one memory.\n\n"
     "Some figures do not depend on what else the machine does. The wait of a host is compared with that of a bare "
     "timer of the grace, which begins in the same loop at the same moment. A list costs processor time of the host's "
@@ -83,7 +85,8 @@ def measure_load(*, quick: bool = False, progress: Progress = lambda step: None)
         with scratch_folder("afterturn-bench-") as folder:
             figures = asyncio.run(_measure_list(folder / "list.db", scale, progress))
             figures += asyncio.run(_measure_burst(folder / "burst.db", scale, progress))
-            figures += asyncio.run(_measure_overload(folder / "overload.db", scale, progress))
+            with patch.object(recorder, "RECORDING_QUEUE_MAX", QUEUE_MAX):
+                figures += asyncio.run(_measure_overload(folder / "overload.db", scale, progress))
             figures.append(_judge_log(lines, perf_counter() - began))
             figures.append(_measure_processes(folder / "processes.db", scale, progress))
     finally:
@@ -217,7 +220,7 @@ async def _measure_overload(path: Path, scale: Scale, progress: Progress) -> lis
         nonlocal recorded
         recorded += event.name == "recorded"
 
-    async with afterturn.open(path, {"recording_queue_max": QUEUE_MAX}, on_event=on_event) as memory:
+    async with afterturn.open(path, on_event=on_event) as memory:
         progress("overload: memories of all users")
         await _learn(memory, 50)
         progress(f"overload: {scale.rate} turns a second")

@@ -128,7 +128,7 @@ QUICK = Scale(
     waiting_steps=(1,),
     rounds=1,
     naive_within=0.2,
-    settings=Config(refined=True, model_timeout=0.3, recall_timeout=0.2, close_timeout=0.2),
+    settings=Config(refined=True, recall_timeout=0.2, close_timeout=0.2),
     delivered=((1, 2), (2, 1)),
     processes=2,
     cost_rounds=2,

@@ -1,7 +1,7 @@
 """More turns than memory can take. Every turn whose `finish` returned is in the store or in a file afterwards: when a
 host closes its memory, and when a worker that stores such files or a helper of hooks is ended by SIGTERM.
 
-This module is also the process of the host, and the one that sends events to a helper. Both print the labels of the
+This module is also the process of the host, of the worker, and the one that sends events to a helper. Hosts print the labels of the
 turns that were left: the first word of what the user said.
 """
 
@@ -21,8 +21,11 @@ from pathlib import Path
 
 import afterturn
 from afterturn.config import Config, spill_folder
+from afterturn.conversation import recorder
 from afterturn.conversation.spill import Spill
+from afterturn.hosts.cli.app import run as run_command
 from afterturn.hosts.hooks import client as hook
+from lab.patched_helper import start_patched_helper
 from lab.slices import Outcome
 from lab.tables import read_rows
 
@@ -32,7 +35,7 @@ _RECORDS = "SELECT text FROM entry WHERE kind = 'record' AND origin = 'user'"
 
 def close_overloaded(store: Path, seconds: float, conversations: int, queue: int, outcome: Outcome) -> None:
     """A host closes its memory; then a worker that stores what waits is ended."""
-    left = _run(_settings(store, queue), "host", f"{seconds}", f"{conversations}")
+    left = _run(_settings(store), "host", f"{queue}", f"{conversations}", f"{seconds}")
     stored, filed = find_turns(store)
     outcome.counts.update(
         {"turns left under overload": len(left), "of them in files after closing": len(filed - stored)}
@@ -44,7 +47,7 @@ def close_overloaded(store: Path, seconds: float, conversations: int, queue: int
 
 
 def end_helper(store: Path, conversations: int, queue: int, outcome: Outcome) -> None:
-    left = _run(_settings(store, queue), "helper", f"{conversations}")
+    left = _run(_settings(store), "helper", f"{queue}", f"{conversations}")
     stored, filed = find_turns(store)
     outcome.counts.update({"turns left under overload": len(left), "processes ended by SIGTERM": 1})
     outcome.broken.extend(_missing("SIGTERM of a helper", left, stored | filed))
@@ -64,7 +67,7 @@ def _missing(when: str, left: set[str], found: set[str]) -> list[str]:
     return [f"{when}: turn {label} is neither stored nor in a file" for label in sorted(left - found)]
 
 
-def _settings(store: Path, queue: int) -> dict[str, str]:
+def _settings(store: Path) -> dict[str, str]:
     """The environment of a user whose home is the folder of the store."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(("AFTERTURN_", "XDG_"))},
@@ -72,7 +75,6 @@ def _settings(store: Path, queue: int) -> dict[str, str]:
         "AFTERTURN_STATE": str(store.parent / "state"),
         "AFTERTURN_STORE": str(store),
         "AFTERTURN_SPACE": "user:ada",
-        "AFTERTURN_RECORDING_QUEUE_MAX": str(queue),
     }
 
 
@@ -86,8 +88,8 @@ def _run(environment: dict[str, str], *arguments: str) -> set[str]:
 
 def _end_worker(store: Path, queue: int, *, enough: int) -> None:
     """Starts a worker, and ends it when the store has `enough` turns."""
-    command = [sys.executable, "-m", "afterturn", "worker"]
-    with subprocess.Popen(command, env=_settings(store, queue), stdout=-3, stderr=-3) as worker:
+    command = [sys.executable, "-m", "lab.loss.overload", "worker", f"{queue}"]
+    with subprocess.Popen(command, env=_settings(store), stdout=-3, stderr=-3) as worker:
         _wait_for(lambda: worker.poll() is not None or len(read_rows(store, _RECORDS)) >= enough)
         worker.send_signal(signal.SIGTERM)
         if worker.wait(timeout=_WITHIN) != 0:
@@ -130,10 +132,10 @@ async def _host(seconds: float, conversations: int) -> None:
 # The process that sends events to a helper.
 
 
-async def _helper(sessions: int) -> None:
+async def _helper(queue: int, sessions: int) -> None:
     folder, left, pid = hook.open_folder(), list[str](), 0
     os.chdir(folder)
-    hook.start_helper(folder)
+    start_patched_helper(os.environ, "afterturn.conversation.recorder.RECORDING_QUEUE_MAX", queue)
     lock = os.path.join(folder, f"{hook.helper_name()}.lock")
     deadline = time.monotonic() + _WITHIN
     while not pid and time.monotonic() < deadline:
@@ -182,7 +184,10 @@ def _is_locked(lock: str) -> bool:
 
 
 if __name__ == "__main__":
+    recorder.RECORDING_QUEUE_MAX = int(sys.argv[2])
     if sys.argv[1] == "host":
-        asyncio.run(_host(float(sys.argv[2]), int(sys.argv[3])))
+        asyncio.run(_host(float(sys.argv[4]), int(sys.argv[3])))
+    elif sys.argv[1] == "worker":
+        sys.exit(run_command(["worker"]))
     else:
-        asyncio.run(_helper(int(sys.argv[2])))
+        asyncio.run(_helper(recorder.RECORDING_QUEUE_MAX, int(sys.argv[3])))

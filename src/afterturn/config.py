@@ -75,24 +75,9 @@ class Config:
         "How long a write waits for a lock that nobody uses. While other processes write, it waits 12 times as long.",
         least=0,
     )
-    server_timeout: float = _key(
-        30.0,
-        "seconds",
-        "How long a server may take for one answer, in addition to `busy_timeout`, before the work fails.",
-        least=0,
-    )
     # switches
     recall: bool = _key(True, "", "Recalls memories in turns. If false, turns are only recorded.")
     recording: bool = _key(True, "", "Records finished turns. If false, memories are only recalled.")
-    briefing: bool = _key(
-        True, "", "Lets `conversation.briefing()` say how the last conversation in the same project ended."
-    )
-    incognito_recall: bool = _key(
-        True, "", "Recalls memories in incognito turns too. If false, nothing is looked up for them."
-    )
-    private_prefix: str = _key(
-        "private:", "text", "A user's message that begins with this makes its turn incognito. Empty: no message does."
-    )
     rules: bool = _key(True, "", "Learns from plain statements (remember that …, I prefer …), without a model.")
     consolidation: bool = _key(
         False, "", "In idle time, merges duplicates, resolves contradictions and hides unused memories."
@@ -113,7 +98,6 @@ class Config:
     embedder_dimensions: int | None = _key(
         None, "numbers", "For `http`: shorter vectors than the model's own, if the server supports it.", least=1
     )
-    embedder_timeout: float = _key(30.0, "seconds", "For `http`: how long one call may take.", least=0)
     models_folder: str | None = _key(
         None, "path", "The folder of the model files. none: a folder in your cache folder."
     )
@@ -124,12 +108,11 @@ class Config:
     )
     recall_entries_max: int = _key(16, "entries", "How many entries a block may contain; 0 recalls nothing.", least=0)
     recall_score_min: float = _key(
-        0.22, "chance 0 to 1", "If the best match has a lower chance of helping, nothing is recalled.", least=0
+        0.22, "chance 0 to 1", "If the best match has a lower chance of helping, nothing is recalled.", least=0, most=1
     )
     search_score_min: float = _key(
         0.5, "score 0 to 1", "If the best match of a direct search has a lower score, nothing is found.", least=0
     )
-    cues_max: int = _key(4, "cues", "How many cues a host may give in one turn.", least=0)
     refined: bool = _key(False, "", "Lets a model select from what was found, with one model call per user message.")
     # model
     model: str | None = _key(
@@ -137,35 +120,14 @@ class Config:
     )
     model_url: str | None = _key(None, "URL", "An OpenAI-compatible server, such as http://localhost:8080/v1.")
     model_key: str | None = _key(None, SECRET, "The bearer token for that server.")
-    model_timeout: float = _key(30.0, "seconds", "How long one model call may take. No turn waits for it.", least=0)
     window_tokens: int | None = _key(
         None,
         "tokens",
         "The size of the model's context window: the limit for `compact`, and for the event `window_share`.",
         least=1,
     )
-    window_share_max: float = _key(
-        0.1,
-        "share 0 to 1",
-        "The event `window_share` is sent if blocks take more than this share of the window.",
-        least=0,
-    )
     compaction_model: str | None = _key(
         None, "name", "Another model at `model_url` for the summaries of `compact`, for example a cheaper one."
-    )
-    compaction_threshold_share: float = _key(
-        0.5,
-        "share 0 to 1",
-        "`compact` summarizes a history only if it takes more than this share of the model's limit.",
-        least=0,
-        most=1,
-    )
-    compaction_keep_share: float = _key(
-        0.3,
-        "share 0 to 1",
-        "How much of a history `compact` keeps word for word, counted from its end in tokens, at most.",
-        least=0,
-        most=1,
     )
     tokens_per_day_max: int | None = _key(
         None,
@@ -205,9 +167,6 @@ class Config:
         "Who else needs approval. `background`: reviews; `all`: everybody except the user.",
         choices=("off", "background", "all"),
     )
-    inbox_days: float | None = _key(
-        30.0, "days", "Proposals that nobody has decided are rejected after this time. none: they wait.", least=0
-    )
     fade_days: float | None = _key(
         None,
         "days",
@@ -219,9 +178,6 @@ class Config:
         True, "", "Brings the standing block with the first block of a conversation whose host does not ask for it."
     )
     context_files: str = _key("AGENTS.md,MEMORY.md", "names", "The names of context files, separated by commas.")
-    context_file_bytes_max: int = _key(
-        16384, "bytes", "A longer context file is cut, and the cut is marked.", least=256
-    )
     standing_bytes_max: int = _key(32768, "bytes", "The largest size of the standing block.", least=512)
     standing_chars_max: int = _key(
         2560,
@@ -230,21 +186,8 @@ class Config:
         least=0,
     )
     # budgets
-    entry_bytes_max: int = _key(
-        512,
-        "bytes",
-        "The largest size of one entry in a block. Of a longer one, the best-matching part is shown.",
-        least=64,
-    )
     block_bytes_max: int = _key(4096, "bytes", "The largest size of one block.", least=512)
-    block_tokens_max: int = _key(1024, "tokens", "The largest size of one block in estimated tokens.", least=128)
-    visible_bytes_max: int = _key(
-        61440, "bytes", "The largest size of all visible blocks of a conversation together.", least=0
-    )
     # guard
-    statement_bytes_max: int = _key(
-        8192, "bytes", "Longer statements are refused: a memory is one statement.", least=64
-    )
     user_bytes_max: int | None = _key(
         None, "bytes", "How many bytes of statements a space may hold about its user. none: no limit.", least=1
     )
@@ -269,13 +212,7 @@ class Config:
         "`refuse` refuses statements with them.",
         choices=PERSONAL_DATA_CHOICES,
     )
-    record_bytes_max: int = _key(
-        1048576, "bytes", "Longer messages are cut when they are recorded, and the cut is marked.", least=1024
-    )
     # time
-    turn_idle_timeout: float = _key(
-        86400.0, "seconds", "After this time without a call, an open turn is abandoned.", least=1
-    )
     close_timeout: float = _key(5.0, "seconds", "How long closing memory may wait for pending writes.", least=0)
     records_retention_days: float | None = _key(
         None, "days", "Recorded messages are erased after this time. none: they are kept.", least=0
@@ -284,9 +221,6 @@ class Config:
     hook_notice: bool = _key(
         False, "", "Shows a line such as `afterturn recalled 3 memories` in coding agents that can show one."
     )
-    hook_idle_timeout: float = _key(
-        900.0, "seconds", "After this time without an event, the process that answers hooks ends.", least=1
-    )
     # bounds
     index_bytes_max: int = _key(
         268435456,
@@ -294,16 +228,6 @@ class Config:
         "How much memory the indexes and caches of all spaces may use together.",
         least=1048576,
     )
-    timeline_entries_max: int = _key(
-        10000,
-        "entries",
-        "How many events are kept per space for `afterturn trace`, and a tenth as many recalls.",
-        least=100,
-    )
-    recording_queue_max: int = _key(
-        1000, "turns", "How many turns may wait in memory to be recorded. Others wait in files.", least=1
-    )
-    backups_max: int = _key(3, "files", "How many automatic backups are kept next to the store.", least=1)
 
     @property
     def scan_policy(self) -> ScanPolicy:
@@ -326,12 +250,8 @@ class Settings(TypedDict, total=False):
     tenant: str
     synchronous: str
     busy_timeout: float
-    server_timeout: float
     recall: bool
     recording: bool
-    briefing: bool
-    incognito_recall: bool
-    private_prefix: str
     rules: bool
     consolidation: bool
     background: bool
@@ -340,24 +260,18 @@ class Settings(TypedDict, total=False):
     embedder_model: str | None
     embedder_key: str | None
     embedder_dimensions: int | None
-    embedder_timeout: float
     models_folder: str | None
     grace: float
     recall_timeout: float
     recall_entries_max: int
     recall_score_min: float
     search_score_min: float
-    cues_max: int
     refined: bool
     model: str | None
     model_url: str | None
     model_key: str | None
-    model_timeout: float
     window_tokens: int | None
-    window_share_max: float
     compaction_model: str | None
-    compaction_threshold_share: float
-    compaction_keep_share: float
     tokens_per_day_max: int | None
     recorder: str
     review_interval: int
@@ -367,33 +281,21 @@ class Settings(TypedDict, total=False):
     review_verbose: bool
     review_compaction: bool
     approval: str
-    inbox_days: float | None
     fade_days: float | None
     standing: bool
     context_files: str
-    context_file_bytes_max: int
     standing_bytes_max: int
     standing_chars_max: int
-    entry_bytes_max: int
     block_bytes_max: int
-    block_tokens_max: int
-    visible_bytes_max: int
-    statement_bytes_max: int
     user_bytes_max: int | None
     environment_bytes_max: int | None
     scanning: bool
     scanners: str
     personal_data: str
-    record_bytes_max: int
-    turn_idle_timeout: float
     close_timeout: float
     records_retention_days: float | None
     hook_notice: bool
-    hook_idle_timeout: float
     index_bytes_max: int
-    timeline_entries_max: int
-    recording_queue_max: int
-    backups_max: int
     memory_review_interval: int
     memory_review_model: str | None
     memory_review_timeout: float
@@ -409,10 +311,7 @@ ALIASES = {f"memory_{name}": name for name in KEYS if name.startswith("review_")
 SHAPING = (
     "recall_entries_max",
     "recall_score_min",
-    "entry_bytes_max",
     "block_bytes_max",
-    "block_tokens_max",
-    "visible_bytes_max",
 )
 
 

@@ -38,7 +38,12 @@ if TYPE_CHECKING:
 
 # A turn of a few steps emits all its events in this time, and so costs one commit for them.
 TIMELINE_DELAY = 1.0
+# Events of a space that are kept for `afterturn trace`: those of about a thousand turns.
+TIMELINE_ENTRIES_MAX = 10_000
 HOUSEKEEPING_EVERY = 3600.0
+# An open turn that no process continued for a day is abandoned; a proposal that nobody decided for a month is rejected.
+TURN_IDLE_TIMEOUT = 86_400.0
+INBOX_DAYS = 30
 # After a failure it is tried again sooner, with pauses that double.
 HOUSEKEEPING_RETRY = 5.0
 HOUSEKEEPING_RETRY_MAX = 600.0
@@ -66,10 +71,9 @@ _UNDUMP = (
 class TimelineWriter:
     """Stores events in batches, because a commit for each event would cost too much."""
 
-    def __init__(self, store: Store, events: Events, entries_max: int) -> None:
+    def __init__(self, store: Store, events: Events) -> None:
         self._store = store
         self._events = events
-        self._entries_max = entries_max
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         events.when_buffered(self._wake.set)
@@ -93,7 +97,7 @@ class TimelineWriter:
             by_tenant[event.tenant].append(event)
         for tenant, batch in by_tenant.items():
             scope = Scope(tenant, tuple({event.space: None for event in batch}))
-            work = functools.partial(_add_events, events=batch, entries_max=self._entries_max)
+            work = functools.partial(_add_events, events=batch, entries_max=TIMELINE_ENTRIES_MAX)
             try:
                 await self._store.write(work, at=scope)
             except Exception as error:  # the boundary of one batch: the next may succeed
@@ -224,7 +228,7 @@ class Housekeeping:
 
     async def _abandon_turns(self, tenant: str) -> None:
         now = self._clock.now()
-        before = now - self._config.turn_idle_timeout
+        before = now - TURN_IDLE_TIMEOUT
         count = await self._store.write(
             lambda unit: unit.conversations.abandon_turns(tenant, idle_since=before, at=now), at=Tenant(tenant)
         )
@@ -249,10 +253,8 @@ class Housekeeping:
             self._events.of(tenant).emit("retention_ended", records=erased, statements=learned)
 
     async def _empty_inbox(self, tenant: str) -> None:
-        days, now = self._config.inbox_days, self._clock.now()
-        if days is None:
-            return
-        before, total, count = now - days * DAY, 0, 1
+        now = self._clock.now()
+        before, total, count = now - INBOX_DAYS * DAY, 0, 1
         while count:
             ended = await self._store.read(
                 lambda unit: unit.memories.waiting_since(tenant, before, limit=RETENTION_BATCH), at=Tenant(tenant)

@@ -117,7 +117,7 @@ def _make_standing(unit: Unit, scope: ConversationScope, config: Config, now: fl
     where = (scope.readable, now, scope.agent, scope.project, scope.owner)
     reader = StandingReader(*where, config.standing_chars_max, config.rules, config.scan_policy)
     content = StandingContent(memories=find_standing(unit, reader))
-    room = StandingBudget(config.standing_bytes_max, config.entry_bytes_max, config.scan_policy)
+    room = StandingBudget(config.standing_bytes_max, scanning=config.scan_policy)
     made = render_standing(content, room)
     return StandingRow(made.text, made.refs, now) if made.text else None
 

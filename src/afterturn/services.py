@@ -50,7 +50,7 @@ from afterturn.learning.scheduling import ReviewSchedule
 from afterturn.log import logger
 from afterturn.maintenance import Housekeeping, Maintenance, TimelineWriter, no_progress
 from afterturn.models.chat import OpenAICompatible
-from afterturn.models.meter import Meter
+from afterturn.models.meter import MODEL_TIMEOUT, Meter
 from afterturn.ports import (
     ChatModel,
     Clock,
@@ -238,7 +238,7 @@ class Services:
                 ids,
                 clock,
             )
-        self.model = components.model or _model(config, config.model, config.model_timeout)
+        self.model = components.model or _model(config, config.model)
         self.compaction_model = compaction_model(config, components)
         self.meter = Meter(self.store, config, clock, events)
         self.file_reads = FileReads(self._file_reader, clock)
@@ -252,14 +252,13 @@ class Services:
             events,
             self.supervisor,
             self._file_writer,
-            config,
             Spill(
                 Path(os.devnull) if self.target is None else spill_folder(config, self.target),
                 self.store.keys if isinstance(self.store, ThreadedStore) else None,
             ),
             self.wake_jobs,
         )
-        self.timeline = TimelineWriter(self.store, events, config.timeline_entries_max)
+        self.timeline = TimelineWriter(self.store, events)
         self.housekeeping = Housekeeping(self)
         self.recall_client = RecallClient(self.store, self.embedding, self.model, config, clock, events, self.meter)
         self.proposals = Proposals(self.store, self.gate, clock, ids, config, events)
@@ -529,7 +528,6 @@ def default_embedder(config: Config) -> Embedder | None:
             config.embedder_model,
             key=config.embedder_key,
             dimensions=config.embedder_dimensions,
-            timeout=config.embedder_timeout,
         )
     return None
 
@@ -545,10 +543,10 @@ def compaction_model(config: Config, components: Components) -> ChatModel | None
     """The model for summaries: `compaction_model` of the host, then of the settings, then the model for everything."""
     if components.compaction_model is not None or (components.model is not None and config.compaction_model is None):
         return components.compaction_model or components.model
-    return _model(config, config.compaction_model or config.model, config.model_timeout) or components.model
+    return _model(config, config.compaction_model or config.model) or components.model
 
 
-def _model(config: Config, name: str | None, timeout: float) -> ChatModel | None:
+def _model(config: Config, name: str | None, timeout: float = MODEL_TIMEOUT) -> ChatModel | None:
     if config.model_url is None:
         return None
     return OpenAICompatible(config.model_url, name or "", key=config.model_key, timeout=timeout)

@@ -876,7 +876,6 @@ class NoRecallReason(StrEnum):
     """
 
     OFF = "off"
-    INCOGNITO = "incognito"
     NOTHING_TO_ASK = "nothing_to_ask"
     OVERLOAD = "overload"
     NOT_BEGUN = "not_begun"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from controlled_store import HERBS, StagedStore
 from hosted import Format, Listed, blocks_in, is_block, written
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from spoken import Told
 import afterturn
 from afterturn import blocking
 from afterturn.config import Config
+from afterturn.conversation import engine
 from afterturn.ports import Clock
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.clock import ManualClock
@@ -32,6 +34,7 @@ GRACE = 0.02
 # What a loaded machine may add to a wait; far below the limits of a recall and of a model.
 SLACK = 5.0
 LIMIT = 30.0
+CUES_MAX = 2
 SOUP, CAT, BED = "What goes into the soup?", "What is my cat called?", "Where does my cat sleep?"
 SAID = st.sampled_from([SOUP, SOUP, "Which herb goes into the soup?", CAT, BED, "ok", ""])
 KNOWN = (*(f"{herb} goes into the soup" for herb in HERBS), "Ada's cat is called Miso", "Ada's cat sleeps in the attic")
@@ -42,9 +45,7 @@ CONFIG: dict[str, object] = {
     "busy_timeout": 0.5,
     "close_timeout": 10.0,
     "recall_timeout": LIMIT,
-    "model_timeout": LIMIT,
     "recall_entries_max": 3,
-    "cues_max": 2,
     "synchronous": "normal",
 }
 
@@ -72,6 +73,8 @@ class Host:
         self.where: dict[str, Any] = {"user": "ada", "dialect": form.name if named else None}
         self.where |= {"merge": {"placement": "merge"}, "hidden": {"history": "hidden"}}.get(style, {})
         self.folder = Path(tempfile.mkdtemp())
+        self.patched = pytest.MonkeyPatch()
+        self.patched.setattr(engine, "CUES_MAX", CUES_MAX)
         shutil.copy(template, self.folder / "memory.db")
         self.told, self.clock, self.complaints = Told(), ManualClock(), Complaints()
         logging.getLogger("afterturn").addHandler(self.complaints)
@@ -112,6 +115,7 @@ class Host:
     def end(self) -> None:
         logging.getLogger("afterturn").removeHandler(self.complaints)
         self.close()
+        self.patched.undo()
         shutil.rmtree(self.folder)
 
     # What is said.
@@ -140,7 +144,7 @@ class Host:
     def host_cues(self, text: str) -> None:
         assert self.turn is not None
         self._hurries()
-        refused = self.turn._turn is not None and self.turn._turn.cues >= int(str(CONFIG["cues_max"]))
+        refused = self.turn._turn is not None and self.turn._turn.cues >= CUES_MAX
         self.watched(functools.partial(self.turn.cue, text))
         if not refused:
             self._asked(text)

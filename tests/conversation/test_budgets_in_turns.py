@@ -4,18 +4,21 @@ import asyncio
 import threading
 from pathlib import Path
 
+import pytest
 from spoken import Message, OpenMemory, Told, assistant, user
 
 import afterturn
+from afterturn.recall import block as recall_block
 from afterturn.testing.clock import ManualClock
 
 
 async def test_a_conversation_full_of_blocks_gets_no_further_one_until_it_is_compacted(
-    open_memory: OpenMemory,
+    open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """H9: what all visible blocks come to is bounded; a list that the host has rebuilt has room again."""
     # A block with one short memory has about 200 bytes: there is room for one, and none for a second.
-    async with open_memory(visible_bytes_max=300, recall_entries_max=1) as memory:
+    monkeypatch.setattr(recall_block, "VISIBLE_BYTES_MAX", 300)
+    async with open_memory(recall_entries_max=1) as memory:
         await _pets(memory)
         conversation = memory.conversation("c", user="ada")
         messages = [user("What is my cat called?")]
@@ -29,9 +32,12 @@ async def test_a_conversation_full_of_blocks_gets_no_further_one_until_it_is_com
     assert "Rex" in third
 
 
-async def test_a_block_takes_no_more_than_the_visible_ones_have_left(open_memory: OpenMemory, told: Told) -> None:
+async def test_a_block_takes_no_more_than_the_visible_ones_have_left(
+    open_memory: OpenMemory, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """H9: the second block is cut to what is left, though a block of its own could be larger."""
-    async with open_memory(visible_bytes_max=1000, block_bytes_max=600) as memory:
+    monkeypatch.setattr(recall_block, "VISIBLE_BYTES_MAX", 1000)
+    async with open_memory(block_bytes_max=600) as memory:
         for number in range(12):
             await memory.space("user:ada").add(f"Ada's cat number {number} is called {'Miso' * 9}")
         await memory.drain()
@@ -45,9 +51,12 @@ async def test_a_block_takes_no_more_than_the_visible_ones_have_left(open_memory
     assert first + second <= 1000
 
 
-async def test_blocks_of_one_turn_share_the_visible_budget(open_memory: OpenMemory) -> None:
+async def test_blocks_of_one_turn_share_the_visible_budget(
+    open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """H9: what was injected a moment ago counts when the user adds something in the same turn."""
-    async with open_memory(visible_bytes_max=300, recall_entries_max=1) as memory:
+    monkeypatch.setattr(recall_block, "VISIBLE_BYTES_MAX", 300)
+    async with open_memory(recall_entries_max=1) as memory:
         await _pets(memory)
         messages = [user("What is my cat called?")]
         async with memory.conversation("c", user="ada").turn(messages) as turn:

@@ -12,6 +12,7 @@ from spoken import Message, answer, assistant, call, user
 
 import afterturn
 from afterturn import blocking
+from afterturn.recall import block as recall_block
 from afterturn.testing import ScriptedModel
 
 SOUP = "What goes into the soup?"
@@ -499,9 +500,10 @@ async def test_a_compaction_right_before_the_host_gives_up_leaves_no_recall_behi
     assert stage.endings() == [("delivered", "user_message")]
 
 
-async def test_compaction_frees_the_visible_budget(stage: Stage) -> None:
+async def test_compaction_frees_the_visible_budget(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """H9, H7: what all visible blocks may come to is freed by a compaction in the middle of a turn."""
-    async with stage.open(visible_bytes_max=420, **THREE) as memory:
+    monkeypatch.setattr(recall_block, "VISIBLE_BYTES_MAX", 420)
+    async with stage.open(**THREE) as memory:
         await learn_herbs(memory, stage.clock)
         conversation = memory.conversation("c", user="ada", history="hidden")
         first = await _shown(conversation, [], SOUP)

@@ -11,7 +11,7 @@ from spoken import OpenMemory, Told, answer, assistant, call, exchange, user
 
 import afterturn
 from afterturn.conversation.scope import is_private
-from afterturn.types import Filter, Kind, NoRecallReason
+from afterturn.types import Filter, Kind
 
 SECRET = "quokkaholiday"
 SAID = f"Remember that my sister plans a {SECRET} in Bergen"
@@ -76,22 +76,6 @@ async def test_the_prefix_is_not_part_of_the_question(memory: afterturn.Memory) 
     messages = [user("private: where does my sister live?")]
     async with memory.conversation("c", user="ada").turn(messages) as turn:
         assert await turn.inject(messages) is not None
-
-
-async def test_recall_can_be_off_for_incognito_turns(open_memory: OpenMemory) -> None:
-    """P2: the user chooses."""
-    async with open_memory(incognito_recall=False) as memory:
-        await memory.space("user:ada").add("Ada's sister lives in Bergen")
-        conversation = memory.conversation("c", user="ada")
-        messages = [user("private: where does my sister live?")]
-        async with conversation.turn(messages) as turn:
-            assert await turn.inject(messages) is None
-            turn.interject("And what does my sister do in Bergen?")
-            assert await turn.inject(messages) is None
-            messages.append(assistant("I do not know."))
-    async with open_memory() as memory:
-        (traced,) = (await memory.conversation("c", user="ada").trace()).turns
-    assert traced.no_recall is NoRecallReason.INCOGNITO
 
 
 async def test_a_private_interjection_makes_the_whole_turn_incognito(
@@ -206,17 +190,9 @@ async def test_an_incognito_turn_waits_in_no_file(open_memory: OpenMemory, tmp_p
 
 
 @pytest.mark.parametrize(
-    "text, prefix, private",
-    [
-        ("private: x", "private:", True),
-        ("\n Private:x", "private:", True),
-        ("privately", "private:", False),
-        ("is it private: or not", "private:", False),
-        ("privat: x", "privat:", True),
-        ("private: x", "", False),
-        ("anything", "  ", False),
-    ],
+    "text, private",
+    [("private: x", True), ("\n Private:x", True), ("privately", False), ("is it private: or not", False), ("", False)],
 )
-def test_only_the_beginning_of_a_message_asks_for_it(text: str, prefix: str, private: bool) -> None:
-    """P2: the case does not matter, and an empty setting switches it off."""
-    assert is_private(text, prefix) is private
+def test_only_the_beginning_of_a_message_asks_for_it(text: str, private: bool) -> None:
+    """P2: the case does not matter."""
+    assert is_private(text) is private

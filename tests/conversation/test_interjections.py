@@ -10,6 +10,7 @@ from hosted import ANTHROPIC, FORMATS, Format, Listed
 from spoken import answer, assistant, call, user
 
 from afterturn import blocking
+from afterturn.conversation import engine
 from afterturn.types import Filter, Kind
 
 SOUP = "What goes into the soup?"
@@ -75,9 +76,10 @@ async def test_the_grace_is_waited_for_once_for_each_thing_that_is_said(stage: S
     assert [wait and wait[1] for wait in waits] == [5.0, None, 5.0, None]
 
 
-async def test_cues_are_bounded_and_those_refused_are_told(stage: Stage) -> None:
-    """R1: at most `cues_max` in a turn; the next turn may name as many again."""
-    async with stage.open(cues_max=2) as memory:
+async def test_cues_are_bounded_and_those_refused_are_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R1: at most `CUES_MAX` in a turn; the next turn may name as many again."""
+    monkeypatch.setattr(engine, "CUES_MAX", 2)
+    async with stage.open() as memory:
         conversation = memory.conversation("c", user="ada")
         for _ in range(2):
             async with conversation.turn([user(SOUP)]) as turn:

@@ -125,9 +125,10 @@ async def test_recalls_are_left_out_and_every_turn_is_recorded(stage: Stage) -> 
 async def test_turns_that_end_faster_than_the_store_takes_them_wait_in_files(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C4: memory holds `recording_queue_max` of them, one file the others, and all are stored in the end."""
+    """C4: memory holds `RECORDING_QUEUE_MAX` of them, one file the others, and all are stored in the end."""
     monkeypatch.setattr(recorder, "SPILL_AFTER", WAIT)
-    async with stage.open(busy_timeout=60.0, recording_queue_max=1, grace=0.0, background=False) as memory:
+    monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 1)
+    async with stage.open(busy_timeout=60.0, grace=0.0, background=False) as memory:
         other = apsw.Connection(str(stage.path))
         other.set_busy_timeout(10_000)
         other.execute("BEGIN IMMEDIATE")
@@ -160,10 +161,11 @@ def waiting_in(folder: Path) -> list[str]:
     return sorted({json.loads(line)["turn"] for line in lines})
 
 
-async def test_a_turn_too_many_is_in_a_file_when_finish_returns(stage: Stage) -> None:
+async def test_a_turn_too_many_is_in_a_file_when_finish_returns(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """C4: it is redacted, our block is stripped, and an incognito turn is in no file."""
     folder = Path(f"{stage.path}.waiting")
-    async with stage.open(recording_queue_max=1, background=False) as memory:
+    monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 1)
+    async with stage.open(background=False) as memory:
         await memory.space("user:ada").add("Anise goes into the soup")
         messages = [user(SOUP)]
         shown = memory.conversation("shown", user="ada").turn(messages, id="turn-shown")
@@ -171,7 +173,7 @@ async def test_a_turn_too_many_is_in_a_file_when_finish_returns(stage: Stage) ->
         stage.store.reading.shut()
         held = leave(memory, "held", "Which key?")
         leave(memory, "hidden", "Nobody may know", incognito=True)
-        leave(memory, "marked", f"{memory._config.private_prefix} Nobody may know")
+        leave(memory, "marked", "private: Nobody may know")
         leave(memory, "more", "First words", "Then the token ghp_0123456789abcdefghijABCDEFGHIJ012345")
         shown.finish([*messages, assistant("Anise.")])
         content = "".join(path.read_text() for path in folder.iterdir())
@@ -215,7 +217,8 @@ async def test_closing_saves_turns_though_the_disk_does_not_confirm_a_file(
     def fail(descriptor: int) -> None:
         raise OSError("the disk is broken")
 
-    async with stage.open(close_timeout=0.0, background=False, recording_queue_max=2) as memory:
+    monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 2)
+    async with stage.open(close_timeout=0.0, background=False) as memory:
         stage.store.reading.shut()
         stage.store.fails_writes = True
         for number in range(4):
@@ -253,7 +256,8 @@ async def test_appended_turns_are_not_forgotten_when_their_file_cannot_be_read(
             raise errors.pop()
         unpack(self)
 
-    async with stage.open(recording_queue_max=1, background=False) as memory:
+    monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 1)
+    async with stage.open(background=False) as memory:
         stage.store.reading.shut()
         held = leave(memory, "held", SOUP)
         leave(memory, "more", "Which soup?")
@@ -274,7 +278,8 @@ async def test_the_taint_of_a_turn_that_is_appended_during_a_recovery_is_kept(
     written after it."""
     unpack, append = Spill.unpack, Spill.append
     turn = Recording("default", "user:ada", "c", "turn-1", "user:ada", 1.0, 0, "h", (), (), 3.0, taint=Taint.TOOL)
-    async with stage.open(recording_queue_max=1, background=False) as memory:
+    monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 1)
+    async with stage.open(background=False) as memory:
         await memory.drain(within=WAIT)
         services = memory._services
         begun, may_end = threading.Event(), threading.Event()
@@ -320,12 +325,13 @@ async def test_waiting_turns_are_counted_on_the_thread_of_files(stage: Stage, mo
     assert [name.startswith("afterturn-files") for name in threads] == [True, True]
 
 
-async def test_turns_are_stored_if_no_file_can_hold_them(tmp_path: Path) -> None:
+async def test_turns_are_stored_if_no_file_can_hold_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """C4: a file has the name of the folder of waiting turns, and the store works."""
     async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}):
         pass
     (tmp_path / "memory.db.waiting").touch()
-    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none", "recording_queue_max": 3}) as memory:
+    monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 3)
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as memory:
         for number in range(60):
             asked = user(f"Message {number}")
             turn = await memory.conversation(f"c{number}", user="ada").start_turn([asked])
@@ -336,11 +342,12 @@ async def test_turns_are_stored_if_no_file_can_hold_them(tmp_path: Path) -> None
 
 
 async def test_closing_names_the_turns_that_it_could_not_write(
-    stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C4: in the log, and in an event. Here the folder for files is a link, which is not followed."""
     Path(f"{stage.path}.waiting").symlink_to(tmp_path, target_is_directory=True)
-    async with stage.open(close_timeout=0.0, background=False, recording_queue_max=1) as memory:
+    monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 1)
+    async with stage.open(close_timeout=0.0, background=False) as memory:
         stage.store.reading.shut()
         stage.store.fails_writes = True
         for number in range(2):
@@ -374,7 +381,8 @@ async def test_a_conversation_that_is_kept_incognito_is_in_no_file(
 ) -> None:
     """C4: also if there is no time to read that from the store, as far as this process knows it."""
     monkeypatch.setattr(recall_queue, "POSTED_MAX", 0)
-    async with stage.open(recording_queue_max=1, background=False) as memory:
+    monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 1)
+    async with stage.open(background=False) as memory:
         conversation = memory.conversation("hidden", user="ada")
         await conversation.set_incognito()
         stage.store.reading.shut()
@@ -392,7 +400,8 @@ async def test_a_turn_that_is_stored_before_an_earlier_one_knows_its_taint(
     monkeypatch.setattr(recorder, "RETRY_FIRST", 60.0)
     monkeypatch.setattr(recall_queue, "POSTED_MAX", 0)
     spoken = [user(SOUP), call("1"), {"role": "tool", "tool_call_id": "1", "content": "Salt"}]
-    async with stage.open(recording_queue_max=1, background=False) as memory:
+    monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 1)
+    async with stage.open(background=False) as memory:
         stage.store.reading.shut()
         held = leave(memory, "held", SOUP)
         memory.conversation("c", user="ada").turn(spoken[:1]).finish([*spoken, assistant("Salt.")])
@@ -405,9 +414,10 @@ async def test_a_turn_that_is_stored_before_an_earlier_one_knows_its_taint(
     assert taint == "earlier"
 
 
-async def test_without_recording_no_turn_too_many_is_in_a_file(stage: Stage) -> None:
+async def test_without_recording_no_turn_too_many_is_in_a_file(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """C4, C7: and none is counted as lost when memory is closed."""
-    async with stage.open(recorder="none", recording_queue_max=1, close_timeout=0.0, background=False) as memory:
+    monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 1)
+    async with stage.open(recorder="none", close_timeout=0.0, background=False) as memory:
         stage.store.reading.shut()
         for number in range(3):
             leave(memory, f"c{number}", SOUP)

@@ -10,6 +10,7 @@ from spoken import Message, answer, assistant, call, user
 
 import afterturn
 from afterturn.ports import Unit
+from afterturn.recall import block as recall_block
 
 ASKED = "What goes into the soup?"
 OTHER = "What is my cat called?"
@@ -363,9 +364,10 @@ async def test_another_process_ends_what_comes_to_nothing(stage: Stage) -> None:
     assert [outcome for outcome, _ in stage.endings()] == ["undelivered"]
 
 
-async def test_a_recall_without_room_is_not_carried(stage: Stage) -> None:
+async def test_a_recall_without_room_is_not_carried(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """R8, H9: visible blocks leave no room, so it is empty when it settles, and offered to nobody."""
-    async with stage.open(visible_bytes_max=300, recall_entries_max=1) as memory:
+    monkeypatch.setattr(recall_block, "VISIBLE_BYTES_MAX", 300)
+    async with stage.open(recall_entries_max=1) as memory:
         await learn(memory, stage.clock, ["Anise goes into the soup", "Ada's cat is called Miso"])
         messages: list[Message] = []
         first = await _next(memory, messages, OTHER)

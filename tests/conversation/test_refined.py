@@ -10,6 +10,7 @@ import pytest
 from controlled_store import HERBS, LETTERS, Stage, caught_up, learn_herbs, letters, settled
 from spoken import answer, assistant, call, user
 
+from afterturn.conversation import prefetcher
 from afterturn.errors import ModelError
 from afterturn.testing import Held, ScriptedModel
 
@@ -167,11 +168,13 @@ async def test_a_failed_choice_leaves_the_fast_result_and_is_told(stage: Stage, 
     assert sorted(stage.endings()) == [("degraded", reason), ("delivered", "user_message")]
 
 
-async def test_a_model_that_never_answers_is_given_up_at_its_own_limit(stage: Stage) -> None:
+async def test_a_model_that_never_answers_is_given_up_at_its_own_limit(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """R7: no short timeout, but a net; what waits for the refined phase gets the fast one then."""
     line = held([7])
-    settings = {"refined": True, "recall_entries_max": 3, "model_timeout": 0.05}
-    async with stage.open(model=ScriptedModel(line), **settings) as memory:
+    monkeypatch.setattr(prefetcher, "MODEL_TIMEOUT", 0.3)
+    async with stage.open(model=ScriptedModel(line), refined=True, recall_entries_max=3) as memory:
         await learn_herbs(memory, stage.clock)
         messages = [user(ASKED)]
         async with memory.conversation("c", user="ada").turn(messages) as turn:

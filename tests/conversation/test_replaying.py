@@ -13,6 +13,7 @@ from spoken import Message, answer, assistant, call, user
 
 import afterturn
 from afterturn.errors import ConfigError, InvalidInput, NotFound, StoreUnavailable
+from afterturn.recall import block as recall_block
 from afterturn.testing import ScriptedModel
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.hashing import HashingEmbedder
@@ -197,7 +198,10 @@ async def test_another_configuration_gives_another_block(stage: Stage) -> None:
         assert letters(injected) == "ABCD"
         assert letters(await replayed(memory, recall_entries_max=6)) == "ABCDEF"
         assert letters(await replayed(memory, recall_entries_max=2)) == "AB"
-        assert len((await replayed(memory, block_tokens_max=128))[0]) < len(injected)
+        (larger,), (smaller,) = [
+            await replayed(memory, recall_entries_max=8, block_bytes_max=size) for size in (4096, 512)
+        ]
+        assert len(smaller.encode()) <= 512 < len(larger.encode())
         assert await replayed(memory, recall_score_min=1.0) == [""]
         assert "carrots" in (await replayed(memory, recall_entries_max=20, recall_score_min=0.0))[0]
         assert await replayed(memory, recall_entries_max=0) == [""]
@@ -248,9 +252,14 @@ async def test_without_a_store_there_is_nothing_to_look_back_on() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_whatever_was_injected_comes_out_again(tmp_path: Path, seed: int) -> None:
+async def test_whatever_was_injected_comes_out_again(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """H3: over random memories, questions, budgets, hosts and processes, then again once everything has changed."""
-    scene = Scene(tmp_path / "memory.db", random.Random(seed))
+    chance = random.Random(seed)
+    monkeypatch.setattr(recall_block, "ENTRY_BYTES_MAX", chance.choice([64, 512]))
+    monkeypatch.setattr(recall_block, "VISIBLE_BYTES_MAX", chance.choice([2000, 61440]))
+    scene = Scene(tmp_path / "memory.db", chance)
     async with scene.open() as memory:
         for _ in range(30):
             await scene.learn(memory)
@@ -290,9 +299,7 @@ class Scene:
             "refined": self._refined,
             "recall_entries_max": chance.choice([1, 3, 8]),
             "recall_score_min": chance.choice([0.0, 0.16, 0.3]),
-            "entry_bytes_max": chance.choice([64, 512]),
             "block_bytes_max": chance.choice([512, 4096]),
-            "visible_bytes_max": chance.choice([2000, 61440]),
         }
 
     def open(self) -> afterturn.Memory:

@@ -378,7 +378,7 @@ def test_what_is_skipped_is_told_once(host: Host, root: Path):
 
 def test_ten_thousand_files_do_not_flood_a_conversation(tmp_path: Path, folder: Path):
     """S2: the room for touched files is that of the standing block, until a refresh."""
-    host = Host(tmp_path / "memory.db", folder, standing_bytes_max=8192, context_file_bytes_max=1024)
+    host = Host(tmp_path / "memory.db", folder, standing_bytes_max=8192)
     many = tmp_path / "many"
     for at in range(300):
         (many / f"f{at}").mkdir(parents=True)

@@ -172,7 +172,7 @@ def test_roles_alternate_in_a_compacted_history(data):
     for at in range(len(messages)):
         if data.draw(st.booleans()) and find_point(BEDROCK, messages[: at + 1]) is not None:
             insert_block(BEDROCK, messages, BLOCK, Placement.APPEND, at=at)
-    planned = plan(BEDROCK, messages, limit_tokens=1, threshold_share=0.5, keep_share=data.draw(st.floats(0.1, 0.9)))
+    planned = plan(BEDROCK, messages, limit_tokens=1, keep_share=data.draw(st.floats(0.1, 0.9)))
     assert isinstance(planned, CompactionPlan)
     done = rebuild(BEDROCK, messages, planned, StateSnapshot("x", "y", "None.", "z", "[TODO] w"))
     assert done.changed

@@ -1,7 +1,6 @@
 """Compacted histories are still valid for each provider, by its client library's own types (K1)."""
 
 import copy
-import functools
 from typing import Any
 
 import pytest
@@ -13,11 +12,11 @@ from hypothesis import strategies as st
 
 from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.history import find_point
-from afterturn.prompt import compaction
 from afterturn.prompt.compaction import (
     CompactionPlan,
     StateSnapshot,
     element_tokens,
+    plan,
     read_contents,
     rebuild,
     write_request,
@@ -26,7 +25,6 @@ from afterturn.prompt.compaction import (
 SHORT = StateSnapshot("x", "y", "None.", "z", "[TODO] w")
 BLOCK = "<afterturn-memory>\n## Relevant Memory\n- [m1] yesterday, user: Miso is my cat\n</afterturn-memory>"
 TINY = 1
-plan = functools.partial(compaction.plan, threshold_share=0.5, keep_share=0.3)
 by_dialect = pytest.mark.parametrize("name", NAMES)
 
 

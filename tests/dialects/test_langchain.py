@@ -237,7 +237,7 @@ def test_a_compacted_list_of_objects_has_objects():
         Turn("Go on."),
     ]
     messages = TypeAdapter(list[AnyMessage]).validate_python(write("langchain", script))
-    planned = plan(LANGCHAIN, messages, limit_tokens=1, threshold_share=0.5, keep_share=0.3)
+    planned = plan(LANGCHAIN, messages, limit_tokens=1)
     assert isinstance(planned, CompactionPlan)
     done = rebuild(LANGCHAIN, messages, planned, StateSnapshot("x", "y", "None.", "z", "[TODO] w"))
     assert [type(message) for message in done.messages[:2]] == [HumanMessage, AIMessage]

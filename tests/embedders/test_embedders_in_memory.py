@@ -13,6 +13,7 @@ from tiny_bert import make_wheel, recipe
 
 import afterturn
 from afterturn.embedders import service
+from afterturn.embedders.http import HttpEmbedder
 from afterturn.embedders.minilm import MiniLmEmbedder
 from afterturn.embedders.minilm_install import get_minilm
 from afterturn.testing.hashing import HashingEmbedder
@@ -104,8 +105,8 @@ async def test_a_server_that_is_started_later_is_found(path: Path, monkeypatch: 
             is_ready.set()
 
     # It listens from the start, but nobody answers before it is entered.
-    settings = by_http(server, embedder_timeout=1.0)
-    async with afterturn.open(path, settings, on_event=hear) as memory:
+    parts = afterturn.Components(embedder=HttpEmbedder(server.url, "small", timeout=1.0))
+    async with afterturn.open(path, components=parts, on_event=hear) as memory:
         await memory.space(SPACE).add("Ada's cat is called Miso")
         assert not await memory.ready(within=WITHIN)
         found = await memory.space(SPACE).search("what is Ada's cat called?")

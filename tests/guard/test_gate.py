@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from afterturn.config import Config
 from afterturn.errors import EmptyText, InvalidInput, InvalidName, InvalidText, TooLarge
+from afterturn.guard import gate as guard_gate
 from afterturn.guard.gate import CUT_MARK, Gate
 from afterturn.testing.clock import ManualClock, SequentialIds
 from afterturn.types import Draft, Kind, Origin, Verdict
@@ -29,7 +30,7 @@ def test_undecodable_statements_are_refused_with_the_place(text: str) -> None:
 
 def test_ten_megabytes_are_refused_with_size_and_limit() -> None:
     """G1: a statement has a limit, and programs can read it."""
-    with pytest.raises(TooLarge, match="statement_bytes_max") as refused:
+    with pytest.raises(TooLarge, match="limited to 8192") as refused:
         GATE.admit(Draft("x" * 10_000_000))
     assert (refused.value.size_bytes, refused.value.limit_bytes) == (10_000_000, 8192)
 
@@ -91,16 +92,17 @@ def test_a_record_is_never_refused_for_its_text(text: str) -> None:
 @given(st.text(min_size=200), st.integers(min_value=1024, max_value=2048))
 def test_a_cut_record_is_marked_and_within_its_limit(text: str, limit: int) -> None:
     """C1: cuts fall on character boundaries."""
-    gate = Gate(Config(record_bytes_max=limit), ManualClock(), SequentialIds())
-    admitted = gate.admit_record(Draft(text * 10))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(guard_gate, "RECORD_BYTES_MAX", limit)
+        admitted = GATE.admit_record(Draft(text * 10))
     assert admitted is None or len(admitted.text.encode()) <= limit
 
 
 @pytest.mark.parametrize("letter", ["a", "\u00e9", "\u732b", "\U0001f408"])
-def test_a_cut_record_ends_with_a_whole_character(letter: str) -> None:
+def test_a_cut_record_ends_with_a_whole_character(letter: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """C1: whatever its size in bytes, no character is cut in half."""
-    gate = Gate(Config(record_bytes_max=1025), ManualClock(), SequentialIds())
-    admitted = gate.admit_record(Draft(letter * 2000))
+    monkeypatch.setattr(guard_gate, "RECORD_BYTES_MAX", 1025)
+    admitted = GATE.admit_record(Draft(letter * 2000))
     assert admitted is not None
     assert set(admitted.text.removesuffix(CUT_MARK)) == {letter}
 

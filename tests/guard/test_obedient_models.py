@@ -228,18 +228,17 @@ async def test_a_change_that_waits_takes_no_other_memory_away(tmp_path: Path, te
 
 
 async def test_proposals_that_nobody_decides_expire(tmp_path: Path) -> None:
-    """G2b, V8: after `inbox_days`, the next time that memory is opened."""
+    """G2b, V8: after 30 days, the next time that memory is opened."""
     clock = ManualClock()
     parts = afterturn.Components(clock=clock)
-    config = {**CONFIG, "inbox_days": 10}
-    async with afterturn.open(tmp_path / "memory.db", config, components=parts) as memory:
+    async with afterturn.open(tmp_path / "memory.db", CONFIG, components=parts) as memory:
         ada = memory.space("user:ada")
         await ada.add_many([Draft("The port is 5433", origin=Origin.SUBAGENT, proposed=True)])
-        clock.advance(9 * 86_400)
+        clock.advance(29 * 86_400)
         await ada.add_many([Draft("The port is 5434", origin=Origin.SUBAGENT, proposed=True)])
         clock.advance(2 * 86_400)
     seen = EventLog()
-    async with afterturn.open(tmp_path / "memory.db", config, components=parts, on_event=seen) as memory:
+    async with afterturn.open(tmp_path / "memory.db", CONFIG, components=parts, on_event=seen) as memory:
         seen.wait("proposals_expired")
         left = await memory.space("user:ada").proposals()
     assert [entry.text for entry in left] == ["The port is 5434"]

@@ -6,6 +6,7 @@ import afterturn
 from afterturn.config import Config
 from afterturn.conversation.read_turn import compose
 from afterturn.guard.output_filter import OutputFilter
+from afterturn.recall import block as recall_block
 from afterturn.testing import EventLog, ScriptedModel
 from afterturn.testing.entries import entry
 from afterturn.types import Draft, Hit, Lane, Origin, Target
@@ -141,13 +142,14 @@ async def test_a_model_that_chooses_sees_no_secret_either(opened, tmp_path, cloc
     assert (TOKEN in asked, "[redacted: github token]" in asked) == (False, True)
 
 
-def test_a_secret_is_taken_out_before_a_window_is_cut() -> None:
+def test_a_secret_is_taken_out_before_a_window_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """G3, H9: half a token in a window is none that a scanner knows."""
     text = "word " * 300 + f"the key is {TOKEN} " + "word " * 300
     hit = Hit(entry(text), Lane.LONG_TERM, 1.0, 1.0, None, ("key",))
     for size in range(20, 120, 7):
-        config, screen = Config(entry_bytes_max=max(size, 64)), OutputFilter(scanning=True)
-        block = compose([hit], config, visible_bytes=0, now=0.0, screen=screen)
+        monkeypatch.setattr(recall_block, "ENTRY_BYTES_MAX", max(size, 64))
+        screen = OutputFilter(scanning=True)
+        block = compose([hit], Config(), visible_bytes=0, now=0.0, screen=screen)
         assert block is not None
         assert "ghp_" not in block.text
 

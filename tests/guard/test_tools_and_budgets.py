@@ -3,6 +3,7 @@
 import pytest
 
 import afterturn
+from afterturn.guard import gate as guard_gate
 from afterturn.testing import EventLog
 from afterturn.types import Status
 
@@ -51,9 +52,10 @@ async def test_after_three_failures_in_a_turn_a_model_is_told_to_stop(opened) ->
     assert next_turn.startswith("Proposed.")
 
 
-async def test_whatever_fails_counts(opened) -> None:
+async def test_whatever_fails_counts(opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """G4: a call that is no call, and a text that is too long."""
-    async with opened(statement_bytes_max=64) as memory:
+    monkeypatch.setattr(guard_gate, "STATEMENT_BYTES_MAX", 64)
+    async with opened() as memory:
         conversation = memory.conversation("c", user="ada")
         async with conversation.turn(question()) as turn:
             tools = conversation.tools(remember=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import afterturn
+from afterturn.guard import gate as guard_gate
 from afterturn.testing import EventLog
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.hashing import HashingEmbedder
@@ -234,9 +235,12 @@ async def test_what_was_asked_is_kept_without_its_secret(memory: afterturn.Memor
     assert recall.row.question == "Deploy the api with […] please"
 
 
-async def test_what_is_too_long_to_be_kept_is_cut_where_no_secret_is_split(opened) -> None:
+async def test_what_is_too_long_to_be_kept_is_cut_where_no_secret_is_split(
+    opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """G1, C1: a message is scanned beyond the place where it is cut."""
-    async with opened(record_bytes_max=1024) as memory:
+    monkeypatch.setattr(guard_gate, "RECORD_BYTES_MAX", 1024)
+    async with opened() as memory:
         await speak(memory, [user("x " * 500 + TOKEN + " y" * 20_000)])
         first = (await records(memory))[0]
     assert ("ghp_" in first.text, len(first.text.encode()) <= 1024) == (False, True)

@@ -18,6 +18,7 @@ import pytest
 
 import afterturn
 from afterturn.config import Config
+from afterturn.conversation import recorder
 from afterturn.conversation.spill import Spill
 from afterturn.errors import InvalidFile, KeyMissing, KeysUnavailable, StoreCorrupt, StoreError
 from afterturn.runtime.clock import SystemClock
@@ -613,11 +614,12 @@ async def test_turns_that_wait_in_files_are_sealed(tmp_path: Path) -> None:
     assert Spill(folder, ring).forget("default", "user:ada", afterturn.types.Selector(everything=True)) == 1
 
 
-async def test_turns_that_are_appended_to_one_file_are_sealed(tmp_path: Path) -> None:
+async def test_turns_that_are_appended_to_one_file_are_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D3, C4: they are stored by the next process; one whose key is not known here is held in memory."""
     keys, store = FolderKeys(tmp_path / "keys"), tmp_path / "memory.db"
     folder = tmp_path / "memory.db.waiting"
-    async with _open(store, keys, {"recording_queue_max": 1, "grace": 0.0}) as memory:
+    monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 1)
+    async with _open(store, keys, {"grace": 0.0}) as memory:
         await memory.space("user:ada").add("The boat is red.")
         lock = apsw.Connection(str(store))
         lock.set_busy_timeout(10_000)

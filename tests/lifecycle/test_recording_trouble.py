@@ -254,9 +254,12 @@ async def test_a_folder_that_cannot_be_made_leaves_the_turn_in_memory(
     assert recorded
 
 
-async def test_turns_beyond_the_bound_wait_in_files_alone(path: Path, start: StartChild, event_log: EventLog) -> None:
+async def test_turns_beyond_the_bound_wait_in_files_alone(
+    path: Path, start: StartChild, event_log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """C4: memory holds two, the folder all five, and all five are stored in the end."""
-    async with afterturn.open(path, {**TROUBLED, "recording_queue_max": 2}, on_event=event_log) as memory:
+    monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 2)
+    async with afterturn.open(path, TROUBLED, on_event=event_log) as memory:
         holder = _locked(start)
         for number in range(5):
             await _say(memory, f"Message {number}", conversation=f"c{number}")
@@ -269,11 +272,12 @@ async def test_turns_beyond_the_bound_wait_in_files_alone(path: Path, start: Sta
 
 
 async def test_turns_that_fit_neither_memory_nor_file_are_reported(
-    path: Path, folder: Path, start: StartChild, event_log: EventLog
+    path: Path, folder: Path, start: StartChild, event_log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C4: bounded, and what is lost is said: the oldest, with the reason."""
     folder.write_text("in the way")
-    async with afterturn.open(path, {**TROUBLED, "recording_queue_max": 1}, on_event=event_log) as memory:
+    monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 1)
+    async with afterturn.open(path, TROUBLED, on_event=event_log) as memory:
         holder = _locked(start)
         turns = [await _say(memory, "The oldest", conversation="one")]
         event_log.wait("recording_waits")

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 from exchanges import NO_EMBEDDER, exchange
 from numpy.typing import NDArray
 
 import afterturn
+from afterturn import maintenance
 from afterturn.errors import EmbedderUnavailable
 from afterturn.recall.word_table import WordTable
 from afterturn.testing import EventLog
@@ -86,9 +88,12 @@ async def test_a_missing_word_table_is_reported_once_and_recall_continues(path: 
     assert "pip install" in findings["word table"].message
 
 
-async def test_the_timeline_keeps_as_many_events_as_it_may(path: Path, event_log: EventLog) -> None:
+async def test_the_timeline_keeps_as_many_events_as_it_may(
+    path: Path, event_log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The newest of a space are kept, and the rest is gone."""
-    async with afterturn.open(path, {**NO_EMBEDDER, "timeline_entries_max": 100}, on_event=event_log) as memory:
+    monkeypatch.setattr(maintenance, "TIMELINE_ENTRIES_MAX", 100)
+    async with afterturn.open(path, NO_EMBEDDER, on_event=event_log) as memory:
         for number in range(40):
             async with memory.conversation("c", user="ada").turn(exchange(f"Message {number}")) as turn:
                 pass

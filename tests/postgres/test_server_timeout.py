@@ -14,8 +14,15 @@ from lab.postgres.wire_proxy import WireProxy
 
 pytestmark = pytest.mark.postgres
 
-# Together how long the server may be silent, also while the store is created on a busy machine.
-SETTINGS = {"server_timeout": 2.0, "busy_timeout": 0.5, "embedder": "none", "background": False}
+# With `SERVER_TIMEOUT` how long the server may be silent, also while the store is created on a busy machine.
+SETTINGS = {"busy_timeout": 0.5, "embedder": "none", "background": False}
+# `python -m afterturn` that waits for half a second.
+COMMAND = """
+from afterturn.stores.postgres import connection
+connection.SERVER_TIMEOUT = 0.5
+from afterturn.__main__ import main
+main()
+"""
 VERBS: list[tuple[str, Callable[[blocking.Memory], object]]] = [
     ("add", lambda memory: memory.space("user:ada").add("Ada plays chess")),
     ("search", lambda memory: memory.space("user:ada").search("bees")),
@@ -23,6 +30,11 @@ VERBS: list[tuple[str, Callable[[blocking.Memory], object]]] = [
     ("forget", lambda memory: memory.space("user:ada").forget(everything=True)),
     ("stats", lambda memory: memory.stats()),
 ]
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("afterturn.stores.postgres.connection.SERVER_TIMEOUT", 2.0)
 
 
 @pytest.fixture
@@ -81,8 +93,8 @@ def test_a_command_fails_while_the_server_does_not_answer(
         memory.space("user:ada").add("Ada keeps bees")
     proxy.hold()
     done = subprocess.run(
-        [sys.executable, "-m", "afterturn", *arguments, "--space", "user:ada"],
-        env={**os.environ, "AFTERTURN_STORE": held_url, "AFTERTURN_SERVER_TIMEOUT": "0.5"},
+        [sys.executable, "-c", COMMAND, *arguments, "--space", "user:ada"],
+        env={**os.environ, "AFTERTURN_STORE": held_url},
         capture_output=True,
         text=True,
         check=False,
@@ -95,10 +107,11 @@ def test_a_command_fails_while_the_server_does_not_answer(
 
 
 def test_closing_does_not_wait_for_a_server_that_does_not_answer(
-    proxy: WireProxy, held_url: str, caplog: pytest.LogCaptureFixture
+    proxy: WireProxy, held_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C4: within close_timeout, without a thread that is left."""
-    memory = blocking.open(held_url, {**SETTINGS, "server_timeout": 3600.0, "close_timeout": 0.5})
+    monkeypatch.setattr("afterturn.stores.postgres.connection.SERVER_TIMEOUT", 3600.0)
+    memory = blocking.open(held_url, {**SETTINGS, "close_timeout": 0.5})
     memory.start()
     memory.space("user:ada").add("Ada keeps bees")
     proxy.hold()

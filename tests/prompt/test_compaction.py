@@ -40,8 +40,6 @@ async def compact(model, dialect, messages, *, limit_tokens, facts=lambda part: 
         dialect,
         messages,
         limit_tokens=limit_tokens,
-        threshold_share=0.5,
-        keep_share=0.3,
         facts=facts,
         within=within,
         on_thread=on_thread,

@@ -1,28 +1,27 @@
 """Where a history is cut, and what becomes of it, in every dialect (K1)."""
 
 import copy
-import functools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from long_histories import NAMES, HistoryTurn, Step, Writer, calls_and_answers, memory_block, stories, written
 
-from afterturn.prompt import compaction
 from afterturn.prompt.compaction import (
     ACKNOWLEDGEMENT,
+    KEEP_SHARE,
+    THRESHOLD_SHARE,
     Compacted,
     CompactionPlan,
     StateSnapshot,
     element_tokens,
     is_block,
+    plan,
     rebuild,
 )
 
 SHORT = StateSnapshot("Ship the api.", "- The port is 5432.", "None.", "- Read the log.", "[TODO] Ship it.")
 TINY = 1
-THRESHOLD_SHARE, KEEP_SHARE = 0.5, 0.3
-plan = functools.partial(compaction.plan, threshold_share=THRESHOLD_SHARE, keep_share=KEEP_SHARE)
 
 
 def tokens_of(dialect, messages):

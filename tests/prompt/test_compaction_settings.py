@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 import afterturn
 from afterturn.config import Config
 from afterturn.prompt.compaction import StateSnapshot
@@ -21,9 +19,8 @@ def history(turns: int = 30) -> list[object]:
     return said
 
 
-async def compacted(path: Path, limit_tokens: int = 3_000, **settings: object) -> afterturn.Compacted:
-    settings = {"embedder": "none", **settings}
-    async with afterturn.open(path / "memory.db", settings, model=ScriptedModel(SNAPSHOT)) as memory:
+async def compacted(path: Path, limit_tokens: int = 3_000) -> afterturn.Compacted:
+    async with afterturn.open(path / "memory.db", {"embedder": "none"}, model=ScriptedModel(SNAPSHOT)) as memory:
         return await memory.conversation("c", user="ada").compact(history(), limit_tokens=limit_tokens)
 
 
@@ -38,19 +35,17 @@ async def test_another_model_may_summarise(tmp_path: Path) -> None:
 
 
 async def test_the_threshold_is_a_share_of_the_limit(tmp_path: Path) -> None:
-    """K1: half of it, unless the host wants another."""
+    """K1: half of it."""
     tokens = (await compacted(tmp_path)).tokens_before
-    limit = round(tokens / 0.6)
-    assert (await compacted(tmp_path, limit)).changed
-    assert (await compacted(tmp_path, limit, compaction_threshold_share=0.7)).reason == "below_threshold"
+    assert (await compacted(tmp_path, round(tokens / 0.51))).changed
+    assert (await compacted(tmp_path, round(tokens / 0.49))).reason == "below_threshold"
 
 
-@pytest.mark.parametrize("share", [0.1, 0.6])
-async def test_the_share_that_is_kept_can_be_set(tmp_path: Path, share: float) -> None:
-    """K1: of the history's tokens."""
-    done = await compacted(tmp_path, compaction_keep_share=share)
+async def test_a_share_of_the_history_is_kept(tmp_path: Path) -> None:
+    """K1: 30 % of its tokens."""
+    done = await compacted(tmp_path)
     kept = len(history()) - done.summarised
-    assert share - 0.1 < kept / len(history()) <= share
+    assert 0.2 < kept / len(history()) <= 0.3
 
 
 def test_the_settings_name_the_model_that_summarises() -> None:

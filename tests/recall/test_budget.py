@@ -1,5 +1,6 @@
 """What goes into a block, whatever was found."""
 
+from dataclasses import replace
 from functools import partial
 
 from hypothesis import given
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from afterturn.config import Config
 from afterturn.guard.output_filter import OutputFilter
-from afterturn.recall.block import FRAME, Budget, bullet, choose, render
+from afterturn.recall.block import FRAME, VISIBLE_BYTES_MAX, Budget, bullet, choose, render
 from afterturn.testing.entries import NOW, hit
 from afterturn.text import estimate_tokens
 from afterturn.types import Excerpt, Hit, Lane
@@ -75,7 +76,7 @@ def test_the_same_hits_give_the_same_choice(hits, budget):
 def test_the_best_is_cut_shorter_rather_than_left_out():
     """H9: emoji cost three tokens each, and a small budget still shows some of them."""
     hits = [hit("👍" * 500, id=f"e{lane}", lane=lane) for lane in Lane]
-    (shown,) = chosen(hits, Budget.of(Config(block_tokens_max=200)))
+    (shown,) = chosen(hits, replace(Budget.of(Config()), tokens_max=200))
     assert shown.hit is hits[0]
     assert 64 <= len(shown.text.encode()) < 256
 
@@ -120,8 +121,8 @@ def test_windows_of_long_memories_are_not_searched_for_without_end():
 def test_visible_blocks_use_up_the_conversation():
     """H9: 60 KiB visible a conversation."""
     config = Config()
-    assert Budget.of(config, visible_bytes=config.visible_bytes_max - 700).bytes_max == 700
-    assert chosen([hit("x")], Budget.of(config, visible_bytes=config.visible_bytes_max)) == []
+    assert Budget.of(config, visible_bytes=VISIBLE_BYTES_MAX - 700).bytes_max == 700
+    assert chosen([hit("x")], Budget.of(config, visible_bytes=VISIBLE_BYTES_MAX)) == []
 
 
 @given(st.text(max_size=300), st.text(max_size=300))

@@ -11,6 +11,7 @@ import pytest
 
 import afterturn
 from afterturn.errors import NotFound
+from afterturn.guard import gate as guard_gate
 from afterturn.space.consolidation import Consolidation, ConsolidationReason, ConsolidationStep
 from afterturn.space.reviews import Review
 from afterturn.testing.clock import ManualClock
@@ -80,7 +81,7 @@ async def test_one_whose_source_is_not_trusted_keeps_no_others_apart(plain: afte
     assert review.row.refusals == ("not_allowed",)
 
 
-async def test_what_cannot_be_written_again_stops_nothing_else(tmp_path: Path) -> None:
+async def test_what_cannot_be_written_again_stops_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """V10, G5: a pair that the guard would not take any more is left as it is; the rest is tidied up."""
     async with _opened(tmp_path) as memory:
         ada = memory.space("user:ada")
@@ -88,7 +89,8 @@ async def test_what_cannot_be_written_again_stops_nothing_else(tmp_path: Path) -
         await ada.add("The user lives in Oslo", origin="agent", clean=True, target="environment", occurred_at=200.0)
         await ada.add(LONG, origin="agent", clean=True, sources=["ticket-1"])
         await ada.add(f"{LONG}.", origin="agent", clean=True, sources=["ticket-2"])
-    async with _opened(tmp_path, statement_bytes_max=64) as memory:
+    monkeypatch.setattr(guard_gate, "STATEMENT_BYTES_MAX", 64)
+    async with _opened(tmp_path) as memory:
         ada = memory.space("user:ada")
         review = await ada.consolidate()
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from afterturn.services import Services
 
 R = TypeVar("R")
+# Of a space, for `afterturn trace`. A recall emits about ten events, and takes as much room as they do.
+RECALLS_MAX = 1_000
 # In all shorter than closing takes, and longer than other processes usually hold the store.
 _RETRY_AFTER = (0.1, 0.4, 1.6)
 
@@ -191,12 +193,10 @@ class ConversationLog:
             outcome=row.outcome,
             reason=row.reason,
         )
-        # A recall emits about ten events, and takes as much room as they do.
-        entries_max = self._services.config.timeline_entries_max // 10
 
         def work(unit: Unit) -> None:
             if not self._is_forgotten(unit, run.prefetch):
-                unit.recalls.add(self._key, row, entries_max=entries_max)
+                unit.recalls.add(self._key, row, entries_max=RECALLS_MAX)
 
         self._start_write(work, f"the trace of turn {row.turn!r}")
 

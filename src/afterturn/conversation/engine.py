@@ -48,6 +48,7 @@ from afterturn.errors import (
 )
 from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.log import logger
+from afterturn.models.meter import MODEL_TIMEOUT
 from afterturn.ports import Clock
 from afterturn.prompt.compaction import (
     Compacted,
@@ -81,6 +82,10 @@ M = TypeVar("M")
 
 # Good enough for a warning: English has about four letters a token.
 _BYTES_PER_TOKEN = 4
+# Above a tenth of the model's window, blocks crowd out the conversation.
+_WINDOW_SHARE_MAX = 0.1
+# A cue starts a recall; a host that gives more in one turn has a loop in it.
+CUES_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +178,7 @@ class ConversationEngine(StoredConversation):
     def start_epoch(self, turn: HostTurn, text: str, cause: RecallCause) -> None:
         """Something new was said in the middle of a turn: it gets a recall of its own."""
         if cause is RecallCause.CUE:
-            if turn.cues >= self.config.cues_max:
+            if turn.cues >= CUES_MAX:
                 self._post(self._emit, "cue_refused", turn=turn.id, cues=turn.cues)
                 return
             turn.cues += 1
@@ -510,9 +515,8 @@ class ConversationEngine(StoredConversation):
         user = self._begin_at(turn, messages, *reading.user) if reading.user is not None else None
         turn.shared.read_positions(positions_of(reading.indexes, messages), reading.dropped, reading.chain)
         turn.shared.opened.settle(OpenedTurn(dialect, user, reading.forgets))
-        question = reading.question if self._may_recall(turn) else None
-        no_recall = no_recall_reason(question, self.config) if self._may_recall(turn) else NoRecallReason.INCOGNITO
-        self._emit("turn_started", turn=turn.id, no_recall=no_recall)
+        question = reading.question
+        self._emit("turn_started", turn=turn.id, no_recall=no_recall_reason(question, self.config))
         if prefetch.is_late and turn.left:
             turn.shared.stored.settle(False)  # its end may be stored already
         else:
@@ -568,7 +572,7 @@ class ConversationEngine(StoredConversation):
         logger.warning("a turn continues without recall: %s", error)
         text = self._find_user_text(turn)
         question = make_question(text, turn.scope, turn.ledger, self.config) if text is not None else None
-        if question is not None and self._may_recall(turn) and not turn.shared.first.fast.consumed:
+        if question is not None and not turn.shared.first.fast.consumed:
             self._emit_epoch(turn, turn.shared.first)
             self._prefetcher.fail(turn, turn.shared.first, question, reason_of(error))
 
@@ -587,15 +591,9 @@ class ConversationEngine(StoredConversation):
     def _begin_at(self, turn: LoopTurn, messages: Sequence[object], index: int, text: str) -> BlockPosition:
         """Where the turn begins in the host's list, by index, object and content: hosts rebuild their lists."""
         turn.user_hash, turn.user_index = content_hash(text), index
-        if self._is_private(text):
+        if is_private(text):
             turn.shared.mark_incognito()
         return BlockPosition(index, messages[index])
-
-    def _is_private(self, text: str) -> bool:
-        return is_private(text, self.config.private_prefix)
-
-    def _may_recall(self, turn: LoopTurn) -> bool:
-        return self.config.incognito_recall or not turn.shared.incognito
 
     async def _read(
         self,
@@ -685,10 +683,10 @@ class ConversationEngine(StoredConversation):
     async def _run_epoch(self, turn: LoopTurn, prefetch: Prefetch, text: str) -> None:
         opened = await turn.shared.opened.wait(within=self.config.recall_timeout)
         failure = "" if opened else await self._read_late(turn)
-        if prefetch.cause is RecallCause.INTERJECTION and self._is_private(text) and not turn.shared.incognito:
+        if prefetch.cause is RecallCause.INTERJECTION and is_private(text) and not turn.shared.incognito:
             turn.shared.mark_incognito()
             self._log.mark_incognito(turn)
-        if not self._services.has_store or turn.dialect is None or prefetch.fast.consumed or not self._may_recall(turn):
+        if not self._services.has_store or turn.dialect is None or prefetch.fast.consumed:
             return
         shown = frozenset(ref for row in turn.shared.blocks if row.hash not in turn.gone for ref in row.refs)
         shown |= self._prefetcher.waiting_refs(turn)
@@ -741,9 +739,9 @@ class ConversationEngine(StoredConversation):
         self._visible.mark_stored(row)
 
     def _warn_of_share(self, turn: LoopTurn) -> None:
-        window, share = self.config.window_tokens, self.config.window_share_max
+        window = self.config.window_tokens
         tokens = turn.ledger.size_bytes // _BYTES_PER_TOKEN
-        if window is not None and tokens > window * share:
+        if window is not None and tokens > window * _WINDOW_SHARE_MAX:
             self._emit("window_share", turn=turn.id, tokens=tokens, window=window)
 
     # ---------------------------------------------------------------- Compaction and reset.
@@ -766,10 +764,8 @@ class ConversationEngine(StoredConversation):
             dialect,
             messages,
             limit_tokens=limit,
-            threshold_share=self.config.compaction_threshold_share,
-            keep_share=self.config.compaction_keep_share,
             facts=lambda part: block_facts(dialect, part, known),
-            within=self.config.model_timeout,
+            within=MODEL_TIMEOUT,
             on_thread=self._services.file_reads.run,
         )
         self._emit(

@@ -39,7 +39,7 @@ from afterturn.errors import AfterturnError, ModelError
 from afterturn.events import Events
 from afterturn.guard.output_filter import OutputFilter, event_content, neutralise
 from afterturn.log import logger
-from afterturn.models.meter import Meter
+from afterturn.models.meter import MODEL_TIMEOUT, Meter
 from afterturn.ports import ChatModel, Clock, Ids, Store, Unit
 from afterturn.recall.block import Block, describe_age, describe_author
 from afterturn.recall.query import RecallRequest
@@ -155,7 +155,7 @@ class RecallClient:
             entry = hit.entry
             return f"{describe_age(entry.occurred_at, now)}, {describe_author(entry)}: {neutralise(entry.text)}"
 
-        async with asyncio.timeout(self.config.model_timeout):
+        async with asyncio.timeout(MODEL_TIMEOUT):
             offered = await self._filter(hits)
             chosen = await select(model, question.text, offered, entries_max=self.config.recall_entries_max, line=line)
         found = {hit.entry.ref: hit for hit in hits}

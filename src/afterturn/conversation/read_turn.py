@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger, MessageChain, find_missing, hidden_ledger, read_ledger, scan_blocks
-from afterturn.conversation.scope import ConversationScope, StandingDelivery, Visibility, is_private
+from afterturn.conversation.scope import PRIVATE_PREFIX, ConversationScope, StandingDelivery, Visibility, is_private
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import any_untrusted, find_latest_user
 from afterturn.guard.output_filter import STANDING_TAG, OutputFilter, neutralise
@@ -338,9 +338,9 @@ def make_question(
     """
     if _is_off(config):
         return None
-    if is_private(text, config.private_prefix):
-        text = text.lstrip()[len(config.private_prefix.strip()) :]
-    if is_private(previous, config.private_prefix):
+    if is_private(text):
+        text = text.lstrip()[len(PRIVATE_PREFIX) :]
+    if is_private(previous):
         previous = ""
     redacted = functools.partial(redact_within, scanner=scanner(scanning=config.scan_policy), mark=unnamed)
     asked = redacted(text, QUESTION_CHARS_MAX).text

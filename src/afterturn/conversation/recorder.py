@@ -29,6 +29,7 @@ from afterturn.dialects.dialect import Dialect, Strip
 from afterturn.dialects.history import Exchange, any_untrusted, find_exchange, find_latest_user, read_exchange
 from afterturn.errors import DeadlineExceeded, KeyMissing, MemoryClosed, StoreError
 from afterturn.events import Events
+from afterturn.guard import gate
 from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
@@ -42,6 +43,8 @@ from afterturn.scanners.secrets import MARGIN_CHARS, redact
 from afterturn.text import content_hash
 from afterturn.types import BlockRow, Message, Scalar, Selector, Taint
 
+# Turns that memory holds at once; others wait in files.
+RECORDING_QUEUE_MAX = 1_000
 RETRY_FIRST = 0.5
 RETRY_MOST = 30.0
 # It may take minutes to notice that a server does not answer, and a host that is killed meanwhile loses what is only in
@@ -78,7 +81,6 @@ class Recorder:
         events: Events,
         supervisor: Supervisor,
         file_writer: Worker,
-        config: Config,
         spill: Spill,
         wake_jobs: Callable[[], None],
     ) -> None:
@@ -86,7 +88,6 @@ class Recorder:
         self._events = events
         self._supervisor = supervisor
         self.file_writer = file_writer
-        self._queue_max = config.recording_queue_max
         self.spill = spill
         self._wake_jobs = wake_jobs
         self._under_way: set[asyncio.Task[None]] = set()
@@ -111,7 +112,7 @@ class Recorder:
     def admit(self) -> bool:
         """Whether memory may hold one more turn that has ended. Then `track_reading` follows, on memory's loop."""
         with self._lock:
-            if self._posted + len(self._reading) + len(self._recording) >= self._queue_max:
+            if self._posted + len(self._reading) + len(self._recording) >= RECORDING_QUEUE_MAX:
                 return False
             self._posted += 1
             return True
@@ -288,7 +289,7 @@ class Recorder:
 
     async def _record(self, pending: PendingTurn) -> None:
         # More turns end than the store takes: a file is cheaper, and is stored when fewer end.
-        is_overload = len(self._recording) > self._queue_max and pending.recording.kept_by is not SinkKind.NOBODY
+        is_overload = len(self._recording) > RECORDING_QUEUE_MAX and pending.recording.kept_by is not SinkKind.NOBODY
         if is_overload and await self._spill(pending):
             await self._hold(pending, OVERLOAD)
             return
@@ -399,7 +400,7 @@ class Recorder:
         self._emit("recording_waits", pending, reason=reason, spilled=pending.spilled, waiting=len(self._waiting))
         # A turn whose file is being written may still come to need its place.
         settled = [one for one in self._waiting.values() if one.saved or not one.spilled]
-        for oldest in settled[: max(0, len(self._waiting) - self._queue_max)]:
+        for oldest in settled[: max(0, len(self._waiting) - RECORDING_QUEUE_MAX)]:
             del self._waiting[oldest.key]
             oldest.recorded.settle(False)
             if not oldest.saved:
@@ -434,7 +435,7 @@ class Recorder:
         delay = RETRY_FIRST
         while self._waiting or self._appended:
             await asyncio.sleep(delay)
-            if self._posted + len(self._reading) + len(self._recording) > self._queue_max // 2:
+            if self._posted + len(self._reading) + len(self._recording) > RECORDING_QUEUE_MAX // 2:
                 delay = RETRY_FIRST  # a store that is busy is not given more
                 continue
             delay = min(delay * 2, RETRY_MOST)
@@ -507,7 +508,7 @@ def make_recording(
         return None, NO_FINAL_ANSWER
     if not is_exchange(found.messages):
         return None, "no_exchange"
-    if turn.shared.incognito or any(_is_private(message, config) for message in found.messages):
+    if turn.shared.incognito or any(one.role == "user" and is_private(one.text) for one in found.messages):
         return None, INCOGNITO
     if not config.recording:
         return None, SWITCHED_OFF
@@ -580,7 +581,7 @@ def _find_start(turn: LoopTurn, left: TurnMessages, dialect: Dialect, strip: Str
 
 def _redacted(message: Message, config: Config) -> tuple[Message, tuple[str, ...]]:
     """Returns a copy without secrets, and their kinds. Done before the message waits in memory or in a file."""
-    limit, scan = config.record_bytes_max, scanner(scanning=config.scan_policy)
+    limit, scan = gate.RECORD_BYTES_MAX, scanner(scanning=config.scan_policy)
     found, speaker = redact(message.text[: limit + MARGIN_CHARS], scan), redact(message.speaker, scan)
     kinds = (*found.kinds, *speaker.kinds)
     if not kinds and len(message.text) <= limit + MARGIN_CHARS:
@@ -588,10 +589,6 @@ def _redacted(message: Message, config: Config) -> tuple[Message, tuple[str, ...
     # Text that is not scanned is not stored; one character too many shows the gate that it was cut.
     text = found.text[: limit + 1]
     return replace(message, text=text, speaker=speaker.text, hash=content_hash(text)), kinds
-
-
-def _is_private(message: Message, config: Config) -> bool:
-    return message.role == "user" and is_private(message.text, config.private_prefix)
 
 
 def _is_ours(message: Message) -> bool:

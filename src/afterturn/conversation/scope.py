@@ -15,6 +15,7 @@ from afterturn.types import ConversationKey, Scope, Target
 from afterturn.validation import check_name, check_no_secret, check_space, mend_name
 
 E = TypeVar("E", bound=StrEnum)
+PRIVATE_PREFIX = "private:"
 
 
 class Visibility(StrEnum):
@@ -184,10 +185,9 @@ def _reads(home: str, others: Sequence[str], environment: str | None) -> tuple[s
     return tuple(dict.fromkeys((home, *(check_space(space) for space in granted))))
 
 
-def is_private(text: str, prefix: str) -> bool:
+def is_private(text: str) -> bool:
     """Whether the user asks for incognito, by the words at the beginning of a message. The case does not matter."""
-    prefix = prefix.strip()
-    return bool(prefix) and text.lstrip()[: len(prefix)].casefold() == prefix.casefold()
+    return text.lstrip()[: len(PRIVATE_PREFIX)].casefold() == PRIVATE_PREFIX
 
 
 def find_usable_name(name: object, what: str, *, scanning: Scanning) -> str | None:

@@ -65,13 +65,11 @@ if TYPE_CHECKING:
 
 
 def _budget(config: Config) -> StandingBudget:
-    return StandingBudget(config.standing_bytes_max, config.entry_bytes_max, config.scan_policy)
+    return StandingBudget(config.standing_bytes_max, scanning=config.scan_policy)
 
 
 def _folders(services: Services, roots: Iterable[str | os.PathLike[str]]) -> ContextFolders:
-    config = services.config
-    names = file_names(config.context_files)
-    return ContextFolders(services.context_folder, check_roots(roots), names, config.context_file_bytes_max)
+    return ContextFolders(services.context_folder, check_roots(roots), file_names(services.config.context_files))
 
 
 def check_roots(roots: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from afterturn.errors import AfterturnError
 from afterturn.guard.output_filter import OutputFilter, neutralise
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
-from afterturn.recall.block import CUT, NOTICE, best_window, bullet
+from afterturn.recall.block import CUT, ENTRY_BYTES_MAX, NOTICE, best_window, bullet
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.query import RecallRequest
 from afterturn.recall.search import search_among
@@ -51,7 +51,7 @@ class KeyFacts:
     hits: Sequence[Hit]
     now: float
     entries_max: int = 8
-    entry_bytes_max: int = 512
+    entry_bytes_max: int = ENTRY_BYTES_MAX
     bytes_max: int = 2_048
     screen: OutputFilter = field(default_factory=lambda: OutputFilter(scanning=True))
 
@@ -141,7 +141,7 @@ class Subagents:
         screen = OutputFilter(scanning=config.scan_policy, projects=context.scope.projects(config.scan_policy))
         if answer is None:
             answer = choose_hits(task, recalled, now=now, score_min=config.search_score_min)
-        bullets = key_facts(task, KeyFacts(answer, now, entry_bytes_max=config.entry_bytes_max, screen=screen))
+        bullets = key_facts(task, KeyFacts(answer, now, screen=screen))
         text = assemble(task, bullets, offered(remember=remember))
         size: dict[str, Scalar] = {"memories": len(bullets), "bytes": len(text.encode())}
         self._services.loop.post(self._emit, context, "delegated", size)

@@ -117,7 +117,6 @@ class MemoryTools:
             recall_entries_max=max(ENTRIES_MAX, config.recall_entries_max),
             # The model asks for memory, so a small chance is enough.
             recall_score_min=config.recall_score_min * ASKED_FLOOR_SHARE,
-            visible_bytes_max=config.block_bytes_max,
         )
         self._scanner = scanner(scanning=config.scan_policy)
         self._turn = turn or (lambda: context.turn)

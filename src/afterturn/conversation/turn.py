@@ -27,6 +27,7 @@ from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput, Memory
 from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
+from afterturn.models.meter import MODEL_TIMEOUT
 from afterturn.recall.block import spoken_words
 from afterturn.scanners.secrets import redact_within
 from afterturn.types import HandoverPoint, Hit, Phase, RecallCause, Taint
@@ -192,7 +193,7 @@ class TurnVerbs:
 
     @never_raises
     def cue(self, text: str) -> None:
-        """The turn has a new focus, in your words: starts a new recall. At most `cues_max` times in a turn."""
+        """The turn has a new focus, in your words: starts a new recall. At most four times in a turn."""
         self._start_epoch(text, RecallCause.CUE)
 
     def _start_epoch(self, text: str, cause: RecallCause) -> None:
@@ -356,7 +357,7 @@ class TurnVerbs:
             return Wait(run, _bounded(within), dialect)
         if phase == "refined":
             # The most that both phases may take: then it has settled, one way or the other.
-            return Wait(run, self._core.config.recall_timeout + self._core.config.model_timeout, dialect)
+            return Wait(run, self._core.config.recall_timeout + MODEL_TIMEOUT, dialect)
         ends = turn.grace_ends.setdefault(correlation, now + grace)
         # Never longer than the grace, though calls with and without an event loop may read different clocks.
         return Wait(run, min(ends - now, grace), dialect)

@@ -30,7 +30,6 @@ EMBEDDINGS = ServerKind(
     url="embedder_url",
     key="embedder_key",
     model="embedder_model",
-    timeout="embedder_timeout",
     # 32 vectors of 4,096 numbers, each written with twenty digits.
     answer_bytes_max=1 << 22,
 )

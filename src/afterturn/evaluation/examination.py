@@ -22,12 +22,13 @@ from afterturn.conversation.read_turn import candidates_max, compose
 from afterturn.embedders.service import SLICE
 from afterturn.errors import ConfigError, DeadlineExceeded
 from afterturn.evaluation.datasets import Dataset, Item, Question, Talk
+from afterturn.guard.gate import RECORD_BYTES_MAX
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.ports import Batching, Closable, Embedder
 from afterturn.recall.scoring import above_floor
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.services import Components, default_embedder
-from afterturn.text import estimate_tokens, terms
+from afterturn.text import cut, estimate_tokens, terms
 from afterturn.types import Draft, EmbedderIdentity, Entry, Event, Hit, Kind, Lane, Origin, Outcome, Status, Target
 
 if TYPE_CHECKING:
@@ -56,10 +57,10 @@ def rank_figures(ranked: Sequence[str], evidence: Sequence[str]) -> dict[str, fl
     """`ranked` best first, each name once; `evidence` is not empty."""
     places = sorted(place for place, name in enumerate(ranked) if name in set(evidence))
     figures: dict[str, float] = {}
-    for cut in CUTS:
-        found = sum(place < cut for place in places)
-        figures[f"recall@{cut}"] = found / len(evidence)
-        figures[f"all@{cut}"] = float(found == len(evidence))
+    for place_max in CUTS:
+        found = sum(place < place_max for place in places)
+        figures[f"recall@{place_max}"] = found / len(evidence)
+        figures[f"all@{place_max}"] = float(found == len(evidence))
     ideal = sum(_gain(place) for place in range(min(len(evidence), NDCG_CUT)))
     figures[f"ndcg@{NDCG_CUT}"] = sum(_gain(place) for place in places if place < NDCG_CUT) / ideal
     figures["mrr"] = 1 / (places[0] + 1) if places else 0.0
@@ -169,8 +170,6 @@ class Dense:
 DAY = 86_400.0
 # Time is not measured here, so a busy machine must not change an answer.
 PATIENCE = 600.0
-# Long enough for every message.
-_RECORD_BYTES_MAX = 1 << 30
 _REF = re.compile(r"^- \[([0-9a-z]+)(?:\.\d+)?\]", re.MULTILINE)
 
 
@@ -356,7 +355,6 @@ def open_subject(embedder: str | None = None) -> Iterator[Subject]:
         model_url=None,
         tenant="default",
         recall_timeout=PATIENCE,
-        record_bytes_max=_RECORD_BYTES_MAX,
     )
     clock, inner = EvalClock(), default_embedder(config)
     cached = CachedEmbedder(inner) if inner is not None else None
@@ -387,7 +385,7 @@ def drafts_of(items: Sequence[Item]) -> list[Draft]:
 
 def _draft(item: Item, position: int, turn: str | None, entry_id: str) -> Draft:
     return Draft(
-        text=item.text,
+        text=cut(item.text, RECORD_BYTES_MAX, "…"),
         kind=Kind.RECORD,
         origin=Origin.AGENT if item.is_agents else Origin.USER,
         target=Target.ENVIRONMENT if item.is_agents else Target.USER,

@@ -12,7 +12,7 @@ import json
 import unicodedata
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -267,8 +267,7 @@ class FileCommands:
         self._space = space
         self._scope = Scope(services.tenant, (space,))
         # A file may be longer than a statement, which is one sentence.
-        limit = max(FILE_BYTES_MAX, services.config.statement_bytes_max)
-        self._gate = Gate(replace(services.config, statement_bytes_max=limit), services.clock, services.ids)
+        self._gate = Gate(services.config, services.clock, services.ids, statement_bytes_max=FILE_BYTES_MAX)
 
     async def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
         parts = parts_of(command.path)

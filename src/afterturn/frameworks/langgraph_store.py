@@ -377,9 +377,7 @@ class ItemStore:
         self._root = root
         self._fields = fields
         # An item may be longer than a statement, which is one sentence.
-        self._bytes_max = max(VALUE_BYTES_MAX, services.config.statement_bytes_max)
-        config = replace(services.config, statement_bytes_max=self._bytes_max)
-        self._gate = Gate(config, services.clock, services.ids)
+        self._gate = Gate(services.config, services.clock, services.ids, statement_bytes_max=VALUE_BYTES_MAX)
         self._writer: StatementWriter = services.statement_writer
         # Puts are written in the order in which they were asked for, however long the guard takes.
         self._in_order = asyncio.Lock()
@@ -584,12 +582,13 @@ class ItemStore:
         return admitted
 
     def _check_size(self, key: str, encoded: str) -> None:
-        size, limit = len(encoded.encode()), self._bytes_max
-        if size > limit:
+        size = len(encoded.encode())
+        if size > VALUE_BYTES_MAX:
             raise TooLarge(
-                f"The value of {key[:60]!r} has {size} bytes as JSON; an item is limited to {limit}. Split it.",
+                f"The value of {key[:60]!r} has {size} bytes as JSON; "
+                f"an item is limited to {VALUE_BYTES_MAX}. Split it.",
                 size_bytes=size,
-                limit_bytes=limit,
+                limit_bytes=VALUE_BYTES_MAX,
             )
 
     async def _write(self, apply: Callable[[Unit], list[Operation]], spaces: Iterable[str]) -> int:

@@ -31,6 +31,9 @@ from afterturn.validation import (
 )
 
 CUT_MARK = " […]"
+# A memory is one statement, and a message of more than a megabyte is a file.
+STATEMENT_BYTES_MAX = 8_192
+RECORD_BYTES_MAX = 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +54,19 @@ class Gate:
     standing, it is proposed, and so is what was pasted into a user's statement.
     """
 
-    def __init__(self, config: Config, clock: Clock, ids: Ids) -> None:
+    def __init__(self, config: Config, clock: Clock, ids: Ids, *, statement_bytes_max: int | None = None) -> None:
         self._config = config
+        self.statement_bytes_max = statement_bytes_max or STATEMENT_BYTES_MAX
         self._clock = clock
         self._ids = ids
         self.scanner = scanner(scanning=config.scan_policy)
 
     def admit(self, draft: Draft, *, lineage: Iterable[int] = ()) -> Admitted:
         """Admits a statement. Raises InvalidInput if it cannot be stored as it is."""
-        text = _check_length(check_text(draft.text, "memory"), "statement", self._config.statement_bytes_max)
+        text = _check_length(check_text(draft.text, "memory"), "statement", self.statement_bytes_max)
         self._check_refused(text)
         clean = self._clean(draft, unicodedata.normalize("NFC", text).strip())
-        _check_size(clean.text, "statement", self._config.statement_bytes_max)
+        _check_size(clean.text, "statement", self.statement_bytes_max)
         check_fields(clean.draft)
         self._check_names(clean.draft)
         return self._admitted(clean, lineage)
@@ -73,9 +77,9 @@ class Gate:
             raise InvalidInput(f"A {type(draft).__name__} is not a draft. Pass afterturn.Draft objects.")
         if draft.kind is not Kind.RECORD:
             return self.admit(draft, lineage=lineage)
-        text = _check_length(check_text(draft.text, "record"), "record", self._config.record_bytes_max)
+        text = _check_length(check_text(draft.text, "record"), "record", RECORD_BYTES_MAX)
         clean = self._clean(draft, text)
-        _check_size(clean.text, "record", self._config.record_bytes_max)
+        _check_size(clean.text, "record", RECORD_BYTES_MAX)
         check_fields(clean.draft)
         self._check_ids(clean.draft)
         return self._admitted(self._clean_names(clean), lineage)
@@ -87,9 +91,8 @@ class Gate:
 
         `redacted` are the kinds of secrets that were removed from it before. None if only white space is left.
         """
-        limit = self._config.record_bytes_max
-        clean = self._clean(replace(draft, kind=Kind.RECORD), draft.text[: limit + MARGIN_CHARS])
-        text, reasons = _repaired_text(clean.text, limit)
+        clean = self._clean(replace(draft, kind=Kind.RECORD), draft.text[: RECORD_BYTES_MAX + MARGIN_CHARS])
+        text, reasons = _repaired_text(clean.text, RECORD_BYTES_MAX)
         if not text.strip():
             return None
         repaired, reason = repair_fields(clean.draft)
@@ -196,7 +199,7 @@ def _check_size(text: str, what: str, limit_bytes: int) -> None:
     size = len(text) if text.isascii() else len(text.encode())
     if size > limit_bytes:
         raise TooLarge(
-            f"The text has {size} bytes; a {what} is limited to {limit_bytes}. Split it, or raise `{what}_bytes_max`.",
+            f"The text has {size} bytes; a {what} is limited to {limit_bytes}. Split it.",
             size_bytes=size,
             limit_bytes=limit_bytes,
         )

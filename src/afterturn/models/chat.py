@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from afterturn.errors import InvalidInput, ModelRefused, ModelUnavailable
 from afterturn.models.client import HttpClient, Reply, ReplyReader, ServerKind
+from afterturn.models.meter import MODEL_TIMEOUT
 
 ANSWER_BYTES_MAX = 1 << 20
 CHAT = ServerKind(
@@ -18,7 +19,6 @@ CHAT = ServerKind(
     url="model_url",
     key="model_key",
     model="model",
-    timeout="model_timeout",
     answer_bytes_max=ANSWER_BYTES_MAX,
 )
 
@@ -58,7 +58,7 @@ class OpenAICompatible:
         model: str,
         *,
         key: str | None = None,
-        timeout: float = 30.0,
+        timeout: float = MODEL_TIMEOUT,
         retries: int = 2,
         service: ServerKind = CHAT,
     ) -> None:

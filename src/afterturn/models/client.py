@@ -44,7 +44,6 @@ class ServerKind:
     url: str
     key: str
     model: str
-    timeout: str
     answer_bytes_max: int
 
 
@@ -242,7 +241,7 @@ class HttpClient:
             service = self.reader.service
             raise ModelUnavailable(
                 f"The {service.name} {self.endpoint.shown} did not answer within {self._timeout:g} seconds. "
-                f"Use a faster model, or raise {service.timeout}.",
+                "Use a faster model or server.",
                 reason="timeout",
             ) from error
 

@@ -19,6 +19,8 @@ from afterturn.types import Purpose, Scope, UsageRow
 
 # The longest time that a store that hangs delays a model call, which takes seconds anyway.
 STORE_WITHIN = 2.0
+# How long one model call may take. No turn waits for it.
+MODEL_TIMEOUT = 30.0
 DAY = 86_400.0
 # Larger counts from a server are ignored as mistakes: no model reads or writes so much at once.
 REPORTED_TOKENS_MAX = 10_000_000

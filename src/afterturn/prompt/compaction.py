@@ -25,6 +25,9 @@ from afterturn.text import estimate_tokens, terms, words
 
 R = TypeVar("R")
 
+# From this share of the limit on, a summary leaves room for many turns; the newest messages are needed word for word.
+THRESHOLD_SHARE = 0.5
+KEEP_SHARE = 0.3
 ACKNOWLEDGEMENT = "Understood. I will continue from this state."
 
 # The share of the model's limit that a request may take: the answer needs room, and token counts are estimates.
@@ -93,13 +96,11 @@ async def compact(
     messages: Sequence[object],
     *,
     limit_tokens: int,
-    threshold_share: float,
-    keep_share: float,
     facts: FactsOf,
     within: float,
     on_thread: OnThread,
 ) -> Compacted:
-    """If the history exceeds `threshold_share` of `limit_tokens`, keeps the last `keep_share` of it and summarises the
+    """If the history exceeds `THRESHOLD_SHARE` of `limit_tokens`, keeps the last `KEEP_SHARE` of it and summarises the
     rest with its `facts`.
 
     Calls the model at most twice, within `within` seconds in all. If anything fails, the history stays as it is. A long
@@ -107,9 +108,7 @@ async def compact(
     """
 
     def prepare() -> SummaryRequest | Compacted:
-        planned = plan(
-            dialect, messages, limit_tokens=limit_tokens, threshold_share=threshold_share, keep_share=keep_share
-        )
+        planned = plan(dialect, messages, limit_tokens=limit_tokens)
         return (
             planned
             if isinstance(planned, Compacted)
@@ -151,12 +150,12 @@ def _summary_request(
 
 
 def plan(
-    dialect: Dialect, messages: Sequence[object], *, limit_tokens: int, threshold_share: float, keep_share: float
+    dialect: Dialect, messages: Sequence[object], *, limit_tokens: int, keep_share: float = KEEP_SHARE
 ) -> CompactionPlan | Compacted:
     """Returns the unchanged history if it is not above its share of the limit, or cannot be cut anywhere."""
     weights = [element_tokens(dialect, message) for message in messages]
     tokens = sum(weights)
-    if tokens <= threshold_share * limit_tokens:
+    if tokens <= THRESHOLD_SHARE * limit_tokens:
         return _unchanged(messages, CompactionReason.BELOW_THRESHOLD, tokens)
     elements = [dialect.read(message) for message in messages]
     leading = next((at for at, element in enumerate(elements) if not _is_system(element)), len(elements))

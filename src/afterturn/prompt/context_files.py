@@ -135,6 +135,8 @@ def _is_foreign(parent: str, root: str) -> bool:
 
 # A larger file is not a context file.
 HUGE_BYTES = 8 * 1024 * 1024
+# A longer file is cut, and the cut is marked: half of the standing block.
+FILE_BYTES_MAX = 16_384
 FILES_MAX = 64
 # Folders of installed packages, whose instructions are not the project's.
 FETCHED = frozenset({".git", ".tox", ".venv", "bower_components", "node_modules", "site-packages", "vendor", "venv"})
@@ -179,7 +181,7 @@ class ContextFolders:
     folder: str | None
     roots: tuple[str, ...]
     names: tuple[str, ...]
-    file_bytes_max: int
+    file_bytes_max: int = FILE_BYTES_MAX
 
 
 def file_names(setting: str) -> tuple[str, ...]:

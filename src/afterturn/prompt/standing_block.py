@@ -19,7 +19,7 @@ from afterturn.guard.scanning import is_suspected, scanner
 from afterturn.ports import Unit
 from afterturn.prompt.context_files import ContextFile
 from afterturn.prompt.standing_memories import NO_STANDING_MEMORIES, StandingLineage, StandingMemories, is_hidden
-from afterturn.recall.block import describe_day
+from afterturn.recall.block import ENTRY_BYTES_MAX, describe_day
 from afterturn.scanners.detection import Scanner, Scanning
 from afterturn.scanners.secrets import redact, redact_within
 from afterturn.text import LINES_CUT, WORDS_CUT, cut, shares, size
@@ -67,7 +67,7 @@ class StandingBudget:
     """`bytes_max` is for the whole block, `entry_bytes_max` for one memory. With `scanning`, secrets are removed."""
 
     bytes_max: int
-    entry_bytes_max: int
+    entry_bytes_max: int = ENTRY_BYTES_MAX
     scanning: Scanning = True
 
 

@@ -197,6 +197,10 @@ def spoken_words(text: str, known_hashes: Collection[str]) -> str:
 
 # How many candidates a model chooses from.
 CHOICES_MAX = 200
+# Of one entry, whose best-matching part is shown; of one block in estimated tokens; of all visible blocks together.
+ENTRY_BYTES_MAX = 512
+BLOCK_TOKENS_MAX = 1_024
+VISIBLE_BYTES_MAX = 61_440
 # The share of a block's entries that no lane exceeds while others wait.
 _LANE_SHARE_MAX = 5 / 8
 _WINDOW_BYTES_MIN = 64
@@ -218,9 +222,9 @@ class Budget:
         """The rest for the next block when blocks of `visible_bytes` are already in the model's context."""
         return cls(
             entries_max=config.recall_entries_max,
-            entry_bytes_max=config.entry_bytes_max,
-            bytes_max=min(config.block_bytes_max, config.visible_bytes_max - visible_bytes),
-            tokens_max=config.block_tokens_max,
+            entry_bytes_max=ENTRY_BYTES_MAX,
+            bytes_max=min(config.block_bytes_max, VISIBLE_BYTES_MAX - visible_bytes),
+            tokens_max=BLOCK_TOKENS_MAX,
         )
 
     @property

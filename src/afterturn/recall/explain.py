@@ -13,7 +13,7 @@ from functools import cached_property
 from afterturn.errors import NotFound
 from afterturn.guard.trust import find_entry
 from afterturn.ports import Unit
-from afterturn.recall.block import best_window
+from afterturn.recall.block import BLOCK_TOKENS_MAX, ENTRY_BYTES_MAX, best_window
 from afterturn.recall.duplicates import can_replace, collapse
 from afterturn.recall.query import Query, is_learned_from_seen, lane_of, read_query, weigh_terms
 from afterturn.recall.scoring import RECENT, ScoredRow, ScoreKind, score_kind_of
@@ -116,7 +116,7 @@ def describe_decision(why: Decision, row: RecallRow, *, score: float | None = No
     return _REASONS[why].format(
         entries=row.settings.get("recall_entries_max"),
         size=row.settings.get("block_bytes_max"),
-        tokens=row.settings.get("block_tokens_max"),
+        tokens=BLOCK_TOKENS_MAX,
         scored=len(row.candidates),
     )
 
@@ -155,7 +155,6 @@ _SEARCH_SCORE_MIN = 0.125
 # How many of the newest inactive entries are examined, and how many entries are reported.
 SCANNED_MAX = 1000
 REPORTED_MAX = 50
-EXCERPT_BYTES = 512
 # A record may hold a megabyte, and there may be thousands of them.
 _READ_CHARS = 16_384
 # A withdrawal repeats the text of another version, which is reported.
@@ -447,7 +446,7 @@ class Explainer:
         return tuple(sorted(frozenset(self._row.terms).intersection(terms(entry.text))))
 
     def _excerpt(self, entry: Entry, wanted: tuple[str, ...]) -> str:
-        return best_window(entry.text, wanted, int(self._row.settings.get("entry_bytes_max") or EXCERPT_BYTES))
+        return best_window(entry.text, wanted, ENTRY_BYTES_MAX)
 
     def _lane(self, entry: Entry) -> Lane:
         return lane_of(entry, self._lane_query)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hooked import Hooks, wait_for
+from hooked import WITHIN, Hooks, wait_for
 
 from afterturn import blocking
 from afterturn.errors import InvalidFile
@@ -23,6 +23,7 @@ from afterturn.hosts.hooks import control
 from afterturn.hosts.hooks.clients import hook_arguments
 from afterturn.hosts.projects import note_project
 from afterturn.hosts.state import open_state_folder
+from lab.patched_helper import start_patched_helper
 
 PROMPT = json.dumps({"session_id": "s", "prompt": "What is my cat called?"}).encode()
 
@@ -93,9 +94,11 @@ def test_a_hundred_hooks_at_once_start_one_helper_and_lose_nothing(hooks: Hooks)
 
 
 def test_an_idle_helper_ends(tmp_path: Path) -> None:
-    hooks = Hooks(tmp_path, AFTERTURN_HOOK_IDLE_TIMEOUT="1")
-    pid = hooks.warm().pid
-    wait_for(lambda: is_gone(pid))
+    hooks = Hooks(tmp_path)
+    helper = start_patched_helper(os.environ | hooks.environment, "afterturn.hosts.hooks.daemon.IDLE_TIMEOUT", 1)
+    with hooks.entered():
+        assert wait_for(lambda: next(iter(control.running_helpers()), None)).pid == helper.pid
+    assert helper.wait(WITHIN) == 0
     assert list(hooks.state.glob("*.sock")) == []
     assert hooks.stop() == 0
 

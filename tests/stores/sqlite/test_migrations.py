@@ -76,16 +76,16 @@ def test_a_failing_migration_leaves_the_store_at_its_version(tmp_path: Path) -> 
 
 
 def test_only_the_newest_automatic_copies_are_kept(tmp_path: Path) -> None:
-    """M4: `backups_max` bounds what migrations leave behind."""
+    """M4: `BACKUPS_MAX` bounds what migrations leave behind."""
     path = tmp_path / "memory.db"
     _old_store(path)
     migrations: tuple[str, ...] = ()
-    for number in range(4):
+    for number in range(5):
         migrations = (*migrations, f"CREATE TABLE t{number} (a)")
-        engine = open_plain(path, migrations=migrations, backups_max=2)
+        engine = open_plain(path, migrations=migrations)
         copies = engine.backups()
         engine.close()
-    assert [_version(copy) for copy in copies] == [4, 3]
+    assert [_version(copy) for copy in copies] == [5, 4, 3]
 
 
 @pytest.mark.slow

@@ -24,7 +24,8 @@ from afterturn.services import Components, Services
 __all__ = ["AsyncMemory", "Memory", "ValidationError"]
 
 # mem0 returns the best, however weak, down to `threshold`; and stores messages of any length.
-_SETTINGS: dict[str, Any] = {"search_score_min": 0.0, "statement_bytes_max": 65_536}
+_SETTINGS: dict[str, Any] = {"search_score_min": 0.0}
+_STATEMENT_BYTES_MAX = 65_536
 # Nothing depends on them here.
 _WITHOUT_EFFECT = {"version", "history_db_path"}
 _HOSTED = ("MemoryClient", "AsyncMemoryClient")
@@ -48,6 +49,7 @@ class _Mem0Facade:
         self.config = config
         self._memory = _OpenStore(target, settings, Components(), None)
         self._memory.start()
+        self._memory.services.gate.statement_bytes_max = _STATEMENT_BYTES_MAX
         self._core = Mem0Core(self._memory.services, wait=wait)
 
     @property

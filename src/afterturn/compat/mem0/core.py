@@ -37,6 +37,7 @@ from afterturn.compat.mem0.payload import (
 from afterturn.conversation.recording import Recording
 from afterturn.conversation.scope import is_private
 from afterturn.errors import InvalidInput, InvalidName, ModelUnavailable, NotFound
+from afterturn.guard.gate import RECORD_BYTES_MAX
 from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import scanner
 from afterturn.guard.statement_writer import embed_later
@@ -225,7 +226,7 @@ class Mem0Core:
         if not config.recording or config.recorder == "none":
             logger.warning("add() records nothing: `recording` is switched off in the settings")
             return []
-        if any(one.role == "user" and is_private(one.text, config.private_prefix) for one in said):
+        if any(one.role == "user" and is_private(one.text) for one in said):
             return []
         now, conversation = services.clock.now(), entities.run_id or NO_RUN
         redacted = [self._redacted(one) for one in said]
@@ -260,9 +261,8 @@ class Mem0Core:
 
     def _redacted(self, said: SaidMessage) -> tuple[Message, tuple[str, ...]]:
         """The message without secrets, before it waits in memory or in a file, and the kinds of secrets."""
-        config = self._services.config
-        scan = scanner(scanning=config.scan_policy)
-        found = redact(said.text[: config.record_bytes_max + MARGIN_CHARS], scan)
+        scan = scanner(scanning=self._services.config.scan_policy)
+        found = redact(said.text[: RECORD_BYTES_MAX + MARGIN_CHARS], scan)
         speaker = redact(said.name or said.role, scan)
         role = said.role if said.origin is not Origin.TOOL else "tool"
         message = Message(role, found.text, speaker.text, content_hash(found.text))

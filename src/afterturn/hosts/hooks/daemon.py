@@ -44,6 +44,8 @@ _HANDLE_WITHIN = 10.0
 _AT_ONCE = 64
 # How often it looks for changed files, waiting events and its own idle time.
 _TICK = 1.0
+# Without an event for this long, the session is over, and the next one can wait for a start.
+IDLE_TIMEOUT = 900.0
 _STATUS = b"afterturn-helper status"
 _STOP = b"afterturn-helper stop"
 _EMPTY = b"={}"
@@ -176,8 +178,8 @@ class HookServer:
                 return
             if served != self._served or self._at_work:
                 served, since = self._served, loop.time()
-            elif loop.time() - since > self._config.hook_idle_timeout:
-                logger.info("the helper ends after %g idle seconds", self._config.hook_idle_timeout)
+            elif loop.time() - since > IDLE_TIMEOUT:
+                logger.info("the helper ends after %g idle seconds", IDLE_TIMEOUT)
                 return
 
     # Requests.

@@ -30,6 +30,8 @@ _DEFAULTS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
+# How long a server may take for one answer, in addition to `busy_timeout`. No statement of a store takes longer.
+SERVER_TIMEOUT = 30.0
 # A host that stops in the middle of a transaction, for example in a debugger, must not keep others waiting for longer.
 _IDLE_TIMEOUT = 60.0
 _SET_TENANT = sql.SQL("SET LOCAL afterturn.tenant = {}")
@@ -49,7 +51,7 @@ class StoreServer:
         patient: bool = False,
     ) -> None:
         # None: statements may take as long as they need.
-        self.answer_timeout = None if patient else config.server_timeout + config.busy_timeout
+        self.answer_timeout = None if patient else SERVER_TIMEOUT + config.busy_timeout
         self.name = str(url)
         self.config = config
         self.clock = clock

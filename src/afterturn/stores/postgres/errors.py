@@ -37,7 +37,7 @@ _LOST_STATES = ("57P01", "57P02", "57P03", "57P05", "25P03")
 
 
 class NotAnswering(psycopg.OperationalError):
-    """The server said nothing for `server_timeout`, and the connection was closed. What it was asked may be done later,
+    """The server said nothing for `SERVER_TIMEOUT`, and the connection was closed. What it was asked may be done later,
     but not committed, unless that was a COMMIT."""
 
 
@@ -71,7 +71,7 @@ def translate(error: psycopg.Error | UnicodeEncodeError | OverflowError, name: s
     if isinstance(error, NotAnswering):
         return StoreUnavailable(
             f"The store {name} is not available: {describe_error(error)}. Nothing was stored. Check the server's disk, "
-            "load and network, then try again. If a statement needs more time, raise `server_timeout`."
+            "load and network, then try again."
         )
     if is_lost(error):
         return _unavailable(error, name)

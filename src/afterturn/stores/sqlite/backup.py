@@ -49,6 +49,8 @@ def never() -> bool:
 
 
 _STEP_PAGES = 256
+# Of automatic copies. The newest is the way back; older ones help if a fault is noticed late.
+BACKUPS_MAX = 3
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
@@ -131,11 +133,11 @@ def rescue(place: StoreLocation, source: Path, progress: Progress = no_progress)
 
 
 def keep_automatic_copy(place: StoreLocation, version: int) -> None:
-    """Writes the copy before a migration, and removes old copies beyond `backups_max`."""
+    """Writes the copy before a migration, and removes old copies beyond `BACKUPS_MAX`."""
     target = place.path.with_name(f"{place.path.name}.backup-v{version}-{_stamp(place)}")
     if not target.exists():
         write_backup(place, target, no_progress)
-    for old in automatic_copies(place.path)[place.config.backups_max :]:
+    for old in automatic_copies(place.path)[BACKUPS_MAX:]:
         old.unlink(missing_ok=True)
 
 

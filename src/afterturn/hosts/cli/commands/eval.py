@@ -128,8 +128,7 @@ def _asking(invocation: Invocation, options: dict[str, Any]) -> Asking:
         url="--model" if options["model"] else CHAT.url,
         model=CHAT.model if config.model and not options["model_name"] else "--model-name",
     )
-    timeout = max(config.model_timeout, _ANSWER_WITHIN)
-    model = OpenAICompatible(url, name, key=config.model_key, timeout=timeout, service=service)
+    model = OpenAICompatible(url, name, key=config.model_key, timeout=_ANSWER_WITHIN, service=service)
     return Asking(model, options["judge"], options["history_tokens"])
 
 

@@ -14,7 +14,7 @@ import click
 
 from afterturn.config import Config
 from afterturn.errors import AfterturnError, InvalidFile, InvalidInput, InvalidName
-from afterturn.guard.gate import Gate
+from afterturn.guard.gate import RECORD_BYTES_MAX, Gate
 from afterturn.hosts.cli.command import Invocation
 from afterturn.hosts.cli.output import (
     ProgressCallback,
@@ -216,7 +216,7 @@ def _storable(
             advance(number)
         kept = draft
         if draft.kind is Kind.RECORD:
-            kept = replace(draft, text=cut(draft.text, config.record_bytes_max, "…"))
+            kept = replace(draft, text=cut(draft.text, RECORD_BYTES_MAX, "…"))
         try:
             gate.admit_import(kept)
         except AfterturnError as error:

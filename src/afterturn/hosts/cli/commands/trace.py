@@ -164,7 +164,6 @@ _QUESTION_CHARS = 300
 _NAME_CHARS = len("delivered")
 _NO_RECALL = {
     NoRecallReason.OFF: "recall was off",
-    NoRecallReason.INCOGNITO: "the turn was incognito, and incognito_recall is false",
     NoRecallReason.NOTHING_TO_ASK: "there was nothing to ask",
     NoRecallReason.OVERLOAD: "more turns began than memory could serve",
     NoRecallReason.NOT_BEGUN: "the turn ended before one began",

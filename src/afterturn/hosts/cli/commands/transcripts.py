@@ -12,7 +12,7 @@ import click
 
 from afterturn.config import Config
 from afterturn.errors import InvalidInput
-from afterturn.guard.gate import Gate
+from afterturn.guard.gate import RECORD_BYTES_MAX, Gate
 from afterturn.hosts.cli.command import Invocation
 from afterturn.hosts.cli.output import count, note, one_line, print_document, print_table, progress
 from afterturn.hosts.transcripts.reading import FoundConversation, FoundNotes, read_everything
@@ -74,7 +74,7 @@ def make_plan(
         if isinstance(source, FoundConversation) and source.transcript.conversation in known:
             plan.left_out["conversation that was recorded when it happened"] += 1
             continue
-        drafts = list(_admissible(source.drafts(since), gate, config, plan))
+        drafts = list(_admissible(source.drafts(since), gate, plan))
         if not drafts:
             continue
         plan.drafts.extend(drafts)
@@ -86,11 +86,11 @@ def make_plan(
     return plan
 
 
-def _admissible(drafts: Iterable[Draft], gate: Gate, config: Config, plan: Plan) -> Iterator[Draft]:
+def _admissible(drafts: Iterable[Draft], gate: Gate, plan: Plan) -> Iterator[Draft]:
     for draft in drafts:
         kept = draft
         if draft.kind is Kind.RECORD:
-            kept = replace(draft, text=cut(draft.text, config.record_bytes_max, "…"))
+            kept = replace(draft, text=cut(draft.text, RECORD_BYTES_MAX, "…"))
         try:
             gate.admit_import(kept)
         except InvalidInput as error:
