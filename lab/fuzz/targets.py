@@ -159,7 +159,7 @@ def read_hook_payload(value: Any) -> None:
                 event = client.read(event_name, payload)
                 if event is not None:
                     assert event.session.isprintable()
-                    json.dumps(client.write(event, HookAnswer(event.text, "refused", "notice"))).encode()
+                    json.dumps(client.write(event, HookAnswer(event.text, "refused"))).encode()
     for reader in LINE_TRANSCRIPTS.values():
         reader.messages(value if isinstance(value, dict) else {"type": "user", "message": value, "content": value})
 

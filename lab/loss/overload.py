@@ -1,8 +1,8 @@
 """More turns than memory can take. Every turn whose `finish` returned is in the store or in a file afterwards: when a
 host closes its memory, and when a worker that stores such files or a helper of hooks is ended by SIGTERM.
 
-This module is also the process of the host, of the worker, and the one that sends events to a helper. Hosts print the labels of the
-turns that were left: the first word of what the user said.
+This module is also the process of the host, of the worker, and the one that sends events to a helper. The first and the
+last print the labels of the turns that were left: the first word of what the user said.
 """
 
 from __future__ import annotations

@@ -98,9 +98,6 @@ class Config:
     embedder_dimensions: int | None = _key(
         None, "numbers", "For `http`: shorter vectors than the model's own, if the server supports it.", least=1
     )
-    models_folder: str | None = _key(
-        None, "path", "The folder of the model files. none: a folder in your cache folder."
-    )
     # recall
     grace: float = _key(0.2, "seconds", "How long `inject` waits for the fast recall, once per user input.", least=0)
     recall_timeout: float = _key(
@@ -218,9 +215,6 @@ class Config:
         None, "days", "Recorded messages are erased after this time. none: they are kept.", least=0
     )
     # hooks of coding agents
-    hook_notice: bool = _key(
-        False, "", "Shows a line such as `afterturn recalled 3 memories` in coding agents that can show one."
-    )
     # bounds
     index_bytes_max: int = _key(
         268435456,
@@ -260,7 +254,6 @@ class Settings(TypedDict, total=False):
     embedder_model: str | None
     embedder_key: str | None
     embedder_dimensions: int | None
-    models_folder: str | None
     grace: float
     recall_timeout: float
     recall_entries_max: int
@@ -294,7 +287,6 @@ class Settings(TypedDict, total=False):
     personal_data: str
     close_timeout: float
     records_retention_days: float | None
-    hook_notice: bool
     index_bytes_max: int
     memory_review_interval: int
     memory_review_model: str | None
@@ -396,10 +388,8 @@ def folder_of_program(variable: str, *usual: str) -> Path:
     return Path(os.path.expanduser(os.environ.get(variable) or os.path.join("~", *usual)))
 
 
-def models_folder(config: Config, environment: Mapping[str, str] | None = None) -> Path:
+def models_folder(environment: Mapping[str, str] | None = None) -> Path:
     """The folder of model files. It is in the cache folder, because the files can be downloaded again."""
-    if config.models_folder is not None:
-        return Path(config.models_folder).expanduser()
     return Path(_folder(environment, "XDG_CACHE_HOME", ".cache"), "models")
 
 

@@ -517,7 +517,7 @@ def default_embedder(config: Config) -> Embedder | None:
     if config.embedder == "static":
         return SentenceEncoder()
     if config.embedder == "minilm":
-        return MiniLmEmbedder(models_folder(config))
+        return MiniLmEmbedder(models_folder())
     if config.embedder == "http":
         if config.embedder_url is None or config.embedder_model is None:
             raise ConfigError(

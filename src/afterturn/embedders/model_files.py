@@ -180,8 +180,7 @@ def _write(path: Path, data: bytes) -> None:
 
 def _unwritable(files: ModelFiles, error: OSError) -> EmbedderUnavailable:
     return EmbedderUnavailable(
-        f"{files.folder} cannot be written: {error.strerror or error}. "
-        "Set models_folder, or AFTERTURN_MODELS_FOLDER, to a writable folder."
+        f"{files.folder} cannot be written: {error.strerror or error}. Set XDG_CACHE_HOME to a writable folder."
     )
 
 

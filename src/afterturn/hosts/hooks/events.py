@@ -54,12 +54,10 @@ class HookEvent:
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer:
-    """`context` is text for the model, `refusal` the reason why a tool call is refused, `notice` a line for the
-    user."""
+    """`context` is text for the model, `refusal` the reason why a tool call is refused."""
 
     context: str = ""
     refusal: str = ""
-    notice: str = ""
 
 
 NOTHING = HookAnswer()

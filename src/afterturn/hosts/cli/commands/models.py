@@ -36,7 +36,7 @@ _NAMES = ("minilm",)
 def models(context: click.Context) -> None:
     """Manage the model files that an embedder needs.
 
-    They are in your cache folder, or in the folder that the setting `models_folder` names.
+    They are in the folder `afterturn/models` of your cache folder, which XDG_CACHE_HOME names.
     """
     help_when_alone(context)
 
@@ -62,7 +62,7 @@ def get(invocation: Invocation, *, name: str, source: Path | None) -> None:
     """
     from afterturn.embedders.minilm_install import get_minilm
 
-    folder = models_folder(invocation.config())
+    folder = models_folder()
     with status(f"Getting {name}") as report:
         is_new = get_minilm(folder, source=source, report=report)
     if invocation.json:
@@ -78,7 +78,7 @@ def list_models(invocation: Invocation) -> None:
     from afterturn.embedders.model_files import find_models, size_bytes, verify_all
 
     rows = []
-    for files in find_models(models_folder(invocation.config())):
+    for files in find_models(models_folder()):
         try:
             verify_all(files)
             state = "complete"
@@ -104,7 +104,7 @@ def remove(invocation: Invocation, *, name: str) -> None:
     """
     from afterturn.embedders.model_files import find_models, remove_files
 
-    found = [files for files in find_models(models_folder(invocation.config())) if files.name == name]
+    found = [files for files in find_models(models_folder()) if files.name == name]
     removed = sum(remove_files(files) for files in found)
     if invocation.json:
         print_document({"model": name, "removed": removed})
@@ -115,7 +115,7 @@ def remove(invocation: Invocation, *, name: str) -> None:
 @command("path", examples='$ du -sh "$(afterturn models path)"')
 def path(invocation: Invocation) -> None:
     """Print the folder of the models. It may not exist."""
-    folder = models_folder(invocation.config())
+    folder = models_folder()
     if invocation.json:
         print_document({"path": str(folder), "exists": folder.exists()})
     else:
