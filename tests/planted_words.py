@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import afterturn
 from afterturn.testing import HashingEmbedder
@@ -19,13 +20,13 @@ SETTINGS: dict[str, Any] = {
     "synchronous": "normal",
     "busy_timeout": 30.0,
     "recall_score_min": 0.0,
-    "search_score_min": 0.0,
     "grace": 1.0,
     "review_compaction": True,
     "review_timeout": 20.0,
 }
 
 
+@patch("afterturn.recall.search.SEARCH_SCORE_MIN", 0.0)
 async def plant(
     store: Any,
     settings: dict[str, Any],

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import afterturn
 from afterturn.oneshot import recall_once
@@ -28,7 +29,6 @@ SETTINGS: dict[str, Any] = {
     "synchronous": "normal",
     "busy_timeout": 30.0,
     "recall_score_min": 0.0,
-    "search_score_min": 0.0,
     "grace": 1.0,
     "review_compaction": True,
     "review_timeout": 20.0,
@@ -39,6 +39,7 @@ _EVERYTHING = Filter(statuses=tuple(Status))
 _ERASED_WITHIN = 15.0
 
 
+@patch("afterturn.recall.search.SEARCH_SCORE_MIN", 0.0)
 async def run_seed(seed: int, target: StoreTarget, *, sentinels: int = 95) -> Outcome:
     random, outcome = Random(seed), Outcome(seed)
     names = list(PATHS)

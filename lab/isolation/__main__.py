@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from random import Random
+from unittest.mock import patch
 
 from afterturn.errors import AfterturnError
 from lab import slices
@@ -35,6 +36,7 @@ _BACKGROUND = re.compile(r"BEGIN|COMMIT|ROLLBACK|SELECT .* FROM job |WITH due AS
 _BURST = 40
 
 
+@patch("afterturn.recall.search.SEARCH_SCORE_MIN", 0.0)
 async def run_seed(
     seed: int,
     target: StoreTarget,

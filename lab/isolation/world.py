@@ -25,7 +25,6 @@ SETTINGS: dict[str, Any] = {
     "synchronous": "normal",
     "busy_timeout": 30.0,
     "recall_score_min": 0.0,
-    "search_score_min": 0.0,
     "grace": 5.0,
     "scanning": True,
 }

@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import afterturn
 from afterturn.guard.trust import is_privileged
@@ -37,7 +38,6 @@ SETTINGS: dict[str, Any] = {
     "review_compaction": True,
     "review_entries_max": 40,
     "recall_score_min": 0.0,
-    "search_score_min": 0.0,
 }
 ARMS = {"scanners on": True, "scanners off": False}
 # Harmless conversations between planting and asking, one number for each space.
@@ -83,6 +83,7 @@ def plan(seed: int, payloads: list[str], trials: int) -> list[Trial]:
     return planned
 
 
+@patch("afterturn.recall.search.SEARCH_SCORE_MIN", 0.0)
 async def run_seed(
     seed: int, target: StoreTarget, *, payloads: list[str], trials: int = 96, gaps: tuple[int, ...] = GAPS
 ) -> Outcome:

@@ -107,9 +107,6 @@ class Config:
     recall_score_min: float = _key(
         0.22, "chance 0 to 1", "If the best match has a lower chance of helping, nothing is recalled.", least=0, most=1
     )
-    search_score_min: float = _key(
-        0.5, "score 0 to 1", "If the best match of a direct search has a lower score, nothing is found.", least=0
-    )
     refined: bool = _key(False, "", "Lets a model select from what was found, with one model call per user message.")
     # model
     model: str | None = _key(
@@ -122,9 +119,6 @@ class Config:
         "tokens",
         "The size of the model's context window: the limit for `compact`, and for the event `window_share`.",
         least=1,
-    )
-    compaction_model: str | None = _key(
-        None, "name", "Another model at `model_url` for the summaries of `compact`, for example a cheaper one."
     )
     tokens_per_day_max: int | None = _key(
         None,
@@ -258,13 +252,11 @@ class Settings(TypedDict, total=False):
     recall_timeout: float
     recall_entries_max: int
     recall_score_min: float
-    search_score_min: float
     refined: bool
     model: str | None
     model_url: str | None
     model_key: str | None
     window_tokens: int | None
-    compaction_model: str | None
     tokens_per_day_max: int | None
     recorder: str
     review_interval: int

@@ -239,7 +239,7 @@ class Services:
                 clock,
             )
         self.model = components.model or _model(config, config.model)
-        self.compaction_model = compaction_model(config, components)
+        self.compaction_model = components.compaction_model or self.model
         self.meter = Meter(self.store, config, clock, events)
         self.file_reads = FileReads(self._file_reader, clock)
         slow: dict[str, Handler] = {JobKind.CONSOLIDATE: self._consolidate} if self.config.consolidation else {}
@@ -537,13 +537,6 @@ def review_model(config: Config, components: Components) -> ChatModel | None:
     if components.review_model is not None or (components.model is not None and config.review_model is None):
         return components.review_model or components.model
     return _model(config, config.review_model or config.model, config.review_timeout) or components.model
-
-
-def compaction_model(config: Config, components: Components) -> ChatModel | None:
-    """The model for summaries: `compaction_model` of the host, then of the settings, then the model for everything."""
-    if components.compaction_model is not None or (components.model is not None and config.compaction_model is None):
-        return components.compaction_model or components.model
-    return _model(config, config.compaction_model or config.model) or components.model
 
 
 def _model(config: Config, name: str | None, timeout: float = MODEL_TIMEOUT) -> ChatModel | None:

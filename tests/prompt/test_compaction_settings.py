@@ -3,9 +3,7 @@
 from pathlib import Path
 
 import afterturn
-from afterturn.config import Config
 from afterturn.prompt.compaction import StateSnapshot
-from afterturn.services import compaction_model
 from afterturn.testing.model import ScriptedModel
 
 SNAPSHOT = StateSnapshot("Ship the api.", "- The port is 5432.", "None.", "- Read the log.", "[TODO] Ship it.").text
@@ -48,10 +46,8 @@ async def test_a_share_of_the_history_is_kept(tmp_path: Path) -> None:
     assert 0.2 < kept / len(history()) <= 0.3
 
 
-def test_the_settings_name_the_model_that_summarises() -> None:
-    """K1: at the same server; without a name of its own, the model for everything else."""
+async def test_the_model_of_the_settings_summarises() -> None:
+    """K1: unless the host brings one for summaries."""
     server = "http://localhost:1/v1"
-    named = Config(model="large", model_url=server, compaction_model="small")
-    assert repr(compaction_model(named, afterturn.Components())) == f"OpenAICompatible('{server}', 'small')"
-    unnamed = Config(model="large", model_url=server)
-    assert repr(compaction_model(unnamed, afterturn.Components())) == f"OpenAICompatible('{server}', 'large')"
+    async with afterturn.open(None, {"model": "large", "model_url": server}) as memory:
+        assert repr(memory._services.compaction_model) == f"OpenAICompatible('{server}', 'large')"

@@ -5,11 +5,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from afterturn.config import Config
 from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.ports import Embedder, Unit
 from afterturn.recall.index.cache import IndexCache
 from afterturn.recall.query import SPEAKERS_MAX, RecallRequest, named_in, without_names
+from afterturn.recall.scoring import SEARCH_SCORE_MIN
 from afterturn.recall.search import search
 from afterturn.types import LaneQuery, Scope, SearchResults, UnitScope
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 ADA = Scope("default", ("user:ada",))
 STATIC = SentenceEncoder()
-SCORE_MIN = Config().search_score_min
+SCORE_MIN = SEARCH_SCORE_MIN
 BYTES_MAX = 1 << 24
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.config import Config
 from afterturn.recall.duplicates import replace_sources
 from afterturn.recall.query import Query, TermWeights, weigh_terms
 from afterturn.recall.scoring import (
     RECENT,
+    SEARCH_SCORE_MIN,
     ScoredRow,
     best_first,
     context_weight,
@@ -134,13 +134,13 @@ def test_a_question_of_more_words_never_needs_more(documents, one, other):
 
 def test_likeness_alone_reaches_the_floor_only_when_it_is_great():
     """L5: what merely sounds alike is not recalled, be it the user's own newest word."""
-    floor, newest = Config().search_score_min, prior(0.0, 1.0, 0.0)
+    floor, newest = SEARCH_SCORE_MIN, prior(0.0, 1.0, 0.0)
     assert scored(0.0, 0.35, place=newest) < floor < scored(0.0, 1.0, place=newest)
 
 
 def test_a_whole_question_found_in_an_entry_reaches_the_floor():
     """L5: however old, and by words alone."""
-    assert scored(saturated(1.0, 8.0), 0.3, place=prior(0.0, 1.0, float(RECENT))) > Config().search_score_min
+    assert scored(saturated(1.0, 8.0), 0.3, place=prior(0.0, 1.0, float(RECENT))) > SEARCH_SCORE_MIN
 
 
 @given(flags, flags, ages)

@@ -552,7 +552,6 @@ class StandingCore:
                 projects=scope.projects(config.scan_policy),
             ),
             limit=count,
-            score_min=config.search_score_min,
             correlation=services.ids.new(),
         )
         return await services.recall_client.ask(request, search)

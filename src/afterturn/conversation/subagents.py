@@ -66,7 +66,7 @@ def assemble(task: str, bullets: Sequence[str], tools: Sequence[ToolDefinition] 
     return "\n\n".join(sections)
 
 
-def choose_hits(task: str, recalled: Sequence[Hit], *, now: float, score_min: float) -> list[Hit]:
+def choose_hits(task: str, recalled: Sequence[Hit], *, now: float, score_min: float | None = None) -> list[Hit]:
     """Those hits of a turn's epochs that answer the task, best first: by words, with the floor of a recall."""
     if not recalled:
         return []
@@ -140,7 +140,7 @@ class Subagents:
         config, now = self._services.config, self._services.clock.now()
         screen = OutputFilter(scanning=config.scan_policy, projects=context.scope.projects(config.scan_policy))
         if answer is None:
-            answer = choose_hits(task, recalled, now=now, score_min=config.search_score_min)
+            answer = choose_hits(task, recalled, now=now)
         bullets = key_facts(task, KeyFacts(answer, now, screen=screen))
         text = assemble(task, bullets, offered(remember=remember))
         size: dict[str, Scalar] = {"memories": len(bullets), "bytes": len(text.encode())}

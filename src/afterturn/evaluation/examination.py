@@ -25,7 +25,7 @@ from afterturn.evaluation.datasets import Dataset, Item, Question, Talk
 from afterturn.guard.gate import RECORD_BYTES_MAX
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.ports import Batching, Closable, Embedder
-from afterturn.recall.scoring import above_floor
+from afterturn.recall.scoring import SEARCH_SCORE_MIN, above_floor
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.services import Components, default_embedder
 from afterturn.text import cut, estimate_tokens, terms
@@ -285,11 +285,9 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
 
 @dataclass(slots=True)
 class Subject:
-    """The store under test; each conversation has its own space. `unfloored` is the same store without a minimum score,
-    for rankings."""
+    """The store under test; each conversation has its own space."""
 
     memory: blocking.Memory
-    unfloored: blocking.Memory
     config: Config
     clock: EvalClock
     embedder: CachedEmbedder | None
@@ -310,7 +308,7 @@ class Subject:
 
     def ranked(self, space: str, question: str, limit: int) -> tuple[Hit, ...]:
         """The ranking, best first, without a minimum score."""
-        found = self.unfloored.space(space).search(question, limit=limit)
+        found = self.memory.space(space).search(question, limit=limit, score_min=0.0)
         self.faults.note(",".join(found.missing))
         return found.hits
 
@@ -362,11 +360,9 @@ def open_subject(embedder: str | None = None) -> Iterator[Subject]:
     with ExitStack() as stack:
         path = stack.enter_context(scratch_folder("afterturn-eval-")) / "memory.db"
         memory = stack.enter_context(blocking.open(path, config, components=parts, on_event=faults.hear))
-        unfloored = stack.enter_context(blocking.open(path, replace(config, search_score_min=0.0), components=parts))
-        for opened in (memory, unfloored):
-            if cached is not None and not opened.ready(within=PATIENCE):
-                raise ConfigError(f"The embedder {config.embedder!r} cannot be loaded. See `afterturn doctor`.")
-        yield Subject(memory, unfloored, config, clock, cached, faults)
+        if cached is not None and not memory.ready(within=PATIENCE):
+            raise ConfigError(f"The embedder {config.embedder!r} cannot be loaded. See `afterturn doctor`.")
+        yield Subject(memory, config, clock, cached, faults)
 
 
 def drafts_of(items: Sequence[Item]) -> list[Draft]:
@@ -594,8 +590,7 @@ class Examination:
 
     def miss(self, question: Question, delivered: float, answer: Answer) -> Miss:
         """Describes a miss of afterturn: the position of the evidence, and the content of the block."""
-        floor = self._subject.config.search_score_min
-        worth = {hit.entry.id for hit in above_floor(answer.hits, floor)}
+        worth = {hit.entry.id for hit in above_floor(answer.hits, SEARCH_SCORE_MIN)}
         positions: dict[str, Position] = {}
         for hit in answer.hits:
             (name,) = self._named([self._names[hit.entry.id]], question)

@@ -466,8 +466,9 @@ class ItemStore:
             exclude=(),
             now=now,
             correlation=self.services.ids.new(),
+            score_min=0.0,
         )
-        results = await self.services.recall_client.ask(request._replace(score_min=0.0), search)
+        results = await self.services.recall_client.ask(request, search)
         scores = {hit.entry.id: hit.score for hit in results.hits}
         items = self._read([hit.entry for hit in results.hits], now)
         return [(item, scores.get(item.entry.id)) for item in items if item.admitted_by(op.filter)][:until]

@@ -32,7 +32,7 @@ QueryVector: TypeAlias = "NDArray[np.float32] | Embed"
 
 
 class RecallRequest(NamedTuple):
-    """One question above the store. `limit` bounds all lanes together.
+    """One question above the store. `limit` bounds all lanes together. `score_min` is None for that of a search.
 
     `admitted` says which entries may be found. Without a conversation there is no short-term lane: every record is
     episodic. `query_vector` leaves out the names of speakers; a function gets the text without them. `repeatable_refs`
@@ -43,7 +43,7 @@ class RecallRequest(NamedTuple):
     text: str
     admitted: LaneQuery
     limit: int
-    score_min: float
+    score_min: float | None = None
     query_vector: QueryVector | None = None
     lanes: tuple[Lane, ...] = tuple(Lane)
     correlation: str = ""

@@ -26,6 +26,8 @@ REACH = len(CONTEXT)
 """How many messages before and after a message are its context."""
 COMMON_WEIGHT = 0.6
 """The share of its rarity that a common word weighs."""
+SEARCH_SCORE_MIN = 0.5
+"""If the best match of a direct search has a lower score, nothing is found."""
 FLOOR_SHARE = 0.9
 """Entries after the best may score this share of the floor."""
 BEST_SHARE = 0.72

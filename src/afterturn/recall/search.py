@@ -25,7 +25,7 @@ from afterturn.recall.query import (
     weigh_terms,
     without_names,
 )
-from afterturn.recall.scoring import RECENT, ScoredRow, above_floor, best_first
+from afterturn.recall.scoring import RECENT, SEARCH_SCORE_MIN, ScoredRow, above_floor, best_first
 from afterturn.recall.store_search import LexicalScorer, Neighbours, StoreSearch, indexed_entry
 from afterturn.recall.times import time_asked
 from afterturn.recall.what_holds import show_what_holds
@@ -183,7 +183,8 @@ def _results(
     missing: Sequence[str],
     query: Query | None = None,
 ) -> SearchResults:
-    kept = above_floor(replace_sources(best_first(hits)), request.score_min)[: request.limit]
+    score_min = SEARCH_SCORE_MIN if request.score_min is None else request.score_min
+    kept = above_floor(replace_sources(best_first(hits)), score_min)[: request.limit]
     weights = query.weights if query is not None else {}
     names = query.names if query is not None else frozenset()
     return SearchResults(request.text, tuple(kept), tuple(missing), request.correlation, weights, names)

@@ -62,6 +62,7 @@ def search_request(
     now: float,
     correlation: str,
     conversation: str | None = None,
+    score_min: float | None = None,
 ) -> RecallRequest:
     """A checked search by words. Secrets are removed from the query."""
     asked = check_text(query, "query")
@@ -76,7 +77,7 @@ def search_request(
         ),
         lanes=check_lanes(lanes),
         limit=check_limit(limit, LIMIT_MAX),
-        score_min=config.search_score_min,
+        score_min=None if score_min is None else check_score(score_min),
         correlation=correlation,
     )
 
@@ -97,6 +98,12 @@ def check_conversation(conversation: object) -> str | None:
 def check_lanes(lanes: object) -> tuple[Lane, ...]:
     """All of them for None."""
     return tuple(Lane) if lanes is None else _members(lanes, Lane, "lane")
+
+
+def check_score(score: object) -> float:
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        raise InvalidInput(f"The minimum score is {_shown(score)}. Use a number from 0 to 1.")
+    return score
 
 
 def check_ids(ids: object) -> frozenset[str]:

@@ -172,13 +172,15 @@ class SpaceCore:
         as_of: float | datetime | str | None = None,
         filter: Filter = ANYTHING,
         exclude: Iterable[str] = (),
+        score_min: float | None = None,
     ) -> SearchResults:
         """Searches this space by words and, if there is an embedder, by meaning. Best hits first, at most `limit`.
 
         `lanes` and `filter` narrow the search, `exclude` leaves out memories by id; all apply before the best are
         chosen. `conversation` is the one whose records are the short-term lane. `as_of` searches the space as it was at
-        that time, by words only: Unix seconds, or a datetime or ISO 8601 text with a time zone. A lane that failed or
-        was too slow is listed in the answer's `missing`. Raises InvalidInput for arguments of the wrong type.
+        that time, by words only: Unix seconds, or a datetime or ISO 8601 text with a time zone. If the best hit has a
+        lower score than `score_min` (default: 0.5), nothing is found; 0 finds everything. A lane that failed or was too
+        slow is listed in the answer's `missing`. Raises InvalidInput for arguments of the wrong type.
         """
         at = moment(as_of)
         request = search_request(
@@ -192,6 +194,7 @@ class SpaceCore:
             now=self._services.clock.now(),
             correlation=self._services.ids.new(),
             conversation=conversation,
+            score_min=score_min,
         )
         if at is not None:
             return await self._services.store.read(lambda unit: search_as_of(unit, request, at), at=self._scope)

@@ -23,8 +23,7 @@ from afterturn.services import Components, Services
 
 __all__ = ["AsyncMemory", "Memory", "ValidationError"]
 
-# mem0 returns the best, however weak, down to `threshold`; and stores messages of any length.
-_SETTINGS: dict[str, Any] = {"search_score_min": 0.0}
+# mem0 stores messages of any length.
 _STATEMENT_BYTES_MAX = 65_536
 # Nothing depends on them here.
 _WITHOUT_EFFECT = {"version", "history_db_path"}
@@ -115,7 +114,7 @@ def _read_config(config: object) -> tuple[StoreTarget, Config, bool]:
     given = _as_mapping(config)
     own = dict(given.get("afterturn") or {})
     wait = own.pop("wait", False)
-    settings = {**_SETTINGS, **_model_settings(given.get("llm"))}
+    settings = _model_settings(given.get("llm"))
     target = own.pop("store", None) or _store_file(given.get("vector_store"))
     used = {"afterturn", *_WITHOUT_EFFECT, *(["llm"] if "model_url" in settings else [])}
     used |= {"vector_store"} if target is not None else set()

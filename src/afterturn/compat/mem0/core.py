@@ -344,16 +344,18 @@ class Mem0Core:
         return {"results": results}
 
     async def _find_hits(self, space: SpaceCore, query: str, limit: int, filter: Filter) -> tuple[Hit, ...]:
-        """Waits until the embedder is loaded, and until what was added here before can be found by its meaning."""
+        """Waits until the embedder is loaded, and until what was added here before can be found by its meaning.
+
+        mem0 returns the best, however weak, down to `threshold`."""
         if self._has_vectors is None:
             self._has_vectors = await self._services.maintenance.ready()
         is_fresh = self._has_vectors and space.name in self._unembedded
         self._unembedded.discard(space.name)
         ends_at = asyncio.get_running_loop().time() + VECTORS_WITHIN
-        found = await space.search(query, limit=limit, filter=filter)
+        found = await space.search(query, limit=limit, filter=filter, score_min=0.0)
         while is_fresh and VECTORS in found.missing and asyncio.get_running_loop().time() < ends_at:
             await asyncio.sleep(POLL)
-            found = await space.search(query, limit=limit, filter=filter)
+            found = await space.search(query, limit=limit, filter=filter, score_min=0.0)
         return found.hits
 
     async def _select(

@@ -48,13 +48,12 @@ class Invocation:
         create: bool = False,
         vectors: bool = False,
         background: bool = False,
-        floor: float | None = None,
         store: StoreUrl | None = None,
     ) -> Iterator[blocking.Memory]:
         """Opens the store. Without `create`, a missing store is an error: a command that reads must not create one.
 
-        Without `vectors` the embedder is not loaded, which halves the time of a short command. `floor` overrides
-        `search_score_min`. `store` is a store of the directory of tenants that is configured; it is opened without a
+        Without `vectors` the embedder is not loaded, which halves the time of a short command. `store` is
+        a store of the directory of tenants that is configured; it is opened without a
         tenant of its own, because any tenant may have been moved away from it.
         """
         from afterturn import blocking
@@ -65,7 +64,6 @@ class Invocation:
         if not create and path is not None and not _is_there(path, config):
             raise StoreUnavailable(f"There is no store at {path}. `afterturn add` creates one; --store names another.")
         chosen = config if vectors else replace(config, embedder="none")
-        chosen = chosen if floor is None else replace(chosen, search_score_min=floor)
         with blocking.open(path, chosen, background=background) as memory:
             yield memory
 

@@ -16,7 +16,7 @@ from afterturn.hosts.cli.options import (
 )
 from afterturn.hosts.cli.output import age, dim, note, one_line, print_document
 from afterturn.recall.block import describe_author
-from afterturn.recall.scoring import above_floor
+from afterturn.recall.scoring import SEARCH_SCORE_MIN, above_floor
 from afterturn.types import Hit, Lane, SearchResults
 from afterturn.validation import check_id
 
@@ -51,7 +51,9 @@ _WAIT = 5.0
 @click.option(
     "--floor",
     type=click.FloatRange(0, 1),
-    help="Show nothing if the best score is lower; 0 shows everything. Default: the setting `search_score_min`.",
+    default=SEARCH_SCORE_MIN,
+    show_default=True,
+    help="Show nothing if the best score is lower; 0 shows everything.",
 )
 @range_options
 @click.option("--exclude", metavar="ID", multiple=True, help="Leave this memory out; repeatable.")
@@ -71,7 +73,7 @@ def search(
     """
     text, name = read_text(" ".join(words)), invocation.space_name()
     since, until = time_range(options)
-    with invocation.memory(vectors=as_of is None, floor=0.0) as memory:
+    with invocation.memory(vectors=as_of is None) as memory:
         # New memories have no vector yet; five seconds are enough for about ten thousand.
         if as_of is None and memory.ready(within=_WAIT):
             memory.drain(within=_WAIT)
@@ -83,8 +85,9 @@ def search(
             as_of=as_of,
             filter=as_filter(options, since=since, until=until),
             exclude=[check_id(id) for id in options["exclude"]],
+            score_min=0.0,
         )
-    floor = invocation.config().search_score_min if options["floor"] is None else options["floor"]
+    floor = options["floor"]
     found = replace(ranked, hits=tuple(above_floor(ranked.hits, floor)))
     if invocation.json:
         print_document(found)
