@@ -214,7 +214,7 @@ FAULTS = (
         "conversation/engine.py",
         "turn.ledger = turn.ledger.with_blocks(rows)",
         "pass",
-        "The blocks of one turn exceed `visible_bytes_max` together.",
+        "The blocks of one turn exceed `VISIBLE_BYTES_MAX` together.",
         ("tests/conversation/test_budgets_in_turns.py",),
     ),
     Fault(

@@ -28,14 +28,23 @@ def configuration_page() -> str:
 
 This page is generated from `config.py` by `make docs`. `afterturn config schema` prints the same as JSON Schema.
 
-The value of a setting comes from the first of these places that has it:
+Most programs set three things: where memories are stored, the model that reviews conversations, and the embedder:
+
+```toml
+store = "postgresql://memory@db.example/app"  # or a path; without it, a file in your data folder
+model_url = "http://localhost:8080/v1"        # an OpenAI-compatible server, with `model` and `review_interval`
+embedder = "minilm"                           # finds more by meaning than the built-in `static`
+```
+
+All of them are optional. The value of a setting comes from the first of these places that has it:
 
 1. an argument: `afterturn.open("memory.db", {{"grace": 0.1}})`,
 2. the environment: `{config.ENVIRONMENT_PREFIX}GRACE=0.1`,
 3. the file `~/.config/afterturn/config.toml`: `grace = 0.1` (`{config.ENVIRONMENT_PREFIX}CONFIG` names another file),
 4. its default.
 
-Durations are in seconds. An invalid value raises `ConfigError`, which names the setting and the place of the value.
+Durations are in seconds. An invalid value raises `ConfigError`, which names the setting and the place of the value. So
+does a name that is not a setting.
 
 | setting | default | unit | description |
 |---|---|---|---|

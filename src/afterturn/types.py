@@ -688,7 +688,7 @@ class ReadMetadata(dict[str, Any]):
 
 
 class TurnStatus(StrEnum):
-    """The state of a turn. `abandoned`: it was left open and not continued for `turn_idle_timeout`."""
+    """The state of a turn. `abandoned`: it was left open and not continued for a day."""
 
     OPEN = "open"
     COMPLETED = "completed"

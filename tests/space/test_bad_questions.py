@@ -35,6 +35,8 @@ BAD_CALLS: dict[str, Callable[[Any], Awaitable[object]]] = {
     "search as_of text": lambda space: space.search("tea", as_of="soon"),
     "search as_of local": lambda space: space.search("tea", as_of="2026-11-15T09:30"),
     "search exclude text": lambda space: space.search("tea", exclude="06gy24q73vc4bwqn"),
+    "search score": lambda space: space.search("tea", score_min=1.1),
+    "search score text": lambda space: space.search("tea", score_min="0.5"),
     "search exclude ids": lambda space: space.search("tea", exclude=[3]),
     "filter since": lambda space: space.list(filter=Filter(since="last week")),
     "filter since local": lambda space: space.search("tea", filter=Filter(since="2026-11-15")),

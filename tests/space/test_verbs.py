@@ -331,6 +331,17 @@ async def test_an_update_keeps_when_it_is_true_and_says_when_it_was_said(
     assert await texts(ada, "Is Ada on leave?") == []
 
 
+async def test_a_search_may_ask_for_another_minimum_score(ada: afterturn.Space) -> None:
+    """Nothing is found if the best score is lower; 0 finds everything."""
+    await ada.add("Ada's cat is called Miso")
+    await ada.add_many([Draft(f"Bob has a cat, a dog and {number} hens in the barn") for number in range(9)])
+    every = (await ada.search("the cat Miso", score_min=0)).hits
+    best, second = every[0].score, every[1].score
+    assert (len(every), second < 0.9 * best < 1) == (10, True)
+    assert await texts(ada, "the cat Miso", score_min=best) == ["Ada's cat is called Miso"]
+    assert await texts(ada, "the cat Miso", score_min=best + 0.01) == []
+
+
 async def test_a_search_leaves_out_what_is_excluded_in_every_version(ada: afterturn.Space) -> None:
     """L3: by id, before the best are chosen."""
     unwanted, wanted = await ada.add("Ada likes oolong tea"), await ada.add("Ada bought a tea pot for tea")

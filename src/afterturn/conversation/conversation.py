@@ -140,9 +140,8 @@ class Conversation(ConversationVerbs):
     async def compact(self, messages: Sequence[object], *, limit_tokens: int | None = None) -> Compacted:
         """For hosts without compaction of their own: summarises the older part of a history that is too long.
 
-        Above half of `limit_tokens` (default: `window_tokens`), all but the last 30 % becomes a summary; the settings
-        `compaction_threshold_share` and `compaction_keep_share` change these shares. The given list is not changed.
-        Raises ConfigError without a model or a limit.
+        Above half of `limit_tokens` (default: `window_tokens`), all but the last 30 % becomes a summary. The given list
+        is not changed. Raises ConfigError without a model or a limit.
         """
         check_messages(messages)
         return await self._loop.run(self._core.compact(self._scope, list(messages), limit_tokens))

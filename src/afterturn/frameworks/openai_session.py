@@ -34,7 +34,7 @@ class AfterturnSession(SessionABC):
     """The history of one session: `Runner.run(agent, "Hello", session=AfterturnSession("ticket-7", "memory.db"))`.
 
     Several processes may use one session. Secrets are removed from items before they are stored, and an item may have
-    1 MiB of JSON (the setting `record_bytes_max`). `clear_session` erases the items; `pop_item` hides one.
+    1 MiB of JSON. `clear_session` erases the items; `pop_item` hides one.
     """
 
     def __init__(

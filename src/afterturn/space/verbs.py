@@ -432,7 +432,7 @@ class SpaceCore:
         """Returns the entries that wait for approval, newest first. `before` is the last id of the previous page.
 
         `conversation` narrows it to what came out of one conversation. A proposal that nobody has decided for
-        `inbox_days` is rejected.
+        30 days is rejected.
         """
         return await list_proposals(self._services, self.name, limit=limit, before=before, conversation=conversation)
 

@@ -58,7 +58,7 @@ def inbox(context: click.Context) -> None:
     """Approve or reject proposed memories; without a command, list them.
 
     Proposals come from sub-agents, from reviews that were not sure or had read text of others, and from the setting
-    `approval`. They are not recalled until you approve them. What nobody decides for `inbox_days` is rejected. If you
+    `approval`. They are not recalled until you approve them. What nobody decides for 30 days is rejected. If you
     say the same to your agent, it is learned from your words and no longer waits.
     """
     if context.invoked_subcommand is None:
