@@ -508,12 +508,14 @@ def make_recording(
         return None, NO_FINAL_ANSWER
     if not is_exchange(found.messages):
         return None, "no_exchange"
-    if turn.shared.incognito or any(one.role == "user" and is_private(one.text) for one in found.messages):
+    said = (message.text for message in found.messages if message.role == "user")
+    if turn.shared.incognito or any(map(is_private, said)):
         return None, INCOGNITO
     if not config.recording:
         return None, SWITCHED_OFF
     speaker = turn.shared.speaker
-    spoken = [_spoken_by(_by_author(message), speaker) for message in found.messages if not _is_ours(message)]
+    authored = (_by_author(one) for one in found.messages if not (one.role == "tool" and holds_answer(one.text)))
+    spoken = [replace(one, speaker=speaker) if speaker and one.role == "user" else one for one in authored]
     redacted = [_redacted(message, config) for message in spoken]
     recording = Recording(
         tenant=scope.tenant,
@@ -561,11 +563,7 @@ def _find_exchange(turn: LoopTurn, left: TurnMessages, dialect: Dialect, strip: 
     if turn.user_hash and (found := find_exchange(dialect, messages, turn.user_hash, strip)).messages:
         return found
     latest = find_latest_user(dialect, messages, strip)
-    return (
-        find_exchange(dialect, messages, content_hash(latest[1]), strip)
-        if latest
-        else Exchange((), ends_complete=False)
-    )
+    return read_exchange(dialect, messages, latest[0], strip) if latest else Exchange((), ends_complete=False)
 
 
 def _find_start(turn: LoopTurn, left: TurnMessages, dialect: Dialect, strip: Strip) -> int | None:
@@ -591,14 +589,6 @@ def _redacted(message: Message, config: Config) -> tuple[Message, tuple[str, ...
     return replace(message, text=text, speaker=speaker.text, hash=content_hash(text)), kinds
 
 
-def _is_ours(message: Message) -> bool:
-    return message.role == "tool" and holds_answer(message.text)
-
-
 def _by_author(message: Message) -> Message:
     """A compaction in the middle of a turn leaves a model's summary in the place of the user's message."""
     return replace(message, role="tool") if message.text.startswith(SNAPSHOT_START) else message
-
-
-def _spoken_by(message: Message, speaker: str | None) -> Message:
-    return replace(message, speaker=speaker) if speaker is not None and message.role == "user" else message

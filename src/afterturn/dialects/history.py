@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice, pairwise
 
 from afterturn.dialects.dialect import Dialect, Element, Strip, convert_like
@@ -146,10 +146,15 @@ def read_exchange(dialect: Dialect, messages: Sequence[object], start: int, stri
     # Responses before the user's text in the same element belong to calls of an earlier turn.
     earlier = len(turn[0].answers) if turn and turn[0] is not None else 0
     own = [message for element in turn if element is not None for message in element.messages][earlier:]
-    known = [_without_blocks(message, strip) for message in own if message.role != "system"]
+    spoken = [(message, strip(message.text)) for message in own if message.role != "system"]
+    last = dialect.read(messages[-1])
     return Exchange(
-        tuple(message for message in known if message.text.strip()),
-        ends_complete=_ends_complete(dialect, messages),
+        tuple(
+            message if text == message.text else replace(message, text=text, hash=content_hash(text))
+            for message, text in spoken
+            if text.strip()
+        ),
+        ends_complete=last is not None and last.role == "assistant" and not has_open_call(dialect, messages),
         outside=earlier > 0 or any(element is None or _is_outside(element) for element in turn),
     )
 
@@ -183,18 +188,6 @@ def find_user(dialect: Dialect, messages: Sequence[object], user_hash: str, stri
     return None
 
 
-def _ends_complete(dialect: Dialect, messages: Sequence[object]) -> bool:
-    last = dialect.read(messages[-1])
-    return last is not None and last.role == "assistant" and not has_open_call(dialect, messages)
-
-
-def _without_blocks(message: Message, strip: Strip) -> Message:
-    text = strip(message.text)
-    if text == message.text:
-        return message
-    return Message(role=message.role, text=text, speaker=message.speaker, hash=content_hash(text))
-
-
 # Copies of a history, complete or valid turns only, and the places where it can be cut.
 
 # A broken history may have many calls without a response, and each response is compared with all of them.
@@ -225,12 +218,13 @@ def curated(dialect: Dialect, messages: Sequence[object]) -> list[object]:
     """
     twins = comprehensive(messages)
     elements = [dialect.read(twin) for twin in twins]
-    kept = {at: twins[at] for at, element in enumerate(elements) if element and _is_others(element)}
+    others = (at for at, one in enumerate(elements) if one and one.role != "assistant" and not one.answers)
+    kept = {at: twins[at] for at in others}
     for step in _steps(elements):
         valid = _valid(step, elements)
         kept.update((at, twins[at]) for at in valid)
         for at in set(step.answering) - valid:
-            if text := _of_user(elements[at]):
+            if (element := elements[at]) and (text := element.text_of("user").strip()):
                 kept[at] = dialect.make_message("user", text)
     return [kept[at] for at in sorted(kept)]
 
@@ -242,7 +236,8 @@ def find_safe_cuts(dialect: Dialect, messages: Sequence[object]) -> list[int]:
     """
     elements = [dialect.read(message) for message in messages]
     ends: dict[int, int] = {}
-    for start, end in (*_pairs(elements), *_spans(elements)):
+    together = (pair for step in _steps(elements) for pair in pairwise(step.speaking))
+    for start, end in (*_pairs(elements), *together):
         ends[start] = max(end, ends.get(start, end))
     cuts: list[int] = []
     held = 0
@@ -269,11 +264,6 @@ def _pairs(elements: Sequence[Element | None]) -> Iterator[tuple[int, int]]:
         del waiting[:-_OPEN_CALLS_MAX]
 
 
-def _spans(elements: Sequence[Element | None]) -> Iterator[tuple[int, int]]:
-    for step in _steps(elements):
-        yield from pairwise(step.speaking)
-
-
 def _steps(elements: Sequence[Element | None]) -> list[_Step]:
     """The first step may be responses alone, and so may one after a user's message: their calls are missing."""
     steps = [_Step()]
@@ -297,8 +287,8 @@ def _steps(elements: Sequence[Element | None]) -> list[_Step]:
 
 
 def _valid(step: _Step, elements: Sequence[Element | None]) -> set[int]:
-    calls = [call for at in step.speaking for call in _calls(elements[at])]
-    given = {at: _answers(elements[at]) for at in step.answering}
+    calls = [call for at in step.speaking if (element := elements[at]) for call in element.calls]
+    given = {at: list(element.answers) for at in step.answering if (element := elements[at])}
     if "" in calls or any("" in answers for answers in given.values()):
         # Some local servers give calls no ids; then only their number can tell.
         calls, given = [""] * len(calls), {at: [""] * len(answers) for at, answers in given.items()}
@@ -329,22 +319,6 @@ def _speaking(step: _Step, elements: Sequence[Element | None], *, is_whole: bool
             valid.add(at)
         is_next_valid = is_valid
     return valid
-
-
-def _is_others(element: Element) -> bool:
-    return element.role != "assistant" and not element.answers
-
-
-def _of_user(element: Element | None) -> str:
-    return element.text_of("user").strip() if element else ""
-
-
-def _calls(element: Element | None) -> Sequence[str]:
-    return element.calls if element else ()
-
-
-def _answers(element: Element | None) -> Sequence[str]:
-    return element.answers if element else ()
 
 
 def _copied(message: object) -> list[object]:
