@@ -47,7 +47,7 @@ async def test_a_step_with_nothing_to_hand_over_looks_only_at_blocks_and_at_what
                 assert await turn.inject(messages) is None
                 looks.append(messages.looks)
             turn.abort()
-    assert looks == [14, 7, 14, 7]
+    assert looks == [13, 6, 13, 6]
 
 
 async def test_a_list_that_is_not_read_yet_is_hardly_looked_at_by_a_host_in_a_hurry(memory: afterturn.Memory) -> None:

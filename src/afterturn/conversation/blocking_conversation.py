@@ -15,7 +15,6 @@ from afterturn.conversation.tool_advice import ToolAdvice, ToolRule
 from afterturn.conversation.tools import failure
 from afterturn.conversation.trace import Trace, TraceAnswer
 from afterturn.conversation.turn import M, PhaseName, TurnVerbs
-from afterturn.dialects.dialect import Dialect
 from afterturn.errors import AfterturnError
 from afterturn.log import logger
 from afterturn.prompt.compaction import Compacted
@@ -35,8 +34,8 @@ class Turn(TurnVerbs):
         same time wait together. `within` replaces the grace at this call. `phase="refined"` waits for the choice of a
         model.
         """
-        dialect = self._wait(messages, within, phase)
-        return self._inject(messages, dialect)
+        self._wait(messages, within, phase)
+        return self._inject(messages)
 
     def block(self, *, within: float | None = None, phase: PhaseName = "fast") -> str:
         """`block_now`, waiting as `inject` does."""
@@ -71,14 +70,11 @@ class Turn(TurnVerbs):
                 logger.warning("a tool call was not checked against rules, because memory is closing")
         return self._advise(rules, name, arguments)
 
-    def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> Dialect | None:
-        dialect = None
+    def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> None:
         for wait in self._waits(messages, within, phase, self._core.clock.monotonic):
-            dialect = wait.dialect
             if self._core.is_on_loop:
                 break
             wait.run.settled.wait_blocking(within=wait.seconds)
-        return dialect
 
     def is_clean(self, messages: Sequence[object] | None = None) -> bool:
         """Whether no text of others has reached the assistant so far, in this turn or earlier in the conversation.

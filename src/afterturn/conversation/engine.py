@@ -36,7 +36,7 @@ from afterturn.conversation.stored_conversation import StoredConversation
 from afterturn.conversation.turn_state import HostTurn, LoopTurn, OpenedTurn, SharedTurn, TurnMessages
 from afterturn.conversation.visible import VisibleBlocks, positions_of
 from afterturn.dialects.detection import DIALECTS, find_dialect
-from afterturn.dialects.dialect import Dialect
+from afterturn.dialects.dialect import CachedDialects, Dialect
 from afterturn.dialects.history import find_latest_user
 from afterturn.errors import (
     AfterturnError,
@@ -132,6 +132,7 @@ class ConversationEngine(StoredConversation):
         # The model has seen memories that are not trusted, in the host's prompt or from a tool: its turns are tainted.
         self._has_untrusted = False
         self._has_read = False
+        self.dialects = CachedDialects()
 
     @property
     def config(self) -> Config:
@@ -611,7 +612,7 @@ class ConversationEngine(StoredConversation):
         scope, config = turn.scope, self.config
         carried = tuple(hit for run in turn.carried.runs for hit in run.hits) if turn.carried else None
         shown = ShownMessages(
-            dialect,
+            self.dialects[dialect],
             messages,
             self._visible.copy(),
             self.clock.now(),
@@ -955,7 +956,8 @@ class ConversationEngine(StoredConversation):
         if space != self.key.space and (current is None or space not in current.scope.reads):
             return
         self._speculation.drop("forgotten")
-        self._visible.drop_texts()
+        self._visible.correct(())
+        self.dialects.clear()
         self._forgotten += 1
         self._slot.put_standing(None, None)
         if carried is not None and carried.question is not None and space in carried.question.scope.spaces:

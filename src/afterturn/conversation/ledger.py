@@ -6,12 +6,11 @@ Imports neither asyncio nor numpy.
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from afterturn.dialects.dialect import Dialect, Element
+from afterturn.dialects.dialect import Dialect, Element, exact_digest
 from afterturn.guard.scanning import hashes
 from afterturn.recall.block import find_blocks, strip_blocks
 from afterturn.scanners.secrets import RedactedHashes
@@ -25,7 +24,6 @@ _CHAIN_LENGTH = 3
 _SEARCHED_MAX = 2_000
 # The beginning of the part of an anchor that hashes what the user has said; the other part is hexadecimal.
 _SAID = "user:"
-_SPOKEN = frozenset(["user", "assistant", "tool"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,26 +127,22 @@ class BlockScan:
         return {hash: replace(row, anchor=self.places[hash]) for hash, row in moved.items()}
 
 
-def scan_blocks(
-    dialect: Dialect,
-    messages: Sequence[object],
-    known: Collection[str],
-    elements: Sequence[Element | None] | None = None,
-) -> BlockScan:
-    """`known` are the hashes of our blocks, `elements` the messages if they were read before. Of a very long list only
-    the end is searched."""
+def scan_blocks(dialect: Dialect, messages: Sequence[object], known: Collection[str]) -> BlockScan:
+    """`known` are the hashes of our blocks. Of a very long list only the end is searched."""
     first = max(0, len(messages) - _SEARCHED_MAX)
     blocks: dict[str, int] = {}
     places: dict[str, str] = {}
     anchors: dict[str, int] = {}
     chain = MessageChain(first)
     for at in range(first, len(messages)):
-        element = dialect.read(messages[at]) if elements is None else elements[at]
+        element = dialect.read(messages[at])
         chain.step(messages[at], element, known)
-        for hash in _hashes_of_ours(element, known) if element is not None else ():
-            blocks[hash], places[hash] = at, chain.anchor
+        for one in element.utterances if element is not None and element.may_hold_blocks else ():
+            ours = [block.hash for block in find_blocks(one.text) if block.hash in known]
+            blocks.update(dict.fromkeys(ours, at))
+            places.update(dict.fromkeys(ours, chain.anchor))
         # Our blocks count to the place before them, so a block is put back after those that are there.
-        anchors.update(dict.fromkeys(chain.anchor.split(), at))
+        anchors.update(dict.fromkeys(chain.parts, at))
     return BlockScan(blocks, places, anchors, chain, is_complete=first == 0)
 
 
@@ -176,11 +170,15 @@ class MessageChain:
 
     def __init__(self, length: int) -> None:
         self.length = length
-        self.anchor = ""
+        self.parts: tuple[str, ...] = ()  # of the anchor
         self._last: object = None
         self._names: tuple[str, ...] = ()
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, int] = {}
         self._said = ""
+
+    @property
+    def anchor(self) -> str:
+        return " ".join(self.parts)
 
     def step(self, message: object, element: Element | None, known: Collection[str]) -> None:
         self.length += 1
@@ -189,14 +187,13 @@ class MessageChain:
         if not name:
             return
         self._names = (*self._names, name)[-_CHAIN_LENGTH:]
-        sequence = _digest("\n".join(self._names))
-        count = self._counts[sequence]
-        self._counts[sequence] += 1
-        self.anchor = f"{sequence}#{count}" if count else sequence
+        sequence = _digest(self._names)
+        count = self._counts[sequence] = self._counts.get(sequence, -1) + 1
+        self.parts = (f"{sequence}#{count}" if count else sequence,)
         if element is not None and element.role == "user":
-            self._said = _digest(f"{self._said}\n{name}")
+            self._said = _digest((self._said, name))
             # First, because it occurs once in a list.
-            self.anchor = f"{_SAID}{self._said} {self.anchor}"
+            self.parts = (f"{_SAID}{self._said}", *self.parts)
 
     def leads_into(self, messages: Sequence[object]) -> bool:
         """Whether the list has only grown since, judged by one message."""
@@ -204,7 +201,7 @@ class MessageChain:
 
     def copy(self) -> MessageChain:
         other = MessageChain(self.length)
-        other.anchor, other._last, other._names, other._said = self.anchor, self._last, self._names, self._said
+        other.parts, other._last, other._names, other._said = self.parts, self._last, self._names, self._said
         other._counts = self._counts.copy()
         return other
 
@@ -241,24 +238,15 @@ def _has_place(row: BlockRow, found: BlockScan, present: Sequence[tuple[int, Blo
     )
 
 
-def _hashes_of_ours(element: Element, known: Collection[str]) -> list[str]:
-    return [block.hash for one in element.utterances for block in find_blocks(one.text) if block.hash in known]
-
-
 def _name(element: Element, known: Collection[str]) -> str:
     """Identifies what was said in an element, without our blocks; blank for those and for system instructions."""
-    names = [*element.calls, *element.answers]
-    spoken = [one for one in element.utterances if one.role in _SPOKEN]
-    for one in spoken:
-        text = strip_blocks(one.text, known)
-        if text.strip():
-            names.append(f"{one.role}:{_digest(text.strip())}")
-    if not names and spoken and not any(one.text.strip() for one in spoken):
-        # An image, or a blank message: a block may be before or after it.
-        names.append(f"{spoken[0].role}:")
-    return "|".join(names)
+    if not element.may_hold_blocks:
+        return element.digest
+    stripped = (replace(one, text=strip_blocks(one.text, known)) for one in element.utterances)
+    return replace(element, utterances=tuple(one for one in stripped if one.text.strip())).digest
 
 
-def _digest(text: str) -> str:
-    # Not `content_hash`: a host that rebuilds its prompt gives the same bytes, and folding a long text takes a while.
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+@lru_cache(maxsize=16_384)
+def _digest(names: tuple[str, ...]) -> str:
+    """Cached, because the same names follow one another at every turn."""
+    return exact_digest("\n".join(names))

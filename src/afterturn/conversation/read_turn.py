@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger, MessageChain, find_missing, hidden_ledger, read_ledger, scan_blocks
 from afterturn.conversation.scope import PRIVATE_PREFIX, ConversationScope, StandingDelivery, Visibility, is_private
-from afterturn.dialects.dialect import Dialect
+from afterturn.dialects.dialect import CachedDialect
 from afterturn.dialects.history import any_untrusted, find_latest_user
 from afterturn.guard.output_filter import STANDING_TAG, OutputFilter, neutralise
 from afterturn.guard.scanning import hashes, scanner
@@ -80,7 +80,7 @@ class ShownMessages:
     messages were copied. `is_new`: this process has read no turn of the conversation yet.
     """
 
-    dialect: Dialect
+    dialect: CachedDialect
     messages: Sequence[object]
     blocks: Mapping[str, BlockRow]
     now: float
@@ -249,16 +249,16 @@ def _read_visible(
     *,
     compacted_at: float | None,
 ) -> _Visible:
-    # Each message is read once: a long history takes longer than everything else here. Of a list that no model can see
-    # as a whole, the older part counts as unreadable.
+    # Of a list that no model can see as a whole, the older part counts as unreadable.
     unread = max(0, len(shown.messages) - READ_MAX)
     elements = [None] * unread + [shown.dialect.read(message) for message in islice(shown.messages, unread, None)]
+    shown.dialect.keep(shown.messages)
     messages = [message for element in elements if element is not None for message in element.messages]
     is_tainted = any_untrusted(elements) or _any_pasted(unit, shown, scope, messages, blocks)
     if scope.is_hidden:
         ledger = hidden_ledger(messages, blocks.values(), compacted_at=compacted_at, stored=stored)
         return _Visible(ledger, is_tainted=is_tainted)
-    found = scan_blocks(shown.dialect, shown.messages, blocks, elements)
+    found = scan_blocks(shown.dialect, shown.messages, blocks)
     if any(not blocks[hash].in_sight for hash in found.blocks):
         # Reported as gone and shown all the same: a host kept a part of its history, or took up an old one.
         full = (row for row in unit.conversations.blocks(scope.key) if row.hash in found.blocks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
-from collections.abc import Callable, Collection, Coroutine, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Coroutine, Iterator, MutableSequence, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -87,11 +87,10 @@ QUOTED_CHARS_MIN = 16
 
 
 class Wait(NamedTuple):
-    """The recall that a call waits for, the seconds, and the format of its messages, which is detected once."""
+    """The recall that a call waits for, and the seconds."""
 
     run: PhaseRun
     seconds: float
-    dialect: Dialect | None
 
 
 class TurnVerbs:
@@ -119,11 +118,12 @@ class TurnVerbs:
 
         Also puts back blocks that were dropped because you rebuilt the list.
         """
-        return self._inject(messages, None)
+        self._notice(messages)
+        return self._inject(messages)
 
     @never_raises
-    def _inject(self, messages: MutableSequence[M], dialect: Dialect | None) -> M | None:
-        """`dialect` is that of the messages, if the caller has detected it."""
+    def _inject(self, messages: MutableSequence[M]) -> M | None:
+        """What is new in the list was noticed before."""
         turn = self._turn
         if turn is None or self._left:
             return None
@@ -132,13 +132,12 @@ class TurnVerbs:
         self._messages = messages
         # First, because what is read from now on is too late for this call of the model.
         turn.shared.mark_model_called()
-        self._notice(turn, messages)
         if self._core.has_nothing_for(turn, messages):
             return None
-        dialect = dialect or _detect(turn, messages)
-        point = _find_point(turn, dialect, messages, self._core.known_blocks) if dialect is not None else None
-        if dialect is None or point is None:
+        place = self._find_place(turn, messages)
+        if place is None:
             return None
+        dialect, point = place
         put_back = self._core.restore_blocks(turn, dialect, messages)
         injection = self._core.take(turn)
         return put_back if injection is None else self._hand_over(turn, injection, dialect, messages, point)
@@ -340,8 +339,7 @@ class TurnVerbs:
         turn = self._turn
         if turn is None or self._left:
             return None
-        if messages is not None:
-            self._notice(turn, messages)
+        self._notice(messages)
         run = turn.shared.find_run(Phase(phase))
         if run.settled.settled or run.consumed:
             return None
@@ -349,18 +347,16 @@ class TurnVerbs:
         by_grace = within is None and phase == "fast"
         if by_grace and (grace == 0 or now >= turn.grace_ends.get(correlation, math.inf)):
             return None
-        dialect = _detect(turn, messages) if messages is not None else None
-        known = self._core.known_blocks
-        if messages is not None and (dialect is None or _find_point(turn, dialect, messages, known) is None):
+        if messages is not None and self._find_place(turn, messages) is None:
             return None
         if within is not None:
-            return Wait(run, _bounded(within), dialect)
+            return Wait(run, _bounded(within))
         if phase == "refined":
             # The most that both phases may take: then it has settled, one way or the other.
-            return Wait(run, self._core.config.recall_timeout + MODEL_TIMEOUT, dialect)
+            return Wait(run, self._core.config.recall_timeout + MODEL_TIMEOUT)
         ends = turn.grace_ends.setdefault(correlation, now + grace)
         # Never longer than the grace, though calls with and without an event loop may read different clocks.
-        return Wait(run, min(ends - now, grace), dialect)
+        return Wait(run, min(ends - now, grace))
 
     def _waits(
         self, messages: Sequence[object] | None, within: float | None, phase: PhaseName, clock: Callable[[], float]
@@ -378,29 +374,34 @@ class TurnVerbs:
             deadline = now + wait.seconds if deadline is None else deadline
             waited.add(wait.run)
             yield wait._replace(seconds=deadline - now)
+        self._notice(messages)
 
-    def _notice(self, turn: HostTurn, messages: Sequence[object]) -> None:
+    @never_raises
+    def _notice(self, messages: Sequence[object] | None) -> None:
         """Looks for what is new in the list: text of others, something that the user said, a compaction."""
+        turn = self._turn
+        if turn is None or self._left or messages is None:
+            return
         if turn.shared.taint is None:
             self._notice_taint(turn, messages)
         if not turn.scope.is_hidden:
             self._notice_user(turn, messages)
         if turn.shared.is_intact(messages):
             return
-        dialect = _detect(turn, messages)
-        if dialect is not None and _find_point(turn, dialect, messages, self._core.known_blocks) is not None:
-            self._core.notice_compaction(turn, dialect, messages)
+        place = self._find_place(turn, messages)
+        if place is not None:
+            self._core.notice_compaction(turn, place[0], messages)
 
     def _notice_taint(self, turn: HostTurn, messages: Sequence[object]) -> None:
         """Text of others may be in this list, and not in the one that the turn is left with.
 
-        Read again at each step: a turn without such text is short, and hosts edit their messages.
+        Looked at again at each step, because hosts edit their messages.
         """
         began, start = turn.began_at, 0
         if began is not None and began.holds(messages):
             # What is before was read when the turn began.
             start = began.index
-        dialect = _detect(turn, messages)
+        dialect = self._detect(turn, messages)
         if dialect is None:
             return
         newest = range(max(start, len(messages) - ADDED_MAX), len(messages))
@@ -415,7 +416,7 @@ class TurnVerbs:
         last = len(messages) - 1
         if last < 0 or (turn.followed is not None and turn.followed.index == last):
             return
-        start = _find_unread(turn, messages)
+        start = self._find_unread(turn, messages)
         turn.followed = BlockPosition(last, messages[last])
         if start is None:
             return
@@ -424,7 +425,7 @@ class TurnVerbs:
         ours = {id(position.element) for position in turn.shared.positions.values()}
         others = [message for message in added if id(message) not in ours]
         spoken = [message for message in others if field(message, "role") in ("user", None)]
-        dialect = _detect(turn, messages) if spoken else None
+        dialect = self._detect(turn, messages) if spoken else None
         if dialect is None:
             return
         elements = [dialect.read(message) for message in spoken]
@@ -433,6 +434,62 @@ class TurnVerbs:
         if said:
             turn.noticed.extend(said)
             self._core.start_epoch(turn, "\n".join(said), RecallCause.INTERJECTION)
+
+    def _find_unread(self, turn: HostTurn, messages: Sequence[object]) -> int | None:
+        """The index after the last element that was looked at, or None if the list is another one."""
+        if turn.followed is None:
+            return None
+        index = find_index(messages, turn.followed)
+        if index is None and (dialect := self._detect(turn, messages)) is not None:
+            # A host that rebuilds its list has another object there, which says the same.
+            known = dialect.read(turn.followed.element)
+            newest = range(len(messages) - 1, max(-1, len(messages) - 1 - NEWEST_EXAMINED), -1)
+            index = next((at for at in newest if known is not None and dialect.read(messages[at]) == known), None)
+        return None if index is None else index + 1
+
+    def _detect(self, turn: HostTurn, messages: Sequence[object]) -> Dialect | None:
+        """The format that the host named, or in which the turn began, unless the newest messages are in another."""
+        if not messages:
+            return None
+        newest = list(islice(reversed(messages), NEWEST_EXAMINED))[::-1]
+        opened, named = turn.shared.opened.peek(), turn.scope.dialect
+        if opened is not None and named is None:
+            found = follow_dialect(self._core.dialects[opened.dialect], newest)
+        else:
+            found = find_dialect(newest, named)
+        return None if found is None else self._core.dialects[found]
+
+    def _find_place(self, turn: HostTurn, messages: Sequence[object]) -> tuple[Dialect, HandoverPoint] | None:
+        """The format of the messages, and the point at which a block may be added now.
+
+        A call that an earlier turn left without a response does not stop it.
+        """
+        dialect = self._detect(turn, messages)
+        if dialect is None:
+            return None
+        point = find_point(dialect, messages)
+        if point is None and (start := self._find_start(turn, dialect, messages)) is not None:
+            point = find_point(dialect, messages, turn_start=start)
+        return None if point is None else (dialect, point)
+
+    def _find_start(self, turn: HostTurn, dialect: Dialect, messages: Sequence[object]) -> int | None:
+        """The index of the user's message with which the turn began."""
+        if turn.began_at is None:
+            # The turn was started elsewhere: only the text of its user message is known.
+            strip = functools.partial(spoken_words, known_hashes=self._core.known_blocks)
+            return find_user(dialect, messages, turn.loop.user_hash, strip)
+        index = find_index(messages, turn.began_at)
+        if index is None and turn.began_at.index < len(messages):
+            # A host that rebuilds its list has another object there, which says the same.
+            index = turn.began_at.index
+            if dialect.read(messages[index]) != dialect.read(turn.began_at.element):
+                return None
+        while index is not None and index >= 0:
+            element = dialect.read(messages[index])
+            if element is None or element.role != "system":
+                return index if element is not None and element.role == "user" else None
+            index -= 1
+        return None
 
     def _recording_within(self, within: float) -> float | None:
         """How long to wait for the recording; None when nothing will ever be known here."""
@@ -462,11 +519,9 @@ class Turn(TurnVerbs):
         same time wait together. `within` replaces the grace at this call. `phase="refined"` waits for the choice of a
         model.
         """
-        dialect = None
         for wait in self._waits(messages, within, phase, asyncio.get_running_loop().time):
             await wait.run.settled.wait(within=wait.seconds)
-            dialect = wait.dialect
-        return self._inject(messages, dialect)
+        return self._inject(messages)
 
     async def block(self, *, within: float | None = None, phase: PhaseName = "fast") -> str:
         """`block_now`, waiting as `inject` does."""
@@ -538,59 +593,6 @@ def proposal_context(turn: HostTurn) -> ProposalContext:
 def _bounded(within: float) -> float:
     """Seconds that a thread can wait; it cannot wait for infinity."""
     return min(max(float(within), 0.0), WITHIN_MAX)
-
-
-def _detect(turn: HostTurn, messages: Sequence[object]) -> Dialect | None:
-    """The format that the host named, or in which the turn began, unless the newest messages are in another."""
-    if not messages:
-        return None
-    if turn.scope.dialect is not None:
-        return find_dialect(messages, turn.scope.dialect)
-    newest = list(islice(reversed(messages), NEWEST_EXAMINED))[::-1]
-    opened = turn.shared.opened.peek()
-    return find_dialect(newest) if opened is None else follow_dialect(opened.dialect, newest)
-
-
-def _find_point(
-    turn: HostTurn, dialect: Dialect, messages: Sequence[object], known: Collection[str]
-) -> HandoverPoint | None:
-    """Where a block may be added. A call that an earlier turn left without a response does not stop it.
-
-    `known` are the hashes of our blocks.
-    """
-    point = find_point(dialect, messages)
-    if point is not None:
-        return point
-    if turn.began_at is None:
-        # The turn was started elsewhere: only the text of its user message is known.
-        index = find_user(dialect, messages, turn.loop.user_hash, functools.partial(spoken_words, known_hashes=known))
-        return None if index is None else find_point(dialect, messages, turn_start=index)
-    index = find_index(messages, turn.began_at)
-    if index is None and turn.began_at.index < len(messages):
-        # A host that rebuilds its list has another object there, which says the same.
-        index = turn.began_at.index
-        if dialect.read(messages[index]) != dialect.read(turn.began_at.element):
-            return None
-    while index is not None and index >= 0:
-        element = dialect.read(messages[index])
-        if element is None or element.role != "system":
-            is_user = element is not None and element.role == "user"
-            return find_point(dialect, messages, turn_start=index) if is_user else None
-        index -= 1
-    return None
-
-
-def _find_unread(turn: HostTurn, messages: Sequence[object]) -> int | None:
-    """The index after the last element that was looked at, or None if the list is another one."""
-    if turn.followed is None:
-        return None
-    index = find_index(messages, turn.followed)
-    if index is None and (dialect := _detect(turn, messages)) is not None:
-        # A host that rebuilds its list has another object there, which says the same.
-        known = dialect.read(turn.followed.element)
-        newest = range(len(messages) - 1, max(-1, len(messages) - 1 - NEWEST_EXAMINED), -1)
-        index = next((at for at in newest if known is not None and dialect.read(messages[at]) == known), None)
-    return None if index is None else index + 1
 
 
 def _take_same(turn: HostTurn, texts: list[str], said: str) -> bool:

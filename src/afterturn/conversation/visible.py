@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from afterturn.conversation.delivery import BETWEEN, insert_block
 from afterturn.conversation.ledger import BlockPosition, BlockScan, find_missing, scan_blocks
 from afterturn.conversation.read_turn import visible_in_order
-from afterturn.conversation.scope import Placement
 from afterturn.conversation.turn_state import SharedTurn
 from afterturn.dialects.dialect import Dialect
 from afterturn.guard.output_filter import STANDING_TAG
@@ -74,10 +73,6 @@ class VisibleBlocks:
                     self._blocks[row.hash] = replace(row, in_sight=False, text="", refs=())
             return [row for row in self._blocks.values() if row.hash in still]
 
-    def drop_texts(self) -> None:
-        """Something was forgotten that a block may contain: only hashes stay known."""
-        self.correct(())
-
     def correct(self, stored: Iterable[BlockRow]) -> None:
         """Something was forgotten somewhere: a block keeps the text that the store has now, and none otherwise."""
         texts = {row.hash: row.text for row in stored}
@@ -122,10 +117,14 @@ class VisibleBlocks:
             known = self.copy()
             found = scan_blocks(dialect, messages, known)
             dropped, _ = find_missing(found, visible_in_order(turn.dropped), known)
-            back = _put_back(dialect, messages, _by_anchor(found, dropped), turn.scope.placement)
-            turn.positions = positions_of({**_moved(found.blocks, back.inserted), **back.indexes}, messages)
+            elements, added = list[M](), 0
+            for index, rows in _by_anchor(found, dropped):
+                length, text = len(messages), BETWEEN.join(row.text for row in rows)
+                elements.append(insert_block(dialect, messages, text, turn.scope.placement, at=index + added)[1])
+                added += len(messages) - length
+            turn.positions = positions_of(scan_blocks(dialect, messages, known).blocks, messages)
             turn.dropped = ()
-            return back.elements
+            return elements
 
 
 def positions_of(indexes: Mapping[str, int], messages: Sequence[object]) -> dict[str, BlockPosition]:
@@ -138,40 +137,3 @@ def _by_anchor(found: BlockScan, dropped: Sequence[BlockRow]) -> Iterator[tuple[
     placed.sort(key=lambda one: (one[0], one[1].injected_at))
     for (index, _), together in groupby(placed, key=lambda one: (one[0], one[1].injected_at)):
         yield index, [row for _, row in together]
-
-
-@dataclass(slots=True)
-class _PutBack(Generic[M]):
-    """Where each block is now, by hash; the elements that contain them; the indexes of those that are new."""
-
-    indexes: dict[str, int] = field(default_factory=dict)
-    elements: list[M] = field(default_factory=list)
-    inserted: list[int] = field(default_factory=list)
-
-
-def _put_back(
-    dialect: Dialect,
-    messages: MutableSequence[M],
-    blocks: Iterable[tuple[int, list[BlockRow]]],
-    placement: Placement,
-) -> _PutBack[M]:
-    back: _PutBack[M] = _PutBack()
-    for index, rows in blocks:
-        length = len(messages)
-        text = BETWEEN.join(row.text for row in rows)
-        at, element = insert_block(dialect, messages, text, placement, at=index + len(back.inserted))
-        if len(messages) > length:
-            back.inserted.append(at)
-        back.indexes.update((row.hash, at) for row in rows)
-        back.elements.append(element)
-    return back
-
-
-def _moved(found: Mapping[str, int], inserted: Sequence[int]) -> dict[str, int]:
-    """The indexes of blocks that were found, after new elements were inserted at the indexes `inserted`, in order."""
-    moved = {}
-    for hash, index in found.items():
-        for at in inserted:
-            index += at <= index
-        moved[hash] = index
-    return moved

@@ -7,7 +7,7 @@ from afterturn.dialects.dialect import (
     Element,
     ToolDefinition,
     Utterance,
-    extended,
+    extended_user,
     field,
     has_source,
     is_gemini_content,
@@ -64,9 +64,7 @@ class Anthropic:
 
     def merged(self, message: object, text: str) -> object | None:
         """The text is added after tool results, as the format requires."""
-        if text_field(message, "role") != "user":
-            return None
-        return extended(message, "content", text, {"type": "text", "text": text})
+        return extended_user(message, text, {"type": "text", "text": text})
 
     def tool(self, definition: ToolDefinition) -> Mapping[str, Any]:
         return {

@@ -7,7 +7,7 @@ from afterturn.dialects.dialect import (
     Element,
     ToolDefinition,
     Utterance,
-    extended,
+    extended_user,
     field,
     join_lines,
     join_parts,
@@ -57,9 +57,7 @@ class Bedrock:
         return {"role": role, "content": [{"text": text}]}
 
     def merged(self, message: object, text: str) -> object | None:
-        if text_field(message, "role") != "user":
-            return None
-        return extended(message, "content", text, {"text": text})
+        return extended_user(message, text, {"text": text})
 
     def tool(self, definition: ToolDefinition) -> Mapping[str, Any]:
         return {

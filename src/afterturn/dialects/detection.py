@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from afterturn.dialects.anthropic import Anthropic
 from afterturn.dialects.bedrock import Bedrock
-from afterturn.dialects.dialect import Dialect
+from afterturn.dialects.dialect import Dialect, plain_fields
 from afterturn.dialects.gemini import Gemini
 from afterturn.dialects.langchain import LangChain
 from afterturn.dialects.openai_chat import OpenAIChat
@@ -19,7 +19,6 @@ DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in _ALL}
 _FIRST = 20
 _NEWEST = 200
 _FOLLOWED = 16
-_PLAIN_ROLES = frozenset(("system", "user", "assistant"))
 
 
 def get_dialect(name: str) -> Dialect:
@@ -42,7 +41,7 @@ def find_dialect(messages: Sequence[object], named: str | None = None) -> Dialec
         return DIALECTS.get(named)
     newest = messages[-_NEWEST:]
     examined = _distinctive([*messages[: min(_FIRST, len(messages) - len(newest))], *newest])
-    if all(_plain_role(message) in _PLAIN_ROLES for message in examined):
+    if all(map(plain_fields, examined)):
         return _ALL[0]  # every format reads these alike
     possible: list[Dialect] = []
     for dialect, is_certain in _possible(examined):
@@ -71,22 +70,14 @@ def _distinctive(messages: Sequence[object]) -> list[object]:
     Most messages are plain, and testing one against every format takes several microseconds.
     """
     kept: list[object] = []
-    plain: set[str] = set()
+    roles: set[str] = set()
     for message in messages:
-        role = _plain_role(message)
-        if role not in plain:
+        plain = plain_fields(message)
+        if plain is None or plain[0] not in roles:
             kept.append(message)
-        if role is not None:
-            plain.add(role)
+        if plain is not None:
+            roles.add(plain[0])
     return kept
-
-
-def _plain_role(message: object) -> str | None:
-    """The role of a mapping that has a role, a text and nothing else."""
-    if type(message) is not dict or len(message) != 2:
-        return None
-    role = message.get("role")
-    return role if type(role) is str and type(message.get("content")) is str else None
 
 
 def _possible(messages: Sequence[object]) -> Iterator[tuple[Dialect, bool]]:

@@ -1,4 +1,4 @@
-"""The interface of a message format (`Dialect`), and helpers that read the fields of a host's messages safely.
+"""The interface of a message format (`Dialect`), a cache of what was read, and helpers that read fields safely.
 
 Dialects read the host's messages and never edit them.
 """
@@ -6,17 +6,21 @@ Dialects read the host's messages and never edit them.
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from afterturn.guard.output_filter import CLOSING_START
 from afterturn.log import logger
 from afterturn.text import content_hash
 from afterturn.types import Message
 
 R = TypeVar("R")
+_PLAIN_ROLES = frozenset(["system", "user", "assistant"])
 
 
 def field(source: object, name: str) -> object:
@@ -88,10 +92,10 @@ class Utterance:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Element:
     """One element of a host's list, usually one message. An Anthropic element may contain tool results and a user's
-    text, a Gemini element a model's text and its calls.
+    text, a Gemini element a model's text and its calls. What is derived from it is computed once.
 
     `calls` are the ids of the calls that it makes, and `answers` the ids of those that it answers, in order. For Gemini
     they are names of tools. A missing id is blank. An assistant's element with calls, reasoning or pictures but no text
@@ -109,7 +113,7 @@ class Element:
     leads: bool = False
     outside: bool = False
 
-    @property
+    @cached_property
     def is_untrusted(self) -> bool:
         """Whether anything in it comes from a tool, a file or another source that is not the user or the assistant."""
         return self.outside or any(one.role == "tool" for one in self.utterances)
@@ -119,12 +123,26 @@ class Element:
         """The role of the last speaker in it."""
         return self.utterances[-1].role if self.utterances else "assistant"
 
-    @property
+    @cached_property
     def messages(self) -> tuple[Message, ...]:
-        """The utterances as they are recorded and compared. Hashes are computed each time: few callers need them."""
+        """The utterances as they are recorded and compared."""
         return tuple(
             Message(one.role, one.text, one.name or one.role, content_hash(one.text)) for one in self.utterances
         )
+
+    @cached_property
+    def may_hold_blocks(self) -> bool:
+        """Whether a text has a tag of our blocks, which may be forged."""
+        return any(CLOSING_START in one.text for one in self.utterances)
+
+    @cached_property
+    def digest(self) -> str:
+        """Identifies what was said in it; blank for system instructions and if there are no utterances and calls."""
+        names = [*self.calls, *self.answers]
+        spoken = [one for one in self.utterances if one.role != "system"]
+        names += [f"{one.role}:{exact_digest(text)}" for one in spoken if (text := one.text.strip())]
+        # The last one is for an image, or a blank message: a block may be before or after it.
+        return "|".join(names or [f"{one.role}:" for one in spoken[:1]])
 
     def text_of(self, role: str) -> str:
         """All texts of this role, one per line."""
@@ -132,6 +150,19 @@ class Element:
 
 
 NOTHING = Element(())
+
+
+def exact_digest(text: str) -> str:
+    # Not `content_hash`: a host that rebuilds its prompt gives the same bytes, and folding a long text takes a while.
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def plain_fields(message: object) -> tuple[str, str] | None:
+    """The role and text of a dictionary that has nothing else, as most messages are."""
+    if type(message) is not dict or len(message) != 2:
+        return None
+    role, text = message.get("role"), message.get("content")
+    return (role, text) if type(role) is str and type(text) is str and role in _PLAIN_ROLES else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +202,78 @@ class Dialect(Protocol):
 
     def tool(self, definition: ToolDefinition) -> Mapping[str, Any]:
         """The tool as it is listed in a request of this format."""
+
+
+class CachedDialect:
+    """A format that reads a message again only if it is new or was edited in place. Safe from any thread.
+
+    A message with a role, a text and nothing else is known by these, any other one by its identity, and is compared
+    with a copy of its structure. Objects of client libraries are always read: nothing shows that they are unchanged.
+    A turn that begins with 1,000 known messages is read in a quarter of the time.
+    """
+
+    _ENTRIES_MAX = 20_000
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.original = dialect
+        self.name, self.alternates, self.tool = dialect.name, dialect.alternates, dialect.tool
+        self.make_message, self.merged = dialect.make_message, dialect.merged
+        # The message, so that its id is not used for another one, the copy of its structure, and what was read.
+        self._known: dict[object, tuple[object, object, Element | None]] = {}
+
+    def recognises(self, message: object) -> bool | None:
+        """None for a message that it has read."""
+        return None if self._find_known(message) else self.original.recognises(message)
+
+    def read(self, message: object) -> Element | None:
+        if known := self._find_known(message):
+            return known[2]
+        try:
+            copied = _copied(message)
+        except (TypeError, RuntimeError):
+            copied = None
+        # Reads the copy, because the host may edit the message meanwhile.
+        source = message if copied is None else copied
+        key, element = plain_fields(source) or id(message), self.original.read(source)
+        if (known := self._known.get(key)) and known[2] == element:
+            element = known[2]  # with everything that was derived from it
+        if len(self._known) >= self._ENTRIES_MAX:
+            self._known.clear()
+        self._known[key] = message, copied, element
+        return element
+
+    def keep(self, messages: Sequence[object]) -> None:
+        """Forgets all other messages, if there are more of them than of these."""
+        if len(self._known) > 2 * len(messages):
+            keys = [plain_fields(message) or id(message) for message in messages]
+            self._known = {key: known for key in keys if (known := self._known.get(key)) is not None}
+
+    def _find_known(self, message: object) -> tuple[object, object, Element | None] | None:
+        known = self._known.get(plain_fields(message) or id(message))
+        try:
+            return known if known and known[1] is not None and known[1] == message else None
+        except Exception:  # noqa: BLE001  a host's object that cannot be compared is read as a new one
+            return None
+
+
+class CachedDialects(dict[Dialect, CachedDialect]):
+    """The formats of one conversation, each with what it has read."""
+
+    def __missing__(self, dialect: Dialect) -> CachedDialect:
+        if isinstance(dialect, CachedDialect):
+            return self[dialect.original]
+        return self.setdefault(dialect, CachedDialect(dialect))
+
+
+def _copied(value: object, levels: int = 8) -> object:
+    """Raises TypeError for anything but dictionaries, lists and constants."""
+    if type(value) in (str, int, float, bool, type(None)):
+        return value
+    if levels and type(value) is dict:
+        return {key: _copied(item, levels - 1) for key, item in value.items()}
+    if levels and type(value) is list:
+        return [_copied(item, levels - 1) for item in value]
+    raise TypeError(type(value).__name__)
 
 
 # Messages whose content is a list of parts.
@@ -247,6 +350,11 @@ def user_utterances(text: str, name: str = "", *, shows_more: bool) -> tuple[Utt
     """
     utterance = Utterance("user", text, name)
     return (Utterance("user", "", name), utterance) if text and shows_more else (utterance,)
+
+
+def extended_user(message: object, text: str, part: Mapping[str, Any]) -> object | None:
+    """`extended` for the content of a user's message. None for another one."""
+    return extended(message, "content", text, part) if text_field(message, "role") == "user" else None
 
 
 def extended(message: object, name: str, text: str, part: Mapping[str, Any]) -> object | None:

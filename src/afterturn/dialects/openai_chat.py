@@ -7,7 +7,7 @@ from afterturn.dialects.dialect import (
     Element,
     ToolDefinition,
     Utterance,
-    extended,
+    extended_user,
     field,
     has_source,
     is_gemini_content,
@@ -15,6 +15,7 @@ from afterturn.dialects.dialect import (
     list_field,
     part_types,
     parts_of,
+    plain_fields,
     read_user,
     text_field,
     user_utterances,
@@ -55,8 +56,9 @@ class OpenAIChat:
         return True if role == "tool" or has_chat_calls(message) or kinds & _OWN_PARTS else None
 
     def read(self, message: object) -> Element | None:
-        if (plain := _read_plain(message)) is not None:
-            return plain
+        # A fifth of the time, for most messages.
+        if plain := plain_fields(message):
+            return Element((Utterance(*plain),))
         role = _ROLES.get(text_field(message, "role") or "")
         if role is None:
             return None
@@ -77,9 +79,7 @@ class OpenAIChat:
         return {"role": role, "content": text}
 
     def merged(self, message: object, text: str) -> object | None:
-        if text_field(message, "role") != "user":
-            return None
-        return extended(message, "content", text, {"type": "text", "text": text})
+        return extended_user(message, text, {"type": "text", "text": text})
 
     def tool(self, definition: ToolDefinition) -> Mapping[str, Any]:
         return {
@@ -90,18 +90,6 @@ class OpenAIChat:
                 "parameters": dict(definition.parameters),
             },
         }
-
-
-def _read_plain(message: object) -> Element | None:
-    """Reads a dictionary with a role, a text and nothing else, as most messages are, in a fifth of the time."""
-    if type(message) is not dict or len(message) != 2:
-        return None
-    role, text = message.get("role"), message.get("content")
-    if type(role) is not str or type(text) is not str:
-        return None
-    if role == "user":
-        return Element(user_utterances(text, "", shows_more=False))
-    return Element((Utterance(role, text),)) if role in ("assistant", "system") else None
 
 
 def has_chat_calls(message: object) -> bool:

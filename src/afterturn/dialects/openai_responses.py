@@ -7,7 +7,7 @@ from afterturn.dialects.dialect import (
     Element,
     ToolDefinition,
     Utterance,
-    extended,
+    extended_user,
     field,
     is_gemini_content,
     join_lines,
@@ -93,9 +93,7 @@ class OpenAIResponses:
         return {"type": "message", "role": role, "content": content}
 
     def merged(self, message: object, text: str) -> object | None:
-        if text_field(message, "role") != "user":
-            return None
-        return extended(message, "content", text, {"type": "input_text", "text": text})
+        return extended_user(message, text, {"type": "input_text", "text": text})
 
     def tool(self, definition: ToolDefinition) -> Mapping[str, Any]:
         return {

@@ -18,6 +18,7 @@ from afterturn.utterance import leave_out_project
 TAG = "afterturn-memory"
 STANDING_TAG = "afterturn-standing"
 FILE_TAG = "afterturn-file"
+CLOSING_START = "</afterturn-"
 
 # Characters that look like "<": full-width, small and mathematical forms, quotation marks, modifiers, a rune.
 _ANGLES = (
