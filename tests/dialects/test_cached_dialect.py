@@ -1,5 +1,6 @@
 """A cached dialect gives what the format itself would read, and reads what has not changed once."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -39,7 +40,8 @@ def call(id: str) -> dict[str, Any]:
 def test_whatever_is_edited_in_place_is_read_as_the_format_reads_it(name: str, data: st.DataObject) -> None:
     dialect = get_dialect(name)
     cached = CachedDialect(dialect)
-    messages = data.draw(histories(name))
+    # A copy, because the strategies share constants.
+    messages = copy.deepcopy(data.draw(histories(name)))
     for _ in range(3):
         assert [cached.read(one) for one in messages] == [dialect.read(one) for one in messages]
         for message in data.draw(st.lists(st.sampled_from(messages), max_size=3)):
@@ -111,6 +113,9 @@ def test_other_messages_are_forgotten_when_they_are_the_most() -> None:
     older, newer = [call(str(id)) for id in range(3)], [call("new")]
     for message in (*older, *newer):
         cached.read(message)
+    cached.keep([])
+    assert [cached.read(message) for message in older]
+    assert chat.reads == 4
     cached.keep(newer)
     chat.reads = 0
     for message in (*newer, *older):

@@ -243,8 +243,8 @@ class CachedDialect:
         return element
 
     def keep(self, messages: Sequence[object]) -> None:
-        """Forgets all other messages, if there are more of them than of these."""
-        if len(self._known) > 2 * len(messages):
+        """Forgets all other messages, if there are more of them than of these. An empty list tells nothing."""
+        if len(self._known) > 2 * len(messages) > 0:
             keys = [plain_fields(message) or id(message) for message in messages]
             self._known = {key: known for key in keys if (known := self._known.get(key)) is not None}
 
