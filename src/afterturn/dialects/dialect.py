@@ -209,7 +209,7 @@ class CachedDialect:
 
     A message with a role, a text and nothing else is known by these, any other one by its identity, and is compared
     with a copy of its structure. Objects of client libraries are always read: nothing shows that they are unchanged.
-    A turn that begins with 1,000 known messages is read in a quarter of the time.
+    A turn that begins with 1,000 known messages is read in a third of the time, 4 ms.
     """
 
     _ENTRIES_MAX = 20_000
