@@ -78,6 +78,9 @@ class Config:
     # switches
     recall: bool = _key(True, "", "Recalls memories in turns. If false, turns are only recorded.")
     recording: bool = _key(True, "", "Records finished turns. If false, memories are only recalled.")
+    briefing: bool = _key(
+        True, "", "Lets `conversation.briefing()` say how the last conversation in the same project ended."
+    )
     rules: bool = _key(True, "", "Learns from plain statements (remember that …, I prefer …), without a model.")
     consolidation: bool = _key(
         False, "", "In idle time, merges duplicates, resolves contradictions and hides unused memories."
@@ -209,6 +212,9 @@ class Config:
         None, "days", "Recorded messages are erased after this time. none: they are kept.", least=0
     )
     # hooks of coding agents
+    hook_notice: bool = _key(
+        False, "", "Shows a line such as `afterturn recalled 3 memories` in coding agents that can show one."
+    )
     # bounds
     index_bytes_max: int = _key(
         268435456,
@@ -240,6 +246,7 @@ class Settings(TypedDict, total=False):
     busy_timeout: float
     recall: bool
     recording: bool
+    briefing: bool
     rules: bool
     consolidation: bool
     background: bool
@@ -279,6 +286,7 @@ class Settings(TypedDict, total=False):
     personal_data: str
     close_timeout: float
     records_retention_days: float | None
+    hook_notice: bool
     index_bytes_max: int
     memory_review_interval: int
     memory_review_model: str | None

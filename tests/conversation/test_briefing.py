@@ -118,11 +118,13 @@ async def test_incognito_and_sub_agents_never_appear(memory: afterturn.Memory) -
     assert "helper" not in told
 
 
-async def test_a_briefing_is_reported_and_closed_memory_has_none(open_memory: OpenMemory, told: Told) -> None:
-    """P3: the event names the conversation that it is about."""
+async def test_a_briefing_can_be_switched_off(open_memory: OpenMemory, told: Told) -> None:
+    """P3: by a setting."""
     async with open_memory() as memory:
         await say(memory, "last", ("The request", "Done."))
         assert await brief(memory)
+    async with open_memory(briefing=False) as memory:
+        assert await brief(memory) == ""
     assert [event.data["about"] for event in told.named("briefed")] == ["last"]
     assert await brief(memory) == ""
 

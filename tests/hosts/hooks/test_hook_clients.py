@@ -11,7 +11,7 @@ from afterturn.hosts.hooks.clients import CLIENTS, HOOK_EVENTS, hook_command, op
 from afterturn.hosts.hooks.events import EventKind, HookAnswer, HookEvent, InvalidPayload
 
 COMMON = {"session_id": "s1", "transcript_path": "/t.jsonl", "cwd": "/work"}
-ALL = HookAnswer(context="the block", refusal="")
+ALL = HookAnswer(context="the block", refusal="", notice="")
 
 
 def read(client: str, name: str, **fields: object) -> HookEvent:
@@ -76,13 +76,13 @@ def test_gemini_gets_text_at_the_prompt_and_in_a_tools_output() -> None:
 
 
 def test_trap_1_claude_gets_an_empty_answer_to_stop_and_session_end() -> None:
-    assert written("claude-code", "Stop", HookAnswer("text", "no")) == {}
-    assert written("claude-code", "SessionEnd", HookAnswer("text", "no")) == {}
+    assert written("claude-code", "Stop", HookAnswer("text", "no", "notice")) == {}
+    assert written("claude-code", "SessionEnd", HookAnswer("text", "no", "notice")) == {}
     assert ignores("claude-code", "SubagentStop", agent_type="")
 
 
 def test_trap_2_gemini_gets_an_empty_answer_to_session_start() -> None:
-    assert written("gemini-cli", "SessionStart", HookAnswer("text"), source="resume") == {}
+    assert written("gemini-cli", "SessionStart", HookAnswer("text", "", "notice"), source="resume") == {}
 
 
 def test_trap_3_gemini_compression_is_not_a_signal() -> None:
@@ -116,6 +116,12 @@ def test_copilot_uses_camel_case_and_flat_answers() -> None:
     assert written("copilot", "userPromptSubmitted", prompt="hello") == {"additionalContext": "the block"}
     assert read("copilot", "preToolUse", toolName="bash", toolArgs='{"command": "ls"}').arguments == {"command": "ls"}
     assert "a.txt" in read("copilot", "postToolUse", toolResult={"text": "a.txt"}).text
+
+
+def test_a_visible_line_is_a_system_message() -> None:
+    assert written("claude-code", "UserPromptSubmit", HookAnswer(notice="recalled 3 memories"), prompt="x") == {
+        "systemMessage": "recalled 3 memories"
+    }
 
 
 @pytest.mark.parametrize(

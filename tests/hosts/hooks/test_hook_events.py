@@ -473,3 +473,15 @@ def test_a_second_repository_gets_only_what_is_about_the_user(
     assert ["Ruth is coeliac" in block for block in blocks] == [True, True]
     assert ["said in project" in block for block in blocks] == [False, names_project]
     assert ("(said in project billing" in blocks[1]) is names_project
+
+
+def test_a_visible_line_is_shown_if_it_is_set(tmp_path: Path) -> None:
+    """It counts what is recalled, and what stands is not."""
+    hooks = Hooks(tmp_path, AFTERTURN_HOOK_NOTICE="true", AFTERTURN_STANDING_CHARS_MAX="0")
+    try:
+        hooks.warm()
+        hooks.tell("claude-code", "Please remember that the parrot is called Kiwi.")
+        answer = hooks.run("claude-code", "UserPromptSubmit", new(), prompt="What is the parrot called?")
+        assert answer["systemMessage"].startswith("afterturn recalled ")
+    finally:
+        hooks.stop()

@@ -141,16 +141,16 @@ def test_a_turn_that_a_crash_interrupted_is_recorded_as_tainted(hooks: Hooks, tm
 def test_a_helper_whose_package_changed_starts_again(hooks: Hooks, tmp_path: Path) -> None:
     """The settings file stands for any file that it was started with."""
     config = tmp_path / "config.toml"
-    config.write_text("recall_entries_max = 0\nstanding_chars_max = 0\n")
+    config.write_text("hook_notice = false\nstanding_chars_max = 0\n")
     hooks.environment["AFTERTURN_CONFIG"] = str(config)
     before = hooks.warm()
     hooks.tell("claude-code", "Please remember that the parrot is called Kiwi.")
-    config.write_text("recall_entries_max = 1\nstanding_chars_max = 0\n")
+    config.write_text("hook_notice = true\nstanding_chars_max = 0\n")
     wait_for(lambda: "start" in hooks.log())
     hooks.warm()
-    asked = wait_for(lambda: hooks.ask("claude-code", "s2", "What is the parrot called?"))
+    asked = wait_for(lambda: hooks.run("claude-code", "UserPromptSubmit", "s2", prompt="What is the parrot called?"))
     assert before.pid > 0
-    assert "Kiwi" in asked
+    assert "systemMessage" in asked
 
 
 def test_another_installation_is_served_without_a_restart(hooks: Hooks) -> None:

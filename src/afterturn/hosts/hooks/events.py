@@ -54,10 +54,12 @@ class HookEvent:
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer:
-    """`context` is text for the model, `refusal` the reason why a tool call is refused."""
+    """`context` is text for the model, `refusal` the reason why a tool call is refused, `notice` a line for the
+    user."""
 
     context: str = ""
     refusal: str = ""
+    notice: str = ""
 
 
 NOTHING = HookAnswer()

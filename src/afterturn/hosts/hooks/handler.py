@@ -290,7 +290,7 @@ class HookHandler:
             # The script has shown about the same lines.
             return NOTHING
         block = _text_of(session, element)
-        return HookAnswer("\n\n".join(part for part in (opening, block) if part))
+        return HookAnswer("\n\n".join(part for part in (opening, block) if part), notice=self._notice(block))
 
     def _is_repeated(self, session: ClientSession, event: HookEvent, text: str) -> bool:
         """Hooks may be installed twice, for the user and for the project."""
@@ -299,6 +299,12 @@ class HookHandler:
         if event.turn:
             return event.turn == session.turn_id
         return session.calls == 0 and session.user_message == {"role": "user", "content": text}
+
+    def _notice(self, block: str) -> str:
+        lines = sum(line.startswith("- [") for line in block.splitlines())
+        if not self._config.hook_notice or not lines:
+            return ""
+        return f"afterturn recalled {lines} {'memory' if lines == 1 else 'memories'}"
 
     def _without_injected(self, session: ClientSession, text: str) -> str:
         """The prompt without what we have added to earlier ones, also in the form in which Gemini escapes it."""

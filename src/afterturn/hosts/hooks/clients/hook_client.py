@@ -119,14 +119,19 @@ class HookClient:
 
     def write(self, event: HookEvent, answer: HookAnswer) -> dict[str, Any]:
         """The answer as the client's JSON."""
+        written: dict[str, Any] = {}
         if event.kind in (EventKind.TURN_END, EventKind.SESSION_END, EventKind.SUBAGENT_STOP):
-            return {}
+            return written
         output: dict[str, Any] = {"hookEventName": event.name}
         if answer.refusal and event.kind is EventKind.TOOL_CALL:
             output |= {"permissionDecision": "deny", "permissionDecisionReason": answer.refusal}
         elif answer.context and self.takes(event.kind):
             output["additionalContext"] = answer.context
-        return {"hookSpecificOutput": output} if len(output) > 1 else {}
+        if len(output) > 1:
+            written["hookSpecificOutput"] = output
+        if answer.notice:
+            written["systemMessage"] = answer.notice
+        return written
 
     def takes(self, kind: EventKind) -> bool:
         """Whether text in the answer to such an event reaches the model at a safe place."""
