@@ -266,7 +266,7 @@ def test_a_fact_that_may_have_changed_is_shown_after_the_newer_one(engine: Engin
     """L12: on one line with both days, because nothing says for certain that they are about the same thing."""
     say(OFFICE, occurred_at=NOW - 20 * DAY)
     say(MOVED, occurred_at=NOW - 2 * DAY)
-    assert shown(engine) == [f"{MOVED} (2026-11-01; earlier, 2026-10-14: {OFFICE})"]
+    assert shown(engine) == [f"{MOVED} (2026-11-01; on 2026-10-14: {OFFICE})"]
 
 
 def test_a_change_that_may_not_stand_itself_is_not_joined(engine: Engine, say: Say):
@@ -284,14 +284,56 @@ def test_rules_and_refusals_keep_their_own_line(engine: Engine, say: Say):
     assert rule in shown(engine)
 
 
-def test_hiding_the_newer_of_two_facts_hides_their_line(engine: Engine, say: Say):
-    """S1: the older one does not come back alone. If the older one is hidden, the newer one stands."""
+def test_hiding_one_of_two_facts_leaves_the_other(engine: Engine, say: Say):
+    """S1: they may have been joined by mistake."""
     older, newer = say(OFFICE, occurred_at=NOW - 20 * DAY), say(MOVED, occurred_at=NOW - 2 * DAY)
     hide(engine, newer)
-    assert shown(engine) == []
+    assert shown(engine) == [OFFICE]
     hide(engine, newer)
     hide(engine, older)
     assert shown(engine) == [MOVED]
+
+
+def test_a_fact_that_changed_twice_is_shown_after_the_last_change(engine: Engine, say: Say):
+    """L12: also if the sentence between them is left out."""
+    say("I drive a Skoda Octavia", occurred_at=NOW - 30 * DAY)
+    say("got rid of the Skoda, driving a Kia", occurred_at=NOW - 20 * DAY)
+    newest = "the Kia's gone, we do car sharing"
+    say(newest, occurred_at=NOW - 2 * DAY)
+    assert shown(engine) == [f"{newest} (2026-11-01; on 2026-10-04: I drive a Skoda Octavia)"]
+
+
+def test_without_room_for_two_facts_the_newer_one_stands_alone(engine: Engine, say: Say):
+    """S1."""
+    say(OFFICE, occurred_at=NOW - 20 * DAY)
+    say(MOVED, occurred_at=NOW - 2 * DAY)
+    assert shown(engine, replace(READER, chars_max=60)) == [MOVED]
+
+
+@pytest.mark.parametrize(
+    "fact, later",
+    [
+        ("My blood type is O negative.", "my husband's blood type is A positive"),
+        ("I take 20 mg of lisinopril every morning.", "My dad takes 40 mg of lisinopril"),
+        ("I take 50 mg of sertraline in the morning.", "how do I get from 50 to 100 mg of sertraline"),
+        ("My son Leo is allergic to eggs.", "Zoe is no longer allergic to eggs"),
+        ("Do not deploy on Fridays.", "the other team deploys on Fridays now"),
+    ],
+)
+def test_what_is_asked_or_said_of_others_is_not_joined(engine: Engine, say: Say, fact: str, later: str):
+    """L12, S1."""
+    say(fact, occurred_at=NOW - 20 * DAY)
+    say(later, occurred_at=NOW - 2 * DAY)
+    assert fact in shown(engine)
+
+
+def test_what_another_speaker_stated_in_the_users_space_does_not_stand(engine: Engine):
+    """S1, L2: whatever it is said to be about."""
+    for target in Target:
+        admitted = admit("My office is in Lund.", speaker="bob", target=target, origin=Origin.USER)
+        step = operation(space="user:ada")
+        engine.write_now(lambda unit, it=(step, admitted): unit.memories.add(unit.operations.start(it[0]), it[1]))
+    assert shown(engine) == []
 
 
 async def test_a_hidden_line_does_not_stand_until_it_is_undone(tmp_path: Path) -> None:

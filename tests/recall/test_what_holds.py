@@ -63,6 +63,23 @@ def test_what_is_said_of_others_asked_supposed_or_added_replaces_nothing(newer: 
     assert share("I live in Berlin.", newer) == 0.0
 
 
+@pytest.mark.parametrize(
+    "newer",
+    [
+        "Joe is no longer allergic to penicillin",
+        "My cousin isn't allergic to penicillin any more",
+        "I wish I was no longer allergic to penicillin",
+        "I dreamt that I was no longer allergic to penicillin",
+        "is it true that people can be no longer allergic to penicillin",
+        "translate 'I am no longer allergic to penicillin' into French",
+    ],
+)
+def test_an_allergy_of_the_user_ends_only_by_their_own_words(newer: str):
+    """L12."""
+    assert share("I'm allergic to penicillin", newer) == 0.0
+    assert share("I'm allergic to penicillin", "I'm no longer allergic to penicillin") == 1.0
+
+
 def test_a_message_with_other_facts_is_replaced_in_part():
     """L12: it is still shown, for its other facts."""
     message = "I live in Berlin. My cat Minka hates thunder and hides in the wardrobe for hours."

@@ -47,9 +47,10 @@ _COMPARED_MAX = 200
 _CHANCE_MIN = 0.5
 # The least chance of what somebody decided to store, and of a stored preference or convention.
 _STORED_CHANCE, _STANDING_CHANCE = 0.6, 0.9
-# From these chances on that a later sentence made a fact untrue, both are one line. The second is for rules, refusals
-# and manners. `lab/train_changes.py` shows how often it is wrong: nothing is left out because of it.
+# From these chances on that a later sentence made a fact untrue, both are one line. `lab/train_changes.py` shows how
+# often it is wrong: nothing is left out because of it. The second is for refusals and manners; orders stay alone.
 _CHANGED, _BINDING_CHANGED = 0.6, 0.85
+_EARLIER_MAX = 2
 # The kinds that come first from a chance on, and how much of the room they may take before the others have their turn.
 BINDING = (FactKind.REFUSAL, FactKind.MANNER)
 _BINDING_SHARE = 0.75
@@ -99,8 +100,8 @@ class StandingFact(NamedTuple):
     """A line about the user or the project: a statement, or a sentence that the user typed.
 
     `entry` is the statement, or the message with this sentence as its text; `refs` names it and what it was learned
-    from. `earlier` has the fact that it may have changed, which is on its line. `text` is the line. `left_out` says why
-    it is not shown, and is blank if it is.
+    from. `earlier` has the facts that it may have changed, which are on its line, newest first. `text` is the line.
+    `left_out` says why it is not shown, and is blank if it is; `replaced_by` is the fact that is shown instead.
     """
 
     entry: Entry
@@ -109,6 +110,7 @@ class StandingFact(NamedTuple):
     refs: tuple[str, ...]
     mentions: int = 1
     earlier: tuple[Entry, ...] = ()
+    replaced_by: Entry | None = None
     text: str = ""
     left_out: str = ""
 
@@ -208,7 +210,8 @@ def _find_facts(unit: Unit, reader: StandingReader) -> list[StandingFact]:
     for wanted in (_CONVENTIONS, _PREFERENCES, _STATEMENTS):
         for entry in unit.memories.page(reader.scope, wanted, limit=_READ_MAX):
             is_owners = reader.owner in (None, entry.space) and (entry.speaker or "user").casefold() in speakers
-            is_ours = (is_owners or entry.target is Target.ENVIRONMENT) and _is_for_reader(entry, reader)
+            is_shared = entry.target is Target.ENVIRONMENT and entry.space != reader.owner
+            is_ours = (is_owners or is_shared) and _is_for_reader(entry, reader)
             if is_ours and not entry.pinned and not entry.firm:
                 stated[entry.ref] = entry
             elif entry.project not in (None, reader.project):
@@ -372,6 +375,8 @@ def _choose(
         if not why and left - len(text) - _LINE_FRAME < least and fact.kind in BINDING and least:
             later.append(fact)
             return
+        if not why and fact.earlier and len(text) + _LINE_FRAME > left:
+            text = _line(fact := fact._replace(earlier=()))
         if not why:
             why = "no room" if len(text) + _LINE_FRAME > left else _find_objection(unit, reader, scan, fact)
         left -= 0 if why else len(text) + _LINE_FRAME
@@ -394,19 +399,21 @@ def _compare(facts: Iterable[StandingFact], pinned: Sequence[Entry], scan: Scann
     # Sentences of one message have one reference, so each gets its own.
     numbered = [replace(entry, id=f"{at:04}", version=1) for at, entry in enumerate(given)]
     # A sentence that may not stand itself replaces nothing.
-    why = {
-        int(ref): f"replaced by {given[int(newer.id)].ref}"
+    replaced = {
+        int(ref): int(newer.id)
         for ref, newer in find_replaced(numbered).items()
         if len(newer.text) <= _SENTENCE_CHARS_MAX and _is_clean(newer.text, scan)
     }
+    why = {older: f"replaced by {given[newer].ref}" for older, newer in replaced.items()}
     hits = [Hit(one, Lane.LONG_TERM, 1.0, 0.0, None, ()) for at, one in enumerate(numbered) if at not in why]
     for duplicate in collapse(hits)[1]:
         at, by = sorted((int(duplicate.hit.entry.id), int(duplicate.by_ref)), reverse=True)
         at, by = (at, by) if by < len(pinned) else (int(duplicate.hit.entry.id), int(duplicate.by_ref))
         why[at] = f"said by {given[by].ref}"
     for number in (number for number in why if number >= len(pinned)):
-        at = lasting[number - len(pinned)]
-        ordered[at] = ordered[at]._replace(left_out=why[number])
+        at, place = lasting[number - len(pinned)], replaced.get(number, -1)
+        instead = given[place] if place >= len(pinned) else None
+        ordered[at] = ordered[at]._replace(left_out=why[number], replaced_by=instead)
     return ordered
 
 
@@ -420,25 +427,31 @@ def _join_changes(
     rated = [
         RatedEntry(fact.entry, fact.kind, fact.chance)
         for fact in facts
-        if not fact.left_out and not _is_convention(fact.entry)
+        if not _is_convention(fact.entry) and (not fact.left_out or fact.replaced_by is not None)
     ]
-    changes = find_changes([one for one in rated if one.chance >= _CHANCE_MIN], rated)
-    for entry, change in sorted(changes.items(), key=lambda found: -found[1].chance):
-        at, to = places[entry], places[id(change.newer)]
-        older, newer = joined[at], joined[to]
-        # A line has two facts at most: a third is most likely about something else.
-        is_joined = bool(newer.left_out or newer.earlier or older.earlier)
-        if is_joined or change.chance < (_BINDING_CHANGED if older.kind in BINDING else _CHANGED):
+    stated = [one for one in rated if one.chance >= _CHANCE_MIN and features_of(one.entry).utterance.orders <= _ORDERS]
+    changes = find_changes(stated, rated)
+    moved: dict[int, int] = {}
+    for known, change in sorted(changes.items(), key=lambda found: -found[1].chance):
+        at, to = places[known], places[id(change.newer)]
+        is_next, older = to in moved, joined[at]
+        while to in moved or joined[to].replaced_by is not None:
+            to = moved[to] if to in moved else places[id(joined[to].replaced_by)]
+        newer, earlier = joined[to], (*joined[to].earlier, older.entry, *older.earlier)
+        # A line has more than two facts only if each changed the one before.
+        is_full = len(earlier) > _EARLIER_MAX or bool(newer.earlier and not is_next)
+        is_unlikely = change.chance < (_BINDING_CHANGED if older.kind in BINDING else _CHANGED)
+        if is_unlikely or is_full or older.left_out or newer.left_out:
             continue
         line = newer._replace(
             kind=min(older.kind, newer.kind, key=_KINDS.index),
             chance=max(older.chance, newer.chance),
             refs=tuple(dict.fromkeys((*newer.refs, *older.refs))),
-            earlier=(older.entry,),
+            earlier=earlier,
         )
         is_possible = len(_line(line)) <= _SENTENCE_CHARS_MAX and not _find_objection(unit, reader, scan, older)
-        if is_possible and _find_objection(unit, reader, scan, line) in ("", "hidden"):
-            joined[to] = line
+        if is_possible and not _find_objection(unit, reader, scan, line):
+            joined[to], moved[at] = line, to
             joined[at] = older._replace(left_out=f"shown with {newer.entry.ref}")
     return joined
 
@@ -449,7 +462,7 @@ def _line(fact: StandingFact) -> str:
     said_at, text = fact.entry.occurred_at, cut(neutralise(fact.entry.text), _LINE_BYTES_MAX, WORDS_CUT)
     dated, day = resolve_times(text, said_at), describe_day(said_at)
     if fact.earlier:
-        earlier = (f"earlier, {describe_day(one.occurred_at)}: {neutralise(one.text)}" for one in fact.earlier)
+        earlier = (f"on {describe_day(one.occurred_at)}: {neutralise(one.text)}" for one in fact.earlier)
         return f"{dated} ({'; '.join((day, *earlier))})"
     return f"{text} (said {day})" if dated == text and fact.kind is FactKind.PLAN and day else dated
 

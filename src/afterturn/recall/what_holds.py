@@ -190,6 +190,7 @@ _UNSPACED = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]")
 # Without hiragana, which is mostly grammar.
 _UNSPACED_TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9.-]*|\d+|[\u30a1-\u30fa\u30fc]+|[\u3400-\u9fff]+")
 _DIGITS = re.compile(r"\d+")
+_WORD = re.compile(r"\w+")
 _LETTERS = str.maketrans("ıłø", "ilo")
 _CUES = ("strong", "weak", "corrects", "denial", "again", "also", "past", "longer")
 # An older sentence with more words of its own may be about something else.
@@ -251,7 +252,9 @@ def claims_of(entry: Entry) -> Claims:
 
 
 def _may_change(claim: Claim) -> bool:
-    """Whether it has a word of change, or a subject that has one value."""
+    """Whether it has a word of change, or a subject that has one value. Not a wish or a dream."""
+    if _has_word(claim.sentence, "unreal"):
+        return False
     is_single = not _words()["single"].isdisjoint([item.form for item in claim.items])
     return "also" not in claim.cues and (is_single or bool(claim.cues & {"strong", "weak", "denial", "again"}))
 
@@ -373,7 +376,7 @@ def replaces(newer: Claim, older: Claim) -> bool:
     words = _words()
     if newer.beginnings.isdisjoint(older.beginnings) or "past" in older.cues or "also" in newer.cues:
         return False
-    if newer.opening in words["third"] and older.opening in words["first"]:
+    if _is_about_another(newer, older) or newer.opening in words["asking"]:
         return False
     left, pairs, lost = list(newer.items), [], []
     for item in older.items:
@@ -401,6 +404,30 @@ def replaces(newer: Claim, older: Claim) -> bool:
     if is_one and any(item.form in words["single"] for item, _ in subject):
         return True
     return _has_other_value(newer, older, pairs, subject, lost, added, is_one=is_one)
+
+
+def _is_about_another(newer: Claim, older: Claim) -> bool:
+    """Whether the older claim is about the speaker and the newer one about somebody else: "Joe is no longer allergic".
+
+    Whoever changes a value may come first: "the doctor raised it to 100".
+    """
+    words = _words()
+    if older.opening not in words["first"] or newer.opening in words["first"] or not newer.items:
+        return False
+    if newer.opening in words["third"] or not words["kin"].isdisjoint(_forms(newer) - _forms(older)):
+        return True
+    first, kinds = newer.items[0], {one.kind for one in newer.items if one.is_value}
+    has_value = any(one.is_value and one.kind in kinds for one in older.items)
+    is_known = any(_is_same(one.form, first.form) for one in older.items) or _has_word(newer.sentence, "self")
+    return first.at == 0 and not is_known and not (has_value and "strong" in newer.cues)
+
+
+def _has_word(sentence: str, listed: str) -> bool:
+    return not _words()[listed].isdisjoint(_WORD.findall(fold(sentence)))
+
+
+def _forms(claim: Claim) -> set[str]:
+    return {item.form for item in claim.items}
 
 
 def _is_other_subject(subject: Sequence[tuple[_Item, _Item]], claim: Claim, own: Sequence[_Item]) -> bool:
@@ -575,7 +602,7 @@ def pairs_of(
         shared = [key for key in _keys(claims_of(fact.entry)) if 0 < counts.get(key, 0) <= _RARE_MAX]
         for at in sorted({place for key in shared for place in places[key]}):
             newer = sentences[at]
-            if _may_change_fact(fact.entry, newer.entry):
+            if _may_change_fact(fact.entry, newer.entry) and _is_about_same(fact.entry, newer.entry):
                 rarity = [1 - log(counts[key]) / log(messages + 1) for key in shared if at in places[key]]
                 yield fact, newer, change_features(fact, newer, rarity)
 
@@ -585,11 +612,30 @@ def _keys(claims: Claims) -> frozenset[str]:
 
 
 def _may_change_fact(older: Entry, newer: Entry) -> bool:
-    """What the same person said later, in another turn, here or about themselves."""
+    """What the same person said later, in another turn, and in the same project or in none about themselves."""
     is_apart = (newer.conversation, newer.turn) != (older.conversation, older.turn) or newer.id != older.id
-    is_here = newer.project == older.project or is_about_speaker(newer.text)
+    is_here = newer.project == older.project or (
+        None in (newer.project, older.project) and is_about_speaker(newer.text)
+    )
     is_later = is_apart and newer.occurred_at > older.occurred_at and newer.trust >= TRUST_MIN
     return is_later and is_here and (newer.space, newer.agent) == (older.space, older.agent)
+
+
+def _is_about_same(older: Entry, newer: Entry) -> bool:
+    """Not what is asked, wished or ordered, said of somebody else, or only repeated."""
+    before, said = _whole_claim(older), features_of(newer).utterance
+    if is_request(newer) or max(said.asks, said.orders, said.supposes) > max(_STATES_MIN, said.states):
+        return False
+    clauses = [claim for claims in claims_of(newer).sentences for claim in (claims[1:] or claims)]
+    nearest = max(clauses, key=lambda claim: len(claim.beginnings & before.beginnings))
+    after = _whole_claim(newer)
+    # "Do not deploy" is an order.
+    is_unreal = not _words()["asking"].isdisjoint((before.opening, nearest.opening)) or _has_word(newer.text, "unreal")
+    is_repeated = not after.cues and all(
+        any(_is_same(one.form, old.form) for old in before.items) for one in after.items
+    )
+    is_relatives = not _words()["kin"].isdisjoint(_forms(after) - _forms(before))
+    return not (is_unreal or is_repeated or is_relatives or _is_about_another(nearest, before))
 
 
 def change_features(older: RatedEntry, newer: RatedEntry, rarity: Sequence[float]) -> Features:
