@@ -461,7 +461,7 @@ def _line(fact: StandingFact) -> str:
     so have facts that are one line."""
     said_at, text = fact.entry.occurred_at, cut(neutralise(fact.entry.text), _LINE_BYTES_MAX, WORDS_CUT)
     dated, day = resolve_times(text, said_at), describe_day(said_at)
-    if fact.earlier:
+    if fact.earlier and day:
         earlier = (f"on {describe_day(one.occurred_at)}: {neutralise(one.text)}" for one in fact.earlier)
         return f"{dated} ({'; '.join((day, *earlier))})"
     return f"{text} (said {day})" if dated == text and fact.kind is FactKind.PLAN and day else dated
