@@ -463,7 +463,7 @@ def _line(fact: StandingFact) -> str:
     dated, day = resolve_times(text, said_at), describe_day(said_at)
     if fact.earlier and day:
         earlier = (f"on {describe_day(one.occurred_at)}: {neutralise(one.text)}" for one in fact.earlier)
-        return f"{dated} ({'; '.join((day, *earlier))})"
+        return f"{dated} ({'; '.join((*([day] if dated == text else []), *earlier))})"
     return f"{text} (said {day})" if dated == text and fact.kind is FactKind.PLAN and day else dated
 
 
