@@ -72,7 +72,8 @@ class Config:
     busy_timeout: float = _key(
         5.0,
         "seconds",
-        "How long a write waits for a lock that nobody uses. While other processes write, it waits 12 times as long.",
+        "How long a write waits for a lock whose holder makes no progress. While other processes write, it waits 12 "
+        "times as long.",
         least=0,
     )
     # switches
