@@ -21,5 +21,10 @@ def start_patched_helper(environment: Mapping[str, str], constant: str, value: f
     module, _, name = constant.rpartition(".")
     program = _PROGRAM.format(module=module, constant=name, value=value)
     return subprocess.Popen(
-        [sys.executable, "-c", program], env=environment, stdin=-3, stdout=-3, stderr=-3, start_new_session=True
+        [sys.executable, "-c", program],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )

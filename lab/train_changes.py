@@ -47,10 +47,10 @@ def gather(lives: Sequence[Life]) -> list[Pair]:
     found: list[Pair] = []
     for number, life in enumerate(lives):
         rated = [_rate(at, one) for at, one in enumerate(life.sentences)]
-        said = {one.entry.text: sentence for one, sentence in zip(rated, life.sentences, strict=True)}
+        said = {id(one.entry): sentence for one, sentence in zip(rated, life.sentences, strict=True)}
         facts = [one for one, sentence in zip(rated, life.sentences, strict=True) if _is_fact(sentence)]
         for fact, newer, features in what_holds.pairs_of(facts, rated):
-            older, sentence = said[fact.entry.text], said[newer.entry.text]
+            older, sentence = said[id(fact.entry)], said[id(newer.entry)]
             is_change = bool(older.name) and older.name in sentence.changes
             changing = {one.message for one in life.sentences if older.name and older.name in one.changes}
             if is_change or sentence.message not in changing:

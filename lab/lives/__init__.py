@@ -1,7 +1,7 @@
 """Invented lives: what people type to an assistant over weeks, as training data. One file per person.
 
 `# name language setting` is the first line, `@ date` begins a day, a blank line ends a message. One sentence is a line
-`label id >old | text`: `label` is the initial of a kind of fact (see LABELS) or `-` for what passes; `id` names a fact
+`label id >old | text`: `label` is the letter of a kind of fact (see LABELS), `-` for what passes; `id` names a fact
 that changes later, and `>old` the facts that this sentence makes untrue.
 """
 
