@@ -123,8 +123,8 @@ def test_other_messages_are_forgotten_when_they_are_the_most() -> None:
     assert chat.reads == len(older)
 
 
-def test_what_a_format_has_read_does_not_rule_it_out() -> None:
+def test_what_was_read_is_recognised_as_before() -> None:
     cached, message = CachedDialect(DIALECTS["openai_chat"]), {"type": "reasoning", "id": "r1", "summary": []}
     assert cached.recognises(message) is False
     cached.read(message)
-    assert cached.recognises(message) is None
+    assert cached.recognises(message) is False

@@ -850,6 +850,7 @@ class ConversationEngine(StoredConversation):
     def _clear_visible(self, scope: ConversationScope, turn: LoopTurn | None) -> None:
         """The host does not show what is left, so we assume that only the newest messages are."""
         self._visible.clear()
+        self.dialects.clear()
         self._log.clear(scope, compacted=True)
         if turn is not None:
             since = self.clock.now() if scope.is_hidden else None
@@ -953,11 +954,11 @@ class ConversationEngine(StoredConversation):
     def drop_recalls(self, space: str) -> None:
         """Something was forgotten in `space`: what was recalled from it before is not handed over any more."""
         carried, current = self._prefetcher.carried, self._current
+        self.dialects.clear()
         if space != self.key.space and (current is None or space not in current.scope.reads):
             return
         self._speculation.drop("forgotten")
         self._visible.correct(())
-        self.dialects.clear()
         self._forgotten += 1
         self._slot.put_standing(None, None)
         if carried is not None and carried.question is not None and space in carried.question.scope.spaces:
