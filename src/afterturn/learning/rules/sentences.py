@@ -56,13 +56,8 @@ _FOREIGN_LINE = re.compile(
 # A shell prompt: the output follows, up to the next blank line.
 _PROMPT = re.compile(r"\s*(?:\$|>>>|%|PS [A-Z]:|C:\\\\|Traceback\b)\s?\S")
 _INDENTED = re.compile(r"(?:\t| {4,})\S")
-# "A: My name is Tom." and "Subject: hi" quote somebody else. The words in _OWN_WORDS before a colon do not, and neither
-# does "allergies: nuts", if the message is one line.
+# "A: My name is Tom." and "Subject: hi" quote somebody else. The words in _OWN_WORDS before a colon do not.
 _SPEAKER = re.compile(r"\s*[\w .-]{1,24}:(?:\s|$)")
-_TOPIC = re.compile(
-    r"\s*(?!(?:\w|user|assistant|system|human|bot|agent|ai|me|you|he|she|they|mail|email|text|tweet|note|log|error|output"
-    r"|title|question|answer|quote|message)s?:)[^\W\d_A-Z]{2,16}(?:\s[^\W\d_A-Z]{2,16})?:\s+\S"
-)
 # A line that ends with a colon announces pasted text.
 _ANNOUNCES = re.compile(r":\s*$")
 
@@ -109,7 +104,7 @@ def _own_lines(text: str) -> Iterator[str]:
         if _FENCE.match(line):
             fenced = not fenced
         elif not (fenced or printed):
-            if _is_own(line) or (line == text and _TOPIC.match(line)):
+            if _is_own(line):
                 yield line
             if _ANNOUNCES.search(line) and not _PATTERNS["OWN_WORDS"].match(line):
                 return
