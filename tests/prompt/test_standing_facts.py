@@ -250,6 +250,8 @@ def test_a_topic_before_a_colon_is_not_a_speaker(engine: Engine, say: Say):
     """S1: "A: I am allergic to nuts" quotes somebody, "allergies: nuts" does not, if the message is one line."""
     own = ["allergies: nuts and eggs", "kids: Tom is 6 and Ella is 3"]
     others = [
+        "anna: i am allergic to nuts",
+        "my sister: i am allergic to figs",
         "Tom: I am allergic to kiwi.",
         "mail: i am allergic to shellfish",
         "tom: i live in Oslo\nanna: i live in Bergen",
@@ -274,6 +276,28 @@ def test_a_change_that_may_not_stand_itself_is_not_joined(engine: Engine, say: S
     say(OFFICE, occurred_at=NOW - 20 * DAY)
     say(f"{MOVED} password: hunter2xyz", occurred_at=NOW - 2 * DAY)
     assert shown(engine) == [OFFICE]
+
+
+@pytest.mark.parametrize(
+    "fact, later",
+    [
+        ("I am allergic to penicillin.", "penicillin is ok now"),
+        ("I go to the gym on Mondays.", "Next week I go to the gym on Tuesday instead."),
+    ],
+)
+def test_what_does_not_stand_itself_replaces_nothing(engine: Engine, say: Say, fact: str, later: str):
+    """S1, L12: a fragment, or a plan whose date has passed."""
+    say(fact, occurred_at=NOW - 40 * DAY)
+    say(later, occurred_at=NOW - 30 * DAY)
+    assert any(fact in line for line in shown(engine))
+
+
+def test_without_room_a_fragment_gives_way_to_the_older_fact(engine: Engine, say: Say):
+    """S1."""
+    older = "My landlord is Peter Hale."
+    say(older, occurred_at=NOW - 20 * DAY)
+    say("Peter's gone", occurred_at=NOW - 2 * DAY)
+    assert shown(engine, replace(READER, chars_max=len(older) + 4)) == [older]
 
 
 def test_rules_and_refusals_keep_their_own_line(engine: Engine, say: Say):

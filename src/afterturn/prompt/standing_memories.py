@@ -363,7 +363,7 @@ def _choose(
 ) -> list[StandingFact]:
     """All facts, best first, each with its line. Those that do not stand have a reason."""
     scan = scanner(scanning=reader.scanning)
-    compared = _compare(facts, pinned, scan)
+    compared = _compare(unit, reader, scan, facts, pinned)
     chosen: list[StandingFact] = []
     later: list[StandingFact] = []
     left = reader.chars_max
@@ -376,7 +376,11 @@ def _choose(
             later.append(fact)
             return
         if not why and fact.earlier and len(text) + _LINE_FRAME > left:
-            text = _line(fact := fact._replace(earlier=()))
+            alone = fact._replace(earlier=())
+            # A fragment says nothing without the older fact.
+            is_fragment = bool(_find_objection(unit, reader, scan, alone))
+            fact = alone._replace(entry=fact.earlier[0]) if is_fragment else alone
+            text = _line(fact)
         if not why:
             why = "no room" if len(text) + _LINE_FRAME > left else _find_objection(unit, reader, scan, fact)
         left -= 0 if why else len(text) + _LINE_FRAME
@@ -389,7 +393,9 @@ def _choose(
     return chosen
 
 
-def _compare(facts: Iterable[StandingFact], pinned: Sequence[Entry], scan: ScannerGroup) -> list[StandingFact]:
+def _compare(
+    unit: Unit, reader: StandingReader, scan: ScannerGroup, facts: Iterable[StandingFact], pinned: Sequence[Entry]
+) -> list[StandingFact]:
     """The same facts, best first. Those that another one or a pinned memory replaces or states have a reason."""
     ordered = sorted(facts, key=_order)
     lasting = [at for at, fact in enumerate(ordered) if not fact.left_out and fact.chance >= _CHANCE_MIN]
@@ -398,12 +404,12 @@ def _compare(facts: Iterable[StandingFact], pinned: Sequence[Entry], scan: Scann
     given = [*pinned, *(ordered[at].entry for at in lasting[:_COMPARED_MAX])]
     # Sentences of one message have one reference, so each gets its own.
     numbered = [replace(entry, id=f"{at:04}", version=1) for at, entry in enumerate(given)]
-    # A sentence that may not stand itself replaces nothing.
-    replaced = {
-        int(ref): int(newer.id)
-        for ref, newer in find_replaced(numbered).items()
-        if len(newer.text) <= _SENTENCE_CHARS_MAX and _is_clean(newer.text, scan)
-    }
+
+    def may_stand(number: int) -> bool:
+        return number < len(pinned) or not _find_objection(unit, reader, scan, ordered[lasting[number - len(pinned)]])
+
+    found = {int(ref): int(newer.id) for ref, newer in find_replaced(numbered).items()}
+    replaced = {older: newer for older, newer in found.items() if may_stand(newer)}
     why = {older: f"replaced by {given[newer].ref}" for older, newer in replaced.items()}
     hits = [Hit(one, Lane.LONG_TERM, 1.0, 0.0, None, ()) for at, one in enumerate(numbered) if at not in why]
     for duplicate in collapse(hits)[1]:
@@ -441,7 +447,7 @@ def _join_changes(
         # A line has more than two facts only if each changed the one before.
         is_full = len(earlier) > _EARLIER_MAX or bool(newer.earlier and not is_next)
         is_unlikely = change.chance < (_BINDING_CHANGED if older.kind in BINDING else _CHANGED)
-        if is_unlikely or is_full or older.left_out or newer.left_out:
+        if is_unlikely or is_full or older.left_out or newer.left_out or _is_convention(newer.entry):
             continue
         line = newer._replace(
             kind=min(older.kind, newer.kind, key=_KINDS.index),
@@ -449,8 +455,13 @@ def _join_changes(
             refs=tuple(dict.fromkeys((*newer.refs, *older.refs))),
             earlier=earlier,
         )
-        is_possible = len(_line(line)) <= _SENTENCE_CHARS_MAX and not _find_objection(unit, reader, scan, older)
-        if is_possible and not _find_objection(unit, reader, scan, line):
+        is_dated = all(describe_day(one.occurred_at) for one in (newer.entry, older.entry))
+        checked = (older, line, line._replace(kind=newer.kind))
+        if (
+            is_dated
+            and len(_line(line)) <= _SENTENCE_CHARS_MAX
+            and not any(_find_objection(unit, reader, scan, one) for one in checked)
+        ):
             joined[to], moved[at] = line, to
             joined[at] = older._replace(left_out=f"shown with {newer.entry.ref}")
     return joined
@@ -458,12 +469,13 @@ def _join_changes(
 
 def _line(fact: StandingFact) -> str:
     """Its text on one line, with dates for relative times. A plan without a date has the day on which it was said, and
-    so have facts that are one line."""
+    so do facts that share a line."""
     said_at, text = fact.entry.occurred_at, cut(neutralise(fact.entry.text), _LINE_BYTES_MAX, WORDS_CUT)
     dated, day = resolve_times(text, said_at), describe_day(said_at)
-    if fact.earlier and day:
-        earlier = (f"on {describe_day(one.occurred_at)}: {neutralise(one.text)}" for one in fact.earlier)
-        return f"{dated} ({'; '.join((*([day] if dated == text else []), *earlier))})"
+    if fact.earlier:
+        days = [day] if dated == text else []
+        earlier = [f"on {describe_day(one.occurred_at)}: {neutralise(one.text)}" for one in fact.earlier]
+        return f"{dated} ({'; '.join(days + earlier)})"
     return f"{text} (said {day})" if dated == text and fact.kind is FactKind.PLAN and day else dated
 
 

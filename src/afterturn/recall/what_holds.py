@@ -578,7 +578,7 @@ def find_changes(facts: Sequence[RatedEntry], sentences: Sequence[RatedEntry]) -
     """By identity of a fact's entry: the later sentence that most likely made it untrue.
 
     Much is changed without a word of change: "weight's 84". A linear model judges what two sentences that share a word
-    or a number have in common, and where they differ. One of four changes that it finds is none.
+    or a number have in common, and where they differ. One in four of the changes that it reports is wrong.
     """
     found: dict[int, FactChange] = {}
     for fact, newer, features in pairs_of(facts, sentences):
@@ -684,7 +684,8 @@ def _whole_claim(entry: Entry) -> Claim:
     """The items and cues of all its sentences."""
     first, *others = (claims[0] for claims in claims_of(entry).sentences)
     items = tuple(item for claim in (first, *others) for item in claim.items)
-    return first._replace(items=items, cues=first.cues.union(*(claim.cues for claim in others)))
+    beginnings = first.beginnings.union(*(claim.beginnings for claim in others))
+    return first._replace(items=items, cues=first.cues.union(*(claim.cues for claim in others)), beginnings=beginnings)
 
 
 def show_what_holds(unit: Unit, query: LaneQuery, hits: Sequence[Hit]) -> list[Hit]:
