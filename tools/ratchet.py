@@ -135,6 +135,8 @@ def main() -> None:
     for group, counts in counted.items():
         for name, count in sorted(counts.items()):
             print(f"{group:12} {name:22} {count:8,} of {stored.get(group, {}).get(name, count):8,}")
+    if asked.write and not (PACKAGE / "embedders" / "weights").exists():
+        sys.exit("The encoder's weights are missing, so the size would be too small. Run `make ratchet ARGS=--write`.")
     if asked.write:
         STORED.write_text(json.dumps(lowered(stored, counted), indent=1) + "\n", encoding="utf-8")
     sys.exit("\n".join(exceeded(stored, counted)) or 0)
