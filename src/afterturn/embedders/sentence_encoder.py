@@ -41,8 +41,9 @@ _BATCH_TOKENS = 384
 _ORDERS = (2, 3, 5)
 _WINDOW = max(_ORDERS)
 _SMALLEST_VARIANCE = 1e-12
-# OpenBLAS shares a larger product among threads, which then wait busily: 40 ms of CPU time for each question.
-_PRODUCT_MAX = 1 << 18
+# The size of one product. OpenBLAS shares larger ones among threads, which then wait busily (40 ms of CPU time for each
+# question), and rounds those of other heights otherwise: a text would have another vector in another batch.
+_BLOCK_ROWS = 4
 _BLOCK_COLUMNS = 32
 
 
@@ -203,15 +204,13 @@ def _project(vectors: Floats, weights: EncoderWeights) -> Floats:
 
 
 def _multiply(rows: Floats, blocks: Floats) -> Floats:
-    """`rows` times the matrix whose blocks of columns these are, in products so small that BLAS starts no threads."""
+    """`rows` times the matrix whose blocks of columns these are."""
     import numpy as np
 
     count, width = rows.shape
-    # Two rows at least: the product with one is another function of BLAS, which starts threads sooner.
-    height = max(2, min(count, _PRODUCT_MAX // (width * blocks.shape[2])))
-    padded = np.zeros((-(-count // height) * height, width), dtype=np.float32)
+    padded = np.zeros((-(-count // _BLOCK_ROWS) * _BLOCK_ROWS, width), dtype=np.float32)
     padded[:count] = rows
-    products = np.matmul(padded.reshape(-1, 1, height, width), blocks)
+    products = np.matmul(padded.reshape(-1, 1, _BLOCK_ROWS, width), blocks)
     found: Floats = products.transpose(0, 2, 1, 3).reshape(len(padded), -1)[:count]
     return found
 
