@@ -17,7 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.lasting_facts import FactKind, rate_sentences
+from afterturn.prompt.standing_memories import SAME_SUBJECT
 from afterturn.recall import what_holds
 from afterturn.recall.what_holds import Features, RatedEntry, Weights
 from afterturn.testing.entries import entry
@@ -39,13 +41,19 @@ class Pair(NamedTuple):
     fact: str
     is_change: bool
     features: Features
+    is_same_subject: bool
 
 
 def gather(lives: Sequence[Life]) -> list[Pair]:
     """The pairs that the model is asked about. Of the sentences of a message that changes a fact, only those that say
     so: its other sentences are no evidence."""
     found: list[Pair] = []
+    encoder = SentenceEncoder(words_max=10_000)
     for number, life in enumerate(lives):
+        messages: defaultdict[int, list[str]] = defaultdict(list)
+        for one in life.sentences:
+            messages[one.message].append(one.text)
+        vectors = dict(zip(messages, encoder.embed([" ".join(texts) for texts in messages.values()]), strict=True))
         rated = [_rate(at, one) for at, one in enumerate(life.sentences)]
         said = {id(one.entry): sentence for one, sentence in zip(rated, life.sentences, strict=True)}
         facts = [one for one, sentence in zip(rated, life.sentences, strict=True) if _is_fact(sentence)]
@@ -54,7 +62,8 @@ def gather(lives: Sequence[Life]) -> list[Pair]:
             is_change = bool(older.name) and older.name in sentence.changes
             changing = {one.message for one in life.sentences if older.name and older.name in one.changes}
             if is_change or sentence.message not in changing:
-                found.append(Pair(number, older.text, is_change, features))
+                cosine = float(vectors[older.message] @ vectors[sentence.message])
+                found.append(Pair(number, older.text, is_change, features, cosine >= SAME_SUBJECT))
     return found
 
 
@@ -91,11 +100,12 @@ def train(pairs: Sequence[Pair]) -> Weights:
 
 
 def judge(lives: Sequence[Life], pairs: Sequence[Pair]) -> None:
-    """For each threshold: how many of the changed facts are found, and how many of the others are taken for changed."""
+    """For each threshold: how many of the changed facts are found, how many of the others are taken for changed, and
+    the share of those taken that did change. Only pairs whose messages are about the same count."""
     highest: defaultdict[tuple[int, str], float] = defaultdict(float)
     for group in range(GROUPS):
         weights = train([pair for pair in pairs if pair.life % GROUPS != group])
-        for pair in (pair for pair in pairs if pair.life % GROUPS == group):
+        for pair in (pair for pair in pairs if pair.life % GROUPS == group and pair.is_same_subject):
             chance = float(1 / (1 + np.exp(-what_holds.weigh(pair.features, weights))))
             highest[pair.life, pair.fact] = max(highest[pair.life, pair.fact], chance)
     for title, is_english in (("English", True), ("other languages", False)):
@@ -109,7 +119,8 @@ def judge(lives: Sequence[Life], pairs: Sequence[Pair]) -> None:
         for threshold in THRESHOLDS:
             taken = [is_changed for chance, is_changed in judged if chance >= threshold]
             false = len(taken) - sum(taken)
-            print(f"  {threshold}: found {sum(taken) / true:.0%}, falsely {false / (len(judged) - true):.1%}")
+            shares = f"found {sum(taken) / true:.0%}, falsely {false / (len(judged) - true):.1%}"
+            print(f"  {threshold}: {shares}, right {sum(taken) / len(taken):.0%}")
 
 
 def main() -> None:

@@ -469,6 +469,9 @@ class Index(Protocol):
         A restore changes `generation`.
         """
 
+    def keys_of(self, tenant: str, space: str, ids: Sequence[str]) -> dict[str, int]:
+        """Returns the keys of the active entries with these ids."""
+
     def vectors(self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int]) -> dict[int, bytes]:
         """Returns, by key, the vectors of those of `keys` that are active, as little-endian float16."""
 

@@ -117,7 +117,7 @@ def test_the_third_conversation_knows_what_the_first_mentioned(shown: str) -> No
     """V1, V11, S1: one fact by a rule without a model, one by a review after three turns."""
     first, third = _scene(shown, "First conversation"), _scene(shown, "Second and third conversation")
     assert _learned(first) == ["Call the user Addie", "Long lists tire the user"]
-    assert _standing(third) == ["And call me Addie, please.", "Long lists tire the user"]
+    assert _standing(third) == ["Long lists tire the user", "And call me Addie, please."]
     assert "Good evening, Addie. At Casa Nova?" in third
 
 
@@ -148,7 +148,7 @@ def test_an_approved_proposal_is_in_the_next_conversation(shown: str) -> None:
     waiting = re.search(r"(\w{16}) .* background review +Long lists tire the user", scene)
     assert waiting
     assert f"$ afterturn inbox approve {waiting[1]}" in scene
-    assert _standing(scene) == ["And call me Addie, please.", "Long lists tire the user"]
+    assert _standing(scene) == ["Long lists tire the user", "And call me Addie, please."]
     assert "Good evening, Addie. At Casa Nova?" in scene
 
 

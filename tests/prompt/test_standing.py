@@ -29,8 +29,8 @@ from afterturn.text import LINES_CUT, WORDS_CUT, cut, shares, size
 from afterturn.types import Entry, Target
 
 NOTICE = (
-    'From earlier conversations; "I" is the user. Follow these wishes and rules. A plan is no proof that something was '
-    "done. Tool results win over these lines.\n"
+    'From earlier conversations, newest first; the newer of two lines holds. "I" is the user. Follow these wishes and '
+    "rules. A plan is no proof that something was done. Tool results win over these lines.\n"
 )
 ROOM = StandingBudget(32768, 512)
 TAGS = ["<afterturn-standing>", "</afterturn-standing>", "<afterturn-file", "</afterturn-file>", "<afterturn-memory>"]

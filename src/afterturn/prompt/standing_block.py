@@ -18,7 +18,13 @@ from afterturn.guard.output_filter import (
 from afterturn.guard.scanning import is_suspected, scanner
 from afterturn.ports import Unit
 from afterturn.prompt.context_files import ContextFile
-from afterturn.prompt.standing_memories import NO_STANDING_MEMORIES, StandingLineage, StandingMemories, is_hidden
+from afterturn.prompt.standing_memories import (
+    BINDING,
+    NO_STANDING_MEMORIES,
+    StandingLineage,
+    StandingMemories,
+    is_hidden,
+)
 from afterturn.recall.block import ENTRY_BYTES_MAX, describe_day
 from afterturn.scanners.detection import Scanner, Scanning
 from afterturn.scanners.secrets import redact, redact_within
@@ -35,8 +41,8 @@ _CONVENTIONS = "## Project Conventions"
 _PINNED = "## Pinned Memories"
 _ABOUT = "## About the User"
 _NOTICE = (
-    'From earlier conversations; "I" is the user. Follow these wishes and rules. A plan is no proof that something was '
-    "done. Tool results win over these lines."
+    'From earlier conversations, newest first; the newer of two lines holds. "I" is the user. Follow these wishes and '
+    "rules. A plan is no proof that something was done. Tool results win over these lines."
 )
 _AGENT = "## Memories of This Agent"
 _CORRECTIONS = "These lines replace older ones about the user above."
@@ -175,6 +181,7 @@ def _parts(content: StandingContent, room: StandingBudget) -> list[_StandingPart
     memories, scan = content.memories, scanner(scanning=room.scanning)
     texts = [item for text in content.instructions if (item := _instruction_item(text, scan)).body]
     facts = [fact for fact in memories.facts if not fact.left_out and fact.entry not in memories.conventions]
+    facts.sort(key=lambda fact: (fact.kind not in BINDING, -fact.entry.occurred_at))
     about = [_StandingItem("- ", fact.text, refs=fact.refs) for fact in facts]
     learned = [
         _memories(_CONVENTIONS, memories.conventions, room, memories.earlier),

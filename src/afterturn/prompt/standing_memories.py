@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import hypot
+from operator import mul
+from struct import Struct
 from typing import NamedTuple
 
 from afterturn.guard.output_filter import neutralise
@@ -43,14 +46,14 @@ _READ_MAX = 300
 _WITHDRAWN_READ_MAX = 2_000
 # The best so many facts are compared with each other, some three times what fits.
 _COMPARED_MAX = 200
-# From this chance on a sentence states something that lasts.
-_CHANCE_MIN = 0.5
+# From these chances on something lasts: statements, which a review or a person found worth storing; sentences that are
+# refusals, manners or about people, whose loss is felt most; and other sentences.
+_STATEMENT_MIN, _SENTENCE_MIN, _OTHERS_MIN = 0.5, 0.7, 0.8
 # The least chance of what somebody decided to store, and of a stored preference or convention.
 _STORED_CHANCE, _STANDING_CHANCE = 0.6, 0.9
-# From these chances on that a later sentence made a fact untrue, both are one line. `lab/train_changes.py` shows how
-# often it is wrong: nothing is left out because of it. The second is for refusals and manners; orders stay alone.
-_CHANGED, _BINDING_CHANGED = 0.6, 0.85
-_EARLIER_MAX = 2
+# From this chance on that a later sentence made a fact untrue, the fact is left out if the messages of both are about
+# the same by the cosine of their vectors. `python -m lab.train_changes` shows how often that is wrong: one in eight.
+_CHANGED, SAME_SUBJECT = 0.8, 0.25
 # The kinds that come first from a chance on, and how much of the room they may take before the others have their turn.
 BINDING = (FactKind.REFUSAL, FactKind.MANNER)
 _BINDING_SHARE = 0.75
@@ -62,6 +65,7 @@ _KIND_STEP = 0.06
 _LINE_CHARS = 240
 _SENTENCE_CHARS_MAX = 2 * _LINE_CHARS
 _LINE_BYTES_MAX = 512
+_FRAGMENT = "a fragment or a request"
 _KINDS = tuple(FactKind)
 _LINE_FRAME = len("- \n")
 # The share of the words of the shorter one from which on a sentence and a statement learned from it say the same.
@@ -100,8 +104,7 @@ class StandingFact(NamedTuple):
     """A line about the user or the project: a statement, or a sentence that the user typed.
 
     `entry` is the statement, or the message with this sentence as its text; `refs` names it and what it was learned
-    from. `earlier` has the facts that it may have changed, which are on its line, newest first. `text` is the line.
-    `left_out` says why it is not shown, and is blank if it is; `replaced_by` is the fact that is shown instead.
+    from. `text` is the line. `left_out` says why it is not shown, and is blank if it is.
     """
 
     entry: Entry
@@ -109,8 +112,6 @@ class StandingFact(NamedTuple):
     chance: float
     refs: tuple[str, ...]
     mentions: int = 1
-    earlier: tuple[Entry, ...] = ()
-    replaced_by: Entry | None = None
     text: str = ""
     left_out: str = ""
 
@@ -370,23 +371,17 @@ def _choose(
 
     def add(fact: StandingFact, least: float) -> None:
         nonlocal left
-        why = fact.left_out or ("passing" if fact.chance < _CHANCE_MIN else "")
+        why = fact.left_out or ("" if _is_lasting(fact) else "passing")
         text = fact.entry.text if why else _line(fact)
         if not why and left - len(text) - _LINE_FRAME < least and fact.kind in BINDING and least:
             later.append(fact)
             return
-        if not why and fact.earlier and len(text) + _LINE_FRAME > left:
-            alone = fact._replace(earlier=())
-            # A fragment says nothing without the older fact.
-            is_fragment = bool(_find_objection(unit, reader, scan, alone))
-            fact = alone._replace(entry=fact.earlier[0]) if is_fragment else alone
-            text = _line(fact)
         if not why:
             why = "no room" if len(text) + _LINE_FRAME > left else _find_objection(unit, reader, scan, fact)
         left -= 0 if why else len(text) + _LINE_FRAME
         chosen.append(fact._replace(text=text, left_out=why))
 
-    for fact in sorted(_join_changes(unit, reader, scan, compared), key=_order):
+    for fact in _leave_out_changed(unit, reader, scan, compared):
         add(fact, (1 - _BINDING_SHARE) * reader.chars_max)
     for fact in later:
         add(fact, 0.0)
@@ -398,7 +393,7 @@ def _compare(
 ) -> list[StandingFact]:
     """The same facts, best first. Those that another one or a pinned memory replaces or states have a reason."""
     ordered = sorted(facts, key=_order)
-    lasting = [at for at, fact in enumerate(ordered) if not fact.left_out and fact.chance >= _CHANCE_MIN]
+    lasting = [at for at, fact in enumerate(ordered) if not fact.left_out and _is_lasting(fact)]
     for at in lasting[_COMPARED_MAX:]:
         ordered[at] = ordered[at]._replace(left_out="no room")
     given = [*pinned, *(ordered[at].entry for at in lasting[:_COMPARED_MAX])]
@@ -417,65 +412,67 @@ def _compare(
         at, by = (at, by) if by < len(pinned) else (int(duplicate.hit.entry.id), int(duplicate.by_ref))
         why[at] = f"said by {given[by].ref}"
     for number in (number for number in why if number >= len(pinned)):
-        at, place = lasting[number - len(pinned)], replaced.get(number, -1)
-        instead = given[place] if place >= len(pinned) else None
-        ordered[at] = ordered[at]._replace(left_out=why[number], replaced_by=instead)
+        at = lasting[number - len(pinned)]
+        ordered[at] = ordered[at]._replace(left_out=why[number])
     return ordered
 
 
-def _join_changes(
+def _leave_out_changed(
     unit: Unit, reader: StandingReader, scan: ScannerGroup, facts: Sequence[StandingFact]
 ) -> list[StandingFact]:
-    """The same facts, in the same order. One that a later sentence may have made untrue is shown on its line, after it.
-    That sentence is then worth as much as the fact."""
-    joined = list(facts)
-    places = {id(fact.entry): at for at, fact in enumerate(facts)}
-    rated = [
-        RatedEntry(fact.entry, fact.kind, fact.chance)
-        for fact in facts
-        if not _is_convention(fact.entry) and (not fact.left_out or fact.replaced_by is not None)
+    """The same facts, in the same order. One that a later sentence of the user has probably made untrue is left out,
+    also if that sentence does not stand itself. Refusals, manners, conventions and orders stay."""
+    stated = {id(fact.entry): fact for fact in facts if not fact.left_out and not _is_convention(fact.entry)}
+    rated = {key: RatedEntry(fact.entry, fact.kind, fact.chance) for key, fact in stated.items()}
+    changeable = [
+        rated[key]
+        for key, fact in stated.items()
+        if _is_lasting(fact) and fact.kind not in BINDING and features_of(fact.entry).utterance.orders <= _ORDERS
     ]
-    stated = [one for one in rated if one.chance >= _CHANCE_MIN and features_of(one.entry).utterance.orders <= _ORDERS]
-    changes = find_changes(stated, rated)
-    moved: dict[int, int] = {}
-    for known, change in sorted(changes.items(), key=lambda found: -found[1].chance):
-        at, to = places[known], places[id(change.newer)]
-        is_next, older = to in moved, joined[at]
-        while to in moved or joined[to].replaced_by is not None:
-            to = moved[to] if to in moved else places[id(joined[to].replaced_by)]
-        newer, earlier = joined[to], (*joined[to].earlier, older.entry, *older.earlier)
-        # A line has more than two facts only if each changed the one before.
-        is_full = len(earlier) > _EARLIER_MAX or bool(newer.earlier and not is_next)
-        is_unlikely = change.chance < (_BINDING_CHANGED if older.kind in BINDING else _CHANGED)
-        if is_unlikely or is_full or older.left_out or newer.left_out or _is_convention(newer.entry):
-            continue
-        line = newer._replace(
-            kind=min(older.kind, newer.kind, key=_KINDS.index),
-            chance=max(older.chance, newer.chance),
-            refs=tuple(dict.fromkeys((*newer.refs, *older.refs))),
-            earlier=earlier,
-        )
-        is_dated = all(describe_day(one.occurred_at) for one in (newer.entry, older.entry))
-        checked = (older, line, line._replace(kind=newer.kind))
-        if (
-            is_dated
-            and len(_line(line)) <= _SENTENCE_CHARS_MAX
-            and not any(_find_objection(unit, reader, scan, one) for one in checked)
-        ):
-            joined[to], moved[at] = line, to
-            joined[at] = older._replace(left_out=f"shown with {newer.entry.ref}")
-    return joined
+    found = find_changes(changeable, list(rated.values()))
+    changes = {fact: change.newer for fact, change in found.items() if change.chance >= _CHANGED}
+    similar = _Similarity(unit, reader.scope.tenant, [*(rated[fact].entry for fact in changes), *changes.values()])
+
+    def is_changed(fact: StandingFact) -> bool:
+        newer = changes.get(id(fact.entry))
+        if newer is None or similar.cosine(fact.entry, newer) < SAME_SUBJECT:
+            return False
+        return _find_objection(unit, reader, scan, stated[id(newer)]) in ("", _FRAGMENT)
+
+    return [
+        fact._replace(left_out=f"probably changed by {changes[id(fact.entry)].ref}") if is_changed(fact) else fact
+        for fact in facts
+    ]
+
+
+class _Similarity:
+    """The stored vectors of some entries. Plain Python, since hooks load no numpy."""
+
+    def __init__(self, unit: Unit, tenant: str, entries: Iterable[Entry]) -> None:
+        self._vectors: dict[str, tuple[float, ...]] = {}
+        ids: dict[str, set[str]] = {}
+        for entry in entries:
+            ids.setdefault(entry.space, set()).add(entry.id)
+        embedder = unit.index.adopted() if ids else None
+        if embedder is None:
+            return
+        numbers = Struct(f"<{embedder.dimensions}e")
+        for space, some in ids.items():
+            keys = unit.index.keys_of(tenant, space, sorted(some))
+            vectors = unit.index.vectors(tenant, space, embedder, list(keys.values()))
+            self._vectors |= {one: numbers.unpack(vectors[key]) for one, key in keys.items() if key in vectors}
+
+    def cosine(self, one: Entry, other: Entry) -> float:
+        """0 for entries without a vector."""
+        left, right = self._vectors.get(one.id, ()), self._vectors.get(other.id, ())
+        norms = hypot(*left) * hypot(*right)
+        return sum(map(mul, left, right)) / norms if norms else 0.0
 
 
 def _line(fact: StandingFact) -> str:
-    """Its text on one line, with dates for relative times. A plan without a date has the day on which it was said, and
-    so do facts that share a line."""
+    """Its text on one line, with dates for relative times. A plan without a date has the day on which it was said."""
     said_at, text = fact.entry.occurred_at, cut(neutralise(fact.entry.text), _LINE_BYTES_MAX, WORDS_CUT)
     dated, day = resolve_times(text, said_at), describe_day(said_at)
-    if fact.earlier:
-        days = [day] if dated == text else []
-        earlier = [f"on {describe_day(one.occurred_at)}: {neutralise(one.text)}" for one in fact.earlier]
-        return f"{dated} ({'; '.join(days + earlier)})"
     return f"{text} (said {day})" if dated == text and fact.kind is FactKind.PLAN and day else dated
 
 
@@ -490,14 +487,20 @@ def _find_objection(unit: Unit, reader: StandingReader, scan: ScannerGroup, fact
             return "its date has passed"
     if entry.kind is Kind.RECORD and len(entry.text) > _SENTENCE_CHARS_MAX:
         return "too long"
-    if entry.kind is Kind.RECORD and not fact.earlier and not _is_whole(fact):
-        return "a fragment or a request"
+    if entry.kind is Kind.RECORD and not _is_whole(fact):
+        return _FRAGMENT
     is_doubtful = not _is_clean(entry.text, scan) or has_pasted(entry.text)
     if is_doubtful and not StandingLineage(unit, reader.scope).is_approved(entry):
         return "looks like an instruction, is pasted, or has a secret"
     scope = replace(reader.scope, spaces=(entry.space,))
     is_out = any(is_hidden(unit, scope, name) for name in {ref.partition(".")[0] for ref in fact.refs})
     return "hidden" if is_out else ""
+
+
+def _is_lasting(fact: StandingFact) -> bool:
+    if fact.entry.kind is Kind.STATEMENT:
+        return fact.chance >= _STATEMENT_MIN
+    return fact.chance >= (_SENTENCE_MIN if fact.kind in (*BINDING, FactKind.PERSON) else _OTHERS_MIN)
 
 
 def _is_whole(fact: StandingFact) -> bool:

@@ -251,6 +251,12 @@ class SqlIndex:
             return Changes(generation, newest, None)
         return Changes(generation, newest, tuple(dict.fromkeys(key for (key,) in rows)))
 
+    def keys_of(self, tenant: str, space: str, ids: Sequence[str]) -> dict[str, int]:
+        space_key = self._entries.spaces.find(tenant, space)
+        chosen, value = self._session.among("id", ids)
+        statement = f"SELECT id, key FROM entry WHERE {_ACTIVE_WITH_KEYS} AND {chosen}"
+        return {} if space_key is None else dict(self._session.rows(statement, [space_key, value]))
+
     def vectors(self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int]) -> dict[int, bytes]:
         space_key = self._entries.spaces.find(tenant, space)
         if space_key is None:

@@ -272,6 +272,13 @@ class TestVectors:
         await self._embedded(store, "Ada sells honey")
         assert await self._vectors(store, SMALL, [first, 999]) == {first: _VECTOR}
 
+    async def test_keys_are_found_by_id(self, store: Store) -> None:
+        added, removed = await add(store, "Ada keeps bees"), await add(store, "Ada sells honey")
+        await delete(store, removed.entry.id)
+        ids, key = [added.entry.id, removed.entry.id, "unknown"], await key_of(store, "Ada keeps bees")
+        assert await store.read(lambda unit: unit.index.keys_of(TENANT, SPACE, ids), at=ALL_SPACES) == {ids[0]: key}
+        assert await store.read(lambda unit: unit.index.keys_of(TENANT, "user:nobody", ids), at=ALL_SPACES) == {}
+
     async def test_a_late_vector_brings_nothing_back(self, store: Store) -> None:
         """M2: in-flight work can't bring back what was forgotten."""
         added = await add(store, "Ada keeps bees")
