@@ -10,6 +10,7 @@ import afterturn
 from afterturn import blocking
 from afterturn.config import (
     ALIASES,
+    DESCRIPTIONS,
     KEYS,
     Config,
     Settings,
@@ -91,8 +92,8 @@ def test_an_error_about_a_setting_names_its_source(file: Path) -> None:
 
 
 def test_every_setting_has_a_unit_a_default_and_a_reason() -> None:
-    for name, item in KEYS.items():
-        assert item.metadata["reason"].endswith("."), name
+    for name in KEYS:
+        assert DESCRIPTIONS[name].reason.endswith("."), name
     assert set(config_schema()["properties"]) == set(KEYS) | set(ALIASES)
     json.dumps(config_schema())
     assert config_schema()["properties"]["recall_score_min"]["maximum"] == 1

@@ -58,9 +58,9 @@ once in the log.
 
 
 def _setting(name: str) -> str:
-    item = config.KEYS[name]
-    unit = item.metadata["unit"] or " or ".join(f"`{choice}`" for choice in item.metadata["choices"])
-    return f"| `{name}` | {_shown(item.default)} | {unit} | {item.metadata['reason']} |\n"
+    about = config.DESCRIPTIONS[name]
+    unit = about.unit or " or ".join(f"`{choice}`" for choice in about.choices)
+    return f"| `{name}` | {_shown(config.KEYS[name].default)} | {unit} | {about.reason} |\n"
 
 
 def _shown(value: object) -> str:

@@ -9,31 +9,26 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypedDict, get_args
+from typing import Any, NamedTuple, TypedDict, get_args
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from afterturn.errors import ConfigError, StoreUnavailable
-from afterturn.scanners.detection import DEFAULT_SCANNERS, PERSONAL_DATA_CHOICES, ScanPolicy
+from afterturn.scanners.detection import DEFAULT_SCANNERS, ScanPolicy
 
 ENVIRONMENT_PREFIX = "AFTERTURN_"
 STATE_VARIABLE = ENVIRONMENT_PREFIX + "STATE"
 # The unit of a value that is never shown in a `repr`, an error or a listing.
 SECRET = "secret"
-# The unit of a value that may contain a password, so that it is not shown in a `repr` either.
-URL = "path or URL"
 
 
-def _key(
-    default: Any,
-    unit: str,
-    reason: str,
-    *,
-    choices: tuple[str, ...] = (),
-    least: float | None = None,
-    most: float | None = None,
-) -> Any:
-    metadata = {"unit": unit, "reason": reason, "choices": choices, "least": least, "most": most}
-    return field(default=default, repr=unit not in (SECRET, URL), metadata=metadata)
+class Description(NamedTuple):
+    """What `config.json` says of a setting. A value is one of `choices`, if it has some, between `least` and `most`."""
+
+    unit: str
+    reason: str
+    choices: Sequence[str] = ()
+    least: float | None = None
+    most: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,187 +37,68 @@ class Config:
     `~/.config/afterturn/config.toml`, which overrides the default."""
 
     # where
-    store: str | None = _key(
-        None,
-        URL,
-        "The store that `open()` and commands use if no other is named. none: a file in your data folder.",
-    )
-    spill_folder: str | None = _key(
-        None,
-        "path",
-        "The folder for turns that wait because the store cannot be written. none: next to the store, or in your state "
-        "folder if the store is a URL.",
-    )
-    keys: str | None = _key(
-        None,
-        "path",
-        "The folder with the keys of spaces, apart from the store and its backups. A store that is created with it is "
-        "sealed: see docs/keys.md. none: nothing is sealed.",
-    )
-    space: str | None = _key(
-        None, "space", "The space that commands use without `--space`. none: `user:` and your login name."
-    )
-    tenant: str = _key("default", "name", "Separates the data of several customers in one store.")
-    synchronous: str = _key(
-        "full",
-        "",
-        "`full` makes every commit survive a power cut; `normal` is faster and may lose the last commits.",
-        choices=("full", "normal"),
-    )
-    busy_timeout: float = _key(
-        5.0,
-        "seconds",
-        "How long a write waits for a lock whose holder makes no progress. While other processes write, it waits 12 "
-        "times as long.",
-        least=0,
-    )
+    store: str | None = field(default=None, repr=False)  # it may contain a password
+    spill_folder: str | None = None
+    keys: str | None = None
+    space: str | None = None
+    tenant: str = "default"
+    synchronous: str = "full"
+    busy_timeout: float = 5.0
     # switches
-    recall: bool = _key(True, "", "Recalls memories in turns. If false, turns are only recorded.")
-    recording: bool = _key(True, "", "Records finished turns. If false, memories are only recalled.")
-    briefing: bool = _key(
-        True, "", "Lets `conversation.briefing()` say how the last conversation in the same project ended."
-    )
-    rules: bool = _key(True, "", "Learns from plain statements (remember that …, I prefer …), without a model.")
-    consolidation: bool = _key(
-        False, "", "In idle time, merges duplicates, resolves contradictions and hides unused memories."
-    )
-    background: bool = _key(
-        True, "", "Runs background jobs in this process. If false, another process runs them (`afterturn worker`)."
-    )
+    recall: bool = True
+    recording: bool = True
+    briefing: bool = True
+    rules: bool = True
+    consolidation: bool = False
+    background: bool = True
     # embedder
-    embedder: str = _key(
-        "static",
-        "",
-        "Makes the vectors. `minilm` finds more by meaning; `http` calls your server; `none` searches by words only.",
-        choices=("static", "minilm", "http", "none"),
-    )
-    embedder_url: str | None = _key(None, "URL", "For `http`: an OpenAI-compatible server, as in `model_url`.")
-    embedder_model: str | None = _key(None, "name", "For `http`: the embedding model on that server.")
-    embedder_key: str | None = _key(None, SECRET, "For `http`: the bearer token for that server.")
-    embedder_dimensions: int | None = _key(
-        None, "numbers", "For `http`: shorter vectors than the model's own, if the server supports it.", least=1
-    )
+    embedder: str = "static"
+    embedder_url: str | None = None
+    embedder_model: str | None = None
+    embedder_key: str | None = field(default=None, repr=False)
+    embedder_dimensions: int | None = None
     # recall
-    grace: float = _key(0.2, "seconds", "How long `inject` waits for the fast recall, once per user input.", least=0)
-    recall_timeout: float = _key(
-        5.0, "seconds", "When waiting for a recall ends. What it finds later is carried to the next turn.", least=0
-    )
-    recall_entries_max: int = _key(16, "entries", "How many entries a block may contain; 0 recalls nothing.", least=0)
-    recall_score_min: float = _key(
-        0.22, "chance 0 to 1", "If the best match has a lower chance of helping, nothing is recalled.", least=0, most=1
-    )
-    refined: bool = _key(False, "", "Lets a model select from what was found, with one model call per user message.")
+    grace: float = 0.2
+    recall_timeout: float = 5.0
+    recall_entries_max: int = 16
+    recall_score_min: float = 0.22
+    refined: bool = False
     # model
-    model: str | None = _key(
-        None, "name", "The name of the model at `model_url`, for refined recall, reviews and compaction."
-    )
-    model_url: str | None = _key(None, "URL", "An OpenAI-compatible server, such as http://localhost:8080/v1.")
-    model_key: str | None = _key(None, SECRET, "The bearer token for that server.")
-    window_tokens: int | None = _key(
-        None,
-        "tokens",
-        "The size of the model's context window: the limit for `compact`, and for the event `window_share`.",
-        least=1,
-    )
-    tokens_per_day_max: int | None = _key(
-        None,
-        "tokens",
-        "How many model tokens a space may use per day. Above it, refined recall and reviews pause.",
-        least=1,
-    )
+    model: str | None = None
+    model_url: str | None = None
+    model_key: str | None = field(default=None, repr=False)
+    window_tokens: int | None = None
+    tokens_per_day_max: int | None = None
     # learning
-    recorder: str = _key(
-        "verbatim",
-        "",
-        "What is stored of a turn. `verbatim`: its messages; `extracting`: statements by a model too; `none`: nothing.",
-        choices=("verbatim", "extracting", "none"),
-    )
-    review_interval: int = _key(
-        0, "turns", "A model reviews a conversation after every this many turns; 0 means never.", least=0
-    )
-    review_model: str | None = _key(
-        None, "name", "Another model at `model_url` for reviews, for example a cheaper one."
-    )
-    review_timeout: float = _key(
-        30.0,
-        "seconds",
-        "How long a review may take. A review that takes longer changes nothing and is not retried.",
-        least=0,
-    )
-    review_entries_max: int = _key(5, "changes", "How many changes one review may make.", least=1)
-    review_verbose: bool = _key(
-        False, "", "Sends the event `memories_saved` after a review that changed memories, to show to the user."
-    )
-    review_compaction: bool = _key(
-        False, "", "Reviews the messages that a compaction is about to remove (`conversation.compacting`)."
-    )
-    approval: str = _key(
-        "off",
-        "",
-        "Who else needs approval. `background`: reviews; `all`: everybody except the user.",
-        choices=("off", "background", "all"),
-    )
-    fade_days: float | None = _key(
-        None,
-        "days",
-        "Consolidation hides learned memories that were neither recalled nor changed for this long.",
-        least=1,
-    )
+    recorder: str = "verbatim"
+    review_interval: int = 0
+    review_model: str | None = None
+    review_timeout: float = 30.0
+    review_entries_max: int = 5
+    review_verbose: bool = False
+    review_compaction: bool = False
+    approval: str = "off"
+    fade_days: float | None = None
     # standing context
-    standing: bool = _key(
-        True, "", "Brings the standing block with the first block of a conversation whose host does not ask for it."
-    )
-    context_files: str = _key("AGENTS.md,MEMORY.md", "names", "The names of context files, separated by commas.")
-    standing_bytes_max: int = _key(32768, "bytes", "The largest size of the standing block.", least=512)
-    standing_chars_max: int = _key(
-        2560,
-        "characters",
-        "The largest size of the facts and wishes in the standing block that were learned, not pinned.",
-        least=0,
-    )
+    standing: bool = True
+    context_files: str = "AGENTS.md,MEMORY.md"
+    standing_bytes_max: int = 32768
+    standing_chars_max: int = 2560
     # budgets
-    block_bytes_max: int = _key(4096, "bytes", "The largest size of one block.", least=512)
+    block_bytes_max: int = 4096
     # guard
-    user_bytes_max: int | None = _key(
-        None, "bytes", "How many bytes of statements a space may hold about its user. none: no limit.", least=1
-    )
-    environment_bytes_max: int | None = _key(
-        None, "bytes", "How many bytes of statements a space may hold about the environment. none: no limit.", least=1
-    )
-    scanning: bool = _key(
-        True,
-        "",
-        "Redacts secrets, and quarantines untrusted texts that contain one or instruct the model. Set it to false if "
-        "your host does this.",
-    )
-    scanners: str = _key(
-        ", ".join(DEFAULT_SCANNERS),
-        "names",
-        "The scanners, separated by commas: built-in ones by name, your own as package.module:Scanner.",
-    )
-    personal_data: str = _key(
-        "off",
-        "",
-        "`redact` removes e-mail addresses, phone numbers, bank accounts, payment cards and social security numbers; "
-        "`refuse` refuses statements with them.",
-        choices=PERSONAL_DATA_CHOICES,
-    )
+    user_bytes_max: int | None = None
+    environment_bytes_max: int | None = None
+    scanning: bool = True
+    scanners: str = ", ".join(DEFAULT_SCANNERS)
+    personal_data: str = "off"
     # time
-    close_timeout: float = _key(5.0, "seconds", "How long closing memory may wait for pending writes.", least=0)
-    records_retention_days: float | None = _key(
-        None, "days", "Recorded messages are erased after this time. none: they are kept.", least=0
-    )
+    close_timeout: float = 5.0
+    records_retention_days: float | None = None
     # hooks of coding agents
-    hook_notice: bool = _key(
-        False, "", "Shows a line such as `afterturn recalled 3 memories` in coding agents that can show one."
-    )
+    hook_notice: bool = False
     # bounds
-    index_bytes_max: int = _key(
-        268435456,
-        "bytes",
-        "How much memory the indexes and caches of all spaces may use together.",
-        least=1048576,
-    )
+    index_bytes_max: int = 268435456
 
     @property
     def scan_policy(self) -> ScanPolicy:
@@ -298,6 +174,8 @@ class Settings(TypedDict, total=False):
 
 
 KEYS = {item.name: item for item in fields(Config)}
+_TABLE = json.loads(Path(__file__).with_suffix(".json").read_bytes())
+DESCRIPTIONS = {name: Description(**_TABLE[name]) for name in KEYS}
 # Other systems call these settings so. Both names are accepted in every source of settings.
 ALIASES = {f"memory_{name}": name for name in KEYS if name.startswith("review_")}
 # The settings that shape a block: with them it can be made again, and with others another one.
@@ -315,18 +193,15 @@ def load_config(
     path: Path | None = None,
 ) -> Config:
     """Merges the sources. Raises ConfigError, which names the setting, its value, the source, and what is allowed."""
-    _check_mapping(overrides)
+    given: object = overrides
+    if given is not None and not isinstance(given, Mapping):
+        wrong = type(given).__name__
+        raise ConfigError(f'The settings are a {wrong}. Pass a dictionary, such as {{"grace": 0.2}}, or a Config.')
     environ = os.environ if environment is None else environment
     values = _from_file(str(path or _existing_file(environ)))
     values |= _from_environment(environ)
     values |= _merged([(name, name, value) for name, value in (overrides or {}).items()], "The argument")
     return Config(**values)
-
-
-def _check_mapping(settings: object) -> None:
-    if settings is not None and not isinstance(settings, Mapping):
-        wrong = type(settings).__name__
-        raise ConfigError(f'The settings are a {wrong}. Pass a dictionary, such as {{"grace": 0.2}}, or a Config.')
 
 
 def config_origins(
@@ -430,26 +305,20 @@ def config_schema() -> dict[str, Any]:
 
 
 def _schema(name: str) -> dict[str, Any]:
-    item = KEYS[name]
+    about = DESCRIPTIONS[name]
     types = [_JSON_TYPES[kind] for kind in _types_of(name)]
-    unit = item.metadata["unit"]
-    schema: dict[str, Any] = {
+    limits = {"enum": about.choices or None, "minimum": about.least, "maximum": about.most}
+    return {
         "type": types[0] if len(types) == 1 else types,
-        "default": item.default,
-        "description": item.metadata["reason"] + (f" Unit: {unit}." if unit else ""),
+        "default": KEYS[name].default,
+        "description": about.reason + (f" Unit: {about.unit}." if about.unit else ""),
+        **{keyword: limit for keyword, limit in limits.items() if limit is not None},
     }
-    if item.metadata["choices"]:
-        schema["enum"] = list(item.metadata["choices"])
-    if item.metadata["least"] is not None:
-        schema["minimum"] = item.metadata["least"]
-    if item.metadata["most"] is not None:
-        schema["maximum"] = item.metadata["most"]
-    return schema
 
 
 def without_secret(name: str, value: Any) -> Any:
     """A setting's value as it may be shown."""
-    return "***" if value and KEYS[name].metadata["unit"] == SECRET else value
+    return "***" if value and DESCRIPTIONS[name].unit == SECRET else value
 
 
 _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -542,14 +411,16 @@ def _checked(name: str, value: Any, place: str) -> Any:
 
 
 def _check_range(name: str, value: Any, place: str) -> None:
-    choices, least = KEYS[name].metadata["choices"], KEYS[name].metadata["least"]
-    if choices and value not in choices:
-        raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be one of: {', '.join(choices)}.")
-    most = KEYS[name].metadata["most"]
-    if least is not None and isinstance(value, int | float) and not least <= value < float("inf"):
-        raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be a number of at least {least:g}.")
-    if most is not None and isinstance(value, int | float) and value > most:
-        raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be a number of at most {most:g}.")
+    about = DESCRIPTIONS[name]
+    wanted = ""
+    if about.choices and value not in about.choices:
+        wanted = f"one of: {', '.join(about.choices)}"
+    if isinstance(value, int | float) and about.least is not None and not about.least <= value < float("inf"):
+        wanted = f"a number of at least {about.least:g}"
+    if isinstance(value, int | float) and about.most is not None and value > about.most:
+        wanted = f"a number of at most {about.most:g}"
+    if wanted:
+        raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be {wanted}.")
 
 
 _SHOWN_PARAMETERS = frozenset(

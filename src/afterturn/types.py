@@ -379,25 +379,8 @@ class Draft(EntryFields):
     @classmethod
     def successor(cls, current: Entry, text: str) -> Self:
         """A next version of `current` with another text. Everything else stays, except when it was said."""
-        return cls(
-            text=text,
-            origin=current.origin,
-            target=current.target,
-            agent=current.agent,
-            project=current.project,
-            conversation=current.conversation,
-            owner=current.owner,
-            turn=current.turn,
-            speaker=current.speaker,
-            valid_from=current.valid_from,
-            valid_to=current.valid_to,
-            expires_at=current.expires_at,
-            pinned=current.pinned,
-            firm=current.firm,
-            metadata=current.metadata,
-            sources=current.sources,
-            id=current.id,
-        )
+        kept = {name: getattr(current, name) for name in EntryFields.__slots__}
+        return cls(**{**kept, "text": text, "kind": Kind.STATEMENT, "position": None}, id=current.id)
 
 
 @dataclass(frozen=True, slots=True)

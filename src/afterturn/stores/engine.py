@@ -5,9 +5,12 @@ Imports no asyncio, so that `recall_once` can use an engine.
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
+from afterturn.errors import ForkedProcess, MemoryClosed
 from afterturn.ports import Clock, Unit
 from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.types import RemainingBytes, Scope, Tenant, UnitScope
@@ -52,38 +55,64 @@ class ReadCall(NamedTuple, Generic[R]):
     halt: Callable[[], None]
 
 
-class StoreEngine(Protocol):
-    """An open store whose methods block. They may be called from any thread."""
+class StoreEngine(ABC):
+    """An open store whose methods block. They may be called from any thread; a forked child gets ForkedProcess.
 
-    @property
-    def name(self) -> str:
-        """The store in messages, without a password."""
+    `name` is the store in messages, without a password. `keys` is None if the store is not sealed."""
 
-    @property
-    def clock(self) -> Clock: ...
+    readers_max: ClassVar[int]
+    """How many reads may run at the same time."""
 
-    @property
-    def keys(self) -> KeyRing | None:
-        """None if the store is not sealed."""
+    def __init__(self, name: str, clock: Clock, keys: KeyRing | None) -> None:
+        self.name = name
+        self.clock = clock
+        self.keys = keys
+        self._process = os.getpid()
+        self._closed = False
 
-    @property
-    def readers_max(self) -> int:
-        """How many reads may run at the same time."""
-
+    @abstractmethod
     def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
         """The outcomes of the first of `writes`, in order, once they are durable. Others are left to the next call."""
 
-    def new_read(self, work: Callable[[Unit], R], at: UnitScope) -> ReadCall[R]: ...
+    @abstractmethod
+    def new_read(self, work: Callable[[Unit], R], at: UnitScope = None) -> ReadCall[R]: ...
 
+    @abstractmethod
     def scrub(self) -> tuple[RemainingBytes, ...]: ...
 
+    @abstractmethod
     def halt(self) -> None:
         """Stops running work: reads fail, the open transaction is rolled back, and nothing new begins."""
 
-    def close(self) -> None: ...
+    @abstractmethod
+    def close_connections(self) -> None:
+        """Waits for running work."""
+
+    def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
+        self.check_usable()
+        outcome = self.commit([Write(work, at=at)])[0]
+        if outcome.error is not None:
+            raise outcome.error
+        value: R = outcome.value
+        return value
+
+    def read_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
+        self.check_usable()
+        return self.new_read(work, at).run()
+
+    def close(self) -> None:
+        """Closing twice is harmless; in a forked child it leaves the parent's files and sockets alone."""
+        if not (self._closed or self.is_foreign()):
+            self._closed = True
+            self.close_connections()
 
     def is_foreign(self) -> bool:
         """Whether this is a forked child's copy of its parent's store."""
+        return os.getpid() != self._process
 
     def check_usable(self) -> None:
         """Raises ForkedProcess or MemoryClosed."""
+        if self.is_foreign():
+            raise ForkedProcess(f"The store {self.name} was opened by the parent process. Open it in the child.")
+        if self._closed:
+            raise MemoryClosed(f"The store {self.name} is closed. Open it again.")

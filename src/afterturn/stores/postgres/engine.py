@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import uuid
 from collections import deque
@@ -19,11 +18,11 @@ from psycopg.generators import fetch_many
 from psycopg.pq import TransactionStatus
 
 from afterturn.config import Config, StoreUrl
-from afterturn.errors import AfterturnError, DeadlineExceeded, ForkedProcess, MemoryClosed, StoreError, StoreUnavailable
+from afterturn.errors import AfterturnError, DeadlineExceeded, MemoryClosed, StoreError, StoreUnavailable
 from afterturn.log import logger
 from afterturn.ports import Clock, KeyProvider, Unit
 from afterturn.runtime.worker import ThreadWorker
-from afterturn.stores.engine import ReadCall, Write, WriteOutcome, tenant_of
+from afterturn.stores.engine import ReadCall, StoreEngine, Write, WriteOutcome, tenant_of
 from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.stores.postgres.connection import StoreServer, set_tenant
 from afterturn.stores.postgres.errors import NotAnswering, is_lost, may_rerun, translate
@@ -169,39 +168,23 @@ def _is_sealed(unit: Unit) -> bool:
     return is_sealed_store(sql_session(unit))
 
 
-class PostgresEngine:
-    """One open store. Every method blocks and may be called from any thread; a forked child gets ForkedProcess."""
-
+class PostgresEngine(StoreEngine):
     readers_max = READERS
 
     def __init__(self, server: StoreServer, connection: PgConnection) -> None:
+        super().__init__(server.name, server.clock, server.keys)
         self.server = server
-        self.name = server.name
-        self.clock = server.clock
-        self.keys = server.keys
         self.writer = ServerWriter(server, connection)
         # One more than there are reading threads, so that `read_now` need not wait for them.
         self.readers = ServerReaders(server, READERS + 1)
-        self.commit = self.writer.commit
         self._canceller = ThreadWorker("afterturn-cancel")
-        self._process = os.getpid()
-        self._closed = False
+
+    def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
+        return self.writer.commit(writes)
 
     def new_read(self, work: Callable[[Unit], R], at: UnitScope = None) -> ReadCall[R]:
         read = ServerRead(work, at)
         return ReadCall(partial(self.readers.run, read), partial(self._halt_soon, read))
-
-    def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
-        self.check_usable()
-        outcome = self.commit([Write(work, at=at)])[0]
-        if outcome.error is not None:
-            raise outcome.error
-        value: R = outcome.value
-        return value
-
-    def read_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
-        self.check_usable()
-        return self.readers.run(ServerRead(work, at))
 
     def scrub(self) -> tuple[RemainingBytes, ...]:
         return _LEFT_TO_THE_SERVER
@@ -226,23 +209,10 @@ class PostgresEngine:
         self.writer.halt()
         self.readers.halt()
 
-    def close(self) -> None:
-        """Waits for running work. Closing twice is harmless; in a forked child it leaves the parent's sockets alone."""
-        if self._closed or self.is_foreign():
-            return
-        self._closed = True
+    def close_connections(self) -> None:
         self.readers.close()
         self.writer.close()
         self._canceller.close(within=0.0)
-
-    def is_foreign(self) -> bool:
-        return os.getpid() != self._process
-
-    def check_usable(self) -> None:
-        if self.is_foreign():
-            raise ForkedProcess(f"The store {self.name} was opened by the parent process. Open it in the child.")
-        if self._closed:
-            raise MemoryClosed(f"The store {self.name} is closed. Open it again.")
 
     def _halt_soon(self, read: ServerRead[Any]) -> None:
         """On a thread: a statement is cancelled through a connection of its own, which may take some time."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import psycopg
 
 from afterturn.errors import (
@@ -68,91 +66,56 @@ def translate(error: psycopg.Error | UnicodeEncodeError | OverflowError, name: s
         return InvalidInput(_UNSTORABLE_REMEDY)
     if isinstance(error, psycopg.DataError):
         return InvalidInput(f"{_UNSTORABLE_REMEDY} PostgreSQL says: {describe_error(error)}.")
+    said = describe_error(error)
     if isinstance(error, NotAnswering):
         return StoreUnavailable(
-            f"The store {name} is not available: {describe_error(error)}. Nothing was stored. Check the server's disk, "
-            "load and network, then try again."
+            f"The store {name} is not available: {said}. Nothing was stored. Check the server's disk, load and "
+            "network, then try again."
         )
     if is_lost(error):
-        return _unavailable(error, name)
+        return StoreUnavailable(_UNREACHABLE.format(name=name, said=said))
     if error.diag.constraint_name == VERSION_CHECK:
         return StoreTooNew(
             f"The store {name} has been migrated to a newer schema version than this afterturn can write. Upgrade "
             "afterturn in this process. Nothing of this write was stored."
         )
-    for beginnings, build in _TRANSLATIONS:
-        if error.sqlstate is not None and error.sqlstate.startswith(beginnings):
-            return build(error, name)
-    return StoreError(f"The store {name} failed: {describe_error(error)}. Run `afterturn doctor` to check it.")
+    state = error.sqlstate or ""
+    if state.startswith("54"):
+        limit = {"size_bytes": _VALUE_BYTES_MAX + 1, "limit_bytes": _VALUE_BYTES_MAX}
+        return TooLarge(f"A value is too large for the store {name}. Split it.", **limit)
+    for beginnings, kind, message in _TRANSLATIONS:
+        if state.startswith(beginnings):
+            return kind(message.format(name=name, said=said))
+    return StoreError(f"The store {name} failed: {said}. Run `afterturn doctor` to check it.")
 
 
-def _unavailable(error: psycopg.Error, name: str) -> AfterturnError:
-    return StoreUnavailable(
-        f"The store {name} cannot be reached: {describe_error(error)}. "
-        "Check that the server runs, and its host, port, database, user and password."
-    )
-
-
-def _conflict(error: psycopg.Error, name: str) -> AfterturnError:
-    return Conflict(f"The store {name} refused a row: {describe_error(error)}. Read the current state and try again.")
-
-
-def _locked(error: psycopg.Error, name: str) -> AfterturnError:
-    return StoreLocked(
-        f"The store {name} is locked by another session: {describe_error(error)}. "
-        "Try again, end the session that holds the lock, or raise `busy_timeout`."
-    )
-
-
-def _full(error: psycopg.Error, name: str) -> AfterturnError:
-    return StoreFull(
-        f"The server has no disk space left for the store {name}. Free some, then try again; nothing was lost."
-    )
-
-
-def _read_only(error: psycopg.Error, name: str) -> AfterturnError:
-    return StoreReadOnly(
-        f"The store {name} cannot be written: {describe_error(error)}. Connect to the primary server, for example "
-        "with target_session_attrs=read-write, as a role that may write."
-    )
-
-
-def _corrupt(error: psycopg.Error, name: str) -> AfterturnError:
-    return StoreCorrupt(
-        f"The store {name} is damaged: {describe_error(error)}. Restore a backup of the server, for example with "
-        "pg_restore."
-    )
-
-
-def _interrupted(error: psycopg.Error, name: str) -> AfterturnError:
-    return DeadlineExceeded(
-        f"Work on the store {name} was interrupted, and none of it was stored: {describe_error(error)}. Try again. If "
-        "the server's statement_timeout or transaction_timeout is too low for this role, raise it."
-    )
-
-
-def _too_large(error: psycopg.Error, name: str) -> AfterturnError:
-    return TooLarge(
-        f"A value is too large for the store {name}. Split it.",
-        size_bytes=_VALUE_BYTES_MAX + 1,
-        limit_bytes=_VALUE_BYTES_MAX,
-    )
-
-
-def _missing(error: psycopg.Error, name: str) -> AfterturnError:
-    return StoreUnavailable(
-        f"The store {name} is not there any more: {describe_error(error)}. Open it again to create its tables."
-    )
-
-
-_TRANSLATIONS: tuple[tuple[tuple[str, ...], Callable[[psycopg.Error, str], AfterturnError]], ...] = (
-    (("23",), _conflict),
-    (_RERUN_STATES, _locked),
-    (("53100",), _full),
-    (("53300", "28", "3D000", "0A000"), _unavailable),
-    (("25006", "42501"), _read_only),
-    (("XX001", "XX002"), _corrupt),
-    (("57014", "25P04"), _interrupted),
-    (("54",), _too_large),
-    (("42P01", "3F000"), _missing),
+_UNREACHABLE = (
+    "The store {name} cannot be reached: {said}. Check that the server runs, and its host, port, database, user and "
+    "password."
+)
+_CONFLICT = "The store {name} refused a row: {said}. Read the current state and try again."
+_LOCKED = (
+    "The store {name} is locked by another session: {said}. Try again, end the session that holds the lock, or raise "
+    "`busy_timeout`."
+)
+_FULL = "The server has no disk space left for the store {name}. Free some, then try again; nothing was lost."
+_READ_ONLY = (
+    "The store {name} cannot be written: {said}. Connect to the primary server, for example with "
+    "target_session_attrs=read-write, as a role that may write."
+)
+_CORRUPT = "The store {name} is damaged: {said}. Restore a backup of the server, for example with pg_restore."
+_INTERRUPTED = (
+    "Work on the store {name} was interrupted, and none of it was stored: {said}. Try again. If the server's "
+    "statement_timeout or transaction_timeout is too low for this role, raise it."
+)
+_MISSING = "The store {name} is not there any more: {said}. Open it again to create its tables."
+_TRANSLATIONS: tuple[tuple[tuple[str, ...], type[AfterturnError], str], ...] = (
+    (("23",), Conflict, _CONFLICT),
+    (_RERUN_STATES, StoreLocked, _LOCKED),
+    (("53100",), StoreFull, _FULL),
+    (("53300", "28", "3D000", "0A000"), StoreUnavailable, _UNREACHABLE),
+    (("25006", "42501"), StoreReadOnly, _READ_ONLY),
+    (("XX001", "XX002"), StoreCorrupt, _CORRUPT),
+    (("57014", "25P04"), DeadlineExceeded, _INTERRUPTED),
+    (("42P01", "3F000"), StoreUnavailable, _MISSING),
 )

@@ -31,6 +31,7 @@ from afterturn.types import (
     Admitted,
     ConversationKey,
     Entry,
+    EntryFields,
     Filter,
     IndexedEntry,
     Kind,
@@ -442,33 +443,18 @@ _TARGETS = {str(target): target for target in Target}
 
 def new_entry(admitted: Admitted, entry_id: str, *, version: int, space: str, status: Status) -> Entry:
     draft = admitted.draft
+    shared = {name: getattr(draft, name) for name in EntryFields.__slots__}
+    shared |= {"text": admitted.text, "owner": None if draft.owner == space else draft.owner}
     return Entry(
+        **shared,
         id=entry_id,
         version=version,
-        kind=draft.kind,
         space=space,
-        text=admitted.text,
         status=status,
-        origin=draft.origin,
         trust=admitted.trust,
-        target=draft.target,
         content_hash=admitted.content_hash,
         recorded_at=admitted.recorded_at,
         occurred_at=admitted.recorded_at if draft.occurred_at is None else draft.occurred_at,
-        agent=draft.agent,
-        project=draft.project,
-        conversation=draft.conversation,
-        owner=None if draft.owner == space else draft.owner,
-        turn=draft.turn,
-        position=draft.position,
-        speaker=draft.speaker,
-        valid_from=draft.valid_from,
-        valid_to=draft.valid_to,
-        expires_at=draft.expires_at,
-        pinned=draft.pinned,
-        firm=draft.firm,
-        metadata=draft.metadata,
-        sources=draft.sources,
         reason=admitted.reason,
     )
 

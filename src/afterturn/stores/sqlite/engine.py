@@ -19,10 +19,10 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import apsw
 
 from afterturn.config import Config
-from afterturn.errors import DeadlineExceeded, ForkedProcess, InvalidFile, MemoryClosed, StoreError, StoreUnavailable
+from afterturn.errors import DeadlineExceeded, InvalidFile, MemoryClosed, StoreError, StoreUnavailable
 from afterturn.log import logger
 from afterturn.ports import Clock, KeyProvider, Unit
-from afterturn.stores.engine import ReadCall, Write, WriteOutcome
+from afterturn.stores.engine import ReadCall, StoreEngine, Write, WriteOutcome
 from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.stores.sql.sealing import check_keys, is_sealed_store
 from afterturn.stores.sql.session import FIND_MARKS, Session, refusal
@@ -185,39 +185,23 @@ def _absolute(path: str | os.PathLike[str]) -> str:
     return os.path.join("" if os.path.isabs(path) else os.getcwd(), path)
 
 
-class Engine:
-    """One open store. Every method blocks and may be called from any thread; a forked child gets ForkedProcess."""
+class Engine(StoreEngine):
+    readers_max = READERS
 
     def __init__(self, place: StoreLocation, connection: apsw.Connection, unit: UnitFactory) -> None:
+        super().__init__(str(place.path), place.clock, None)
         self.place = place
         self.writer = Writer(connection, place, unit)
         # One more than there are reading threads, so that `read_now` need not wait for them.
         self.readers = Readers(place, READERS + 1, unit)
-        _pause_before_forks(self.writer)
-        _pause_before_forks(self.readers)
-        self._process = os.getpid()
-        self._closed = False
-        self.name = str(place.path)
-        self.clock = place.clock
-        self.readers_max = READERS
-        self.keys: KeyRing | None = None
-        self.commit = self.writer.commit
+        _open.update((self.writer, self.readers))
+
+    def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
+        return self.writer.commit(writes)
 
     def new_read(self, work: Callable[[Unit], R], at: UnitScope = None) -> ReadCall[R]:
         read = Read(work)
         return ReadCall(partial(self.readers.run, read), read.halt)
-
-    def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
-        self.check_usable()
-        outcome = self.writer.commit([Write(work, at=at)])[0]
-        if outcome.error is not None:
-            raise outcome.error
-        value: R = outcome.value
-        return value
-
-    def read_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
-        self.check_usable()
-        return self.readers.run(Read(work))
 
     def scrub(self) -> tuple[RemainingBytes, ...]:
         """Overwrites the bytes of deleted rows in file and log, unless somebody reads or writes."""
@@ -258,27 +242,12 @@ class Engine:
         return automatic_copies(self.place.path) + leftovers(self.place.path) + noted
 
     def halt(self) -> None:
-        """Stops running work: reads fail, the open transaction is rolled back, and nothing new begins."""
         self.writer.halt()
         self.readers.halt()
 
-    def close(self) -> None:
-        """Waits for running work. Closing twice is harmless; in a forked child it leaves the parent's files alone."""
-        if self._closed or self.is_foreign():
-            return
-        self._closed = True
+    def close_connections(self) -> None:
         self.readers.close()
         self.writer.close()
-
-    def is_foreign(self) -> bool:
-        """Whether this is a forked child's copy of its parent's store."""
-        return os.getpid() != self._process
-
-    def check_usable(self) -> None:
-        if self.is_foreign():
-            raise ForkedProcess(f"The store {self.place.path} was opened by the parent process. Open it in the child.")
-        if self._closed:
-            raise MemoryClosed(f"The store {self.place.path} is closed. Open it again.")
 
 
 # Reading
@@ -683,10 +652,6 @@ class Pausable(Protocol):
 
 _open: weakref.WeakSet[Pausable] = weakref.WeakSet()
 _paused: list[Pausable] = []
-
-
-def _pause_before_forks(item: Pausable) -> None:
-    _open.add(item)
 
 
 def _pause_all() -> None:
