@@ -7,7 +7,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -276,12 +276,13 @@ def load_patterns(module_file: str) -> dict[str, re.Pattern[str]]:
     A long pattern is a list of lines. `<NAME>` stands for the part of that name. "why" gives reasons to readers.
     """
     tables: dict[str, dict[str, str | list[str]]] = json.loads(Path(module_file).with_suffix(".json").read_bytes())
-
-    def expand(lines: str | list[str]) -> str:
-        return re.sub("<([A-Z_]+)>", lambda found: expand(tables["parts"][found[1]]), "".join(lines))
-
     return {
-        name: re.compile(expand(lines), flags)
+        name: re.compile(expand_pattern(lines, tables.get("parts", {})), flags)
         for group, flags in (("patterns", re.IGNORECASE), ("exact_patterns", re.NOFLAG))
         for name, lines in tables.get(group, {}).items()
     }
+
+
+def expand_pattern(lines: str | list[str], parts: Mapping[str, str | list[str]]) -> str:
+    """Puts the parts that a text names, as in `<VERB>`, in their places. A long text is a list of lines."""
+    return re.sub("<([A-Z_]+)>", lambda found: expand_pattern(parts[found[1]], parts), "".join(lines))

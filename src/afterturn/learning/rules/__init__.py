@@ -1,7 +1,7 @@
 """The rule-based reviewer: finds what users state, without a model. Pure functions; nothing is written here.
 
-`sentences` splits a message, `clauses` has the shape of a rule, `english` the rules for explicit cases
-in English, `statements` finds everything else by the word lists in `vocabulary`, and `extraction` applies all of them.
+`sentences` splits a message, `clauses` has the shape of a rule, `extraction` applies the rules for explicit cases in
+English, and `statements` finds everything else by the word lists in `vocabulary`.
 Patterns are compiled when the modules are imported, so that no review has to wait for that; those of `vocabulary` in
 languages other than English when the first message in that language comes.
 """

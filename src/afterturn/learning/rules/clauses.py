@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -208,7 +208,8 @@ class Rule:
     """A clause teaches if it begins with `head`, continues with `requires` and does not contain `excludes`.
 
     `needs_name`: a name must follow `head`. `stops_at_and`: the words after "and" are not part of it.
-    `keeps_only_required`: the match of `requires` is all that is kept. `restate` makes the statement.
+    `keeps_only_required`: the match of `requires` is all that is kept. `is_instruction`: it is restated as an
+    instruction, not as a fact about the user.
     """
 
     kind: str
@@ -219,7 +220,7 @@ class Rule:
     needs_name: bool = False
     stops_at_and: bool = False
     keeps_only_required: bool = False
-    restate: Callable[[str], str] = state_about_user
+    is_instruction: bool = False
 
     def find(self, clause: Clause) -> RuleMatch | None:
         head = self.head.match(clause.plain)
@@ -265,7 +266,8 @@ class RuleMatch:
 
     @property
     def statement(self) -> str:
-        return self.rule.restate(trim(self.matched))
+        restate = state_instruction if self.rule.is_instruction else state_about_user
+        return restate(trim(self.matched))
 
 
 def split_clauses(sentence: Sentence) -> Iterator[Clause]:

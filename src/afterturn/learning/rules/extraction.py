@@ -1,13 +1,16 @@
-"""Applies the rules: messages in, lessons out."""
+"""Applies the rules to messages: those of `english.json` for explicit cases in English, with the reasons for them under
+"why" (instructions, preferences, names, facts, changes, corrections, introductions, notes), then `statements`."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from afterturn.guard.pasted import typed_text
-from afterturn.learning.rules import english
 from afterturn.learning.rules.clauses import (
     CORRECTION,
     FACT,
@@ -20,25 +23,20 @@ from afterturn.learning.rules.clauses import (
     RuleMatch,
     begins_play,
     capitalise,
+    conjugate,
     is_order,
     is_task,
     is_temporary,
     is_unsure,
     keep_own_sentences,
+    pattern,
     split_clauses,
     state_about_user,
     trim,
 )
-from afterturn.learning.rules.english import find_introduction, find_note_start, find_standing_rule
-from afterturn.learning.rules.sentences import (
-    Sentence,
-    has_hint,
-    may_introduce,
-    plain_start,
-    split_sentences,
-)
+from afterturn.learning.rules.sentences import Sentence, has_hint, may_introduce, plain_start, split_sentences
 from afterturn.learning.rules.statements import find_statements
-from afterturn.text import load_patterns
+from afterturn.text import expand_pattern, load_patterns
 from afterturn.types import Target
 
 USER = "user"
@@ -47,8 +45,26 @@ ASSISTANT = "assistant"
 LESSONS_MAX = 5
 LESSON_CHARACTERS_MAX = 300
 MESSAGES_MAX = 2_000
+_CONTEXT_CHARACTERS_MAX = 4_000
+_SENTENCE_CHARACTERS_MAX = 160
 
-_RULES = tuple(rule for name in ("CHANGES", "NAMES", "PREFERENCES", "FACTS", "STACK") for rule in english.RULES[name])
+_TABLES = json.loads(Path(__file__).with_name("english.json").read_bytes())
+
+
+def _compiled(lines: str | list[str]) -> re.Pattern[str]:
+    return pattern(expand_pattern(lines, _TABLES["parts"]))
+
+
+def _read_rule(row: dict[str, Any]) -> Rule:
+    read: dict[str, Any] = {name: _compiled(row[name]) for name in ("head", "requires", "excludes") if name in row}
+    return Rule(**(row | read | {"target": Target(row.get("target", Target.USER))}))
+
+
+VERB = expand_pattern("<VERB>", _TABLES["parts"])
+_RULES_BY_NAME = {name: tuple(map(_read_rule, rows)) for name, rows in _TABLES["rules"].items()}
+_RULES = tuple(rule for name in ("CHANGES", "NAMES", "PREFERENCES", "FACTS", "STACK") for rule in _RULES_BY_NAME[name])
+_PATTERNS = {name: _compiled(lines) for name, lines in _TABLES["patterns"].items()} | load_patterns(__file__)
+_ALTERNATIVES = {name: list(map(_compiled, rows)) for name, rows in _TABLES["alternatives"].items()}
 _OF_USER = re.compile(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.IGNORECASE)
 
 
@@ -134,11 +150,11 @@ def _find_in_clause(clause: Clause, answer: str) -> Iterator[tuple[Lesson, int]]
         yield _to_lesson(rule), rule.end
     for found in _match_rules(clause):
         yield _to_lesson(found), found.end
-    for found in _match_rules(clause, english.RULES["CORRECTED"] if clause.is_correction else ()):
+    for found in _match_rules(clause, _RULES_BY_NAME["CORRECTED"] if clause.is_correction else ()):
         yield _to_lesson(found), found.end
-    replacement = english.find_replacement(clause)
-    if replacement is not None and (text := english.correct_answer(replacement, answer)):
-        target = Target.USER if english.is_about_user(text) else Target.ENVIRONMENT
+    replacement = find_replacement(clause)
+    if replacement is not None and (text := correct_answer(replacement, answer)):
+        target = Target.USER if is_about_user(text) else Target.ENVIRONMENT
         yield Lesson(trim(text), target, CORRECTION, 0, replacement.old), len(clause.plain)
 
 
@@ -164,16 +180,165 @@ def _find_note(clause: Clause) -> Lesson | None:
 def _to_lesson(found: RuleMatch) -> Lesson:
     rule = found.rule
     kept, old = found.matched, ""
-    if found.clause.is_correction or rule in english.RULES["STACK"]:
-        kept, old = english.split_replaced(found.matched)
+    if found.clause.is_correction or rule in _RULES_BY_NAME["STACK"]:
+        kept, old = split_replaced(found.matched)
     kind = CORRECTION if (found.clause.is_correction or old) and rule.kind == FACT else rule.kind
     return Lesson(replace(found, matched=kept).statement, rule.target, kind, 0, old)
-
-
-_PATTERNS = load_patterns(__file__)
 
 
 def _contains_secret(lesson: Lesson) -> bool:
     """True for any fact that mentions a secret, even "the API key is in the vault"."""
     shape = _PATTERNS["GIVEN"] if lesson.kind in (RULE, PREFERENCE) else _PATTERNS["MENTIONED"]
     return bool(shape.search(lesson.text.replace("’", "'")))
+
+
+def _is_instruction_about_user(instruction: str) -> bool:
+    """Whether an instruction that begins with its verb says how the user wants to be served."""
+    return bool(_PATTERNS["OF_USER"].match(instruction) or _PATTERNS["OF_TALK"].search(instruction))
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """`old` is wrong, `new` is right."""
+
+    old: str
+    new: str
+
+
+def split_replaced(text: str) -> tuple[str, str]:
+    """ "Oslo, not Lyon" -> ("Oslo", "Lyon")."""
+    found = _PATTERNS["REPLACED"].search(text)
+    return (text[: found.start()], found.group("old").strip()) if found else (text, "")
+
+
+def find_replacement(clause: Clause) -> Replacement | None:
+    if clause.is_question:
+        return None
+    for shape in _ALTERNATIVES["REPLACEMENTS"]:
+        found = shape.match(clause.plain)
+        if found:
+            return Replacement(*(clause.text[found.start(name) : found.end(name)].strip() for name in ("old", "new")))
+    return None
+
+
+def correct_answer(replacement: Replacement, answer: str) -> str:
+    """The assistant's sentence with the right value. Empty if no sentence states the wrong value plainly."""
+    if replacement.old.lower() == replacement.new.lower() or _PATTERNS["STATE"].match(replacement.new):
+        return ""
+    wrong = re.compile(rf"(?<![\w-]){re.escape(replacement.old)}(?![\w-])", re.IGNORECASE)
+    for sentence in reversed(split_sentences(answer[-_CONTEXT_CHARACTERS_MAX:])):
+        if (
+            sentence.is_question
+            or len(sentence.plain) > _SENTENCE_CHARACTERS_MAX
+            or not _PATTERNS["DECLARES"].match(sentence.plain)
+        ):
+            continue
+        if len(wrong.findall(sentence.plain)) == 1:
+            return _state_answer(wrong.sub(lambda _: replacement.new, sentence.text))
+    return ""
+
+
+def is_about_user(text: str) -> bool:
+    return text.startswith("The user") and not _PATTERNS["EQUIPMENT"].match(text)
+
+
+def _state_answer(text: str) -> str:
+    """ "You live in Oslo" -> "The user lives in Oslo"."""
+    lower = text.lower()
+    if lower.startswith("your "):
+        return f"The user's {text[5:]}"
+    if lower.startswith("you "):
+        return f"The user {conjugate(text[4:])}"
+    return capitalise(text)
+
+
+def find_introduction(sentences: Sequence[Sentence]) -> Lesson | None:
+    """Reads the beginning of a message, or the sentence after a greeting."""
+    if not sentences:
+        return None
+    first = sentences[0]
+    if _PATTERNS["GREETS"].fullmatch(first.plain):
+        return _read(sentences[1], 0) if len(sentences) > 1 else None
+    greeting = _PATTERNS["AFTER_GREETING"].match(first.plain)
+    return None if greeting is None else _read(first, greeting.end())
+
+
+def _read(sentence: Sentence, start: int) -> Lesson | None:
+    found = _PATTERNS["IS_NAMED"].match(sentence.plain, start)
+    if (
+        found is None
+        or _PATTERNS["NO_INTRODUCTION"].search(found["name"])
+        or (sentence.is_question and not found["rest"].strip())
+    ):
+        return None
+    name = sentence.text[found.start("name") : found.end("name")]
+    return Lesson(f"The user's name is {name}", Target.USER, NAME, 0)
+
+
+def find_note_start(plain: str, *, is_question: bool) -> int | None:
+    """The position of the statement to remember, or None.
+
+    "Can you remember that ...?" is a request too; "Remember that game?" is not.
+    """
+    if is_question and not _PATTERNS["POLITELY"].match(plain):
+        return None
+    for head in _ALTERNATIVES["HEADS"]:
+        found = head.match(plain)
+        if found:
+            return found.end() if _is_statement(plain[found.end() :]) else None
+    return None
+
+
+def _is_statement(rest: str) -> bool:
+    if len(rest.split()) < 3 or _PATTERNS["NO_STATEMENT"].match(rest) or _PATTERNS["TASK"].search(rest):
+        return False
+    return bool(_PATTERNS["STATES"].search(rest))
+
+
+def find_standing_rule(clause: Clause) -> RuleMatch | None:
+    """The rule up to the end of the sentence: exceptions and reasons are part of it."""
+    opens_with_rule = clause.is_first and not clause.after_task and _opens_with_rule(clause.plain)
+    if clause.is_question or not (opens_with_rule or _is_timed(clause.plain)):
+        return None
+    lead = _PATTERNS["LEADS"].match(clause.plain)
+    start = lead.end() if lead else 0
+    tail = _PATTERNS["TAIL"].search(clause.plain, start)
+    end = tail.start() if tail else len(clause.plain)
+    plain = clause.plain[start:end]
+    if _PATTERNS["NOT_STANDING"].search(plain) or _PATTERNS["SAYING"].search(plain):
+        return None
+    return RuleMatch(_rule_for(plain), clause, clause.text[start:end], len(clause.plain))
+
+
+def _opens_with_rule(plain: str) -> bool:
+    """As in "never ..." or "answer in German from now on"."""
+    ever = _PATTERNS["EVER_HEAD"].match(plain)
+    if ever is not None:
+        return bool(_PATTERNS["DO"].match(plain, ever.end()))
+    start = _PATTERNS["DO_NOT"].match(plain)
+    restate = start is not None and _PATTERNS["DO"].match(plain, start.end()) and _PATTERNS["ENDS_TIMED"].search(plain)
+    return bool(restate or _PATTERNS["STOPPING"].match(plain))
+
+
+def _is_timed(plain: str) -> bool:
+    for at, head in enumerate(_ALTERNATIVES["TIMED_HEADS"]):
+        found = head.match(plain)
+        if found is not None:
+            return bool(
+                _PATTERNS["DO"].match(plain, found.end())
+                or _PATTERNS["BE"].match(plain, found.end())
+                or (at == 0 and _PATTERNS["TELLS_HOW"].match(plain, found.end()))
+            )
+    return False
+
+
+def _rule_for(plain: str) -> Rule:
+    wishes = plain.lower().startswith(("i want ", "i'd like "))
+    before = _PATTERNS["BEFORE_VERB"].match(plain)
+    of_user = wishes or _is_instruction_about_user(plain[before.end() if before else 0 :])
+    return Rule(
+        kind=PREFERENCE if of_user else RULE,
+        target=Target.USER if of_user else Target.ENVIRONMENT,
+        head=_PATTERNS["EVER_HEAD"],
+        is_instruction=not wishes,
+    )
