@@ -10,7 +10,8 @@ from afterturn import blocking
 from afterturn.memory import StoreTarget
 from afterturn.ports import Unit
 from afterturn.services import Components
-from afterturn.stores.copier import CopyEngine, TableDigest, _Digest, read_batches
+from afterturn.stores.copier import TableDigest, _Digest, read_batches
+from afterturn.stores.engine import StoreEngine
 from afterturn.stores.sql.tables import TABLES, Table
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.testing import HashingEmbedder
@@ -111,7 +112,7 @@ def add_rare_rows(path: Path) -> None:
             connection.execute(statement)
 
 
-def digest_store(engine: CopyEngine, tenant: str | None = None) -> list[TableDigest]:
+def digest_store(engine: StoreEngine, tenant: str | None = None) -> list[TableDigest]:
     """The counts and hashes of a store."""
 
     def digest(unit: Unit, table: Table) -> TableDigest:

@@ -7,7 +7,7 @@ import asyncio
 import functools
 import os
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,15 +97,14 @@ class TimelineWriter:
             by_tenant[event.tenant].append(event)
         for tenant, batch in by_tenant.items():
             scope = Scope(tenant, tuple({event.space: None for event in batch}))
-            work = functools.partial(_add_events, events=batch, entries_max=TIMELINE_ENTRIES_MAX)
+
+            def work(unit: Unit, events: Sequence[Event] = batch) -> None:
+                unit.timeline.add(events, entries_max=TIMELINE_ENTRIES_MAX)
+
             try:
                 await self._store.write(work, at=scope)
             except Exception as error:  # the boundary of one batch: the next may succeed
                 logger.warning("%d events are missing from the timeline", len(batch), exc_info=error)
-
-
-def _add_events(unit: Unit, *, events: list[Event], entries_max: int) -> None:
-    unit.timeline.add(events, entries_max=entries_max)
 
 
 class Housekeeping:
@@ -158,7 +157,9 @@ class Housekeeping:
         try:
             if self._held is not None:
                 await self._run_claimed(self._held)
-            while due := await self._find_due():
+            while due := await self._store.read(
+                lambda unit: unit.jobs.due_tenants(now=self._clock.now(), limit=TENANTS_BATCH), at=JobQueue()
+            ):
                 for tenant in due:
                     if await self._claim(tenant):
                         await self._run_claimed(tenant)
@@ -167,14 +168,11 @@ class Housekeeping:
         del self._failures[""]
         return TENANTS_EVERY
 
-    async def _find_due(self) -> list[str]:
-        now = self._clock.now()
-        return await self._store.read(lambda unit: unit.jobs.due_tenants(now=now, limit=TENANTS_BATCH), at=JobQueue())
-
     async def _claim(self, tenant: str) -> bool:
         now = self._clock.now()
-        work = functools.partial(_claim_tenant, tenant=tenant, now=now, until=now + TENANT_LEASE)
-        return await self._store.write(work, at=JobQueue())
+        return await self._store.write(
+            lambda unit: unit.jobs.claim_tenant(tenant, now=now, until=now + TENANT_LEASE), at=JobQueue()
+        )
 
     async def _run_claimed(self, tenant: str) -> None:
         """Raises StoreUnavailable; then the tenant stays claimed by this process."""
@@ -284,10 +282,6 @@ class Housekeeping:
 
         if spaces:
             await self._store.write(work, at=Scope(tenant, tuple(spaces)))
-
-
-def _claim_tenant(unit: Unit, *, tenant: str, now: float, until: float) -> bool:
-    return unit.jobs.claim_tenant(tenant, now=now, until=until)
 
 
 def _erase(unit: Unit, *, tenant: str, entries: list[tuple[str, str]], at: float) -> int:

@@ -73,8 +73,9 @@ from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.space.consolidation import consolidate_job
 from afterturn.space.verbs import SpaceCore
-from afterturn.stores.copier import CopyEngine, MigrationResult, StoreCopy
+from afterturn.stores.copier import MigrationResult, StoreCopy
 from afterturn.stores.directory import find_tenant
+from afterturn.stores.engine import StoreEngine
 from afterturn.stores.keys import key_provider
 from afterturn.stores.sqlite.engine import open_to_copy, rescue_store
 from afterturn.stores.sqlite.store import open_store as open_file
@@ -496,7 +497,7 @@ def migrate(
 
 
 @contextmanager
-def _opened_to_copy(place: Path | StoreUrl, config: Config) -> Iterator[CopyEngine]:
+def _opened_to_copy(place: Path | StoreUrl, config: Config) -> Iterator[StoreEngine]:
     if isinstance(place, StoreUrl):
         if place.directory is not None:
             raise InvalidInput(f"{place} is a directory of tenants. Name one of its stores by ?schema= instead.")

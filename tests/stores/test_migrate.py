@@ -24,7 +24,8 @@ from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
 from afterturn.services import migrate
 from afterturn.stores import copier
-from afterturn.stores.copier import CopyEngine, StoreCopy, TableDigest, _insert
+from afterturn.stores.copier import StoreCopy, TableDigest, _insert
+from afterturn.stores.engine import StoreEngine
 from afterturn.stores.sql.tables import TABLES
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite.engine import open_to_copy
@@ -202,7 +203,7 @@ def test_a_copy_that_fails_changes_nothing(source: Path, tmp_path: Path, call: i
 class Announced:
     """An engine that says when it is about to wait for the lock of its store."""
 
-    def __init__(self, engine: CopyEngine) -> None:
+    def __init__(self, engine: StoreEngine) -> None:
         self.name, self.read_now, self.advance_sequences = engine.name, engine.read_now, engine.advance_sequences
         self.waits = threading.Event()
         self._engine = engine

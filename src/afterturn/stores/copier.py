@@ -7,36 +7,22 @@ source refuses writes and names the target, unless it is kept.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from afterturn.errors import StoreError, StoreMoved
 from afterturn.ports import Unit
-from afterturn.stores.engine import Progress
+from afterturn.stores.engine import Progress, StoreEngine
 from afterturn.stores.sql.sealing import drop_key_rows, is_sealed_store, key_rows
 from afterturn.stores.sql.session import MOVED, Row, Session, Value, find_meta, set_meta
 from afterturn.stores.sql.tables import TABLES, Table
 from afterturn.stores.sql.unit import SqlUnit, sql_session
 from afterturn.types import Status
 
-R = TypeVar("R")
 BATCH_ROWS = 500
 _DIGEST_BYTES = 16
-
-
-class CopyEngine(Protocol):
-    """The part of an engine that the copier uses. A write excludes all other writers of the store."""
-
-    name: str
-
-    def write_now(self, work: Callable[[Unit], R]) -> R: ...
-
-    def read_now(self, work: Callable[[Unit], R]) -> R: ...
-
-    def advance_sequences(self, session: Session) -> None:
-        """Lets new rows have keys after the largest that was copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +79,8 @@ class StoreCopy:
 
     def __init__(
         self,
-        source: CopyEngine,
-        target: CopyEngine,
+        source: StoreEngine,
+        target: StoreEngine,
         *,
         tenant: str | None,
         report: Progress,
@@ -112,7 +98,10 @@ class StoreCopy:
         Empty if the source was moved to this target before. If a table is not equal, nothing has changed. Raises
         StoreError if the target has other content.
         """
-        generations = [_meta(side, "generation") for side in (self._source, self._target)]
+        generations = [
+            side.read_now(lambda unit: find_meta(sql_session(unit), "generation"))
+            for side in (self._source, self._target)
+        ]
         if generations[0] == generations[1]:
             raise StoreError(f"{self._source.name} and {self._target.name} are the same store.")
         self._check_sealed(keep=keep)
@@ -202,11 +191,7 @@ class _Batch(NamedTuple):
     terms: Mapping[int, Sequence[str]]
 
 
-def read_batches(
-    unit: SqlUnit,
-    table: Table,
-    tenant: str | None,
-) -> Iterator[_Batch]:
+def read_batches(unit: SqlUnit, table: Table, tenant: str | None) -> Iterator[_Batch]:
     after: Sequence[Value] | None = None
     primary = ", ".join(table.primary)
     while True:
@@ -218,16 +203,12 @@ def read_batches(
         rows = unit.session.rows(f"{sql} ORDER BY {primary} LIMIT {BATCH_ROWS}", values)
         if not rows:
             return
-        yield _with_terms(unit, table, rows)
+        terms: Mapping[int, Sequence[str]] = {}
+        if table.name == "entry":
+            status = table.columns.index("status")
+            terms = unit.text.find([row[0] for row in rows if row[status] == Status.ACTIVE.value])
+        yield _Batch(table, [_moved(table, row) for row in rows], terms)
         after = table.primary_of(rows[-1])
-
-
-def _with_terms(unit: SqlUnit, table: Table, rows: list[Row]) -> _Batch:
-    moved = [_moved(table, row) for row in rows]
-    if table.name != "entry":
-        return _Batch(table, moved, {})
-    status = table.columns.index("status")
-    return _Batch(table, moved, unit.text.find([row[0] for row in rows if row[status] == Status.ACTIVE.value]))
 
 
 def _moved(table: Table, row: Row) -> Row:
@@ -310,7 +291,3 @@ def _scalar(session: Session, sql: str, values: Sequence[Value] = ()) -> int:
     row = session.row(sql, values)
     assert row is not None
     return int(row[0])
-
-
-def _meta(engine: CopyEngine, key: str) -> str | None:
-    return engine.read_now(lambda unit: find_meta(sql_session(unit), key))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 from afterturn.errors import ForkedProcess, MemoryClosed
 from afterturn.ports import Clock, Unit
 from afterturn.stores.keys import KeyNeeded, KeyRing
+from afterturn.stores.sql.session import Session
 from afterturn.types import RemainingBytes, Scope, Tenant, UnitScope
 
 R = TypeVar("R")
@@ -83,6 +84,10 @@ class StoreEngine(ABC):
     @abstractmethod
     def halt(self) -> None:
         """Stops running work: reads fail, the open transaction is rolled back, and nothing new begins."""
+
+    def advance_sequences(self, session: Session) -> None:
+        """Lets new rows have keys after the largest that was copied. SQLite does that by itself."""
+        return
 
     @abstractmethod
     def close_connections(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from afterturn.errors import KeysUnavailable, MemoryClosed, StoreError
 from afterturn.log import logger
 from afterturn.ports import Unit, Worker
+from afterturn.runtime.loop_thread import run_on
 from afterturn.runtime.once_future import call_on
 from afterturn.stores.engine import StoreEngine, Write, WriteOutcome
 from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, too_many_loads
@@ -88,14 +89,14 @@ class ThreadedStore:
         self._check_open()
         read = self._engine.new_read(work, at)
         try:
-            return await self._posted(self._reader, read.run)
+            return await run_on(self._reader, read.run)
         except asyncio.CancelledError:
             read.halt()
             raise
 
     async def scrub(self) -> tuple[RemainingBytes, ...]:
         self._check_open()
-        remaining = await self._posted(self._writer, self._engine.scrub)
+        remaining = await run_on(self._writer, self._engine.scrub)
         return remaining if self._keys is None else (*await self._destroy_keys(self._keys), *remaining)
 
     # Keys of a sealed store. The provider is called outside transactions, on threads of its own.
@@ -159,7 +160,7 @@ class ThreadedStore:
         return Finding("ok", "keys", "The store is sealed, and the provider of keys answers.")
 
     async def _ask_provider(self, call: Callable[[], R]) -> R:
-        return await self._posted(self._key_worker, call)
+        return await run_on(self._key_worker, call)
 
     async def check(self) -> list[Finding]:
         found = await self._run_aside(lambda stopped: self._find_faults())
@@ -242,12 +243,6 @@ class ThreadedStore:
             settled = [(item.future, outcome) for item, outcome in batch]
             _post_to(settled[0][0].get_loop(), settled)
 
-    async def _posted(self, worker: Worker, work: Callable[[], R]) -> R:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[R] = loop.create_future()
-        worker.post(partial(_run_for, loop, future, work))
-        return await future
-
     async def _run_aside(self, work: Callable[[Callable[[], bool]], R]) -> R:
         """Runs long work on its own worker. Cancelling the await stops it at its next step."""
         self._check_open()
@@ -259,20 +254,14 @@ class ThreadedStore:
         worker = self._worker(name, 1)
         if name == _ASIDE:
             self._asides.add(worker)
-        worker.post(partial(_run_for, loop, future, partial(work, future)))
         try:
-            return await future
+            return await run_on(worker, lambda: work(future))
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
         finally:
             if worker.close(within=0.0 if future.cancelled() else _HALT_WAIT):
                 self._asides.discard(worker)
-
-
-def _run_for(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], work: Callable[[], R]) -> None:
-    try:
-        outcome = WriteOutcome(work())
-    except (Exception, KeyNeeded) as error:  # noqa: BLE001 the boundary of a thread: the future gets the error
-        outcome = WriteOutcome(error=error)
-    _post_to(loop, [(future, outcome)])
 
 
 def _post_to(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[Any], WriteOutcome]]) -> None:

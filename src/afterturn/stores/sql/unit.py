@@ -41,45 +41,16 @@ class SqlUnit:
         self._entries = Entries(session, text, self.sealer)
         self.check = session.check
 
-    @cached_property
-    def memories(self) -> SqlMemories:
-        return SqlMemories(self._entries)
-
-    @cached_property
-    def records(self) -> SqlRecords:
-        return SqlRecords(self._entries)
-
-    @cached_property
-    def operations(self) -> SqlOperations:
-        return SqlOperations(self._entries)
-
-    @cached_property
-    def index(self) -> SqlIndex:
-        return SqlIndex(self._entries)
-
-    @cached_property
-    def jobs(self) -> SqlJobs:
-        return SqlJobs(self._entries)
-
-    @cached_property
-    def conversations(self) -> SqlConversations:
-        return SqlConversations(self._entries)
-
-    @cached_property
-    def recalls(self) -> SqlRecalls:
-        return SqlRecalls(self._entries)
-
-    @cached_property
-    def timeline(self) -> SqlTimeline:
-        return SqlTimeline(self._entries)
-
-    @cached_property
-    def reviews(self) -> SqlReviews:
-        return SqlReviews(self._entries)
-
-    @cached_property
-    def usage(self) -> SqlUsage:
-        return SqlUsage(self._entries)
+    memories = cached_property(lambda self: SqlMemories(self._entries))
+    records = cached_property(lambda self: SqlRecords(self._entries))
+    operations = cached_property(lambda self: SqlOperations(self._entries))
+    index = cached_property(lambda self: SqlIndex(self._entries))
+    jobs = cached_property(lambda self: SqlJobs(self._entries))
+    conversations = cached_property(lambda self: SqlConversations(self._entries))
+    recalls = cached_property(lambda self: SqlRecalls(self._entries))
+    timeline = cached_property(lambda self: SqlTimeline(self._entries))
+    reviews = cached_property(lambda self: SqlReviews(self._entries))
+    usage = cached_property(lambda self: SqlUsage(self._entries))
 
     def flush(self) -> None:
         self._entries.flush()

@@ -25,7 +25,7 @@ from afterturn.ports import Clock, KeyProvider, Unit
 from afterturn.stores.engine import ReadCall, StoreEngine, Write, WriteOutcome
 from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.stores.sql.sealing import check_keys, is_sealed_store
-from afterturn.stores.sql.session import FIND_MARKS, Session, refusal
+from afterturn.stores.sql.session import FIND_MARKS, refusal
 from afterturn.stores.sql.unit import SqlUnit, settle_keys
 from afterturn.stores.sqlite.backup import (
     Progress,
@@ -211,9 +211,6 @@ class Engine(StoreEngine):
                 return ()
         until = "every process that reads it now has finished; a job tries again"
         return (RemainingBytes(f"old pages of {self.place.path} and its log", until, retry=True),)
-
-    def advance_sequences(self, session: Session) -> None:
-        """Nothing: SQLite continues after the largest key that was inserted."""
 
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
         self.check_usable()
