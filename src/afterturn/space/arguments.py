@@ -1,4 +1,5 @@
-"""Checks the arguments of a space's verbs: limits, versions, lanes, filters, selectors, and the fields of a draft."""
+"""The base of a space's verbs, and the checks of their arguments: limits, versions, lanes, filters, selectors, and the
+fields of a draft."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from afterturn.config import Config
 from afterturn.errors import InvalidInput
@@ -21,12 +22,14 @@ from afterturn.types import (
     Lane,
     LaneQuery,
     Metadata,
+    Operation,
     Origin,
     Scalar,
     Scope,
     Selector,
     Status,
     Target,
+    Verb,
 )
 from afterturn.validation import (
     check_id,
@@ -34,11 +37,15 @@ from afterturn.validation import (
     check_member,
     check_metadata,
     check_name,
+    check_no_secret,
     check_space,
     check_text,
     is_whole,
     moment,
 )
+
+if TYPE_CHECKING:
+    from afterturn.services import Services
 
 LIMIT_MAX = 10_000
 QUERY_CHARS_MAX = 10_000
@@ -48,6 +55,19 @@ VERSION_MAX = 2**63 - 1
 _OLDER_NAME = "memory"
 
 E = TypeVar("E", bound=StrEnum)
+
+
+class SpaceVerbs:
+    """Verbs of one space. Their coroutines run on memory's loop."""
+
+    def __init__(self, services: Services, name: str) -> None:
+        self._services = services
+        self.name = check_no_secret(check_space(name), "space", scanning=services.config.scan_policy)
+        self._scope = Scope(services.tenant, (self.name,))
+
+    def _operation(self, verb: Verb, actor: Origin = Origin.USER, group: str | None = None) -> Operation:
+        services = self._services
+        return Operation(services.ids.new(), services.tenant, self.name, verb, actor, services.clock.now(), group)
 
 
 def search_request(

@@ -236,7 +236,10 @@ class Consolidation:
     def commit(self, unit: Unit) -> ReviewRow:
         """Takes the steps and stores the review. Returns its row."""
         results = _ConsolidationResults()
-        for steps in _group_by_remaining(self.steps):
+        by_remaining: dict[str, list[ConsolidationStep]] = {}
+        for step in self.steps:
+            by_remaining.setdefault((step.by or step.entry).id, []).append(step)
+        for steps in by_remaining.values():
             self._take_steps(unit, steps, results)
         row = replace(
             self.row,
@@ -296,7 +299,8 @@ class Consolidation:
         assert entry is not None
         merged = [entry, *(step.entry for step in steps)]
         # A memory without sources must not disappear when the others' sources are forgotten.
-        sources = _join_sources(merged) if all(one.sources for one in merged) else ()
+        joined = dict.fromkeys(source for one in merged for source in one.sources)
+        sources = tuple(joined)[:SOURCES_MAX] if all(one.sources for one in merged) else ()
         draft = replace(Draft.successor(entry, entry.text), occurred_at=entry.occurred_at, sources=sources)
         lineage = [*(one.trust for one in merged), *lineage_of(unit, self._scope, sources)]
         admitted = self.services.gate.admit(draft, lineage=lineage)
@@ -374,17 +378,6 @@ def _find_restated(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
 def _notes(steps: Sequence[ConsolidationStep]) -> tuple[str, ...]:
     """One line per step: the hidden id, the reason, and the id that stays."""
     return tuple(f"{step.entry.id} {step.why.value}" + (f" by {step.by.id}" if step.by else "") for step in steps)
-
-
-def _group_by_remaining(steps: Sequence[ConsolidationStep]) -> list[list[ConsolidationStep]]:
-    groups: dict[str, list[ConsolidationStep]] = {}
-    for step in steps:
-        groups.setdefault((step.by or step.entry).id, []).append(step)
-    return list(groups.values())
-
-
-def _join_sources(entries: Sequence[Entry]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(source for entry in entries for source in entry.sources))[:SOURCES_MAX]
 
 
 def _refusal(error: AfterturnError) -> str:

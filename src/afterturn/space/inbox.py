@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from afterturn.errors import AfterturnError, Conflict
 from afterturn.ports import Ids, Unit
-from afterturn.space.arguments import LIMIT_MAX, check_conversation
+from afterturn.space.arguments import LIMIT_MAX, SpaceVerbs, check_conversation
 from afterturn.types import Changed, Entry, Filter, Operation, Origin, Scope, Status, Step, Verb
 from afterturn.validation import check_id, check_limit
-
-if TYPE_CHECKING:
-    from afterturn.services import Services
 
 WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
 _PROPOSED = Filter(statuses=WAITING)
@@ -45,42 +41,83 @@ class Decided:
     skipped: Mapping[str, str]
 
 
-async def list_proposals(
-    services: Services, space: str, *, limit: int, before: str | None, conversation: str | None
-) -> list[Entry]:
-    count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before)
-    wanted = replace(_PROPOSED, conversation=check_conversation(conversation))
-    scope = Scope(services.tenant, (space,))
-    return await services.store.read(lambda unit: unit.memories.page(scope, wanted, limit=count, before=last), at=scope)
+class InboxVerbs(SpaceVerbs):
+    async def proposals(
+        self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
+    ) -> Sequence[Entry]:
+        """Returns the entries that wait for approval, newest first. `before` is the last id of the previous page.
 
+        `conversation` narrows it to what came out of one conversation. A proposal that nobody has decided for
+        30 days is rejected.
+        """
+        count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before)
+        wanted = replace(_PROPOSED, conversation=check_conversation(conversation))
+        return await self._services.store.read(
+            lambda unit: unit.memories.page(self._scope, wanted, limit=count, before=last), at=self._scope
+        )
 
-async def decide_all(services: Services, space: str, ids: Iterable[str], verb: Verb) -> Decided:
-    """Approves (`Verb.APPROVE`) or rejects (`Verb.DELETE`) proposals in one transaction, oldest first."""
-    checked = sorted({check_id(one) for one in ids})
-    group = services.ids.new()
-    work = [(one, replace(_operation(services, space, verb), group=group)) for one in checked]
-    scope = Scope(services.tenant, (space,))
+    async def proposal(self, entry_id: str) -> Proposal:
+        """Returns one proposal with what it would change. Raises Conflict if nothing of that id waits, NotFound if
+        this space has no such entry."""
+        check_id(entry_id)
+        return await self._services.store.read(lambda unit: _find_proposal(unit, self._scope, entry_id), at=self._scope)
 
-    def decide(unit: Unit) -> tuple[Decided, list[Step]]:
-        changed, skipped = [], {}
-        for entry_id, operation in work:
-            try:
-                entry = (
-                    services.statement_writer.approve(unit, operation, entry_id)
-                    if verb is Verb.APPROVE
-                    else _reject(unit, operation, entry_id)
-                )
-            except AfterturnError as error:
-                skipped[entry_id] = str(error)
-            else:
-                changed.append(Changed(entry, operation.id))
-        steps = unit.operations.steps(scope, group=group) if changed else []
-        return Decided(group if changed else None, tuple(changed), skipped), steps
+    async def approve(self, entry_id: str) -> Changed:
+        """Applies a proposal; `undo` makes it wait again.
 
-    decided, steps = await services.store.write(decide, at=scope)
-    services.wake_jobs()
-    services.events.report_changes(steps)
-    return decided
+        Raises Conflict if it is not, or is no longer, a proposal, if its memory has changed since, or if the space
+        already says so.
+        """
+        return await self._decide(entry_id, Verb.APPROVE)
+
+    async def reject(self, entry_id: str) -> Changed:
+        """Removes a proposal from the inbox; `undo` brings it back.
+
+        Raises Conflict if the entry is not, or is no longer, a proposal.
+        """
+        return await self._decide(entry_id, Verb.DELETE)
+
+    async def approve_all(self, ids: Iterable[str]) -> Decided:
+        """Applies several proposals in one transaction, as one group for `undo`. Those that cannot be applied are
+        returned in `skipped`."""
+        return await self._decide_all(ids, Verb.APPROVE)
+
+    async def reject_all(self, ids: Iterable[str]) -> Decided:
+        """Removes several proposals from the inbox in one transaction, as one group for `undo`."""
+        return await self._decide_all(ids, Verb.DELETE)
+
+    async def _decide(self, entry_id: str, verb: Verb) -> Changed:
+        check_id(entry_id)
+        operation = self._operation(verb)
+        decided = await self._services.write_change(operation, lambda unit: self._take(unit, operation, entry_id))
+        return Changed(decided, operation.id)
+
+    async def _decide_all(self, ids: Iterable[str], verb: Verb) -> Decided:
+        """Oldest first."""
+        services, group = self._services, self._services.ids.new()
+        operations = {one: self._operation(verb, group=group) for one in sorted({check_id(one) for one in ids})}
+
+        def decide(unit: Unit) -> tuple[Decided, list[Step]]:
+            changed, skipped = [], {}
+            for entry_id, operation in operations.items():
+                try:
+                    entry = self._take(unit, operation, entry_id)
+                except AfterturnError as error:
+                    skipped[entry_id] = str(error)
+                else:
+                    changed.append(Changed(entry, operation.id))
+            steps = unit.operations.steps(self._scope, group=group) if changed else []
+            return Decided(group if changed else None, tuple(changed), skipped), steps
+
+        decided, steps = await services.store.write(decide, at=self._scope)
+        services.wake_jobs()
+        services.events.report_changes(steps)
+        return decided
+
+    def _take(self, unit: Unit, operation: Operation, entry_id: str) -> Entry:
+        if operation.verb is Verb.APPROVE:
+            return self._services.statement_writer.approve(unit, operation, entry_id)
+        return _reject(unit, operation, entry_id)
 
 
 def expire_proposals(unit: Unit, proposals: Iterable[tuple[str, str]], tenant: str, at: float, ids: Ids) -> int:
@@ -94,13 +131,6 @@ def expire_proposals(unit: Unit, proposals: Iterable[tuple[str, str]], tenant: s
             continue  # decided meanwhile
         count += 1
     return count
-
-
-async def get_proposal(services: Services, space: str, entry_id: str) -> Proposal:
-    """Raises Conflict if nothing of that id waits, NotFound if the space has no such id."""
-    check_id(entry_id)
-    scope = Scope(services.tenant, (space,))
-    return await services.store.read(lambda unit: _find_proposal(unit, scope, entry_id), at=scope)
 
 
 def _find_proposal(unit: Unit, scope: Scope, entry_id: str) -> Proposal:
@@ -138,22 +168,6 @@ def _obstacle(base: Entry | None, current: Entry | None) -> str:
     return ""
 
 
-async def approve(services: Services, space: str, entry_id: str) -> Changed:
-    check_id(entry_id)
-    operation = _operation(services, space, Verb.APPROVE)
-    approved = await services.write_change(
-        operation, lambda unit: services.statement_writer.approve(unit, operation, entry_id)
-    )
-    return Changed(approved, operation.id)
-
-
-async def reject(services: Services, space: str, entry_id: str) -> Changed:
-    check_id(entry_id)
-    operation = _operation(services, space, Verb.DELETE)
-    rejected = await services.write_change(operation, lambda unit: _reject(unit, operation, entry_id))
-    return Changed(rejected, operation.id)
-
-
 def _reject(unit: Unit, operation: Operation, entry_id: str) -> Entry:
     scope = Scope(operation.tenant, (operation.space,))
     versions = unit.memories.history(scope, entry_id)
@@ -161,7 +175,3 @@ def _reject(unit: Unit, operation: Operation, entry_id: str) -> Entry:
         status = unit.memories.get(scope, entry_id).status
         raise Conflict(f"{entry_id} is {status}; only a proposal can be rejected. Delete it instead.")
     return unit.memories.delete(unit.operations.start(operation), entry_id)
-
-
-def _operation(services: Services, space: str, verb: Verb) -> Operation:
-    return Operation(services.ids.new(), services.tenant, space, verb, Origin.USER, services.clock.now())

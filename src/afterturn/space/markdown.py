@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import chain, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.guard.trust import TRUST_MIN, find_entry
 from afterturn.ports import Unit
 from afterturn.scanners.invisible import clean
-from afterturn.space.arguments import parse_target
+from afterturn.space.arguments import SpaceVerbs, parse_target
 from afterturn.text import is_unspaced, words
 from afterturn.types import (
     Admitted,
@@ -36,9 +36,6 @@ from afterturn.types import (
     reference,
 )
 from afterturn.validation import check_name
-
-if TYPE_CHECKING:
-    from afterturn.services import Services
 
 Section: TypeAlias = tuple[Target, str | None]
 
@@ -526,52 +523,54 @@ class _Prepared:
     admitted: Admitted | None
 
 
-async def as_markdown(services: Services, space: str, *, target: str | None, project: str | None) -> str:
-    """The active statements. Raises InvalidInput if there are more than `ENTRIES_MAX`."""
-    chosen = None if target is None else parse_target(target)
-    named = None if project is None else check_name(project, "project")
-    narrowed = Filter(kind=Kind.STATEMENT, target=chosen, project=named)
-    scope = Scope(services.tenant, (space,))
-    entries = await services.store.read(lambda unit: _statements(unit, scope, narrowed), at=scope)
-    targets = tuple(Target) if chosen is None else (chosen,)
-    sections: list[Section] = [(one, named) for one in targets]
-    return render(space, entries, sections)
+class MarkdownVerbs(SpaceVerbs):
+    async def as_markdown(self, *, target: str | None = None, project: str | None = None) -> str:
+        """Returns the statements of this space as Markdown for a person to edit: one bullet each, below headings.
 
+        `target` and `project` narrow it. `compare_markdown` reads the edited text.
+        """
+        chosen = None if target is None else parse_target(target)
+        named = None if project is None else check_name(project, "project")
+        narrowed = Filter(kind=Kind.STATEMENT, target=chosen, project=named)
+        entries = await self._services.store.read(lambda unit: _statements(unit, self._scope, narrowed), at=self._scope)
+        return render(self.name, entries, [(one, named) for one in (tuple(Target) if chosen is None else (chosen,))])
 
-async def compare_markdown(services: Services, space: str, text: str) -> Edits:
-    """Returns what applying the text would change. Raises InvalidInput with the number of an unreadable line."""
-    parsed = parse(text)
-    if parsed.space is not None and parsed.space != space:
-        raise InvalidInput(f"This is a text of {parsed.space}, not of {space}. Name that space to apply it.")
-    if parsed.is_blank:
-        return Edits()
-    scope = Scope(services.tenant, (space,))
-    return await services.store.read(lambda unit: _compare(unit, scope, parsed), at=scope)
+    async def compare_markdown(self, text: str) -> Edits:
+        """Returns the changes that an edited text asks for, without applying them.
 
+        Raises InvalidInput, with the line, if the text cannot be read.
+        """
+        parsed = parse(text)
+        if parsed.space is not None and parsed.space != self.name:
+            raise InvalidInput(f"This is a text of {parsed.space}, not of {self.name}. Name that space to apply it.")
+        if parsed.is_blank:
+            return Edits()
+        return await self._services.store.read(lambda unit: _compare(unit, self._scope, parsed), at=self._scope)
 
-async def apply_edits(services: Services, space: str, edits: Edits) -> Edited:
-    """Applies the edits in one transaction, as the user's own words, except changes of what is only quoted. Edits that
-    cannot be applied are in `skipped`."""
-    group, at = services.ids.new(), services.clock.now()
-    prepared, skipped = [], list(edits.skipped)
-    for edit in sorted(edits.edits, key=lambda one: _ORDER.index(one.verb)):
-        operation = Operation(services.ids.new(), services.tenant, space, edit.verb, Origin.USER, at, group)
-        try:
-            admitted = None if edit.bullet is None else services.gate.admit(_draft(edit), lineage=_lineage(edit))
-        except InvalidInput as error:
-            skipped.append(SkippedEdit(edit, str(error), edit.before))
-        else:
-            prepared.append(_Prepared(edit, operation, admitted))
-    scope = Scope(services.tenant, (space,))
+    async def apply_edits(self, edits: Edits) -> Edited:
+        """Applies the changes that `compare_markdown` found, with origin "user", as one group for `undo`.
 
-    def work(unit: Unit) -> tuple[Edited, list[Step]]:
-        edited = _apply(unit, services.statement_writer, prepared, group)
-        return edited, unit.operations.steps(scope, group=group)
+        Changes of memories that others changed meanwhile, or that the guard refuses, are returned in `skipped`.
+        """
+        services, group = self._services, self._services.ids.new()
+        prepared, skipped = [], list(edits.skipped)
+        for edit in sorted(edits.edits, key=lambda one: _ORDER.index(one.verb)):
+            operation = self._operation(edit.verb, group=group)
+            try:
+                admitted = None if edit.bullet is None else services.gate.admit(_draft(edit), lineage=_lineage(edit))
+            except InvalidInput as error:
+                skipped.append(SkippedEdit(edit, str(error), edit.before))
+            else:
+                prepared.append(_Prepared(edit, operation, admitted))
 
-    edited, steps = await services.store.write(work, at=scope)
-    services.wake_jobs()
-    services.events.report_changes(steps)
-    return replace(edited, skipped=(*skipped, *edited.skipped))
+        def work(unit: Unit) -> tuple[Edited, list[Step]]:
+            edited = _apply(unit, services.statement_writer, prepared, group)
+            return edited, unit.operations.steps(self._scope, group=group)
+
+        edited, steps = await services.store.write(work, at=self._scope)
+        services.wake_jobs()
+        services.events.report_changes(steps)
+        return replace(edited, skipped=(*skipped, *edited.skipped))
 
 
 def _statements(unit: Unit, scope: Scope, narrowed: Filter) -> list[Entry]:

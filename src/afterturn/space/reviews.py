@@ -12,7 +12,7 @@ from afterturn.errors import ConfigError, Conflict, DeadlineExceeded, ModelUnava
 from afterturn.learning.scheduling import join_or_schedule, review_job, schedule, schedule_conversation
 from afterturn.learning.snapshot import snapshot_records
 from afterturn.ports import Unit
-from afterturn.space.arguments import LIMIT_MAX
+from afterturn.space.arguments import LIMIT_MAX, SpaceVerbs, check_conversation
 from afterturn.space.inbox import WAITING, base_version
 from afterturn.types import (
     ConversationKey,
@@ -66,17 +66,90 @@ EXTRA_WAIT = 5.0
 _DECISIONS = {Verb.APPROVE: "approved", Verb.DELETE: "rejected"}
 
 
-async def list_reviews(
-    services: Services, space: str, *, conversation: str | None, limit: int, before: str | None
-) -> list[ReviewRow]:
-    count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before, "review id")
-    named = None if conversation is None else check_name(conversation, "conversation")
+class ReviewVerbs(SpaceVerbs):
+    async def reviews(
+        self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
+    ) -> Sequence[ReviewRow]:
+        """Returns the reviews of this space's conversations, newest first, with their states and counts."""
+        count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before, "review id")
+        named, tenant = check_conversation(conversation), self._services.tenant
 
-    def work(unit: Unit) -> list[ReviewRow]:
-        rows = unit.reviews.page(services.tenant, space, conversation=named, limit=count, before=last)
-        return [_with_job_error(unit, row) for row in rows]
+        def work(unit: Unit) -> list[ReviewRow]:
+            rows = unit.reviews.page(tenant, self.name, conversation=named, limit=count, before=last)
+            return [_with_job_error(unit, row) for row in rows]
 
-    return await services.store.read(work, at=Tenant(services.tenant))
+        return await self._services.store.read(work, at=Tenant(tenant))
+
+    async def review(self, review_id: str) -> Review:
+        """Returns a review with its changes. Raises NotFound if this space has no such review."""
+        return await get_review(self._services, self.name, review_id)
+
+    async def undo_review(self, review_id: str) -> Sequence[Undone]:
+        """Takes back all changes of a review and the decisions on its proposals: in every space if the conversation
+        belongs to this one, else only here.
+
+        Raises NotFound if it changed nothing, and Conflict, with nothing changed, as `undo` does.
+        """
+        check_id(review_id, "review id")
+        services, at = self._services, self._services.clock.now()
+
+        def undo(unit: Unit, one: str, target: str) -> Undone:
+            operation = Operation(services.ids.new(), services.tenant, one, Verb.UNDO, Origin.USER, at)
+            return Undone(operation.id, tuple(unit.operations.undo(unit.operations.start(operation), target=target)))
+
+        def work(unit: Unit) -> list[Undone]:
+            review = _review(unit, _row(unit, services.tenant, self.name, review_id), self.name)
+            if not review.changes:
+                raise NotFound(f"Review {review_id} has changed nothing, so there is nothing to undo.")
+            if all(change.state == "undone" for change in review.changes):
+                raise Conflict(f"Review {review_id} is already undone.")
+            undone = []
+            for one in dict.fromkeys(change.space for change in review.changes):
+                decisions = _decisions(unit, Scope(services.tenant, (one,)), review_id)
+                undone += [undo(unit, one, target) for target in (*decisions, review_id)]
+            return undone
+
+        # Which spaces it has written to is known only when its row is read.
+        undone = await services.store.write(work, at=Tenant(services.tenant))
+        services.wake_jobs()
+        for one in undone:
+            changed_space = one.steps[0].operation.space if one.steps else self.name
+            services.events.report_undone(changed_space, review_id, one)
+        return undone
+
+    async def run_review(
+        self, conversation: str, *, writes: str | None = None, rules: bool = False, everything: bool = False
+    ) -> Review | None:
+        """Reviews a conversation of this space now and waits for the result. None if there is nothing new to review.
+
+        Uses a model, or rules if `rules` is true. `everything` includes messages that were reviewed before. `writes` is
+        the space that the conversation is recorded in, if it is not this one.
+
+        Raises ConfigError if there is no model, NotFound if the conversation has no records, ModelUnavailable if the
+        model failed and the review will be tried again, DeadlineExceeded if another process runs it and is not done.
+        """
+        services = self._services
+        if not rules and not services.reviews.has_model:
+            raise ConfigError(
+                "A review needs a model. Pass `model=` to `open`, or set model_url and model; or let the rules do it."
+            )
+        row = ReviewRow(
+            id=services.ids.new(),
+            kind=ReviewKind.RULES if rules else ReviewKind.ASKED,
+            tenant=services.tenant,
+            space=self.name,
+            writes=self.name if writes is None else check_space(writes),
+            created_at=services.clock.now(),
+            conversation=check_name(conversation, "conversation"),
+            reads=(self.name,),
+        )
+        scheduled = await services.store.write(
+            lambda unit: _schedule(unit, row, everything=everything or rules), at=self._scope
+        )
+        if scheduled is None:
+            return None
+        services.wake_jobs()
+        return await _wait_until_ended(services, self.name, scheduled)
 
 
 async def get_review(services: Services, space: str, review_id: str) -> Review:
@@ -92,68 +165,6 @@ def _with_job_error(unit: Unit, row: ReviewRow) -> ReviewRow:
     """A review that waits for another try has the last error as its reason, such as a model server that is down."""
     job = unit.jobs.find(row.tenant, review_job(row).id) if row.state is ReviewState.WAITING else None
     return replace(row, reason=job.error) if job is not None and job.error else row
-
-
-async def undo_review(services: Services, space: str, review_id: str) -> list[Undone]:
-    """Undoes all changes of a review and the decisions on its proposals, or nothing.
-
-    In every space if the conversation belongs to `space`, else only in `space`.
-    """
-    check_id(review_id, "review id")
-    at = services.clock.now()
-
-    def undo(unit: Unit, one: str, target: str) -> Undone:
-        operation = Operation(services.ids.new(), services.tenant, one, Verb.UNDO, Origin.USER, at)
-        return Undone(operation.id, tuple(unit.operations.undo(unit.operations.start(operation), target=target)))
-
-    def work(unit: Unit) -> list[Undone]:
-        review = _review(unit, _row(unit, services.tenant, space, review_id), space)
-        if not review.changes:
-            raise NotFound(f"Review {review_id} has changed nothing, so there is nothing to undo.")
-        if all(change.state == "undone" for change in review.changes):
-            raise Conflict(f"Review {review_id} is already undone.")
-        undone = []
-        for one in dict.fromkeys(change.space for change in review.changes):
-            decisions = _decisions(unit, Scope(services.tenant, (one,)), review_id)
-            undone += [undo(unit, one, target) for target in (*decisions, review_id)]
-        return undone
-
-    # Which spaces it has written to is known only when its row is read.
-    undone = await services.store.write(work, at=Tenant(services.tenant))
-    services.wake_jobs()
-    for one in undone:
-        changed_space = one.steps[0].operation.space if one.steps else space
-        services.events.report_undone(changed_space, review_id, one)
-    return undone
-
-
-async def run_review(
-    services: Services, space: str, conversation: str, *, writes: str | None, rules: bool, everything: bool
-) -> Review | None:
-    """Reviews a conversation now. None if reviews have read all of it."""
-    if not rules and not services.reviews.has_model:
-        raise ConfigError(
-            "A review needs a model. Pass `model=` to `open`, or set model_url and model; or let the rules do it."
-        )
-    check_name(conversation, "conversation")
-    into = space if writes is None else check_space(writes)
-    row = ReviewRow(
-        id=services.ids.new(),
-        kind=ReviewKind.RULES if rules else ReviewKind.ASKED,
-        tenant=services.tenant,
-        space=space,
-        writes=into,
-        created_at=services.clock.now(),
-        conversation=conversation,
-        reads=(space,),
-    )
-    scheduled = await services.store.write(
-        lambda unit: _schedule(unit, row, everything=everything or rules), at=Scope(row.tenant, (row.space,))
-    )
-    if scheduled is None:
-        return None
-    services.wake_jobs()
-    return await _wait_until_ended(services, space, scheduled)
 
 
 async def _wait_until_ended(services: Services, space: str, review_id: str) -> Review:

@@ -17,7 +17,6 @@ from afterturn.ports import Unit
 from afterturn.prompt.standing_memories import is_hidden
 from afterturn.recall.profile import Profile, make_profile
 from afterturn.recall.search import search, search_as_of
-from afterturn.space import reviews
 from afterturn.space.arguments import (
     LIMIT_MAX,
     DraftFields,
@@ -30,9 +29,9 @@ from afterturn.space.arguments import (
     search_request,
 )
 from afterturn.space.consolidation import consolidate
-from afterturn.space.inbox import Decided, Proposal, approve, decide_all, get_proposal, list_proposals, reject
-from afterturn.space.markdown import Edited, Edits, apply_edits, as_markdown, compare_markdown
-from afterturn.space.reviews import Review
+from afterturn.space.inbox import InboxVerbs
+from afterturn.space.markdown import MarkdownVerbs
+from afterturn.space.reviews import Review, ReviewVerbs
 from afterturn.space.standing_audit import StandingLine, audit_standing
 from afterturn.space.transfer import Imported, every_conversation, export_lines, import_drafts
 from afterturn.types import (
@@ -52,11 +51,8 @@ from afterturn.types import (
     Lane,
     LaneQuery,
     LoggedOperation,
-    Operation,
     Origin,
     RemainingKey,
-    ReviewRow,
-    Scope,
     SearchResults,
     Selector,
     Status,
@@ -66,10 +62,10 @@ from afterturn.types import (
     Verb,
     new_job,
 )
-from afterturn.validation import check_id, check_limit, check_name, check_no_secret, check_space, moment
+from afterturn.validation import check_id, check_limit, check_name, check_no_secret, moment
 
 if TYPE_CHECKING:
-    from afterturn.services import Services
+    pass
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -130,13 +126,8 @@ def _affected(result: object) -> tuple[str, Sequence[Entry], int]:
             return "", [], 0
 
 
-class SpaceCore:
-    """The verbs of one space. Its coroutines run on memory's loop; `Space` and `blocking.Space` call them."""
-
-    def __init__(self, services: Services, name: str) -> None:
-        self._services = services
-        self.name = check_no_secret(check_space(name), "space", scanning=services.config.scan_policy)
-        self._scope = Scope(services.tenant, (self.name,))
+class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
+    """All verbs of one space, which `Space` and `blocking.Space` call."""
 
     async def get(self, entry_id: str, *, version: int | None = None) -> Entry:
         """Returns an entry: the active version, the newest one if none is active, or the given `version`.
@@ -426,79 +417,6 @@ class SpaceCore:
 
         await self._services.store.write(work, at=self._scope)
 
-    async def proposals(
-        self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
-    ) -> Sequence[Entry]:
-        """Returns the entries that wait for approval, newest first. `before` is the last id of the previous page.
-
-        `conversation` narrows it to what came out of one conversation. A proposal that nobody has decided for
-        30 days is rejected.
-        """
-        return await list_proposals(self._services, self.name, limit=limit, before=before, conversation=conversation)
-
-    async def proposal(self, entry_id: str) -> Proposal:
-        """Returns one proposal with what it would change. Raises Conflict if nothing of that id waits, NotFound if
-        this space has no such entry."""
-        return await get_proposal(self._services, self.name, entry_id)
-
-    async def approve(self, entry_id: str) -> Changed:
-        """Applies a proposal; `undo` makes it wait again.
-
-        Raises Conflict if it is not, or is no longer, a proposal, if its memory has changed since, or if the space
-        already says so.
-        """
-        return await approve(self._services, self.name, entry_id)
-
-    async def reject(self, entry_id: str) -> Changed:
-        """Removes a proposal from the inbox; `undo` brings it back.
-
-        Raises Conflict if the entry is not, or is no longer, a proposal.
-        """
-        return await reject(self._services, self.name, entry_id)
-
-    async def approve_all(self, ids: Iterable[str]) -> Decided:
-        """Applies several proposals in one transaction, as one group for `undo`. Those that cannot be applied are
-        returned in `skipped`."""
-        return await decide_all(self._services, self.name, ids, Verb.APPROVE)
-
-    async def reject_all(self, ids: Iterable[str]) -> Decided:
-        """Removes several proposals from the inbox in one transaction, as one group for `undo`."""
-        return await decide_all(self._services, self.name, ids, Verb.DELETE)
-
-    async def reviews(
-        self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
-    ) -> Sequence[ReviewRow]:
-        """Returns the reviews of this space's conversations, newest first, with their states and counts."""
-        return await reviews.list_reviews(
-            self._services, self.name, conversation=conversation, limit=limit, before=before
-        )
-
-    async def review(self, review_id: str) -> Review:
-        """Returns a review with its changes. Raises NotFound if this space has no such review."""
-        return await reviews.get_review(self._services, self.name, review_id)
-
-    async def undo_review(self, review_id: str) -> Sequence[Undone]:
-        """Takes back all changes of a review, in every space, and the decisions on its proposals.
-
-        Raises NotFound if it changed nothing, and Conflict, with nothing changed, as `undo` does.
-        """
-        return await reviews.undo_review(self._services, self.name, review_id)
-
-    async def run_review(
-        self, conversation: str, *, writes: str | None = None, rules: bool = False, everything: bool = False
-    ) -> Review | None:
-        """Reviews a conversation of this space now and waits for the result. None if there is nothing new to review.
-
-        Uses a model, or rules if `rules` is true. `everything` includes messages that were reviewed before. `writes` is
-        the space that the conversation is recorded in, if it is not this one.
-
-        Raises ConfigError if there is no model, NotFound if the conversation has no records, ModelUnavailable if the
-        model failed and the review will be tried again, DeadlineExceeded if another process runs it and is not done.
-        """
-        return await reviews.run_review(
-            self._services, self.name, conversation, writes=writes, rules=rules, everything=everything
-        )
-
     async def usage(self, *, limit: int = 1000) -> Sequence[UsageRow]:
         """Returns the model calls and tokens for this space by day and purpose, newest day first."""
         count = check_limit(limit, LIMIT_MAX)
@@ -547,27 +465,6 @@ class SpaceCore:
             return Changed(unit.memories.hide(unit.operations.start(operation), entry_id), operation.id)
 
         return await self._services.store.write(work, at=self._scope)
-
-    async def as_markdown(self, *, target: str | None = None, project: str | None = None) -> str:
-        """Returns the statements of this space as Markdown for a person to edit: one bullet each, below headings.
-
-        `target` and `project` narrow it. `compare_markdown` reads the edited text.
-        """
-        return await as_markdown(self._services, self.name, target=target, project=project)
-
-    async def compare_markdown(self, text: str) -> Edits:
-        """Returns the changes that an edited text asks for, without applying them.
-
-        Raises InvalidInput, with the line, if the text cannot be read.
-        """
-        return await compare_markdown(self._services, self.name, text)
-
-    async def apply_edits(self, edits: Edits) -> Edited:
-        """Applies the changes that `compare_markdown` found, with origin "user", as one group for `undo`.
-
-        Changes of memories that others changed meanwhile, or that the guard refuses, are returned in `skipped`.
-        """
-        return await apply_edits(self._services, self.name, edits)
 
     async def trace(self, *, conversation: str | None = None, limit: int = 200) -> Sequence[Event]:
         """Returns the newest `limit` events of this space, or of one conversation, oldest first."""
@@ -671,7 +568,3 @@ class SpaceCore:
         scrub = new_job(JobKind.SCRUB, self._services.ids.new(), self._services.tenant, self.name, at)
         unit.jobs.add(scrub, coalesce=True)
         return erased, unit.conversations.forgets(self._services.tenant, self.name)
-
-    def _operation(self, verb: Verb, actor: Origin) -> Operation:
-        services = self._services
-        return Operation(services.ids.new(), services.tenant, self.name, verb, actor, services.clock.now())
