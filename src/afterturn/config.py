@@ -56,7 +56,6 @@ class Config:
     embedder_url: str | None = None
     embedder_model: str | None = None
     embedder_key: str | None = field(default=None, repr=False)
-    embedder_dimensions: int | None = None
     # recall
     grace: float = 0.2
     recall_timeout: float = 5.0
@@ -131,7 +130,6 @@ class Settings(TypedDict, total=False):
     embedder_url: str | None
     embedder_model: str | None
     embedder_key: str | None
-    embedder_dimensions: int | None
     grace: float
     recall_timeout: float
     recall_entries_max: int
@@ -193,13 +191,15 @@ def load_config(
     path: Path | None = None,
 ) -> Config:
     """Merges the sources. Raises ConfigError, which names the setting, its value, the source, and what is allowed."""
-    given: object = overrides
-    if given is not None and not isinstance(given, Mapping):
-        wrong = type(given).__name__
+    wanted: object = overrides
+    if wanted is not None and not isinstance(wanted, Mapping):
+        wrong = type(wanted).__name__
         raise ConfigError(f'The settings are a {wrong}. Pass a dictionary, such as {{"grace": 0.2}}, or a Config.')
     environ = os.environ if environment is None else environment
     values = _from_file(str(path or _existing_file(environ)))
-    values |= _from_environment(environ)
+    variables = {name: ENVIRONMENT_PREFIX + name.upper() for name in _variables(environ)}
+    given = [(name, variable, _parsed(_named(name), environ[variable])) for name, variable in variables.items()]
+    values |= _merged(given, "")
     values |= _merged([(name, name, value) for name, value in (overrides or {}).items()], "The argument")
     return Config(**values)
 
@@ -344,14 +344,6 @@ def _from_file(path: str) -> dict[str, Any]:
     return _merged([(name, name, value) for name, value in table.items()], path)
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    found = []
-    for called in _variables(environ):
-        variable = ENVIRONMENT_PREFIX + called.upper()
-        found.append((called, variable, _parsed(_named(called), environ[variable])))
-    return _merged(found, "")
-
-
 def _merged(given: Sequence[tuple[str, str, Any]], place: str) -> dict[str, Any]:
     """Settings of one source, given as (name or alias, what the source calls it, value), checked."""
     values: dict[str, Any] = {}
@@ -484,7 +476,10 @@ def find_store(target: object) -> Path | StoreUrl:
             raise StoreUnavailable("A URL has two slashes after its scheme: postgresql://user@host/database.")
         if re.search(r"\bpassword\s*=", text):
             raise StoreUnavailable("This is not a path. Write the URL of a store as postgresql://user@host/database.")
-        return _expand_home(text)
+        try:
+            return Path(text).expanduser()
+        except RuntimeError as error:
+            raise StoreUnavailable(f"{text!r} names an unknown home folder. Pass the full path.") from error
     if scheme == "sqlite" and rest.startswith("/") and rest != "/":
         return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as in SQLAlchemy
     if scheme in ("postgresql", "postgres"):
@@ -546,10 +541,3 @@ def spill_folder(config: Config, target: Path | StoreUrl, environment: Mapping[s
     if config.spill_folder is not None:
         return Path(config.spill_folder).expanduser() / name
     return state_folder(environment) / "waiting" / name
-
-
-def _expand_home(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as error:
-        raise StoreUnavailable(f"{text!r} names an unknown home folder. Pass the full path.") from error

@@ -27,6 +27,8 @@ from afterturn.types import Event
 from afterturn.validation import check_name, check_no_secret
 
 _warned_of: set[str] = set()
+# The components that `open` takes too, and the method that each must have.
+_METHODS = {"model": "complete", "review_model": "complete", "compaction_model": "complete", "provider": "record"}
 
 
 class _DefaultStore:
@@ -76,15 +78,8 @@ def read_options(
         raise TypeError(f"open() has no argument {name!r}. It takes {', '.join(OpenOptions.__annotations__)}.")
     _check_types(options)
     _warn_of_unknown_variables()
-    components = options.get("components") or Components()
-    if (model := options.get("model")) is not None:
-        components = replace(components, model=model)
-    if (reviewer := options.get("review_model")) is not None:
-        components = replace(components, review_model=reviewer)
-    if (summarizer := options.get("compaction_model")) is not None:
-        components = replace(components, compaction_model=summarizer)
-    if (provider := options.get("provider")) is not None:
-        components = replace(components, provider=provider)
+    given: dict[str, Any] = {name: options.get(name) for name in _METHODS if options.get(name) is not None}
+    components = replace(options.get("components") or Components(), **given)
     merged = merge_settings(config, options.get("tenant"), background=options.get("background"))
     return merged, components, options.get("on_event")
 
@@ -96,12 +91,8 @@ def _check_types(options: OpenOptions) -> None:
         raise InvalidInput(f"`components` is a {type(components).__name__}. Pass afterturn.Components(...).")
     if handler is not None and not callable(handler):
         raise InvalidInput(f"`on_event` is a {type(handler).__name__}. Pass a function that takes an event.")
-    for name, value, method in (
-        ("model", options.get("model"), "complete"),
-        ("review_model", options.get("review_model"), "complete"),
-        ("compaction_model", options.get("compaction_model"), "complete"),
-        ("provider", options.get("provider"), "record"),
-    ):
+    for name, method in _METHODS.items():
+        value = options.get(name)
         if value is not None and not callable(getattr(value, method, None)):
             raise InvalidInput(f"`{name}` is a {type(value).__name__}. Pass an object with the method `{method}`.")
 

@@ -524,12 +524,7 @@ def default_embedder(config: Config) -> Embedder | None:
             raise ConfigError(
                 "embedder is 'http', but embedder_url or embedder_model is not set. Name the server and its model."
             )
-        return HttpEmbedder(
-            config.embedder_url,
-            config.embedder_model,
-            key=config.embedder_key,
-            dimensions=config.embedder_dimensions,
-        )
+        return HttpEmbedder(config.embedder_url, config.embedder_model, key=config.embedder_key)
     return None
 
 

@@ -101,7 +101,7 @@ def test_shorter_vectors_are_asked_for(serve: Serve):
 def test_a_server_that_gives_another_length_than_asked_for_is_refused(serve: Serve):
     """M3: a wrong dimension is a clear error."""
     server = serve(lambda request: answered([1.0, 2.0]))
-    with pytest.raises(EmbedderUnavailable, match=r"answers with 2 numbers .* embedder_dimensions is 3.*set it to 2"):
+    with pytest.raises(EmbedderUnavailable, match=r"answers with 2 numbers .* dimensions is 3.*set it to 2"):
         made(server.url, "small", dimensions=3).embed(["tea"])
 
 

@@ -253,7 +253,7 @@ class HttpEmbedder:
     def _check_size(self, size: int) -> None:
         if self._wanted is not None and size != self._wanted:
             raise EmbedderUnavailable(
-                f"{self!r} answers with {size} numbers per text, but embedder_dimensions is {self._wanted}. "
+                f"{self!r} answers with {size} numbers per text, but dimensions is {self._wanted}. "
                 f"Unset it, or set it to {size}: not every model can return shorter vectors."
             )
         if self._dimensions is not None and size != self._dimensions:
