@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from afterturn.embedders import subprocess as module
-from afterturn.embedders.backlog import embed_aside
 from afterturn.embedders.sentence_encoder import SentenceEncoder
+from afterturn.embedders.service import embed_aside
 from afterturn.embedders.subprocess import ChildEmbedder, start_child
 from afterturn.errors import EmbedderUnavailable
 from afterturn.ports import Aside, Separable
@@ -177,7 +177,7 @@ def test_the_process_ends_when_its_parent_is_killed():
     program = (
         "import asyncio, psutil\n"
         "from afterturn.embedders.sentence_encoder import SentenceEncoder\n"
-        "from afterturn.embedders.backlog import embed_aside\n"
+        "from afterturn.embedders.service import embed_aside\n"
         "async def main():\n"
         "    aside = await SentenceEncoder().start_aside()\n"
         "    await embed_aside(aside, ['tea'])\n"

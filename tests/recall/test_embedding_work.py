@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import afterturn
-from afterturn.embedders import backlog, service
+from afterturn.embedders import service
 from afterturn.errors import EmbedderUnavailable
 from afterturn.ports import Store, Unit
 from afterturn.testing.hashing import HashingEmbedder
@@ -120,7 +120,7 @@ async def test_going_back_before_the_change_is_complete_works(path: Path):
 
 async def test_old_vectors_leave_in_bounded_steps_and_all_of_them(path: Path, monkeypatch: pytest.MonkeyPatch):
     """M3: no space is leaked, and no transaction is long."""
-    monkeypatch.setattr(backlog, "DROPPED", 3)
+    monkeypatch.setattr(service, "DROPPED", 3)
     await filled(path, Named("one"), 20)
     await filled(path, Named("two"), 0)
     assert vectors(path) == {"two": 20}
@@ -373,7 +373,7 @@ async def test_what_is_written_while_a_job_embeds_is_left_to_its_own_job(path: P
     async with opened(path, Named()) as memory:
         await memory.space(SPACE).add("first")
         store = _Busy(memory._services.store, memory.space(SPACE))
-        work = backlog.Backlog(
+        work = service.Backlog(
             new_job(JobKind.EMBED, "1", "default", SPACE, 0.0),
             Named(),
             store,
@@ -391,9 +391,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def make() -> Callable[[Named], backlog.Backlog]:
-    def made(embedder: Named) -> backlog.Backlog:
-        return backlog.Backlog(new_job(JobKind.EMBED, "1", "default", SPACE, 0.0), embedder, None, None, None)
+def make() -> Callable[[Named], service.Backlog]:
+    def made(embedder: Named) -> service.Backlog:
+        return service.Backlog(new_job(JobKind.EMBED, "1", "default", SPACE, 0.0), embedder, None, None, None)
 
     return made
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 import afterturn
-from afterturn.embedders.backlog import LONG
+from afterturn.embedders.service import LONG
 from afterturn.errors import EmbedderUnavailable
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.types import Draft

@@ -25,7 +25,7 @@ _PLAIN_ROLES = frozenset(["system", "user", "assistant"])
 
 def field(source: object, name: str) -> object:
     """Returns None if there is no such field, or if reading it fails, which is logged."""
-    return _read(source, name, _as_it_is)
+    return _read(source, name, lambda value: value)
 
 
 def text_field(source: object, name: str) -> str | None:
@@ -34,7 +34,7 @@ def text_field(source: object, name: str) -> str | None:
 
 def list_field(source: object, name: str) -> Sequence[object]:
     """Empty if the field is missing or is not a list."""
-    return _read(source, name, _as_list) or ()
+    return _read(source, name, lambda value: list(value) if isinstance(value, list | tuple) else ()) or ()
 
 
 def json_field(source: object, name: str) -> str:
@@ -56,19 +56,11 @@ def _read(source: object, name: str, take: Callable[[object], R]) -> R | None:
         return None
 
 
-def _as_it_is(value: object) -> object:
-    return value
-
-
 def _as_text(value: object) -> str | None:
     if value is None or type(value) is str:
         return value
     # An exact string: a subclass could run its own code at each later use.
     return str.__str__(value) if isinstance(value, str) else None
-
-
-def _as_list(value: object) -> list[object] | None:
-    return list(value) if isinstance(value, list | tuple) else None
 
 
 def _as_json(value: object) -> str:

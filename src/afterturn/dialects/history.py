@@ -148,6 +148,8 @@ def read_exchange(dialect: Dialect, messages: Sequence[object], start: int, stri
     own = [message for element in turn if element is not None for message in element.messages][earlier:]
     spoken = [(message, strip(message.text)) for message in own if message.role != "system"]
     last = dialect.read(messages[-1])
+    read = [element for element in turn if element is not None]
+    is_blank = any(one.role == "tool" and not one.text.strip() for element in read for one in element.utterances)
     return Exchange(
         tuple(
             message if text == message.text else replace(message, text=text, hash=content_hash(text))
@@ -155,12 +157,8 @@ def read_exchange(dialect: Dialect, messages: Sequence[object], start: int, stri
             if text.strip()
         ),
         ends_complete=last is not None and last.role == "assistant" and not has_open_call(dialect, messages),
-        outside=earlier > 0 or any(element is None or _is_outside(element) for element in turn),
+        outside=earlier > 0 or is_blank or len(read) < len(turn) or any(element.outside for element in read),
     )
-
-
-def _is_outside(element: Element) -> bool:
-    return element.outside or any(one.role == "tool" and not one.text.strip() for one in element.utterances)
 
 
 def _has_user(element: Element) -> bool:

@@ -78,7 +78,9 @@ class Graph:
     ) -> str:
         """The name of its first output."""
         parts = [_text(1, name) for name in inputs] + [_text(2, name) for name in outputs]
-        parts += [_text(3, outputs[0]), _text(4, operator), *_attributes(attributes), _text(7, domain)]
+        parts += [_text(3, outputs[0]), _text(4, operator)]
+        parts += [_message(5, _text(1, name) + _attribute(value)) for name, value in attributes.items()]
+        parts.append(_text(7, domain))
         self._nodes.append(_message(1, b"".join(parts)))
         return outputs[0]
 
@@ -87,10 +89,6 @@ class Graph:
         body = [*self._nodes, _text(2, self._name), *self._constants, *self._inputs, *self._outputs]
         opsets = [_message(8, _text(1, domain) + _integer(2, version)) for domain, version in _OPSETS.items()]
         return b"".join([_integer(1, _IR_VERSION), _text(2, "afterturn"), _message(7, b"".join(body)), *opsets])
-
-
-def _attributes(attributes: Mapping[str, Attribute]) -> list[bytes]:
-    return [_message(5, _text(1, name) + _attribute(value)) for name, value in attributes.items()]
 
 
 def _attribute(value: Attribute) -> bytes:

@@ -61,7 +61,9 @@ def put_files(files: ModelFiles, contents: Mapping[str, bytes]) -> None:
     try:
         for name, data in contents.items():
             _write(made / name, data)
-        _write(made / MANIFEST, _manifest(files, contents))
+        sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+        manifest = {"name": files.name, "version": files.version, "files": sums}
+        _write(made / MANIFEST, json.dumps(manifest, indent=1).encode())
         # One folder may serve all users of a machine; a temporary one is readable for its owner only.
         made.chmod(_FOLDER_MODE)
         _swap(made, files)
@@ -149,11 +151,6 @@ def _checked(files: ModelFiles, name: str, expected: object) -> bytes:
     if hashlib.sha256(data).hexdigest() != expected:
         raise _unavailable(files, f"{files.path / name} is damaged")
     return data
-
-
-def _manifest(files: ModelFiles, contents: Mapping[str, bytes]) -> bytes:
-    sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-    return json.dumps({"name": files.name, "version": files.version, "files": sums}, indent=1).encode()
 
 
 def _swap(made: Path, files: ModelFiles) -> None:

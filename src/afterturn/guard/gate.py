@@ -303,18 +303,14 @@ def _check_place(draft: Draft) -> None:
     if draft.id is not None:
         check_id(draft.id, "id")
     if draft.owner is not None:
-        _check_owner(draft.owner)
+        try:
+            check_space(draft.owner)
+        except InvalidName as error:
+            raise InvalidName(f"The owner is not a space. {error}") from error
     if draft.position is not None and not _is_position(draft.position):
         raise InvalidInput(
             f"The position is {_shown(draft.position)}. Use a whole number from 0 to {POSITION_MAX}, or none."
         )
-
-
-def _check_owner(owner: object) -> None:
-    try:
-        check_space(owner)
-    except InvalidName as error:
-        raise InvalidName(f"The owner is not a space. {error}") from error
 
 
 def _check_sources(sources: object) -> None:
@@ -337,7 +333,8 @@ def _repaired_fields(draft: Draft) -> Iterator[tuple[str, Any]]:
         if value is not None and not _is_time(value):
             yield what, None
     if draft.position is not None and not _is_position(draft.position):
-        yield "position", _nearest_position(draft.position)
+        is_number = isinstance(draft.position, int) and not isinstance(draft.position, bool)
+        yield "position", max(0, min(draft.position, POSITION_MAX)) if is_number else None
     if _is_refused(_check_sources, draft.sources):
         yield "sources", _sources(draft.sources)
     for what, check in (("id", check_id), ("owner", check_space), ("metadata", check_metadata)):
@@ -368,10 +365,6 @@ def _sources(value: object) -> tuple[str, ...]:
 
 def _is_position(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= POSITION_MAX
-
-
-def _nearest_position(value: object) -> int | None:
-    return max(0, min(value, POSITION_MAX)) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _is_time(value: object) -> bool:

@@ -64,7 +64,8 @@ def review_prompt(
     """
     form = _BY_SCHEMA if by_schema else _NATIVE
     conversation = "\n".join(_message(at + 1, message) for at, message in enumerate(messages) if message.text)
-    known = [*(_memory(entry) for entry in related), *(_saved(text) for text in saved)]
+    just_saved = ({"text": text[:MEMORY_CHARS_MAX], "saved": "just now"} for text in saved)
+    known = [*map(_memory, related), *(json.dumps(line, ensure_ascii=False) for line in just_saved)]
     memories = "\n".join(known) or "(none)"
     return [
         {"role": "system", "content": (_SYSTEM + form).format(entries_max=entries_max)},
@@ -104,10 +105,6 @@ def _message(number: int, message: ReviewMessage) -> str:
 def _who(message: ReviewMessage) -> str:
     name = neutralise_name(message.speaker)
     return message.role if name in ("", message.role) else f"{message.role} {name}"
-
-
-def _saved(text: str) -> str:
-    return json.dumps({"text": text[:MEMORY_CHARS_MAX], "saved": "just now"}, ensure_ascii=False)
 
 
 def _memory(entry: Entry) -> str:

@@ -40,9 +40,12 @@ def snapshot_records(
 
 def snapshot_messages(messages: Iterable[Message], at: float, *, is_tainted: bool) -> list[ReviewMessage]:
     """Messages that a host passed and that may not be recorded. If they are tainted, no assistant is trusted."""
+    trust = {role: origin.trust for role, origin in ORIGINS.items()}
+    if is_tainted:
+        trust["assistant"] = Origin.TOOL.trust
     return truncate_snapshot(
         [
-            ReviewMessage(message.role, message.speaker, message.text, None, _trust(message, is_tainted=is_tainted), at)
+            ReviewMessage(message.role, message.speaker, message.text, None, trust[message.role], at)
             for message in messages
             if message.role in ORIGINS and message.text.strip()
         ]
@@ -151,11 +154,6 @@ def _clean_message(message: ReviewMessage) -> ReviewMessage:
     if message.trust < TRUST_MIN:
         return replace(message, text="")
     return replace(message, text=typed_text(message.text)) if message.role == "user" else message
-
-
-def _trust(message: Message, *, is_tainted: bool) -> int:
-    origin = ORIGINS[message.role]
-    return Origin.TOOL.trust if is_tainted and origin is Origin.AGENT else origin.trust
 
 
 def _words(message: ReviewMessage) -> tuple[str, str, str]:

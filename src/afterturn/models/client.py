@@ -255,7 +255,9 @@ class HttpClient:
                 return read(await self._transport.post(body))
             except ModelUnavailable as error:
                 pause = _pause(attempt) if error.retry_after is None else error.retry_after
-                if attempt >= self._retries or not _is_before(deadline, pause):
+                end = deadline.when()
+                is_late = end is not None and asyncio.get_running_loop().time() + pause >= end
+                if attempt >= self._retries or is_late:
                     raise
             await asyncio.sleep(pause)
             attempt += 1
@@ -353,8 +355,3 @@ async def _read(response: httpx2.Response, answer_bytes_max: int) -> Reply:
 
 def _pause(attempt: int) -> float:
     return _PAUSE * float(2**attempt) * random.uniform(0.5, 1.0)
-
-
-def _is_before(deadline: asyncio.Timeout, pause: float) -> bool:
-    end = deadline.when()
-    return end is None or asyncio.get_running_loop().time() + pause < end

@@ -109,11 +109,11 @@ async def compact(
 
     def prepare() -> SummaryRequest | Compacted:
         planned = plan(dialect, messages, limit_tokens=limit_tokens)
-        return (
-            planned
-            if isinstance(planned, Compacted)
-            else _summary_request(dialect, messages, planned, limit_tokens, facts)
-        )
+        if isinstance(planned, Compacted):
+            return planned
+        known = facts(messages[planned.start : planned.cut])
+        request = write_request(dialect, messages, planned, limit_tokens=limit_tokens, facts=known)
+        return SummaryRequest(planned, request, known)
 
     asked = await on_thread(prepare)
     if asked is None or isinstance(asked, Compacted):
@@ -141,14 +141,6 @@ class SummaryRequest:
     facts: Sequence[str]
 
 
-def _summary_request(
-    dialect: Dialect, messages: Sequence[object], planned: CompactionPlan, limit_tokens: int, facts: FactsOf
-) -> SummaryRequest:
-    known = facts(messages[planned.start : planned.cut])
-    request = write_request(dialect, messages, planned, limit_tokens=limit_tokens, facts=known)
-    return SummaryRequest(planned, request, known)
-
-
 def plan(
     dialect: Dialect, messages: Sequence[object], *, limit_tokens: int, keep_share: float = KEEP_SHARE
 ) -> CompactionPlan | Compacted:
@@ -159,8 +151,10 @@ def plan(
         return _unchanged(messages, CompactionReason.BELOW_THRESHOLD, tokens)
     elements = [dialect.read(message) for message in messages]
     leading = next((at for at, element in enumerate(elements) if not _is_system(element)), len(elements))
-    older = _snapshot_at(elements, leading)
-    start = leading if older is None else _after_snapshot(elements, leading)
+    first, second = (*elements[leading : leading + 2], None, None)[:2]
+    older = None if first is None else find_snapshot(first.text_of("user"))
+    is_acknowledged = second is not None and second.text_of("assistant") == ACKNOWLEDGEMENT
+    start = leading if older is None else leading + 1 + is_acknowledged
     allowed = [cut for cut in find_safe_cuts(dialect, messages) if cut > start and _may_begin_at(elements, cut)]
     if not allowed:
         return _unchanged(messages, CompactionReason.NOTHING_TO_CUT, tokens)
@@ -267,12 +261,8 @@ def _may_begin_at(elements: _Elements, cut: int) -> bool:
     if element.role == "user":
         return True
     before = (elements[at] for at in range(cut - 1, -1, -1))
-    answered = next((earlier for earlier in before if earlier is None or not _is_inserted(earlier)), None)
+    answered = next((one for one in before if one is None or not (_is_system(one) or is_block(one))), None)
     return answered is not None and bool(answered.answers)
-
-
-def _is_inserted(element: Element) -> bool:
-    return _is_system(element) or is_block(element)
 
 
 def _running_turn(elements: _Elements, start: int, cut: int) -> tuple[int, ...]:
@@ -296,17 +286,6 @@ def _is_final(elements: _Elements, at: int) -> bool:
     if element is None or element.role != "assistant" or element.calls or not element.utterances:
         return False
     return _role_of(elements[at + 1]) != "assistant"
-
-
-def _snapshot_at(elements: _Elements, at: int) -> StateSnapshot | None:
-    element = elements[at] if at < len(elements) else None
-    return find_snapshot(element.text_of("user")) if element is not None else None
-
-
-def _after_snapshot(elements: _Elements, at: int) -> int:
-    after = elements[at + 1] if at + 1 < len(elements) else None
-    is_acknowledged = after is not None and after.text_of("assistant") == ACKNOWLEDGEMENT
-    return at + 2 if is_acknowledged else at + 1
 
 
 def _role_of(element: Element | None) -> str:

@@ -259,7 +259,12 @@ class KeyRing:
             if until <= self._now():
                 raise KeyNeeded([key_id])
             if key is None:
-                raise _missing(space)
+                raise KeyMissing(
+                    f"The key of {space} is gone, so its memories cannot be read. If the space was forgotten and a "
+                    "backup brought its rows back, forget it again with everything=True: this removes them, and the "
+                    "space can be used. If not, bring the key back to the provider of keys.",
+                    space=space,
+                )
             self._note((tenant, space), key_id)
         return SpaceCipher(key, key_id, tenant, space)
 
@@ -370,15 +375,6 @@ class KeyRing:
                 f"The provider of keys did not answer within {LOAD_WITHIN:g} seconds. Check it, then try again."
             )
         return results[0]
-
-
-def _missing(space: str) -> KeyMissing:
-    return KeyMissing(
-        f"The key of {space} is gone, so its memories cannot be read. If the space was forgotten and a backup "
-        "brought its rows back, forget it again with everything=True: this removes them, and the space can be used. "
-        "If not, bring the key back to the provider of keys.",
-        space=space,
-    )
 
 
 def too_many_loads() -> KeysUnavailable:

@@ -241,7 +241,11 @@ class ThreadedStore:
         ready = sorted(results, key=lambda result: id(result[0].loop))
         for _, batch in groupby(ready, key=lambda result: id(result[0].loop)):
             settled = [(item.future, outcome) for item, outcome in batch]
-            _post_to(settled[0][0].get_loop(), settled)
+            try:
+                call_on(settled[0][0].get_loop(), partial(_settle, settled))
+            except RuntimeError:
+                # The loop is closed: nothing waits for the result, and committed writes stay committed.
+                logger.info("%d results arrived after their event loop had closed", len(settled))
 
     async def _run_aside(self, work: Callable[[Callable[[], bool]], R]) -> R:
         """Runs long work on its own worker. Cancelling the await stops it at its next step."""
@@ -262,14 +266,6 @@ class ThreadedStore:
         finally:
             if worker.close(within=0.0 if future.cancelled() else _HALT_WAIT):
                 self._asides.discard(worker)
-
-
-def _post_to(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[Any], WriteOutcome]]) -> None:
-    try:
-        call_on(loop, partial(_settle, settled))
-    except RuntimeError:
-        # The loop is closed: nothing waits for the result, and committed writes stay committed.
-        logger.info("%d results arrived after their event loop had closed", len(settled))
 
 
 def _settle(settled: list[tuple[asyncio.Future[Any], WriteOutcome]]) -> None:

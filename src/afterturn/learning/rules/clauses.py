@@ -72,7 +72,7 @@ def trim(text: str) -> str:
 
 def to_third_person(text: str) -> str:
     """ "aisle seats when I fly" -> "aisle seats when they fly"."""
-    return _PATTERNS["FIRST_PERSON"].sub(_third, text.replace("’", "'"))
+    return _PATTERNS["FIRST_PERSON"].sub(lambda found: _PRONOUNS[found[0].lower()][0], text.replace("’", "'"))
 
 
 def state_about_user(text: str) -> str:
@@ -110,10 +110,6 @@ def _of_user(text: str) -> str:
     if word == "i":
         rest = f" {conjugate(rest.lstrip())}"
     return f"{text[: found.start()]}{_PRONOUNS[word][1]}{to_third_person(rest)}"
-
-
-def _third(found: re.Match[str]) -> str:
-    return _PRONOUNS[found.group().lower()][0]
 
 
 def _third_of(verb: str) -> str:

@@ -192,11 +192,6 @@ def _contains_secret(lesson: Lesson) -> bool:
     return bool(shape.search(lesson.text.replace("’", "'")))
 
 
-def _is_instruction_about_user(instruction: str) -> bool:
-    """Whether an instruction that begins with its verb says how the user wants to be served."""
-    return bool(_PATTERNS["OF_USER"].match(instruction) or _PATTERNS["OF_TALK"].search(instruction))
-
-
 @dataclass(frozen=True, slots=True)
 class Replacement:
     """`old` is wrong, `new` is right."""
@@ -285,14 +280,11 @@ def find_note_start(plain: str, *, is_question: bool) -> int | None:
     for head in _ALTERNATIVES["HEADS"]:
         found = head.match(plain)
         if found:
-            return found.end() if _is_statement(plain[found.end() :]) else None
+            rest = plain[found.end() :]
+            is_other = _PATTERNS["NO_STATEMENT"].match(rest) or _PATTERNS["TASK"].search(rest)
+            states = len(rest.split()) >= 3 and not is_other and _PATTERNS["STATES"].search(rest)
+            return found.end() if states else None
     return None
-
-
-def _is_statement(rest: str) -> bool:
-    if len(rest.split()) < 3 or _PATTERNS["NO_STATEMENT"].match(rest) or _PATTERNS["TASK"].search(rest):
-        return False
-    return bool(_PATTERNS["STATES"].search(rest))
 
 
 def find_standing_rule(clause: Clause) -> RuleMatch | None:
@@ -335,7 +327,9 @@ def _is_timed(plain: str) -> bool:
 def _rule_for(plain: str) -> Rule:
     wishes = plain.lower().startswith(("i want ", "i'd like "))
     before = _PATTERNS["BEFORE_VERB"].match(plain)
-    of_user = wishes or _is_instruction_about_user(plain[before.end() if before else 0 :])
+    verb = plain[before.end() if before else 0 :]
+    # How the user wants to be served.
+    of_user = wishes or bool(_PATTERNS["OF_USER"].match(verb) or _PATTERNS["OF_TALK"].search(verb))
     return Rule(
         kind=PREFERENCE if of_user else RULE,
         target=Target.USER if of_user else Target.ENVIRONMENT,

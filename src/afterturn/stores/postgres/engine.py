@@ -88,7 +88,7 @@ def open_engine(
     try:
         engine.read_now(lambda unit: _check_in_use(unit, engine.server))
         engine.read_now(lambda unit: check_keys(sql_session(unit), engine.keys, engine.name))
-        if keys is not None and not engine.read_now(_is_sealed):
+        if keys is not None and not engine.read_now(lambda unit: is_sealed_store(sql_session(unit))):
             engine.write_now(partial(settle_keys, keys=engine.keys, name=engine.name))
     except BaseException:
         engine.close()
@@ -162,10 +162,6 @@ def _check_in_use(unit: Unit, server: StoreServer) -> None:
     rows = sql_session(unit).rows(FIND_MARKS)
     if (refused := refusal(rows, server.name, has_keys=server.keys is not None)) is not None:
         raise refused
-
-
-def _is_sealed(unit: Unit) -> bool:
-    return is_sealed_store(sql_session(unit))
 
 
 class PostgresEngine(StoreEngine):
@@ -316,7 +312,8 @@ class ServerReaders:
                     raise DeadlineExceeded(f"A read of the store {self._server.name} was stopped before it began.")
                 read.connection = connection
                 read.ended.clear()
-            _finish_roll_back(connection)
+            # The answer to `_start_roll_back`. Raises psycopg.Error if the connection was lost.
+            connection.wait(fetch_many(connection.pgconn))
             return read.run_on(connection, self._server)
         finally:
             with read.lock:
@@ -608,7 +605,7 @@ def _roll_back(connection: PgConnection) -> bool:
 
 
 def _start_roll_back(connection: PgConnection) -> bool:
-    """As `_roll_back`, without waiting for the server's answer, which `_finish_roll_back` reads."""
+    """As `_roll_back`, without waiting for the server's answer, which the next read does."""
     try:
         if not connection.closed and connection.info.transaction_status is not TransactionStatus.IDLE:
             connection.pgconn.send_query(b"ROLLBACK")
@@ -616,11 +613,6 @@ def _start_roll_back(connection: PgConnection) -> bool:
     except psycopg.Error:
         return False
     return not connection.closed
-
-
-def _finish_roll_back(connection: PgConnection) -> None:
-    """Raises psycopg.Error if the connection was lost."""
-    connection.wait(fetch_many(connection.pgconn))
 
 
 def _cancel(connection: PgConnection) -> None:

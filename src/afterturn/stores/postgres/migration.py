@@ -90,7 +90,10 @@ def _take_steps(connection: PgConnection, server: StoreServer) -> None:
         version = _find_version(connection, server)
         check_version(version, server)
         if not version:
-            _create_schema(connection, server)
+            # Asked first: CREATE SCHEMA IF NOT EXISTS needs the right to create one, even if it is there.
+            found = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
+            if connection.execute(found, (server.schema,)).fetchone() is None:
+                connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(server.schema)))
         for number, migration in enumerate(server.migrations[version:], version + 1):
             connection.execute(migration.script.encode())
             _isolate(connection, server, migration.isolated)
@@ -120,9 +123,3 @@ def _isolate(connection: PgConnection, server: StoreServer, tables: Mapping[str,
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported) as error:
         connection.execute("ROLLBACK TO SAVEPOINT isolation")
         logger.warning("row-level security is off in %s: %s", server.name, describe_error(error))
-
-
-def _create_schema(connection: PgConnection, server: StoreServer) -> None:
-    """Asks first: CREATE SCHEMA IF NOT EXISTS needs the right to create one, even if it is there."""
-    if connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (server.schema,)).fetchone() is None:
-        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(server.schema)))

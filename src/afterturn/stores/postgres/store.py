@@ -106,7 +106,8 @@ def _find_server_faults(connection: PgConnection, server: StoreServer) -> Iterat
             "The server acknowledges commits before they are on its disk (synchronous_commit is off).",
             "Set it to on for this database or role: a crash of the server would lose the last turns.",
         )
-    if logged := _logging(connection):
+    values = {name: _text(connection, f"SHOW {name}") for name in _SILENT}
+    if logged := [f"{name} = {value}" for name, value in values.items() if value not in _SILENT[name]]:
         yield Finding(
             "warning",
             "server log",
@@ -131,11 +132,6 @@ def _find_server_faults(connection: PgConnection, server: StoreServer) -> Iterat
             f"If that lasts, end the session that blocks: SELECT pg_terminate_backend({blocker}).",
         )
     yield from _find_replication_faults(connection)
-
-
-def _logging(connection: PgConnection) -> list[str]:
-    values = {name: _text(connection, f"SHOW {name}") for name in _SILENT}
-    return [f"{name} = {value}" for name, value in values.items() if value not in _SILENT[name]]
 
 
 def _connections_finding(connection: PgConnection) -> Finding:

@@ -461,36 +461,11 @@ def new_entry(admitted: Admitted, entry_id: str, *, version: int, space: str, st
 
 def values_of(entry: Entry, space_key: int, telling: int) -> tuple[Value, ...]:
     """The values for `_INSERT`, without the tenant."""
-    return (
-        space_key,
-        int(bool(entry.sources)),
-        telling,
-        entry.id,
-        entry.version,
-        entry.kind.value,
-        entry.text,
-        entry.status.value,
-        entry.origin.value,
-        entry.trust,
-        entry.target.value,
-        entry.content_hash,
-        entry.recorded_at,
-        entry.occurred_at,
-        entry.agent,
-        entry.project,
-        entry.conversation,
-        entry.owner,
-        entry.turn,
-        entry.position,
-        entry.speaker,
-        entry.valid_from,
-        entry.valid_to,
-        entry.expires_at,
-        int(entry.pinned),
-        encode_metadata(entry.metadata),
-        entry.reason,
-        int(entry.firm),
-    )
+    values = {column: getattr(entry, column) for column in _COLUMNS}
+    for column in ("kind", "status", "origin", "target"):
+        values[column] = values[column].value
+    values |= {"pinned": int(entry.pinned), "firm": int(entry.firm), "metadata": encode_metadata(entry.metadata)}
+    return (space_key, int(bool(entry.sources)), telling, *values.values())
 
 
 def reading_sources(session: Session, keys: Sequence[int]) -> Statement:

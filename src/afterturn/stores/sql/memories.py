@@ -49,17 +49,13 @@ def promoted(existing: Entry, admitted: Admitted) -> Admitted:
             pinned=draft.pinned or existing.pinned,
             firm=draft.firm or existing.firm,
             metadata=_merged_metadata(existing.metadata, draft.metadata),
-            sources=_merged_sources(existing.sources, draft.sources),
+            # A new statement without sources depends on nothing, so it gets none: it must outlive the old sources.
+            sources=tuple(dict.fromkeys((*draft.sources, *existing.sources)))[:SOURCES_MAX] if draft.sources else (),
             expires_at=existing.expires_at if draft.expires_at is None else draft.expires_at,
             valid_from=valid_from,
             valid_to=valid_to,
         ),
     )
-
-
-def _merged_sources(existing: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
-    """A new statement without sources depends on nothing, so it gets none: it must outlive the old sources."""
-    return tuple(dict.fromkeys((*new, *existing)))[:SOURCES_MAX] if new else ()
 
 
 def _validity(existing: Entry, admitted: Admitted) -> tuple[float | None, float | None]:

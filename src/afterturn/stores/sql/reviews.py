@@ -45,16 +45,11 @@ class SqlUsage:
             f"WHERE {where} ORDER BY u.day DESC, s.name, u.purpose LIMIT ?",
             [*values, limit],
         )
-        return [_usage_row(row) for row in rows]
+        return [UsageRow(space, day, Purpose(purpose), *counted) for space, day, purpose, *counted in rows]
 
 
 def _within(tenant: str, space: str | None) -> tuple[str, list[Value]]:
     return ("u.tenant = ?", [tenant]) if space is None else ("s.tenant = ? AND s.name = ?", [tenant, space])
-
-
-def _usage_row(row: Row) -> UsageRow:
-    space, day, purpose, *counted = row
-    return UsageRow(space, day, Purpose(purpose), *counted)
 
 
 # Every field of a row is a column, except tenant and space.
@@ -216,7 +211,9 @@ class SqlReviews:
             if self._sealer is not None:
                 row, cipher = row_name(review_id, ordinal), self._sealer.get_of(space_key)
                 message = replace(message, text=seal_text(cipher, "review_message.text", row, message.text))
-            rows.append((space_key, review_id, ordinal, *_message_values(message)))
+            values: list[Value] = [getattr(message, column) for column in _MESSAGE[:-1]]
+            values.append(int(message.fresh))
+            rows.append((space_key, review_id, ordinal, *values))
         self._session.run_many(_ADD_MESSAGE, rows)
 
     def _values(self, review: ReviewRow, columns: Sequence[str]) -> list[Value]:
@@ -253,12 +250,6 @@ def _message(row: Sequence[Any]) -> ReviewMessage:
 def _storable(message: ReviewMessage) -> ReviewMessage:
     # The guard has not seen this text: half of a surrogate pair and NUL cannot be stored everywhere.
     return replace(message, text=message.text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd"))
-
-
-def _message_values(message: ReviewMessage) -> list[Value]:
-    values: dict[str, Value] = {column: getattr(message, column) for column in _MESSAGE}
-    values["fresh"] = int(message.fresh)
-    return list(values.values())
 
 
 def _values(review: ReviewRow, columns: Sequence[str]) -> list[Value]:

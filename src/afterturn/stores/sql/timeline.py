@@ -6,11 +6,10 @@ from typing import Any
 
 from afterturn.errors import KeyMissing
 from afterturn.log import logger
-from afterturn.stores.keys import SpaceCipher
 from afterturn.stores.sql.entries import Conditions, Entries, decode_metadata, encode_metadata
 from afterturn.stores.sql.sealing import Sealer, row_name
 from afterturn.stores.sql.session import load_queries, values_clause
-from afterturn.types import Event, Metadata, Scope
+from afterturn.types import Event, Scope
 
 SEALED_DATA = "sealed"
 _ROWS_MAX = 100
@@ -54,7 +53,11 @@ class SqlTimeline:
         """Without reading anything first, so that a commit of events takes one round trip."""
         if self._sealer is not None:
             cipher = self._sealer.get(*place)
-            events = [replace(event, data=_seal_data(cipher, event)) for event in events]
+            sealed = (
+                {SEALED_DATA: cipher.seal("timeline.data", _row(one), encode_metadata(one.data))} if one.data else {}
+                for one in events
+            )
+            events = [replace(event, data=data) for event, data in zip(events, sealed, strict=True)]
         self._spaces.ensure(*place)
         for start in range(0, len(events), _ROWS_MAX):
             rows, values = values_clause(
@@ -69,10 +72,6 @@ class SqlTimeline:
             f"AND seq <= (SELECT max(seq) FROM timeline WHERE space_key = {_SPACE}) - ?",
             (*place, *place, entries_max),
         )
-
-
-def _seal_data(cipher: SpaceCipher, event: Event) -> Metadata:
-    return {SEALED_DATA: cipher.seal("timeline.data", _row(event), encode_metadata(event.data))} if event.data else {}
 
 
 def open_event(sealer: Sealer, event: Event) -> Event:

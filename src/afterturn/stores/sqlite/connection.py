@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 import sys
@@ -173,23 +174,19 @@ def _no_database(path: str) -> ForeignFile:
 
 def use_wal(connection: apsw.Connection, *, within: float) -> None:
     """Switches to write-ahead logging. SQLite does not wait for locks here, so this does, as for any other lock."""
-    patience, attempt = LockPatience(connection.filename, lambda: within), 0
-    while (mode := _try_wal(connection, patience, attempt)) is None:
-        attempt += 1
+    patience, mode = LockPatience(connection.filename, lambda: within), ""
+    for attempt in itertools.count():
+        try:
+            mode = scalar_text(connection, "PRAGMA journal_mode=WAL")
+            break
+        except (apsw.BusyError, apsw.LockedError):
+            if not patience.wait(attempt):
+                raise
     if mode != "wal":
         raise StoreError(
             f"The store {connection.filename} cannot use a write-ahead log (journal mode {mode!r}). "
             "Move it to a local disk."
         )
-
-
-def _try_wal(connection: apsw.Connection, patience: LockPatience, attempt: int) -> str | None:
-    try:
-        return scalar_text(connection, "PRAGMA journal_mode=WAL")
-    except (apsw.BusyError, apsw.LockedError):
-        if not patience.wait(attempt):
-            raise
-        return None
 
 
 class LockPatience:
