@@ -16,9 +16,8 @@ from mcp_clients import http_server
 from starlette.types import Receive, Scope, Send
 
 from afterturn.config import Config
-from afterturn.hosts.mcp.connections import Connection
-from afterturn.hosts.mcp.http import CONNECTIONS_MAX, make_config
 from afterturn.hosts.server.grant import make_grant
+from afterturn.hosts.server.mcp_http import CONNECTIONS_MAX, Connection, make_config
 from afterturn.hosts.server.tokens import create_token
 
 pytestmark = pytest.mark.timeout(120)

@@ -1,1 +1,1 @@
-"""What every server of memory shares: grants, tokens, and the five tools for models. `mcp/` puts it behind MCP."""
+"""Servers of memory: grants, tokens and the five tools for models; MCP over stdio and HTTP."""

@@ -100,7 +100,7 @@ def _serve_stdio(find_store: FindStore, find_grant: Callable[[], Grant], standin
     _import_sdk()
     import asyncio
 
-    from afterturn.hosts.mcp.server import serve_stdio
+    from afterturn.hosts.server.mcp_server import serve_stdio
     from afterturn.hosts.server.open_memories import OpenMemories
 
     if sys.stdin.isatty():
@@ -112,7 +112,7 @@ def _serve_http(find_store: FindStore, host: str, port: int, names: Sequence[str
     _import_sdk()
     import asyncio
 
-    from afterturn.hosts.mcp.http import PATH, bind, check_start, is_loopback, serve_http
+    from afterturn.hosts.server.mcp_http import PATH, bind, check_start, is_loopback, serve_http
     from afterturn.hosts.server.open_memories import OpenMemories
 
     check_start(host, names)

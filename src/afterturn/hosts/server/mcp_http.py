@@ -1,13 +1,15 @@
-"""The MCP server over streamable HTTP: bearer tokens, checks of Host and Origin, limits.
+"""The MCP server over streamable HTTP: bearer tokens, checks of Host and Origin, limits of connections.
 
 Every request stands alone, in both eras of the protocol: a server may be restarted between two requests.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 from collections.abc import Callable, Sequence
+from itertools import count
 
 import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -17,11 +19,11 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from afterturn.errors import AfterturnError, InvalidInput, NotAllowed
-from afterturn.hosts.mcp.connections import WAITING_MAX, Connection
-from afterturn.hosts.mcp.server import QUIET, Context, make_server
 from afterturn.hosts.server.grant import Grant
+from afterturn.hosts.server.mcp_server import QUIET, Context, make_server
 from afterturn.hosts.server.open_memories import OpenMemories
 from afterturn.hosts.server.tokens import TokenVerifier, list_tokens
 from afterturn.log import logger
@@ -35,6 +37,53 @@ CONNECTIONS_MAX = 200
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _EVERY_ADDRESS = ("0.0.0.0", "::", "")
 _CLOSE_SECONDS = 3
+# A request has at most 256 kB. uvicorn closes an idle connection after 5 seconds.
+REQUEST_SECONDS = 20.0
+# Connections whose last request had no valid token.
+WAITING_MAX = 100
+_CONNECTION_NUMBERS = count()
+
+
+class Connection(H11Protocol):
+    """A connection that is closed if a request takes longer than `request_seconds` to arrive.
+
+    uvicorn limits an idle connection only after a response: one that sends nothing would take the place of a client.
+    If more than `waiting_max` connections have not shown a valid token, the oldest of them is closed. A client that
+    sends its request at once is served before that happens to it.
+    """
+
+    request_seconds = REQUEST_SECONDS
+    waiting_max = WAITING_MAX
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        self._number = next(_CONNECTION_NUMBERS)
+        self._deadline = self.loop.call_later(self.request_seconds, self._close_if_late)
+        waiting = [one for one in self.connections if isinstance(one, Connection) and one.is_waiting]
+        if len(waiting) > self.waiting_max:
+            min(waiting, key=lambda one: one._number).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # Without a valid token the first deadline stays, however many requests are answered with an error.
+        if not self.is_waiting:
+            self._deadline.cancel()
+            self._deadline = self.loop.call_later(self.request_seconds, self._close_if_late)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no request has arrived yet, or the last one had no valid token. It is checked before the body."""
+        is_authenticated = self.scope is not None and isinstance(self.scope.get("user"), AuthenticatedUser)
+        return not is_authenticated and not self.transport.is_closing()
+
+    def _close_if_late(self) -> None:
+        is_answering = self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+        if self.is_waiting or not is_answering:
+            self.transport.abort()
 
 
 class BearerTokens:

@@ -1,1 +1,0 @@
-"""Memory for MCP clients: `afterturn mcp`, over stdio and over HTTP."""
