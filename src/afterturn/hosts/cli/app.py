@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, help_when_alone, shared_options
+from afterturn.hosts.cli.command import Group, group
 from afterturn.hosts.cli.process import Interrupted, PipeClosed, keep_quiet, prepare_streams, report, show_everything
 
 _HERE = "afterturn.hosts.cli.commands"
@@ -68,13 +68,6 @@ SECTIONS = {
     },
 }
 
-EXAMPLES = """
-$ afterturn add --space user:ada "Ada prefers oolong tea"
-$ export AFTERTURN_SPACE=user:ada
-$ afterturn search "what does she drink?"
-$ afterturn list --json | jq -r .text
-"""
-
 
 class Root(Group):
     def invoke(self, ctx: click.Context) -> Any:
@@ -86,24 +79,13 @@ class Root(Group):
             raise PipeClosed from error
 
 
-@click.group(
-    "afterturn",
-    cls=Root,
-    sections=SECTIONS,
-    examples=EXAMPLES,
-    context_settings=CONTEXT_SETTINGS,
-    invoke_without_command=True,
-    subcommand_metavar="COMMAND [ARGS]...",
-)
-@shared_options
 @click.version_option(None, "-V", "--version", package_name="afterturn", message="%(prog)s %(version)s")
-@click.pass_context
-def app(context: click.Context) -> None:
+@group("afterturn", SECTIONS, cls=Root, subcommand_metavar="COMMAND [ARGS]...")
+def app() -> None:
     """Inspect and change the memory of your agents.
 
     Shared options may be given before or after the command's name.
     """
-    help_when_alone(context)
 
 
 def run(arguments: Sequence[str]) -> int:

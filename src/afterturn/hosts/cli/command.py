@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ import click
 
 from afterturn.config import Config, StoreUrl, default_store, load_config
 from afterturn.errors import StoreUnavailable
+from afterturn.hosts.cli.output import print_document, print_line
 from afterturn.validation import check_space
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 NO_TENANT = "(no tenant)"
+_EXAMPLES = Path(__file__).with_name("examples.txt")
 
 
 @dataclass(slots=True)
@@ -89,6 +91,25 @@ class Invocation:
 
         return check_space(current_user_space(config))
 
+    def answer(self, document: object, text: str) -> None:
+        """Prints the document with --json, and the text without."""
+        if not self.print_json(document):
+            click.echo(text)
+
+    def print_json(self, document: object) -> bool:
+        """Prints the document with --json. False without: the caller prints text."""
+        if self.json:
+            print_document(document)
+        return self.json
+
+    def print_rows(self, rows: Sequence[object], *, empty: str) -> bool:
+        """Prints a line for each row with --json, and `empty` if there are none. False: the caller prints text."""
+        for row in rows if self.json else ():
+            print_line(row)
+        if not self.json and not rows:
+            click.echo(empty)
+        return self.json or not rows
+
 
 def _is_there(path: Path | StoreUrl, config: Config) -> bool:
     if isinstance(path, StoreUrl):
@@ -139,26 +160,21 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 
 
 
 class Command(click.Command):
-    def __init__(self, *args: Any, examples: str = "", **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.examples = examples
+    """A command whose help shows its own options first, and ends with its examples in `examples.txt`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_options(self, ctx, formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        write_examples(self.examples, formatter)
+        write_examples(ctx, formatter)
 
 
 class Group(click.Group):
     """Commands in titled sections, as `{title: {name: "module:attribute"}}`. A module is imported when it is needed."""
 
-    def __init__(
-        self, *args: Any, sections: Mapping[str, Mapping[str, str]], examples: str = "", **settings: Any
-    ) -> None:
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.sections = sections
-        self.examples = examples
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for names in self.sections.values() for name in names]
@@ -190,23 +206,52 @@ class Group(click.Group):
         write_options(self, ctx, formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        write_examples(self.examples, formatter)
+        write_examples(ctx, formatter)
 
 
-def command(name: str, *, examples: str) -> Callable[[Callable[..., None]], click.Command]:
+def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
     """Declares a command. Its function is called with the Invocation, then its own parameters by name."""
 
     def declare(function: Callable[..., None]) -> click.Command:
         passed = shared_options(click.pass_obj(function))
-        return click.command(name, cls=Command, examples=examples, context_settings=CONTEXT_SETTINGS)(passed)
+        return click.command(name, cls=Command, context_settings=CONTEXT_SETTINGS)(passed)
 
     return declare
 
 
-def help_when_alone(context: click.Context) -> None:
-    """Prints the help of a group that is called without a command."""
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+def group(
+    name: str, sections: Mapping[str, Mapping[str, str]], *, cls: type[Group] = Group, alone: str = "", **settings: Any
+) -> Callable[[Callable[[], None]], click.Group]:
+    """Declares a group of commands from a function that has only a docstring.
+
+    Without a command, it runs the one that `alone` names, or else prints its help.
+    """
+
+    def declare(function: Callable[[], None]) -> click.Group:
+        @shared_options
+        @click.pass_context
+        def call(context: click.Context) -> None:
+            if context.invoked_subcommand is not None:
+                return
+            chosen = found.get_command(context, alone) if alone else None
+            if chosen is None:
+                click.echo(context.get_help())
+            else:
+                context.invoke(chosen)
+
+        call.__doc__ = function.__doc__
+        declared = click.group(
+            name, cls=cls, sections=sections, context_settings=CONTEXT_SETTINGS, invoke_without_command=True, **settings
+        )
+        found = declared(call)
+        return found
+
+    return declare
+
+
+def commands(module: str, **attributes: str) -> Mapping[str, Mapping[str, str]]:
+    """The commands of one module as the sections of a group."""
+    return {"Commands": {name: f"{module}:{attribute}" for name, attribute in attributes.items()}}
 
 
 def write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -222,8 +267,11 @@ def write_options(command: click.Command, ctx: click.Context, formatter: click.H
                 formatter.write_dl(records)
 
 
-def write_examples(examples: str, formatter: click.HelpFormatter) -> None:
-    if examples:
+def write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Each paragraph of the file has the path of a command, and its examples."""
+    paragraphs = _EXAMPLES.read_text(encoding="utf-8").strip().split("\n\n")
+    examples = dict(paragraph.split("\n", 1) for paragraph in paragraphs)
+    if lines := examples.get(ctx.command_path):
         with formatter.section("Examples"):
-            for line in examples.strip().splitlines():
-                formatter.write(f"{'':{formatter.current_indent}}{line.strip()}\n")
+            for line in lines.splitlines():
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")

@@ -229,6 +229,13 @@ def jsonable(value: object) -> object:
     return value
 
 
+def as_object(value: object) -> dict[str, object]:
+    """A dataclass as the object that `jsonable` makes of it, to be extended."""
+    form = jsonable(value)
+    assert isinstance(form, dict)
+    return form
+
+
 def print_document(value: object) -> None:
     """Prints one indented JSON document."""
     click.echo(_dump(jsonable(value), indent=2))

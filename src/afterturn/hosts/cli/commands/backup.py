@@ -6,17 +6,11 @@ import click
 
 from afterturn.errors import InvalidFile, StoreCorrupt
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import confirm, print_document, progress
+from afterturn.hosts.cli.output import confirm, progress
 from afterturn.hosts.symlinks import check_output_path
 
 
-@command(
-    "backup",
-    examples="""
-    $ afterturn backup memory-2026-11-15.db
-    $ afterturn backup --store team.db /mnt/backups/team.db
-    """,
-)
+@command("backup")
 @click.argument("file", type=click.Path(path_type=Path))
 def backup(invocation: Invocation, file: Path) -> None:
     """Copy the whole store to a new file.
@@ -30,19 +24,10 @@ def backup(invocation: Invocation, file: Path) -> None:
     with invocation.memory() as memory, progress("Copying pages") as report:
         memory.backup(file, progress=report)
     size = file.stat().st_size
-    if invocation.json:
-        print_document({"file": str(file), "size_bytes": size})
-    else:
-        click.echo(f"{file}  {size:,} bytes")
+    invocation.answer({"file": str(file), "size_bytes": size}, f"{file}  {size:,} bytes")
 
 
-@command(
-    "restore",
-    examples="""
-    $ afterturn restore memory-2026-11-15.db
-    $ afterturn restore --store fresh.db --yes memory-2026-11-15.db
-    """,
-)
+@command("restore")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 def restore(invocation: Invocation, file: Path, *, yes: bool) -> None:
@@ -56,8 +41,7 @@ def restore(invocation: Invocation, file: Path, *, yes: bool) -> None:
     if not yes:
         confirm(f"replace everything in the store with {file}")
     damaged = _restore(invocation, file)
-    if invocation.json:
-        print_document({"file": str(file), "restored": True, "damaged": str(damaged) if damaged else None})
+    if invocation.print_json({"file": str(file), "restored": True, "damaged": str(damaged) if damaged else None}):
         return
     click.echo(f"Restored from {file}")
     if damaged:

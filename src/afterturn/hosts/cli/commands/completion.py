@@ -4,20 +4,12 @@ import click
 from click.shell_completion import get_completion_class
 
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import print_document
 
 _SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_AFTERTURN_COMPLETE"
 
 
-@command(
-    "completion",
-    examples="""
-    $ eval "$(afterturn completion bash)"
-    $ afterturn completion zsh > ~/.zfunc/_afterturn
-    $ afterturn completion fish > ~/.config/fish/completions/afterturn.fish
-    """,
-)
+@command("completion")
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(invocation: Invocation, shell: str) -> None:
     """Print the completion script of a shell.
@@ -27,7 +19,4 @@ def completion(invocation: Invocation, shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None
     script = found(click.Command("afterturn"), {}, "afterturn", _VARIABLE).source()
-    if invocation.json:
-        print_document({"shell": shell, "script": script})
-    else:
-        click.echo(script)
+    invocation.answer({"shell": shell, "script": script}, script)

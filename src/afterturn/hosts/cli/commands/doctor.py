@@ -8,20 +8,14 @@ import click
 
 from afterturn.errors import StoreError
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import one_line, print_document, print_pairs, print_table
+from afterturn.hosts.cli.output import one_line, print_pairs, print_table
 from afterturn.hosts.hooks.control import are_hooks_paused, failures_path, hook_failures
 from afterturn.recall.block import describe_age
 from afterturn.runtime.clock import SystemClock
 from afterturn.types import Finding
 
 
-@command(
-    "stats",
-    examples="""
-    $ afterturn stats
-    $ afterturn stats --space user:ada --json
-    """,
-)
+@command("stats")
 def stats(invocation: Invocation) -> None:
     """Count what the store holds, in all spaces; with --space, that space too."""
     named = invocation.config().space is not None
@@ -30,8 +24,7 @@ def stats(invocation: Invocation) -> None:
         numbers: dict[str, Mapping[str, object]] = {"store": memory.stats()}
         if named:
             numbers["space"] = memory.space(invocation.space_name()).stats()
-    if invocation.json:
-        print_document(numbers)
+    if invocation.print_json(numbers):
         return
     print_pairs(list(_flat("", numbers["store"])))
     if named:
@@ -49,36 +42,24 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
         yield one_line(name), one_line(str(value))
 
 
-@command(
-    "doctor",
-    examples="""
-    $ afterturn doctor
-    $ afterturn doctor --store team.db --json
-    """,
-)
+@command("doctor")
 def doctor(invocation: Invocation) -> None:
     """Check the store, jobs, embedder and settings, and say what to do about problems.
 
     The exit code is 1 if there is an error.
     """
-    findings = _findings(invocation)
+    try:
+        with invocation.memory(vectors=True) as memory:
+            findings = list(memory.check())
+    except StoreError as error:
+        findings = [Finding("error", "store", str(error))]
+    findings += _hook_findings()
     has_error = any(finding.level == "error" for finding in findings)
-    if invocation.json:
-        print_document({"healthy": not has_error, "findings": findings})
-    else:
+    if not invocation.print_json({"healthy": not has_error, "findings": findings}):
         rows = [(one.level, one_line(one.subject), _advice(one)) for one in findings]
         print_table(("", "", ""), rows, last_wraps=True)
     if has_error:
         raise click.exceptions.Exit(1)
-
-
-def _findings(invocation: Invocation) -> list[Finding]:
-    try:
-        with invocation.memory(vectors=True) as memory:
-            found = list(memory.check())
-    except StoreError as error:
-        found = [Finding("error", "store", str(error))]
-    return [*found, *_hook_findings()]
 
 
 def _hook_findings() -> Iterator[Finding]:

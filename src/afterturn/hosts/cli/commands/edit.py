@@ -18,7 +18,7 @@ from afterturn.errors import AfterturnError, InvalidFile
 from afterturn.hosts.cli.changes import print_details, print_difference, shortened
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS
-from afterturn.hosts.cli.output import confirm, count, jsonable, one_line, print_document, safe
+from afterturn.hosts.cli.output import as_object, confirm, count, one_line, safe
 from afterturn.types import Changed, Entry, Status
 
 if TYPE_CHECKING:
@@ -46,15 +46,7 @@ class _Draft:
             self.path = None
 
 
-@command(
-    "edit",
-    examples="""
-    $ afterturn edit
-    $ EDITOR=nano afterturn edit --target environment
-    $ afterturn edit --print > memories.md
-    $ afterturn edit --file memories.md --dry-run
-    """,
-)
+@command("edit")
 @click.option("--target", type=click.Choice(TARGETS), help="Only what is about this.")
 @click.option("--project", metavar="NAME", help="Only memories of this project. New ones belong to it too.")
 @click.option("--file", "file", metavar="PATH|-", help="Apply this text instead of opening an editor.")
@@ -184,15 +176,11 @@ def _keep(invocation: Invocation, skipped: tuple[SkippedEdit, ...]) -> Path | No
 
 def _print_nothing(invocation: Invocation, draft: _Draft) -> None:
     draft.discard()
-    if invocation.json:
-        print_document({"group": None, "changed": [], "existing": 0, "skipped": []})
-    else:
-        click.echo("Nothing was changed.")
+    invocation.answer({"group": None, "changed": [], "existing": 0, "skipped": []}, "Nothing was changed.")
 
 
 def _print_dry(invocation: Invocation, edits: Edits, draft: _Draft) -> None:
-    if invocation.json:
-        print_document({**_form(edits), "saved_as": None if draft.path is None else str(draft.path)})
+    if invocation.print_json({**as_object(edits), "saved_as": None if draft.path is None else str(draft.path)}):
         return
     click.echo()
     print_skipped(edits.skipped)
@@ -200,20 +188,13 @@ def _print_dry(invocation: Invocation, edits: Edits, draft: _Draft) -> None:
 
 
 def _print_done(invocation: Invocation, edited: Edited, saved_as: Path | None) -> None:
-    if invocation.json:
-        print_document({**_form(edited), "saved_as": None if saved_as is None else str(saved_as)})
+    if invocation.print_json({**as_object(edited), "saved_as": None if saved_as is None else str(saved_as)}):
         return
     click.echo()
     print_skipped(edited.skipped)
     if saved_as is not None:
         click.echo(f"Your text for these is saved. Check it, then: afterturn edit --file {saved_as}")
     click.echo(summary(edited))
-
-
-def _form(value: object) -> dict[str, object]:
-    form = jsonable(value)
-    assert isinstance(form, dict)
-    return form
 
 
 def _print_hint(invocation: Invocation, text: str) -> None:

@@ -10,7 +10,7 @@ import click
 
 from afterturn.errors import ConfigError
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import print_document, progress, safe
+from afterturn.hosts.cli.output import progress, safe
 
 if TYPE_CHECKING:
     from afterturn.evaluation.answering import Asking
@@ -21,16 +21,7 @@ _ANSWER_WITHIN = 600.0
 _NAMED_MAX = 10
 
 
-@command(
-    "eval",
-    examples="""
-    $ afterturn eval locomo.json.gz
-    $ afterturn eval data/ --limit 20 --json
-    $ afterturn eval everyday.json --filler 400
-    $ afterturn eval preferences.json --people 4
-    $ afterturn eval locomo.json.gz --answer --model http://localhost:8080/v1 --limit 10
-    """,
-)
+@command("eval")
 @click.argument("datasets", metavar="DATASET...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--embedder", metavar="NAME", help="The embedder to use. Default: the setting `embedder`.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Ask only N questions per conversation.")
@@ -108,10 +99,7 @@ def evaluate(
         else:
             found = run.evaluate(datasets, wanted, report)
     _warn(found)
-    if invocation.json:
-        print_document(found.results)
-    else:
-        click.echo(safe(as_markdown(found) if markdown else as_text(found)))
+    invocation.answer(found.results, safe(as_markdown(found) if markdown else as_text(found)))
 
 
 def _asking(invocation: Invocation, options: dict[str, Any]) -> Asking:

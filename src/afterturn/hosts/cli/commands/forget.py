@@ -8,7 +8,7 @@ import click
 
 from afterturn.errors import InvalidInput, KeyMissing
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import confirm, count, one_line, print_document, progress
+from afterturn.hosts.cli.output import confirm, count, one_line, progress
 from afterturn.space.arguments import check_selector
 from afterturn.types import Entry, Filter, Forgotten, Selector, Status
 from afterturn.validation import check_id
@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 _PAGE = 500
 
 
-@command(
-    "forget",
-    examples="""
-    $ afterturn forget 0k3v8r2c4d5e6f7g
-    $ afterturn forget --conversation support-42 --yes
-    $ afterturn forget --speaker bob --dry-run
-    $ afterturn forget --space user:ada --everything
-    """,
-)
+@command("forget")
 @click.argument("memory", metavar="[ID]", required=False)
 @click.option("--conversation", metavar="ID", help="Erase this conversation.")
 @click.option("--source", metavar="ID", help="Erase everything with this source.")
@@ -44,7 +36,9 @@ def forget(invocation: Invocation, *, yes: bool, dry_run: bool, **choice: Any) -
     selector = _selector(choice)
     with invocation.in_space() as space:
         if dry_run:
-            _print_count(invocation, _count(space, selector))
+            found = _count(space, selector)
+            text = f"{_entries(found)} would be erased, with the statements learned only from what is erased."
+            invocation.answer({"matching": found}, text)
             return
         if not yes:
             confirm(f"erase {_counted(space, selector)} of {invocation.space_name()} permanently")
@@ -57,9 +51,7 @@ def forget(invocation: Invocation, *, yes: bool, dry_run: bool, **choice: Any) -
                 speaker=selector.speaker,
                 everything=selector.everything,
             )
-    if invocation.json:
-        print_document(forgotten)
-    else:
+    if not invocation.print_json(forgotten):
         print_forgotten(forgotten)
 
 
@@ -104,13 +96,6 @@ def _matches(entry: Entry, selector: Selector) -> bool:
 
 def _entries(found: int) -> str:
     return count(found, "entry", "entries")
-
-
-def _print_count(invocation: Invocation, found: int) -> None:
-    if invocation.json:
-        print_document({"matching": found})
-    else:
-        click.echo(f"{_entries(found)} would be erased, with the statements learned only from what is erased.")
 
 
 def print_forgotten(forgotten: Forgotten) -> None:

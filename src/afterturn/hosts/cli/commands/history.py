@@ -3,19 +3,12 @@
 import click
 
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import age, count, note, one_line, print_document, print_line, print_table
-from afterturn.types import Entry, History, LoggedOperation, Step
+from afterturn.hosts.cli.output import age, count, note, one_line, print_table
+from afterturn.types import LoggedOperation, Step
 from afterturn.validation import check_id
 
 
-@command(
-    "history",
-    examples="""
-    $ afterturn history
-    $ afterturn history 0k3v8r2c4d5e6f7g
-    $ afterturn history --limit 5 --json
-    """,
-)
+@command("history")
 @click.argument("id", required=False)
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many to show at most."
@@ -31,26 +24,30 @@ def history(invocation: Invocation, id: str | None, limit: int) -> None:
         return
     with invocation.in_space() as space:
         found = space.history(check_id(id))
-    if invocation.json:
-        print_document(found)
-    else:
-        _print_history(found)
+    if invocation.print_json(found):
+        return
+    versions = [
+        (str(entry.version), age(entry.recorded_at), entry.status, entry.origin, one_line(entry.text))
+        for entry in found.versions
+    ]
+    print_table(("VERSION", "AGE", "STATUS", "ORIGIN", "TEXT"), versions)
+    click.echo()
+    steps = [
+        (step.operation.id, age(step.operation.at), step.operation.verb, step.operation.actor, describe_step(step))
+        for step in found.steps
+    ]
+    print_table(("OPERATION", "AGE", "VERB", "ACTOR", "CHANGE"), steps)
 
 
 def _print_operations(invocation: Invocation, limit: int) -> None:
     with invocation.in_space() as space:
         operations = space.operations(limit=limit)
-    if invocation.json:
-        for operation in operations:
-            print_line(operation)
-    elif operations:
-        print_table(
-            ("OPERATION", "AGE", "VERB", "ACTOR", "GROUP", "MEMORY", "TEXT"),
-            [_operation_row(one) for one in operations],
-        )
-        note("Undo one: afterturn undo OPERATION. Undo a group: afterturn undo GROUP.")
-    else:
-        click.echo("Nothing has changed here yet.")
+    if invocation.print_rows(operations, empty="Nothing has changed here yet."):
+        return
+    print_table(
+        ("OPERATION", "AGE", "VERB", "ACTOR", "GROUP", "MEMORY", "TEXT"), [_operation_row(one) for one in operations]
+    )
+    note("Undo one: afterturn undo OPERATION. Undo a group: afterturn undo GROUP.")
 
 
 def _operation_row(operation: LoggedOperation) -> tuple[str, ...]:
@@ -60,32 +57,11 @@ def _operation_row(operation: LoggedOperation) -> tuple[str, ...]:
     return (operation.id, age(operation.at), operation.verb, operation.actor, group, memory, text)
 
 
-def _print_history(found: History) -> None:
-    print_table(("VERSION", "AGE", "STATUS", "ORIGIN", "TEXT"), [_version_row(entry) for entry in found.versions])
-    click.echo()
-    print_table(("OPERATION", "AGE", "VERB", "ACTOR", "CHANGE"), [_step_row(step) for step in found.steps])
-
-
-def _version_row(entry: Entry) -> tuple[str, ...]:
-    return (str(entry.version), age(entry.recorded_at), entry.status, entry.origin, one_line(entry.text))
-
-
-def _step_row(step: Step) -> tuple[str, ...]:
-    done = step.operation
-    return (done.id, age(done.at), done.verb, done.actor, describe_step(step))
-
-
 def describe_step(step: Step) -> str:
     return f"version {step.version}: {step.before or 'new'} -> {step.after}"
 
 
-@command(
-    "undo",
-    examples="""
-    $ afterturn undo 0k3v8r2c4d5e6f7h
-    $ afterturn history
-    """,
-)
+@command("undo")
 @click.argument("operation", metavar="OPERATION|GROUP")
 def undo(invocation: Invocation, operation: str) -> None:
     """Undo one operation, or a whole group of them.
@@ -94,8 +70,7 @@ def undo(invocation: Invocation, operation: str) -> None:
     """
     with invocation.in_space() as space:
         undone = space.undo(operation)
-    if invocation.json:
-        print_document(undone)
+    if invocation.print_json(undone):
         return
     for step in undone.steps:
         click.echo(f"{step.entry_id}  {describe_step(step)}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, shared_options
-from afterturn.hosts.cli.output import one_line, print_document, print_table
+from afterturn.hosts.cli.command import Invocation, command, commands, group
+from afterturn.hosts.cli.output import one_line, print_table
 from afterturn.hosts.hooks.control import (
     are_hooks_paused,
     pause_hooks,
@@ -15,33 +15,16 @@ from afterturn.hosts.hooks.control import (
     stop_helpers,
 )
 
-_HERE = "afterturn.hosts.cli.commands.hooks"
 
-
-@click.group(
-    "helper",
-    cls=Group,
-    sections={"Commands": {"status": f"{_HERE}:status", "stop": f"{_HERE}:stop", "log": f"{_HERE}:log"}},
-    examples="""
-    $ afterturn helper status
-    $ afterturn helper log --lines 100
-    $ afterturn helper stop
-    """,
-    context_settings=CONTEXT_SETTINGS,
-    invoke_without_command=True,
-)
-@shared_options
-@click.pass_context
-def helper(context: click.Context) -> None:
+@group("helper", commands(__name__, status="status", stop="stop", log="log"), alone="status")
+def helper() -> None:
     """The process that answers the hooks of coding agents; without a command, show it.
 
     Hooks start it when they need it. It ends by itself when it has had nothing to do for a while.
     """
-    if context.invoked_subcommand is None:
-        _print_status(context.ensure_object(Invocation))
 
 
-@command("status", examples="$ afterturn helper status --json")
+@command("status")
 def status(invocation: Invocation) -> None:
     """Show the helpers that run, and whether hooks are paused."""
     _print_status(invocation)
@@ -49,8 +32,7 @@ def status(invocation: Invocation) -> None:
 
 def _print_status(invocation: Invocation) -> None:
     helpers, is_paused = running_helpers(), are_hooks_paused()
-    if invocation.json:
-        print_document({"paused": is_paused, "helpers": helpers})
+    if invocation.print_json({"paused": is_paused, "helpers": helpers}):
         return
     if is_paused:
         click.echo("Hooks are paused. `afterturn resume` starts them again.")
@@ -61,43 +43,36 @@ def _print_status(invocation: Invocation) -> None:
     print_table(("PROCESS", "VERSION", "EVENTS", "FAILED"), rows)
 
 
-@command("stop", examples="$ afterturn helper stop")
+@command("stop")
 def stop(invocation: Invocation) -> None:
     """Stop the helper. The next hook starts another one."""
     stopped = stop_helpers()
-    if invocation.json:
-        print_document({"stopped": stopped})
-    else:
-        click.echo("No helper runs." if not stopped else "Stopped." if stopped == 1 else f"Stopped {stopped} helpers.")
+    invocation.answer(
+        {"stopped": stopped},
+        "No helper runs." if not stopped else "Stopped." if stopped == 1 else f"Stopped {stopped} helpers.",
+    )
 
 
-@command("log", examples="$ afterturn helper log --lines 100")
+@command("log")
 @click.option("--lines", type=click.IntRange(min=1), default=50, show_default=True, help="How many lines to print.")
 def log(invocation: Invocation, *, lines: int) -> None:
     """Print the newest lines of the helper's log."""
     found = read_log(lines)
-    if invocation.json:
-        print_document({"lines": found})
+    if invocation.print_json({"lines": found}):
         return
     for line in found:
         click.echo(one_line(line))
 
 
-@command("pause", examples="$ afterturn pause")
+@command("pause")
 def pause(invocation: Invocation) -> None:
     """Pause the hooks of all coding agents: nothing is recalled and nothing is recorded."""
     pause_hooks()
-    if invocation.json:
-        print_document({"paused": True})
-    else:
-        click.echo("Paused. `afterturn resume` starts hooks again.")
+    invocation.answer({"paused": True}, "Paused. `afterturn resume` starts hooks again.")
 
 
-@command("resume", examples="$ afterturn resume")
+@command("resume")
 def resume(invocation: Invocation) -> None:
     """Start the hooks of all coding agents again."""
     was_paused = resume_hooks()
-    if invocation.json:
-        print_document({"paused": False})
-    else:
-        click.echo("Resumed." if was_paused else "Hooks were not paused.")
+    invocation.answer({"paused": False}, "Resumed." if was_paused else "Hooks were not paused.")

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from afterturn.hosts.cli.changes import find_sources, print_difference, print_sources
-from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, shared_options
+from afterturn.hosts.cli.command import Invocation, command, commands, group
 from afterturn.hosts.cli.output import (
     age,
-    jsonable,
+    as_object,
     note,
     one_line,
-    print_document,
     print_line,
     print_pairs,
     print_table,
@@ -25,53 +24,25 @@ from afterturn.validation import check_id
 if TYPE_CHECKING:
     from afterturn.space.inbox import Proposal
 
-_HERE = "afterturn.hosts.cli.commands.inbox"
 _PAGE = 50
 _ALL = 1_000
 # Metadata that the product writes. Other names get a prefix, so that they cannot pass for a field.
 _KNOWN = ("kind", "task", "review")
 
 
-@click.group(
-    "inbox",
-    cls=Group,
-    sections={
-        "Commands": {
-            "list": f"{_HERE}:list_proposals",
-            "show": f"{_HERE}:show",
-            "approve": f"{_HERE}:approve",
-            "reject": f"{_HERE}:reject",
-        }
-    },
-    examples="""
-    $ afterturn inbox
-    $ afterturn inbox show 0k3v8r2c4d5e6f7g
-    $ afterturn inbox approve 0k3v8r2c4d5e6f7g
-    $ afterturn inbox reject --conversation support-42
-    """,
-    context_settings=CONTEXT_SETTINGS,
-    invoke_without_command=True,
+@group(
+    "inbox", commands(__name__, list="list_proposals", show="show", approve="approve", reject="reject"), alone="list"
 )
-@shared_options
-@click.pass_context
-def inbox(context: click.Context) -> None:
+def inbox() -> None:
     """Approve or reject proposed memories; without a command, list them.
 
     Proposals come from sub-agents, from reviews that were not sure or had read text of others, and from the setting
     `approval`. They are not recalled until you approve them. What nobody decides for 30 days is rejected. If you
     say the same to your agent, it is learned from your words and no longer waits.
     """
-    if context.invoked_subcommand is None:
-        _print_inbox(context.ensure_object(Invocation), _PAGE, None, None)
 
 
-@command(
-    "list",
-    examples="""
-    $ afterturn inbox list
-    $ afterturn inbox list --json | jq -r '.id + "  " + .text'
-    """,
-)
+@command("list")
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=_PAGE, show_default=True, help="How many to show at most."
 )
@@ -89,12 +60,7 @@ def _print_inbox(invocation: Invocation, limit: int, before: str | None, convers
     with invocation.in_space() as space:
         last = check_id(before) if before else None
         entries = space.proposals(limit=limit, before=last, conversation=conversation)
-    if invocation.json:
-        for entry in entries:
-            print_line(entry)
-        return
-    if not entries:
-        click.echo("The inbox is empty.")
+    if invocation.print_rows(entries, empty="The inbox is empty."):
         return
     groups: dict[str | None, list[Entry]] = {}
     for entry in entries:
@@ -117,13 +83,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
     return (entry.id, age(entry.recorded_at), str(entry.target), who, mark + one_line(entry.text))
 
 
-@command(
-    "show",
-    examples="""
-    $ afterturn inbox show 0k3v8r2c4d5e6f7g
-    $ afterturn inbox show 0k3v8r2c4d5e6f7g --json | jq .obstacle
-    """,
-)
+@command("show")
 @click.argument("id")
 def show(invocation: Invocation, id: str) -> None:
     """Show one proposal and the messages it was learned from.
@@ -136,10 +96,7 @@ def show(invocation: Invocation, id: str) -> None:
         entry = proposal.entry
         spaces = (space,) if entry.owner is None else (space, entry.owner)
         found, missing = find_sources(memory, spaces, entry)
-    if invocation.json:
-        form = jsonable(proposal)
-        assert isinstance(form, dict)
-        print_document({**form, "sources": found})
+    if invocation.print_json({**as_object(proposal), "sources": found}):
         return
     withdrawn = entry.status is Status.WITHDRAWAL
     print_difference(proposal.base.text if proposal.base else None, None if withdrawn else entry.text)
@@ -177,14 +134,7 @@ def _kind(proposal: Proposal) -> str:
     return "add a memory" if proposal.base is None else "change a memory"
 
 
-@command(
-    "approve",
-    examples="""
-    $ afterturn inbox approve 0k3v8r2c4d5e6f7g
-    $ afterturn inbox approve 0k3v8r2c4d5e6f7g 0k3v8r2c4d5e6f7h
-    $ afterturn inbox approve --conversation support-42
-    """,
-)
+@command("approve")
 @click.argument("ids", metavar="ID...", nargs=-1)
 @click.option("--conversation", metavar="ID", help="All proposals from this conversation.")
 @click.option("--all", "everything", is_flag=True, help="All proposals of the space.")
@@ -197,13 +147,7 @@ def approve(invocation: Invocation, ids: tuple[str, ...], conversation: str | No
     _decide(invocation, "approve", ids, conversation, everything=everything)
 
 
-@command(
-    "reject",
-    examples="""
-    $ afterturn inbox reject 0k3v8r2c4d5e6f7g
-    $ afterturn inbox reject --all
-    """,
-)
+@command("reject")
 @click.argument("ids", metavar="ID...", nargs=-1)
 @click.option("--conversation", metavar="ID", help="All proposals from this conversation.")
 @click.option("--all", "everything", is_flag=True, help="All proposals of the space.")
@@ -230,8 +174,7 @@ def _decide_all(invocation: Invocation, verb: str, conversation: str | None) -> 
         while page := space.proposals(conversation=conversation, limit=_ALL, before=found[-1] if found else None):
             found += [entry.id for entry in page]
         decided = space.approve_all(found) if verb == "approve" else space.reject_all(found)
-    if invocation.json:
-        print_document(decided)
+    if invocation.print_json(decided):
         return
     for changed in decided.changed:
         click.echo(f"{changed.entry.id}  {done}")

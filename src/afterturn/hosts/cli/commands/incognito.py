@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import one_line, print_document
+from afterturn.hosts.cli.output import one_line
 
 _WORDS = {
     True: "Incognito is on for {name}: nothing of its turns is recorded or learned.",
@@ -13,14 +13,7 @@ _WORDS = {
 }
 
 
-@command(
-    "incognito",
-    examples="""
-    $ afterturn incognito on support-42
-    $ afterturn incognito status support-42
-    $ afterturn incognito off support-42
-    """,
-)
+@command("incognito")
 @click.argument("action", type=click.Choice(["on", "off", "status"]))
 @click.argument("name", metavar="CONVERSATION")
 def incognito(invocation: Invocation, action: str, name: str) -> None:
@@ -34,7 +27,4 @@ def incognito(invocation: Invocation, action: str, name: str) -> None:
         if action != "status":
             conversation.set_incognito(action == "on")
         is_on = conversation.is_incognito()
-    if invocation.json:
-        print_document({"conversation": name, "incognito": is_on})
-    else:
-        click.echo(_WORDS[is_on].format(name=one_line(name)))
+    invocation.answer({"conversation": name, "incognito": is_on}, _WORDS[is_on].format(name=one_line(name)))

@@ -34,15 +34,7 @@ _PROJECT = click.option(
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print what would change, and change nothing.")
 
 
-@command(
-    "install",
-    examples="""
-    $ afterturn install
-    $ afterturn install claude-code
-    $ afterturn install codex --dry-run
-    $ afterturn install gemini-cli --project
-    """,
-)
+@command("install")
 @click.argument("client", type=_CLIENT, required=False)
 @click.option("--status", is_flag=True, help="Only show what is installed.")
 @_PROJECT
@@ -72,13 +64,7 @@ def install(invocation: Invocation, *, client: str | None, status: bool, in_proj
     _report(invocation, files, changes, [*notes, files.next_step], dry_run=dry_run, done="added to")
 
 
-@command(
-    "uninstall",
-    examples="""
-    $ afterturn uninstall claude-code
-    $ afterturn uninstall codex --project --dry-run
-    """,
-)
+@command("uninstall")
 @click.argument("client", type=_CLIENT)
 @_PROJECT
 @_DRY_RUN
@@ -153,22 +139,21 @@ def _print_states(invocation: Invocation, clients: Sequence[ClientFiles]) -> Non
     for files in clients:
         user, project = list(find_states(files.targets(None))), list(find_states(files.targets(root)))
         rows.append((files, _summary(user), _summary(project), user + project))
-    if invocation.json:
-        print_document(
-            [
-                {
-                    "client": files.name,
-                    "found": files.is_found(),
-                    "user": for_user,
-                    "project": for_project,
-                    "files": [
-                        {"file": str(state.path), "parts": state.parts, "problem": state.problem or None}
-                        for state in states
-                    ],
-                }
-                for files, for_user, for_project, states in rows
-            ]
-        )
+    if invocation.print_json(
+        [
+            {
+                "client": files.name,
+                "found": files.is_found(),
+                "user": for_user,
+                "project": for_project,
+                "files": [
+                    {"file": str(state.path), "parts": state.parts, "problem": state.problem or None}
+                    for state in states
+                ],
+            }
+            for files, for_user, for_project, states in rows
+        ]
+    ):
         return
     table = [
         (files.name, files.title, "yes" if files.is_found() else "no", for_user, for_project)

@@ -88,8 +88,9 @@ def import_library(invocation: Invocation, library: str, file: Path, choices: Li
         raise InvalidFile(_library_refusal(file, plan.refused))
     group = TimeOrderedIds().new()
     imported = _store_plan(invocation, plan, group)
-    if invocation.json:
-        print_document({"group": group, "spaces": imported, "bad": plan.refused, "left_out": dict(plan.left_out)})
+    if invocation.print_json(
+        {"group": group, "spaces": imported, "bad": plan.refused, "left_out": dict(plan.left_out)}
+    ):
         return
     _print_imported(imported, group)
     _print_rest(plan)

@@ -15,8 +15,6 @@ from afterturn.hosts.cli.output import (
     local,
     note,
     one_line,
-    print_document,
-    print_line,
     print_pairs,
     print_table,
     safe,
@@ -28,13 +26,7 @@ from afterturn.validation import check_id
 _ANY = "any"
 
 
-@command(
-    "spaces",
-    examples="""
-    $ afterturn spaces
-    $ afterturn spaces --json | jq -r .name
-    """,
-)
+@command("spaces")
 def spaces(invocation: Invocation) -> None:
     """List the spaces of the store: how much each holds, and how new it is.
 
@@ -42,12 +34,9 @@ def spaces(invocation: Invocation) -> None:
     """
     with invocation.memory() as memory:
         found = memory.spaces()
-    if invocation.json:
-        for one in found:
-            print_line(one)
-        return
-    if not found:
-        click.echo("There are no spaces yet. `afterturn add --space user:NAME TEXT` creates one.")
+    if invocation.print_rows(
+        found, empty="There are no spaces yet. `afterturn add --space user:NAME TEXT` creates one."
+    ):
         return
     print_table(("SPACE", "STATEMENTS", "RECORDS", "NEWEST"), [_space_row(one) for one in found])
 
@@ -57,14 +46,7 @@ def _space_row(space: SpaceSummary) -> tuple[str, ...]:
     return (one_line(space.name), f"{space.statements:,}", f"{space.records:,}", newest)
 
 
-@command(
-    "profile",
-    examples="""
-    $ afterturn profile
-    $ afterturn profile --limit 20 --project api
-    $ afterturn profile --json | jq -r '.subjects[].name'
-    """,
-)
+@command("profile")
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many to show at most."
 )
@@ -77,8 +59,7 @@ def profile(invocation: Invocation, limit: int, project: str | None) -> None:
     """
     with invocation.in_space() as space:
         known = space.profile(limit=limit, project=project)
-    if invocation.json:
-        print_document(known)
+    if invocation.print_json(known):
         return
     if not known.subjects:
         click.echo(f"Nothing is known in {known.space} yet.")
@@ -88,17 +69,7 @@ def profile(invocation: Invocation, limit: int, project: str | None) -> None:
             click.echo(f"  {entry.id}  {one_line(entry.text)} {dim(f'({age(entry.occurred_at)})')}", color=True)
 
 
-@command(
-    "list",
-    examples="""
-    $ afterturn list
-    $ afterturn list --since 2026-11-01 --until 2026-12-01
-    $ afterturn list --during "last week"
-    $ afterturn list --kind record --conversation support-42
-    $ afterturn list --status deleted --limit 10
-    $ afterturn list --json | jq -r .text
-    """,
-)
+@command("list")
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many to show at most."
 )
@@ -146,12 +117,7 @@ def list_entries(
     )
     with invocation.in_space() as space:
         entries = space.list(limit=limit, before=check_id(before) if before else None, filter=narrowed)
-    if invocation.json:
-        for entry in entries:
-            print_line(entry)
-        return
-    if not entries:
-        click.echo("Nothing found.")
+    if invocation.print_rows(entries, empty="Nothing found."):
         return
     _print_entries(entries)
     if len(entries) == limit:
@@ -184,21 +150,14 @@ def _marks(entry: Entry) -> list[str]:
     return marks if entry.status is Status.ACTIVE else [*marks, str(entry.status)]
 
 
-@command(
-    "show",
-    examples="""
-    $ afterturn show 0k3v8r2c4d5e6f7g
-    $ afterturn show 0k3v8r2c4d5e6f7g --version 1 --json
-    """,
-)
+@command("show")
 @click.argument("id")
 @click.option("--version", type=click.IntRange(min=1), help="An older version; default: the newest.")
 def show(invocation: Invocation, id: str, version: int | None) -> None:
     """Show one memory in full: its text, origin and times."""
     with invocation.in_space() as space:
         entry = space.get(check_id(id), version=version)
-    if invocation.json:
-        print_document(entry)
+    if invocation.print_json(entry):
         return
     click.echo(safe(entry.text))
     click.echo()

@@ -21,15 +21,7 @@ FindStore: TypeAlias = Callable[[], tuple[Path | StoreUrl | None, Config]]
 PORT = 7433
 
 
-@command(
-    "mcp",
-    examples="""
-    $ claude mcp add --scope user afterturn -- afterturn mcp --client claude-code
-    $ afterturn mcp --read-only
-    $ afterturn token create --name laptop
-    $ afterturn mcp --http
-    """,
-)
+@command("mcp")
 @click.option("--client", metavar="NAME", help="The client that starts it, such as codex. Labels what it writes.")
 @click.option("--read-only", is_flag=True, help="Offer no tool that writes.")
 @click.option("--reads", metavar="SPACE", multiple=True, help="A further space that it may read.")

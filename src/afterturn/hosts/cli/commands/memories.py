@@ -8,21 +8,12 @@ import click
 
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS, metadata_option, read_text, time_option
-from afterturn.hosts.cli.output import one_line, print_document
+from afterturn.hosts.cli.output import one_line
 from afterturn.types import Entry, Origin, Status, Target
 from afterturn.validation import check_id
 
 
-@command(
-    "add",
-    examples="""
-    $ afterturn add --space user:ada "Ada prefers oolong tea"
-    $ afterturn add --target environment "The build runs on Debian 12"
-    $ afterturn add --firm --target environment "Never push to main"
-    $ afterturn add "Ada is on leave" --valid-to 2026-12-01 --meta team=platform
-    $ echo "Ada's office is in Lyon" | afterturn add -
-    """,
-)
+@command("add")
 @click.argument("text", metavar="TEXT|-")
 @click.option("--target", type=click.Choice(TARGETS), default="user", show_default=True, help="What it is about.")
 @click.option(
@@ -57,23 +48,16 @@ def add(invocation: Invocation, **given: Any) -> None:
     given["metadata"] = dict(given["metadata"])
     with invocation.in_space(create=True) as space:
         added = space.add(text, **given)
-    if invocation.json:
-        print_document(added)
-    elif added.created:
-        click.echo(f"{added.entry.id}  added to {added.entry.space}  (undo: afterturn undo {added.operation})")
-    else:
+    if invocation.print_json(added):
+        return
+    if not added.created:
         click.echo(f"{added.entry.id}  already in {added.entry.space}")
-    if not invocation.json and added.created:
-        _print_verdict(added.entry)
+        return
+    click.echo(f"{added.entry.id}  added to {added.entry.space}  (undo: afterturn undo {added.operation})")
+    _print_verdict(added.entry)
 
 
-@command(
-    "update",
-    examples="""
-    $ afterturn update 0k3v8r2c4d5e6f7g "Ada prefers green tea now"
-    $ afterturn update 0k3v8r2c4d5e6f7g --expected-version 1 "Ada prefers green tea now"
-    """,
-)
+@command("update")
 @click.argument("id")
 @click.argument("text", metavar="TEXT|-")
 @click.option("--expected-version", type=click.IntRange(min=1), help="Fail if the memory is at another version.")
@@ -82,12 +66,11 @@ def update(invocation: Invocation, id: str, text: str, expected_version: int | N
     content = read_text(text)
     with invocation.in_space() as space:
         changed = space.update(check_id(id), content, expected_version=expected_version)
-    if invocation.json:
-        print_document(changed)
-    else:
-        entry = changed.entry
-        click.echo(f"{entry.id}  updated to version {entry.version}  (undo: afterturn undo {changed.operation})")
-        _print_verdict(entry)
+    if invocation.print_json(changed):
+        return
+    entry = changed.entry
+    click.echo(f"{entry.id}  updated to version {entry.version}  (undo: afterturn undo {changed.operation})")
+    _print_verdict(entry)
 
 
 def _print_verdict(entry: Entry) -> None:
@@ -100,14 +83,7 @@ def _print_verdict(entry: Entry) -> None:
         click.echo(f"It needs approval: afterturn inbox show {entry.id}", err=True)
 
 
-@command(
-    "firm",
-    examples="""
-    $ afterturn firm 0k3v8r2c4d5e6f7g
-    $ afterturn firm 0k3v8r2c4d5e6f7g --off
-    $ afterturn list --firm
-    """,
-)
+@command("firm")
 @click.argument("id")
 @click.option("--off", is_flag=True, help="It is no longer firm.")
 def firm(invocation: Invocation, id: str, *, off: bool) -> None:
@@ -117,20 +93,14 @@ def firm(invocation: Invocation, id: str, *, off: bool) -> None:
     """
     with invocation.in_space() as space:
         changed = space.set_firm(check_id(id), not off)
-    if invocation.json:
-        print_document(changed)
-        return
     undo = f"  (undo: afterturn undo {changed.operation})" if changed.operation else ""
-    click.echo(f"{changed.entry.id}  {'no longer firm' if off else 'firm'}{undo}")
+    invocation.answer(changed, f"{changed.entry.id}  {'no longer firm' if off else 'firm'}{undo}")
 
 
-@command("delete", examples="$ afterturn delete 0k3v8r2c4d5e6f7g")
+@command("delete")
 @click.argument("id")
 def delete(invocation: Invocation, id: str) -> None:
     """Hide a memory. `undo` brings it back; `forget` erases permanently."""
     with invocation.in_space() as space:
         changed = space.delete(check_id(id))
-    if invocation.json:
-        print_document(changed)
-    else:
-        click.echo(f"{changed.entry.id}  deleted  (undo: afterturn undo {changed.operation})")
+    invocation.answer(changed, f"{changed.entry.id}  deleted  (undo: afterturn undo {changed.operation})")

@@ -11,19 +11,13 @@ import click
 from afterturn.config import find_store
 from afterturn.errors import InvalidInput, StoreError, StoreUnavailable
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import print_document, print_table, progress
+from afterturn.hosts.cli.output import print_table, progress
 
 if TYPE_CHECKING:
     from afterturn.stores.copier import ComparedTable, MigrationResult
 
 
-@command(
-    "migrate",
-    examples="""
-    $ afterturn migrate memory.db postgresql://memory@db.example/app
-    $ afterturn migrate postgresql://memory@db.example/app copy.db --keep
-    """,
-)
+@command("migrate")
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", metavar="TARGET")
 @click.option("--keep", is_flag=True, help="Leave the source in use: the target is a copy.")
@@ -53,16 +47,15 @@ def migrate(invocation: Invocation, source: str, target: str, *, keep: bool) -> 
 
 
 def _print(invocation: Invocation, done: MigrationResult, *, keep: bool) -> None:
-    if invocation.json:
-        print_document(
-            {
-                "source": done.source,
-                "target": done.target,
-                "moved": not keep and done.is_equal,
-                "waiting": done.waiting,
-                "tables": [_as_json(table) for table in done.tables],
-            }
-        )
+    if invocation.print_json(
+        {
+            "source": done.source,
+            "target": done.target,
+            "moved": not keep and done.is_equal,
+            "waiting": done.waiting,
+            "tables": [_as_json(table) for table in done.tables],
+        }
+    ):
         return
     if done.tables:
         _print_tables(done.tables)

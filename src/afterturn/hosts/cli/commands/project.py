@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from afterturn.errors import InvalidInput
-from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, shared_options
-from afterturn.hosts.cli.output import note, one_line, print_document, print_table
+from afterturn.hosts.cli.command import Invocation, command, commands, group
+from afterturn.hosts.cli.output import note, one_line, print_table
 from afterturn.hosts.projects import (
     PROJECT,
     KnownProject,
@@ -21,42 +21,21 @@ from afterturn.hosts.projects import (
 )
 from afterturn.validation import check_space
 
-_HERE = "afterturn.hosts.cli.commands.project"
 
-
-@click.group(
+@group(
     "project",
-    cls=Group,
-    sections={
-        "Commands": {
-            "list": f"{_HERE}:list_projects",
-            "show": f"{_HERE}:show",
-            "merge": f"{_HERE}:merge",
-            "move": f"{_HERE}:move",
-            "separate": f"{_HERE}:separate",
-        }
-    },
-    examples="""
-    $ afterturn project
-    $ afterturn project merge ~/code/api-clone ~/code/api
-    $ afterturn project move project:api-0f3a9c21d4e5 ~/src/api
-    """,
-    context_settings=CONTEXT_SETTINGS,
-    invoke_without_command=True,
+    commands(__name__, list="list_projects", show="show", merge="merge", move="move", separate="separate"),
+    alone="list",
 )
-@shared_options
-@click.pass_context
-def project(context: click.Context) -> None:
+def project() -> None:
     """Projects with a memory of their own; without a command, list them.
 
     A project is a git repository: its worktrees and subfolders share one memory. Two clones of a repository are two
     projects until you merge them. A folder without git is a project of its own.
     """
-    if context.invoked_subcommand is None:
-        _print_projects(context.ensure_object(Invocation))
 
 
-@command("list", examples="$ afterturn project list --json")
+@command("list")
 def list_projects(invocation: Invocation) -> None:
     """List the projects that agents used on this machine."""
     _print_projects(invocation)
@@ -64,8 +43,9 @@ def list_projects(invocation: Invocation) -> None:
 
 def _print_projects(invocation: Invocation) -> None:
     known = known_projects()
-    if invocation.json:
-        print_document([{"space": one.space, "folder": one.root and str(one.root), "into": one.into} for one in known])
+    if invocation.print_json(
+        [{"space": one.space, "folder": one.root and str(one.root), "into": one.into} for one in known]
+    ):
         return
     if not known:
         click.echo("No agent has used a project yet.")
@@ -79,20 +59,19 @@ def _row(one: KnownProject) -> tuple[str, ...]:
     return (one.space, folder, f"merged into {one.into}" if one.into else "its own")
 
 
-@command("show", examples="$ afterturn project show ~/code/api")
+@command("show")
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
 def show(invocation: Invocation, folder: Path) -> None:
     """Show the project of a folder, by default of the current one."""
     found = find_project(folder)
-    if invocation.json:
-        print_document({"space": found.space, "folder": str(found.root), "reads": [found.space, *found.merged]})
+    if invocation.print_json({"space": found.space, "folder": str(found.root), "reads": [found.space, *found.merged]}):
         return
     click.echo(f"{found.space}  {one_line(str(found.root))}")
     for other in found.merged:
         click.echo(f"reads {other} too")
 
 
-@command("merge", examples="$ afterturn project merge ~/code/api-clone ~/code/api")
+@command("merge")
 @click.argument("project")
 @click.argument("into")
 def merge(invocation: Invocation, project: str, into: str) -> None:
@@ -104,7 +83,7 @@ def merge(invocation: Invocation, project: str, into: str) -> None:
     _merge(invocation, _space_of(project), _space_of(into))
 
 
-@command("move", examples="$ afterturn project move project:api-0f3a9c21d4e5 ~/src/api")
+@command("move")
 @click.argument("project")
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
 def move(invocation: Invocation, project: str, folder: Path) -> None:
@@ -122,14 +101,13 @@ def _merge(invocation: Invocation, space: str, into: str) -> None:
     if space == into:
         raise InvalidInput(f"Both are {space} already. Name two different projects.")
     merge_projects(space, into)
-    if invocation.json:
-        print_document({"space": space, "into": into})
+    if invocation.print_json({"space": space, "into": into}):
         return
     click.echo(f"{space} now uses the memory of {into}")
     click.echo(f"Undo: afterturn project separate {space}")
 
 
-@command("separate", examples="$ afterturn project separate ~/code/api-clone")
+@command("separate")
 @click.argument("project")
 def separate(invocation: Invocation, project: str) -> None:
     """Give PROJECT its own memory again. What it learned while it was merged stays where it is."""
@@ -138,10 +116,7 @@ def separate(invocation: Invocation, project: str) -> None:
         raise InvalidInput(
             f"{space} is not merged into another project. `afterturn project list` shows those that are."
         )
-    if invocation.json:
-        print_document({"space": space})
-        return
-    click.echo(f"{space} uses its own memory")
+    invocation.answer({"space": space}, f"{space} uses its own memory")
 
 
 def _space_of(project: str) -> str:

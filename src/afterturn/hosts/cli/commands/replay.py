@@ -12,7 +12,7 @@ import click
 from afterturn.config import KEYS, SHAPING
 from afterturn.errors import ConfigError, InvalidInput, NotFound
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import count, dim, one_line, print_document, safe, styled
+from afterturn.hosts.cli.output import count, dim, one_line, safe, styled
 from afterturn.recall.explain import describe_point
 from afterturn.types import Scalar
 
@@ -23,15 +23,7 @@ _OTHER_BYTES = 1
 _COLOURS = {"+": "green", "-": "red", "@": "dim"}
 
 
-@command(
-    "replay",
-    examples="""
-    $ afterturn replay 0k3v8r2c4d5e6f7g
-    $ afterturn replay last --conversation support-42
-    $ afterturn replay 3 --conversation support-42 --config recall_entries_max=4 --config block_bytes_max=1024
-    $ afterturn replay 0k3v8r2c4d5e6f7g --config smaller.toml --json
-    """,
-)
+@command("replay")
 @click.argument("turn", metavar="TURN")
 @click.option("--conversation", metavar="ID", help="The conversation. TURN may then be a number, or `last`.")
 @click.option(
@@ -54,9 +46,7 @@ def replay(invocation: Invocation, turn: str, conversation: str | None, settings
     with invocation.memory() as memory:
         named = conversation or _find(list(memory.space(space).conversations(turn=turn)), turn, space)
         result = memory.conversation(named, owner=space).replay(turn, changes=changes)
-    if invocation.json:
-        print_document(result)
-    else:
+    if not invocation.print_json(result):
         _print(result, ignored)
     if any(not block.identical and block.stored for block in result.blocks):
         raise click.exceptions.Exit(_OTHER_BYTES)

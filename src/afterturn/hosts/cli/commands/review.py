@@ -10,20 +10,19 @@ import click
 
 from afterturn.errors import ConfigError
 from afterturn.hosts.cli.changes import find_sources, print_details, print_difference, print_sources
-from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, help_when_alone, shared_options
+from afterturn.hosts.cli.command import Invocation, command, commands, group
+from afterturn.hosts.cli.commands.history import describe_step
 from afterturn.hosts.cli.output import (
     age,
+    as_object,
     count,
-    jsonable,
     note,
     one_line,
-    print_document,
-    print_line,
     print_pairs,
     print_table,
     status,
 )
-from afterturn.types import Entry, ReviewKind, ReviewRow, ReviewState, Status, Undone, Verb
+from afterturn.types import Entry, ReviewKind, ReviewRow, ReviewState, Status, Verb
 from afterturn.validation import check_id
 
 if TYPE_CHECKING:
@@ -31,48 +30,19 @@ if TYPE_CHECKING:
     from afterturn.space.reviews import Review, ReviewedChange
 
 
-_HERE = "afterturn.hosts.cli.commands.review"
 _IN_VAIN = (ReviewState.FAILED, ReviewState.TIMED_OUT)
 EXIT_IN_VAIN = 1
 
 
-@click.group(
-    "review",
-    cls=Group,
-    sections={
-        "Commands": {
-            "run": f"{_HERE}:run",
-            "log": f"{_HERE}:log",
-            "show": f"{_HERE}:show",
-            "undo": f"{_HERE}:undo",
-        }
-    },
-    examples="""
-    $ afterturn review log
-    $ afterturn review show 0k3v8r2c4d5e6f7g
-    $ afterturn review run support-42
-    """,
-    context_settings=CONTEXT_SETTINGS,
-    invoke_without_command=True,
-)
-@shared_options
-@click.pass_context
-def review(context: click.Context) -> None:
+@group("review", commands(__name__, run="run", log="log", show="show", undo="undo"))
+def review() -> None:
     """Learn from conversations, show what was learned, undo it.
 
     Reviews run in the background. The settings `review_interval` and `rules` control when.
     """
-    help_when_alone(context)
 
 
-@command(
-    "run",
-    examples="""
-    $ afterturn review run support-42
-    $ afterturn review run support-42 --rules
-    $ afterturn review run ticket-7 --space user:ada --writes project:api --all
-    """,
-)
+@command("run")
 @click.argument("conversation")
 @click.option("--rules", is_flag=True, help="Use no model: learn only what was said in plain forms.")
 @click.option("--all", "everything", is_flag=True, help="Read messages that were reviewed before, too.")
@@ -96,28 +66,14 @@ def run(invocation: Invocation, conversation: str, *, rules: bool, everything: b
                 "or use --rules, which needs none."
             ) from error
         if done is None:
-            _print_nothing(invocation)
+            invocation.answer(None, "There is nothing new to review. --all reads the whole conversation again.")
             return
         _print_review(invocation, memory, done)
     if done.row.state in _IN_VAIN:
         raise click.exceptions.Exit(EXIT_IN_VAIN)
 
 
-def _print_nothing(invocation: Invocation) -> None:
-    if invocation.json:
-        print_document(None)
-    else:
-        click.echo("There is nothing new to review. --all reads the whole conversation again.")
-
-
-@command(
-    "log",
-    examples="""
-    $ afterturn review log
-    $ afterturn review log --conversation support-42
-    $ afterturn review log --json | jq 'select(.state == "timed_out") | .id'
-    """,
-)
+@command("log")
 @click.option("--conversation", metavar="ID", help="Only reviews of this conversation.")
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many to show at most."
@@ -128,17 +84,11 @@ def log(invocation: Invocation, conversation: str | None, limit: int, before: st
 
     With --json, one line per review.
     """
-
     with invocation.in_space() as space:
         rows = space.reviews(
             conversation=conversation, limit=limit, before=check_id(before, "review id") if before else None
         )
-    if invocation.json:
-        for row in rows:
-            print_line(row)
-        return
-    if not rows:
-        click.echo("There are no reviews yet.")
+    if invocation.print_rows(rows, empty="There are no reviews yet."):
         return
     print_table(LOG_COLUMNS, [log_row(row) for row in rows])
     note("Show the changes of one: afterturn review show ID")
@@ -146,13 +96,7 @@ def log(invocation: Invocation, conversation: str | None, limit: int, before: st
         note(f"More: afterturn review log --before {rows[-1].id}")
 
 
-@command(
-    "show",
-    examples="""
-    $ afterturn review show 0k3v8r2c4d5e6f7g
-    $ afterturn review show 0k3v8r2c4d5e6f7g --json | jq '.changes[].after.text'
-    """,
-)
+@command("show")
 @click.argument("id")
 def show(invocation: Invocation, id: str) -> None:
     """Show what a review changed, the messages it learned from, and what was refused.
@@ -163,7 +107,7 @@ def show(invocation: Invocation, id: str) -> None:
         _print_review(invocation, memory, memory.space(invocation.space_name()).review(check_id(id, "review id")))
 
 
-@command("undo", examples="$ afterturn review undo 0k3v8r2c4d5e6f7g")
+@command("undo")
 @click.argument("id")
 def undo(invocation: Invocation, id: str) -> None:
     """Undo everything that a review changed, in all spaces.
@@ -172,15 +116,8 @@ def undo(invocation: Invocation, id: str) -> None:
     """
     with invocation.in_space() as space:
         undone = space.undo_review(check_id(id, "review id"))
-    if invocation.json:
-        print_document(undone)
-    else:
-        _print_undone(undone)
-
-
-def _print_undone(undone: Sequence[Undone]) -> None:
-    from afterturn.hosts.cli.commands.history import describe_step
-
+    if invocation.print_json(undone):
+        return
     for one in undone:
         for step in one.steps:
             click.echo(f"{step.entry_id}  {describe_step(step)}")
@@ -189,37 +126,24 @@ def _print_undone(undone: Sequence[Undone]) -> None:
 
 
 def _print_review(invocation: Invocation, memory: blocking.Memory, done: Review) -> None:
-
     sources = sources_of(memory, done)
-    if invocation.json:
-        form = jsonable(done)
-        assert isinstance(form, dict)
-        found = {entry.id: entry for entries, _ in sources.values() for entry in entries}
-        print_document({**form, "sources": list(found.values())})
-    else:
+    found = {entry.id: entry for entries, _ in sources.values() for entry in entries}
+    if not invocation.print_json({**as_object(done), "sources": list(found.values())}):
         print_review(done, sources)
 
 
-@command(
-    "consolidate",
-    examples="""
-    $ afterturn consolidate --dry-run
-    $ afterturn consolidate --space user:ada
-    $ afterturn review undo 0k3v8r2c4d5e6f7g
-    """,
-)
+@command("consolidate")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed, and why.")
 def consolidate(invocation: Invocation, *, dry_run: bool) -> None:
     """Merge duplicates, remove what a newer memory contradicts, hide unused memories.
 
     Unused memories are hidden only with the setting `fade_days`; pinned ones always stay. `review undo` undoes it.
     """
-
     with invocation.in_space() as space, status("Consolidating"):
         done = space.consolidate(dry_run=dry_run)
-    if invocation.json:
-        print_document(done)
-    elif not done.changes:
+    if invocation.print_json(done):
+        return
+    if not done.changes:
         click.echo("Nothing to consolidate.")
     elif dry_run:
         click.echo(f"{count(len(done.changes), 'memory', 'memories')} would be removed:")

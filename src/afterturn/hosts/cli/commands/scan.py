@@ -14,7 +14,7 @@ import click
 from afterturn.errors import InvalidFile
 from afterturn.guard.scanning import ScannerGroup, scanner
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import count, one_line, print_line, print_table
+from afterturn.hosts.cli.output import count, one_line, print_table
 from afterturn.scanners.detection import ScanAction
 
 _FILE_BYTES_MAX = 256 * 1024 * 1024
@@ -35,14 +35,7 @@ class ScannedDetection(NamedTuple):
     action: ScanAction
 
 
-@command(
-    "scan",
-    examples="""
-    $ afterturn scan notes.md AGENTS.md
-    $ afterturn scan --json export.jsonl
-    $ git diff | afterturn scan
-    """,
-)
+@command("scan")
 @click.argument("files", metavar="[FILE|-]...", nargs=-1)
 @click.option("--lines", is_flag=True, help="Read stdin as JSON Lines. Files that end in .jsonl are read so anyway.")
 @click.option("--personal-data", is_flag=True, help="Find personal data too, whatever the setting is.")
@@ -57,16 +50,12 @@ def scan(invocation: Invocation, files: tuple[str, ...], *, lines: bool, persona
         policy = replace(policy, personal_data="redact")
     group = scanner(scanning=policy)
     found = [one for file in files or ("-",) for one in _scan_file(group, file, lines=lines)]
-    if invocation.json:
-        for one in found:
-            print_line(one._asdict())
-    elif found:
+    rows = [one._asdict() for one in found]
+    if not invocation.print_rows(rows, empty=f"Nothing was found in {count(len(files) or 1, 'file')}."):
         print_table(
             ("where", "what", "what follows"),
             [(_place(one), one_line(one.kind), _CONSEQUENCES[one.action]) for one in found],
         )
-    else:
-        click.echo(f"Nothing was found in {count(len(files) or 1, 'file')}.")
     if found:
         raise click.exceptions.Exit(1)
 

@@ -14,7 +14,7 @@ from afterturn.hosts.cli.options import (
     time_option,
     time_range,
 )
-from afterturn.hosts.cli.output import age, dim, note, one_line, print_document
+from afterturn.hosts.cli.output import age, dim, note, one_line
 from afterturn.recall.block import describe_author
 from afterturn.recall.scoring import SEARCH_SCORE_MIN, above_floor
 from afterturn.types import Hit, Lane, SearchResults
@@ -23,18 +23,7 @@ from afterturn.validation import check_id
 _WAIT = 5.0
 
 
-@command(
-    "search",
-    examples="""
-    $ afterturn search what does she drink
-    $ afterturn search tea --limit 3 --lane long_term
-    $ afterturn search "where does Ada work" --as-of 2026-06-01
-    $ afterturn search tea --since "3 days ago" --exclude 0k3v8r2c4d5e6f7g
-    $ afterturn search what did we decide --during "last week"
-    $ afterturn search tea --floor 0.3
-    $ afterturn search tea --json | jq '.hits[] | {score, terms}'
-    """,
-)
+@command("search")
 @click.argument("words", metavar="QUERY...|-", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 200), default=10, show_default=True, help="How many to show at most.")
 @click.option(
@@ -89,8 +78,7 @@ def search(
         )
     floor = options["floor"]
     found = replace(ranked, hits=tuple(above_floor(ranked.hits, floor)))
-    if invocation.json:
-        print_document(found)
+    if invocation.print_json(found):
         return
     _print(found)
     if found.missing and as_of is None:

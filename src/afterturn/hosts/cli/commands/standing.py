@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import click
 
-from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, help_when_alone, shared_options
-from afterturn.hosts.cli.output import age, one_line, print_document, print_line, print_table
+from afterturn.hosts.cli.command import Invocation, command, commands, group
+from afterturn.hosts.cli.output import age, one_line, print_table
 from afterturn.validation import check_id
 
-_HERE = "afterturn.hosts.cli.commands.standing"
 
-
-@click.group(
-    "standing",
-    cls=Group,
-    sections={"Commands": {name: f"{_HERE}:{name}" for name in ("show", "hide", "unhide", "audit")}},
-    examples="$ afterturn standing show",
-    context_settings=CONTEXT_SETTINGS,
-    invoke_without_command=True,
-)
-@shared_options
-@click.pass_context
-def standing(context: click.Context) -> None:
+@group("standing", commands(__name__, show="show", hide="hide", unhide="unhide", audit="audit"))
+def standing() -> None:
     """Examine and change what memory puts into every prompt."""
-    help_when_alone(context)
 
 
-@command(
-    "show",
-    examples="""
-    $ afterturn standing show
-    $ afterturn standing show --project api
-    $ afterturn standing show --why
-    """,
-)
+@command("show")
 @click.option("--why", is_flag=True, help="Also what is left out, with the kind, the chance and the reason.")
 @click.option("--agent", metavar="NAME", help="Also the lines for this agent.")
 @click.option("--project", metavar="NAME", help="Also the lines for this project.")
@@ -44,12 +25,7 @@ def show(invocation: Invocation, agent: str | None, project: str | None, *, why:
     """
     with invocation.in_space() as space:
         lines = space.standing_audit(agent=agent, project=project, left_out=why)
-    if invocation.json:
-        for line in lines:
-            print_line(line)
-        return
-    if not lines:
-        click.echo("No memory is in the standing context.")
+    if invocation.print_rows(lines, empty="No memory is in the standing context."):
         return
     rows = [
         (
@@ -66,7 +42,7 @@ def show(invocation: Invocation, agent: str | None, project: str | None, *, why:
     print_table(tuple(names[at] for at in columns), [tuple(row[at] for at in columns) for row in rows])
 
 
-@command("hide", examples="$ afterturn standing hide 0k3v8r2c4d5e6f7g")
+@command("hide")
 @click.argument("id")
 def hide(invocation: Invocation, id: str) -> None:
     """Take a memory or a message out of the standing context. It can still be recalled.
@@ -76,7 +52,7 @@ def hide(invocation: Invocation, id: str) -> None:
     _set_hidden(invocation, id, hidden=True)
 
 
-@command("unhide", examples="$ afterturn standing unhide 0k3v8r2c4d5e6f7g")
+@command("unhide")
 @click.argument("id")
 def unhide(invocation: Invocation, id: str) -> None:
     """Put a memory or a message back into the standing context."""
@@ -86,21 +62,13 @@ def unhide(invocation: Invocation, id: str) -> None:
 def _set_hidden(invocation: Invocation, id: str, *, hidden: bool) -> None:
     with invocation.in_space() as space:
         changed = space.hide_standing(check_id(id), hidden)
-    if invocation.json:
-        print_document(changed)
+    if invocation.print_json(changed):
         return
     undo = f"  (undo: afterturn undo {changed.operation})" if changed.operation else ""
     click.echo(f"{changed.entry.id}  {'hidden' if hidden else 'no longer hidden'}{undo}")
 
 
-@command(
-    "audit",
-    examples="""
-    $ afterturn standing audit
-    $ afterturn standing audit --conversation support-42
-    $ afterturn standing audit --json | jq -r 'select(.author != "user") | .text'
-    """,
-)
+@command("audit")
 @click.option("--conversation", metavar="ID", help="The lines that this conversation was given.")
 @click.option("--agent", metavar="NAME", help="Also the lines for this agent.")
 @click.option("--project", metavar="NAME", help="Also the lines for this project.")
@@ -111,12 +79,7 @@ def audit(invocation: Invocation, conversation: str | None, agent: str | None, p
     """
     with invocation.in_space() as space:
         lines = space.standing_audit(conversation=conversation, agent=agent, project=project)
-    if invocation.json:
-        for line in lines:
-            print_line(line)
-        return
-    if not lines:
-        click.echo("No memory is in the standing context.")
+    if invocation.print_rows(lines, empty="No memory is in the standing context."):
         return
     print_table(
         ("PART", "WRITTEN BY", "WHEN", "THROUGH", "TEXT"),

@@ -8,44 +8,22 @@ from datetime import UTC, datetime
 import click
 
 from afterturn.errors import InvalidInput
-from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, help_when_alone, shared_options
-from afterturn.hosts.cli.output import age, note, one_line, print_document, print_line, print_table
+from afterturn.hosts.cli.command import Invocation, command, commands, group
+from afterturn.hosts.cli.output import age, note, one_line, print_table
 from afterturn.hosts.projects import current_user_space
 from afterturn.hosts.server.grant import make_grant
 from afterturn.hosts.server.tokens import Token, create_token, list_tokens, revoke_token
 from afterturn.runtime.clock import SystemClock
 
-_HERE = "afterturn.hosts.cli.commands.token"
 _DAY = 86_400.0
 
 
-@click.group(
-    "token",
-    cls=Group,
-    sections={"Commands": {"create": f"{_HERE}:create", "list": f"{_HERE}:list_all", "revoke": f"{_HERE}:revoke"}},
-    examples="""
-    $ afterturn token create --name laptop
-    $ afterturn token list
-    $ afterturn token revoke laptop
-    """,
-    context_settings=CONTEXT_SETTINGS,
-    invoke_without_command=True,
-)
-@shared_options
-@click.pass_context
-def token(context: click.Context) -> None:
+@group("token", commands(__name__, create="create", list="list_all", revoke="revoke"))
+def token() -> None:
     """Manage the tokens of clients that use `afterturn mcp --http`."""
-    help_when_alone(context)
 
 
-@command(
-    "create",
-    examples="""
-    $ afterturn token create --name laptop
-    $ afterturn token create --name dashboard --space team:support --read-only --days 30
-    $ export AFTERTURN_TOKEN=$(afterturn token create --name codex)
-    """,
-)
+@command("create")
 @click.option("--name", metavar="NAME", default="client", show_default=True, help="What you call it; labels writes.")
 @click.option("--reads", metavar="SPACE", multiple=True, help="A further space that it may read.")
 @click.option("--read-only", is_flag=True, help="It may not write.")
@@ -77,24 +55,19 @@ def create(
         raise InvalidInput(f"There is a token {name!r} already. Choose another name, or revoke it first.")
     expires_at = None if days is None else SystemClock().now() + days * _DAY
     created, text = create_token(grant, name=name, expires_at=expires_at)
-    if invocation.json:
-        print_document({**_shown(created), "token": text})
+    if invocation.print_json({**_shown(created), "token": text}):
         return
     click.echo(text)
     spaces = ", ".join(grant.reads) + ("" if grant.writes else ", read only")
     note(f"Token {created.id} for {spaces}. It is not shown again.")
 
 
-@command("list", examples="$ afterturn token list --json")
+@command("list")
 def list_all(invocation: Invocation) -> None:
     """List the tokens: what they may do, and until when."""
     tokens = list_tokens()
-    if invocation.json:
-        for one in tokens:
-            print_line(_shown(one))
-        return
-    if not tokens:
-        click.echo("There are no tokens. `afterturn token create` makes one.")
+    empty = "There are no tokens. `afterturn token create` makes one."
+    if invocation.print_rows([_shown(one) for one in tokens], empty=empty):
         return
     print_table(
         ("ID", "NAME", "TENANT", "READS", "WRITES", "CREATED", "EXPIRES"),
@@ -113,15 +86,12 @@ def list_all(invocation: Invocation) -> None:
     )
 
 
-@command("revoke", examples="$ afterturn token revoke laptop")
+@command("revoke")
 @click.argument("token")
 def revoke(invocation: Invocation, token: str) -> None:
     """Revoke a token, by its id or name. Running servers refuse it at once."""
     revoked = revoke_token(token)
-    if invocation.json:
-        print_document(_shown(revoked))
-    else:
-        click.echo(f"Revoked {revoked.id} ({one_line(revoked.name)}).")
+    invocation.answer(_shown(revoked), f"Revoked {revoked.id} ({one_line(revoked.name)}).")
 
 
 def _expiry(one: Token) -> str:

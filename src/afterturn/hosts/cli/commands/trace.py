@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
 
 from afterturn.conversation.trace import NOT_RECORDED
 from afterturn.errors import NotFound
+from afterturn.hosts.cli.changes import shortened
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import (
     age,
@@ -19,8 +21,6 @@ from afterturn.hosts.cli.output import (
     note,
     one_line,
     print_commented,
-    print_document,
-    print_line,
     print_pairs,
     print_table,
     styled,
@@ -37,16 +37,7 @@ _EVENTS = 200
 _TURNS = 10
 
 
-@command(
-    "trace",
-    examples="""
-    $ afterturn trace
-    $ afterturn trace support-42
-    $ afterturn trace support-42 --turn last --memory 0k3v8r2c4d5e6f7g
-    $ afterturn trace support-42 --json | jq '.turns[].recalls[].left_out[] | {ref, why}'
-    $ afterturn trace --conversation support-42 --json | jq 'select(.name == "handed_over")'
-    """,
-)
+@command("trace")
 @click.argument("name", metavar="[CONVERSATION]", required=False)
 @click.option("--turn", metavar="N|ID|last", help="Only this turn, with everything that was left out.")
 @click.option("--memory", metavar="ID", help="Show why this memory was recalled in the turn, or was not.")
@@ -88,8 +79,7 @@ def trace(
 def _print_turns(invocation: Invocation, name: str, turn: str | None, limit: int) -> None:
     with invocation.memory() as memory:
         found = memory.conversation(name, owner=invocation.space_name()).trace(turn, limit=limit)
-    if invocation.json:
-        print_document(found)
+    if invocation.print_json(found):
         return
     print_trace(found, whole=turn is not None)
     if turn is None and len(found.turns) < found.turns_total:
@@ -104,41 +94,21 @@ def _print_why(invocation: Invocation, name: str, wanted: str, turn: str | None,
         except NotFound:
             note("To look in another space, add --look-in SPACE.")
             raise
-    if invocation.json:
-        print_document({"memory": wanted, "answers": answers})
-    else:
+    if not invocation.print_json({"memory": wanted, "answers": answers}):
         print_answers(wanted, answers)
 
 
 def _print_events(invocation: Invocation, conversation: str | None, limit: int) -> None:
     with invocation.in_space() as space:
         events = space.trace(conversation=conversation, limit=limit)
-    if invocation.json:
-        for event in events:
-            print_line(event)
-    elif events:
-        _print(events)
-        note("Show one conversation turn by turn: afterturn trace CONVERSATION")
-    else:
-        click.echo("There are no events yet.")
-
-
-def _print(events: Sequence[Event]) -> None:
-    """One heading a turn, so that interleaved conversations are separate."""
-    heading = ""
-    rows: list[tuple[str, str, str]] = []
-    for event in events:
-        if _heading(event) != heading:
-            _print_rows(heading, rows)
-            heading, rows = _heading(event), []
-        rows.append((local_clock(event.at), event.name.replace("_", " "), _details(event.data)))
-    _print_rows(heading, rows)
-
-
-def _print_rows(heading: str, rows: Sequence[tuple[str, str, str]]) -> None:
-    if rows:
+    if invocation.print_rows(events, empty="There are no events yet."):
+        return
+    # One heading a turn, so that interleaved conversations are separate.
+    for heading, some in groupby(events, _heading):
         click.echo(dim(heading), color=True)
+        rows = [(local_clock(one.at), one.name.replace("_", " "), _details(one.data)) for one in some]
         print_table(("", "", ""), rows, last_wraps=True)
+    note("Show one conversation turn by turn: afterturn trace CONVERSATION")
 
 
 def _heading(event: Event) -> str:
@@ -150,16 +120,12 @@ def _heading(event: Event) -> str:
 def _details(data: Mapping[str, Scalar]) -> str:
     """Without empty values and correlation ids; --json has them all."""
     shown = [(key, value) for key, value in data.items() if value not in ("", None) and key != "correlation"]
-    return " · ".join(one_line(_detail(key, value)) for key, value in shown)
+    texts = (f"{value} ms" if key == "milliseconds" else f"{key.replace('_', ' ')} {value}" for key, value in shown)
+    return " · ".join(map(one_line, texts))
 
 
-def _detail(key: str, value: Scalar) -> str:
-    return f"{value} ms" if key == "milliseconds" else f"{key.replace('_', ' ')} {value}"
-
-
-# How many left-out memories are shown without --turn, and how much of each text.
+# How many left-out memories are shown without --turn, and how much of a question.
 _LEFT_OUT_SHOWN = 5
-_TEXT_CHARS = 160
 _QUESTION_CHARS = 300
 _NAME_CHARS = len("delivered")
 _NO_RECALL = {
@@ -184,7 +150,7 @@ def print_answers(memory: str, answers: Sequence[TraceAnswer]) -> None:
     for answer in answers:
         found = answer.explained
         included = "was included" if found.why is Decision.SHOWN else "was not included"
-        asked = f'"{_shortened(answer.question, 80)}"' if answer.question else "something incognito"
+        asked = f'"{shortened(answer.question, 80)}"' if answer.question else "something incognito"
         refined = ", after a model chose" if answer.phase == Phase.REFINED else ""
         click.echo(
             f"{memory} {included} in turn {answer.turn}, which asked {asked}{refined}: {one_line(found.reason)}."
@@ -195,7 +161,11 @@ def print_answers(memory: str, answers: Sequence[TraceAnswer]) -> None:
 
 def _print_turn(trace: Trace, turn: TracedTurn, *, whole: bool) -> None:
     row = turn.turn
-    click.echo(styled(f"Turn {turn.number}", "bold") + dim(f"  {_when(row)}, {_ended(row)}"), color=True)
+    click.echo(
+        styled(f"Turn {turn.number}", "bold")
+        + dim(f"  {local(row.started_at)} ({age(row.started_at)}), {_ended(row)}"),
+        color=True,
+    )
     if turn.not_recorded:
         _print_pairs([("recorded", f"no: {one_line(NOT_RECORDED.get(turn.not_recorded, turn.not_recorded))}")])
     if turn.no_recall is not None:
@@ -214,7 +184,7 @@ def _print_recall(trace: Trace, turn: TracedTurn, recall: TracedRecall, *, whole
         return
     found = recall.left_out if whole else recall.left_out[:_LEFT_OUT_SHOWN]
     _print_memories("included", [(one.ref, one_line(one.text), _scores(one)) for one in recall.shown])
-    _print_memories("not included", [(one.ref, _shortened(one.text), _left_out(one, whole=whole)) for one in found])
+    _print_memories("not included", [(one.ref, shortened(one.text), _left_out(one, whole=whole)) for one in found])
     more = len(recall.left_out) - len(found)
     if more:
         where = f"afterturn trace {one_line(trace.conversation)} --turn {turn.number}"
@@ -234,7 +204,7 @@ def _print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 
 def _pairs(turn: TracedTurn, recall: TracedRecall) -> list[tuple[str, str]]:
     row = recall.row
-    question = "incognito" if row.settings.get("incognito") else _shortened(row.question, _QUESTION_CHARS)
+    question = "incognito" if row.settings.get("incognito") else shortened(row.question, _QUESTION_CHARS)
     asked = f"{question} ({describe_cause(row.cause)}, {local_clock(row.asked_at)})"
     if row.phase is Phase.REFINED:
         pairs = [("chosen", "by a model, from what was found")]
@@ -296,17 +266,8 @@ def _scores(one: Explained) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _when(row: TurnRow) -> str:
-    return f"{local(row.started_at)} ({age(row.started_at)})"
-
-
 def _ended(row: TurnRow) -> str:
     if row.status is TurnStatus.OPEN:
         return "still open, incognito" if row.incognito else "still open"
     recorded = "recorded" if row.recorded_at is not None else "not recorded"
     return f"{row.status}, {recorded}{', incognito' if row.incognito else ''}"
-
-
-def _shortened(text: str, most: int = _TEXT_CHARS) -> str:
-    line = one_line(text[: 4 * most])
-    return line if len(line) <= most else line[: most - 1] + "…"

@@ -19,7 +19,7 @@ from afterturn.guard.gate import Gate
 from afterturn.guard.trust import unprivileged
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS, parse_time, time_option
-from afterturn.hosts.cli.output import count, dump_line, note, one_line, print_document, progress
+from afterturn.hosts.cli.output import count, dump_line, note, one_line, progress
 from afterturn.hosts.symlinks import check_output_path
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.runtime.files import replace_file
@@ -34,15 +34,7 @@ _STEP = 100
 _PAGE = 1000
 
 
-@command(
-    "export",
-    examples="""
-    $ afterturn export ada.jsonl
-    $ afterturn export --space user:ada --force ada.jsonl
-    $ afterturn export | gzip > ada.jsonl.gz
-    $ afterturn export --markdown ~/notes/memory
-    """,
-)
+@command("export")
 @click.argument("file", metavar="[FILE|-]", default="-")
 @click.option(
     "--markdown",
@@ -78,10 +70,7 @@ def export(invocation: Invocation, file: str, folder: Path | None, *, force: boo
                 report(lines, 0)
     if target is None:
         return
-    if invocation.json:
-        print_document({"file": str(target), "lines": lines})
-    else:
-        click.echo(f"{target}  {count(lines, 'line')}")
+    invocation.answer({"file": str(target), "lines": lines}, f"{target}  {count(lines, 'line')}")
 
 
 def _export_markdown(invocation: Invocation, folder: Path, *, force: bool) -> None:
@@ -90,8 +79,7 @@ def _export_markdown(invocation: Invocation, folder: Path, *, force: bool) -> No
     with invocation.in_space() as space:
         entries = list(_statements(space))
     written = write_memory_files(entries, folder, invocation.config(), SystemClock().now(), force=force)
-    if invocation.json:
-        print_document(written)
+    if invocation.print_json(written):
         return
     memories = count(written.memories, "memory", "memories")
     click.echo(f"{folder}  {memories} in {count(written.files, 'file')}")
@@ -138,19 +126,7 @@ _BAD_SHOWN_MAX = 20
 _STEP = 100
 
 
-@command(
-    "import",
-    examples="""
-    $ afterturn import --space user:ada ada.jsonl
-    $ echo '{"text": "Ada works in Lyon", "metadata": {"team": "platform"}}' | afterturn import -
-    $ afterturn import --skip-bad notes.jsonl
-    $ afterturn import --keep-origin ada.jsonl
-    $ afterturn import --from claude-code --dry-run
-    $ afterturn import --from chatgpt --since 2026-01-01 export.zip
-    $ afterturn import --from mem0 --space-per-user --dry-run mem0.json
-    $ afterturn import --from langgraph --namespace "memories.{user}" --user ada store.db
-    """,
-)
+@command("import")
 @click.argument("names", metavar="[PROGRAM] [FILE|-]", nargs=-1)
 @click.option(
     "--from",
@@ -256,8 +232,7 @@ def _import_lines(invocation: Invocation, file: str, *, skip_bad: bool, keep_ori
     with invocation.in_space(create=True) as space, progress("Importing") as report:
         total = len(reading.drafts)
         imported = space.add_many(reading.drafts, progress=lambda done: report(done, total), clean=keep_origin)
-    if invocation.json:
-        print_document({"imported": imported, "passed_over": reading.passed_over, "bad": reading.bad})
+    if invocation.print_json({"imported": imported, "passed_over": reading.passed_over, "bad": reading.bad}):
         return
     click.echo(f"{count(imported.created, 'memory', 'memories')} imported into {space_name}")
     _print_rest(imported.existing, reading)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import count, jsonable, note, one_line, print_line, print_table
+from afterturn.hosts.cli.output import count, note, one_line, print_table
 from afterturn.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 _ROWS_MAX = 10_000
 
 
-@command(
-    "usage",
-    examples="""
-    $ afterturn usage
-    $ afterturn usage --space user:ada --days 30
-    $ afterturn usage --all --json | jq -s 'map(.tokens_in + .tokens_out) | add'
-    """,
-)
+@command("usage")
 @click.option("--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="How many days to show.")
 @click.option("--all", "everywhere", is_flag=True, help="All spaces of the tenant, even if the settings name one.")
 def usage(invocation: Invocation, *, days: int, everywhere: bool) -> None:
@@ -39,12 +32,7 @@ def usage(invocation: Invocation, *, days: int, everywhere: bool) -> None:
     with invocation.memory() as memory:
         rows = memory.usage(limit=_ROWS_MAX) if named is None else memory.space(named).usage(limit=_ROWS_MAX)
     spent = [row for row in rows if row.day > _day(-days)]
-    if invocation.json:
-        for row in spent:
-            print_line(jsonable(row))
-        return
-    if not spent:
-        click.echo(f"No model was called in the last {count(days, 'day')}.")
+    if invocation.print_rows(spent, empty=f"No model was called in the last {count(days, 'day')}."):
         return
     _print(spent, config.tokens_per_day_max)
     if len(rows) == _ROWS_MAX:
@@ -58,9 +46,14 @@ def _print(spent: Sequence[UsageRow], limit: int | None) -> None:
         ("DAY", "SPACE", "PURPOSE", "CALLS", "TOKENS IN", "TOKENS OUT", "ESTIMATED"),
         [*rows, total] if len(rows) > 1 else rows,
     )
-    if limit is not None:
-        click.echo()
-        _print_left(spent, limit)
+    if limit is None:
+        return
+    click.echo()
+    today = [row for row in spent if row.day == _day(0)]
+    used = {space: sum(row.tokens for row in today if row.space == space) for space in {row.space for row in spent}}
+    for space, tokens in sorted(used.items()):
+        paused = "; models are paused until tomorrow" if tokens >= limit else ""
+        click.echo(f"{one_line(space)} has used {tokens:,} of today's {limit:,} tokens{paused}.")
 
 
 def _figures(spent: Sequence[UsageRow]) -> tuple[str, ...]:
@@ -69,14 +62,6 @@ def _figures(spent: Sequence[UsageRow]) -> tuple[str, ...]:
     sums = (sum(row.calls for row in spent), sum(row.tokens_in for row in spent), sum(row.tokens_out for row in spent))
     share = f"{estimated / tokens:.0%}" if estimated and tokens else ""
     return (*(f"{figure:,}" for figure in sums), share)
-
-
-def _print_left(spent: Sequence[UsageRow], limit: int) -> None:
-    today = [row for row in spent if row.day == _day(0)]
-    used = {space: sum(row.tokens for row in today if row.space == space) for space in {row.space for row in spent}}
-    for space, tokens in sorted(used.items()):
-        paused = "; models are paused until tomorrow" if tokens >= limit else ""
-        click.echo(f"{one_line(space)} has used {tokens:,} of today's {limit:,} tokens{paused}.")
 
 
 def _day(offset: int) -> str:

@@ -19,7 +19,7 @@ from afterturn.config import StoreUrl, spill_folder
 from afterturn.conversation.spill import Spill
 from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import ProgressCallback, note, print_document, progress
+from afterturn.hosts.cli.output import ProgressCallback, note, progress
 from afterturn.hosts.cli.process import show_warnings
 from afterturn.log import logger
 from afterturn.stores.directory import read_directory
@@ -34,15 +34,7 @@ RETRY_AFTER = 5.0
 RETRY_AFTER_MAX = 600.0
 
 
-@command(
-    "worker",
-    examples="""
-    $ afterturn worker
-    $ afterturn worker --status --json
-    $ afterturn worker --once --within 60
-    $ afterturn worker --once --retry
-    """,
-)
+@command("worker")
 @click.option("--status", is_flag=True, help="Only count the jobs.")
 @click.option("--once", is_flag=True, help="Do what is due, then exit.")
 @click.option("--retry", is_flag=True, help="First requeue jobs that failed too often.")
@@ -81,11 +73,9 @@ def worker(invocation: Invocation, *, status: bool, once: bool, retry: bool, wit
                 note(f"Working. {_describe(memory.jobs())} Press Ctrl-C to stop.")
                 memory.work(stop.is_set)
             jobs.update(memory.jobs())
-    if invocation.json:
-        print_document({"retried": jobs.pop("retried"), "drained": not stop.is_set(), **jobs})
-    else:
-        ended = f"{jobs['done']:,} done here, {jobs['failed']:,} failed attempts"
-        click.echo(f"{'Stopped' if stop.is_set() else 'All jobs are done'}: {ended}. {_describe(jobs)}")
+    ended = f"{jobs['done']:,} done here, {jobs['failed']:,} failed attempts"
+    text = f"{'Stopped' if stop.is_set() else 'All jobs are done'}: {ended}. {_describe(jobs)}"
+    invocation.answer({"retried": jobs.pop("retried"), "drained": not stop.is_set(), **jobs}, text)
 
 
 def _show_status(invocation: Invocation, directory: StoreUrl | None) -> None:
@@ -93,10 +83,7 @@ def _show_status(invocation: Invocation, directory: StoreUrl | None) -> None:
     for store in [None] if directory is None else _stores(directory).values():
         with invocation.memory(store=store) as memory:
             jobs.update(memory.jobs())
-    if invocation.json:
-        print_document({name: jobs[name] for name in ("waiting", "running", "dead")})
-    else:
-        click.echo(_describe(jobs))
+    invocation.answer({name: jobs[name] for name in ("waiting", "running", "dead")}, _describe(jobs))
 
 
 def _stores(directory: StoreUrl) -> dict[str, StoreUrl]:
