@@ -34,9 +34,8 @@ from afterturn.evaluation.everyday import (
     HandedOver,
     figures_of,
 )
-from afterturn.evaluation.everyday_file import EverydayExchange, EverydayQuestion, Person, read_people
+from afterturn.evaluation.everyday_file import EverydayExchange, EverydayQuestion, Person, add_filler, read_people
 from afterturn.evaluation.examination import MissingParts
-from afterturn.evaluation.longer_life import add_filler
 from afterturn.recall import relevance, what_holds
 from afterturn.recall.block import FRAME, best_window, bullet
 from afterturn.recall.features import features_of, passage_of

@@ -19,10 +19,9 @@ from afterturn.evaluation.everyday import (
     figures_of,
     split_standing,
 )
-from afterturn.evaluation.everyday_file import EverydayQuestion, Person, read_people
+from afterturn.evaluation.everyday_file import EverydayQuestion, Person, add_filler, read_people
 from afterturn.evaluation.examination import MissingParts
-from afterturn.evaluation.longer_life import add_filler
-from afterturn.evaluation.preferences import _has
+from afterturn.evaluation.preferences import has_words
 from afterturn.evaluation.report import as_markdown, as_text
 from afterturn.evaluation.run import EvalOptions, Evaluation, evaluate
 from afterturn.hosts.cli.app import run
@@ -397,8 +396,8 @@ def test_preferences_are_stated_once_and_needed_in_a_task(tmp_path: Path, capsys
 
 def test_a_preference_is_reached_by_most_of_its_words():
     line = "- [a] 2 days ago, user: I avoid gluten strictly, at meals."
-    assert _has("I strictly avoid gluten in every meal.", line)
-    assert not _has("I strictly avoid gluten in every meal.", "- [a] user: I avoid hostels.")
+    assert has_words("I strictly avoid gluten in every meal.", line)
+    assert not has_words("I strictly avoid gluten in every meal.", "- [a] user: I avoid hostels.")
 
 
 @pytest.mark.parametrize("content", [{"topics": {}}, {"topics": {"food": [{"preference": "x"}]}}, {"topics": 3}])

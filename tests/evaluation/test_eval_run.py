@@ -21,8 +21,7 @@ from afterturn.evaluation.examination import (
     spaces_of,
 )
 from afterturn.evaluation.report import as_markdown, as_text
-from afterturn.evaluation.run import EvalOptions, Evaluation, evaluate
-from afterturn.evaluation.silence import SilenceCounts, count_silence
+from afterturn.evaluation.run import EvalOptions, Evaluation, SilenceCounts, count_silence, evaluate
 from afterturn.hosts.cli.app import run
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.types import Event

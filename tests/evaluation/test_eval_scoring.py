@@ -24,7 +24,7 @@ from afterturn.evaluation.examination import (
     worst,
 )
 from afterturn.evaluation.precision import judge, summary
-from afterturn.evaluation.silence import SMALL_TALK, sampled
+from afterturn.evaluation.run import BUILT_IN, sampled
 from afterturn.testing.hashing import HashingEmbedder
 
 names = st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), unique=True)
@@ -61,7 +61,7 @@ def test_a_mean_is_over_the_questions_that_have_the_figure():
 
 def test_intervals_draw_conversations_and_are_the_same_each_time():
     outcomes = [QuestionScore("good", "c", {"a": 1.0})] * 3 + [QuestionScore("bad", "c", {"a": 0.0})]
-    assert intervals(outcomes) == intervals(outcomes) == {"a": (0.0, 1.0)}
+    assert intervals(outcomes) == intervals(outcomes) == {"a": [0.0, 1.0]}
 
 
 def test_one_conversation_has_no_interval():
@@ -183,8 +183,8 @@ def test_silence_is_counted_where_nothing_belongs_into_a_block():
 
 def test_small_talk_is_many_lines_in_many_scripts():
     """L5: what people say without wanting anything is the same in every script."""
-    assert len(set(SMALL_TALK)) == len(SMALL_TALK) >= 120
-    blocks = {ord(character) >> 8 for line in SMALL_TALK for character in line if character.isalpha()}
+    assert len(set(BUILT_IN.texts)) == len(BUILT_IN.texts) >= 120
+    blocks = {ord(character) >> 8 for line in BUILT_IN.texts for character in line if character.isalpha()}
     assert len(blocks) >= 10
 
 

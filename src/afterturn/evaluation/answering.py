@@ -21,8 +21,8 @@ from afterturn.evaluation.examination import (
     QuestionScore,
     Subject,
     chosen_of,
+    figures_of,
     intervals,
-    means,
     spaces_of,
 )
 from afterturn.log import logger
@@ -199,30 +199,22 @@ def _summary(system: str, results: Sequence[Answered], cut: int) -> dict[str, An
     outcomes = [QuestionScore(each.talk, each.question.category, each.figures[system]) for each in answered]
     both = [each for each in answered if OURS in each.figures]
     found: dict[str, Any] = {
-        "n": len(answered),
+        **figures_of(outcomes),
         "failed": len(results) - len(answered),
-        **means(outcomes),
-        "intervals": {name: list(bounds) for name, bounds in intervals(outcomes).items()},
-        "categories": {
-            category: {"n": len(part), **means(part)}
-            for category in sorted({outcome.category for outcome in outcomes})
-            if (part := [outcome for outcome in outcomes if outcome.category == category])
-        },
+        "intervals": intervals(outcomes),
         "better_than_ours": sum(each.figures[system]["f1"] > each.figures[OURS]["f1"] for each in both),
         "worse_than_ours": sum(each.figures[system]["f1"] < each.figures[OURS]["f1"] for each in both),
-        "replies": [_reply_of(system, each) for each in results],
+        "replies": [
+            {
+                "id": each.question.id,
+                "question": each.question.text,
+                "expected": each.question.answer,
+                "reply": each.replies[system],
+                **each.figures.get(system, {}),
+            }
+            for each in results
+        ],
     }
     if system == FULL_HISTORY:
         found["cut"] = cut
     return found
-
-
-def _reply_of(system: str, answered: Answered) -> dict[str, Any]:
-    question = answered.question
-    return {
-        "id": question.id,
-        "question": question.text,
-        "expected": question.answer,
-        "reply": answered.replies[system],
-        **answered.figures.get(system, {}),
-    }

@@ -1,6 +1,6 @@
 """Reads the files that can be evaluated: conversations with questions, labelled cases, utterances.
 
-Everyday files are recognised here, and read by everyday_file.py.
+Everyday and preferences files are recognised here, and read by everyday_file.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from afterturn.errors import InvalidFile
-from afterturn.evaluation.everyday_file import Everyday, is_everyday, read_people
-from afterturn.evaluation.preferences_file import Preferences, is_preferences, read_preferences
+from afterturn.evaluation.everyday_file import (
+    Everyday,
+    Preferences,
+    is_everyday,
+    is_preferences,
+    read_people,
+    read_preferences,
+)
 
 _MONTHS = {
     name: number
@@ -386,21 +392,17 @@ def _take(sources: Sources, path: Path, *, named: bool) -> None:
         else:
             content = _document(path)
             must_be_usable = named and (is_everyday(content) or is_preferences(content))
-            _take_document(sources, path, content)
+            name = _unique_name(path, [*sources.datasets, *sources.everyday, *sources.preferences])
+            if is_everyday(content):
+                sources.everyday.append(Everyday(name, read_people(content, path)))
+            elif is_preferences(content):
+                sources.preferences.append(read_preferences(content, name, path))
+            else:
+                sources.datasets.append(replace(_dataset(path, content), name=name))
     except InvalidFile:
         if must_be_usable:
             raise
         sources.skipped.append(path)
-
-
-def _take_document(sources: Sources, path: Path, content: Any) -> None:
-    name = _unique_name(path, [*sources.datasets, *sources.everyday, *sources.preferences])
-    if is_everyday(content):
-        sources.everyday.append(Everyday(name, read_people(content, path)))
-    elif is_preferences(content):
-        sources.preferences.append(read_preferences(content, name, path))
-    else:
-        sources.datasets.append(replace(_dataset(path, content), name=name))
 
 
 def _unique_name(path: Path, others: Sequence[Dataset | Everyday | Preferences]) -> str:

@@ -7,7 +7,6 @@ The lines that the model sees are judged by the question's patterns, and compare
 from __future__ import annotations
 
 import functools
-import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from afterturn.config import Config, load_config
 from afterturn.conversation.blocking_conversation import Conversation
 from afterturn.conversation.turn import PhaseName
 from afterturn.errors import ConfigError, DeadlineExceeded
-from afterturn.evaluation.everyday_file import Everyday, EverydayQuestion, Person
+from afterturn.evaluation.everyday_file import Everyday, EverydayQuestion, Person, add_filler, lengthen_answers
 from afterturn.evaluation.examination import (
     OURS,
     PATIENCE,
@@ -29,12 +28,13 @@ from afterturn.evaluation.examination import (
     EvalClock,
     MissingParts,
     QuestionScore,
-    differences,
+    drawn_of,
+    in_turn,
     intervals,
-    means,
+    margins,
     scratch_folder,
+    shorten,
 )
-from afterturn.evaluation.longer_life import add_filler, lengthen_answers
 from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.services import Components
 from afterturn.testing import SelectingModel
@@ -283,7 +283,7 @@ def chosen_people(everyday: Everyday, options: EverydayOptions) -> list[Person]:
 
 
 def _prepare(person: Person, options: EverydayOptions) -> Person:
-    person = replace(person, questions=_sample(person, options.limit))
+    person = replace(person, questions=tuple(drawn_of(person.questions, options.limit, person.name)))
     if options.long:
         person = lengthen_answers(person)
     if options.filler:
@@ -291,14 +291,6 @@ def _prepare(person: Person, options: EverydayOptions) -> Person:
     if options.half or options.lived:
         person = replace(person, questions=person.questions[1::2], asked_before=person.questions[::2])
     return person
-
-
-def _sample(person: Person, limit: int | None) -> tuple[EverydayQuestion, ...]:
-    """At most `limit` questions, drawn at random but the same each time, so that all kinds occur."""
-    if limit is None or len(person.questions) <= limit:
-        return person.questions
-    places = random.Random(person.name).sample(range(len(person.questions)), limit)
-    return tuple(person.questions[place] for place in sorted(places))
 
 
 def count_steps(people: Sequence[Person], options: EverydayOptions) -> int:
@@ -367,11 +359,7 @@ def _intervals(verdicts: Mapping[str, Sequence[tuple[Person, EverydayVerdict]]])
     ours = intervals(scores[OURS])
     if not ours:
         return {}
-    margins = {}
-    for system in [system for system in scores if system != OURS]:
-        more = differences(scores[OURS], scores[system])
-        margins[system] = {**means(more), "intervals": intervals(more)}
-    return {"intervals": ours, "margins": margins}
+    return {"intervals": ours, "margins": margins(scores)}
 
 
 class EverydayMemories:
@@ -422,7 +410,12 @@ class EverydayMemories:
         config = replace(self._config, recording=False, refined=is_refined)
         with self._open(config, self._faults) as memory:
             for person in people:
-                entries = _read_entries(memory, person) if self._options.misses else []
+                entries: list[Entry] = []
+                space = memory.space(f"user:{person.name}")
+                while self._options.misses and (
+                    page := space.list(limit=_PAGE, before=entries[-1].id if entries else None)
+                ):
+                    entries += page
                 for question in person.questions:
                     phase: PhaseName = "refined" if is_refined else "fast"
                     conversation, handed = self._ask(memory, person, question, when, phase=phase)
@@ -498,15 +491,6 @@ def split_standing(text: str) -> tuple[list[str], str]:
 
 def _choose_nothing(lines: Sequence[str]) -> list[int]:
     return []
-
-
-def _read_entries(memory: blocking.Memory, person: Person) -> list[Entry]:
-    """Everything that is remembered of this person, newest first."""
-    space = memory.space(f"user:{person.name}")
-    entries: list[Entry] = []
-    while page := space.list(limit=_PAGE, before=entries[-1].id if entries else None):
-        entries += page
-    return entries
 
 
 def _drain(memory: blocking.Memory) -> None:
@@ -598,22 +582,12 @@ class _Asked:
         return WantedLine(entry.id, text, place, explained.why, reason)
 
 
-def in_turn(misses: Sequence[EverydayMiss], count: int) -> list[EverydayMiss]:
-    """The first `count`, from each kind in turn."""
-    by_kind: dict[str, list[EverydayMiss]] = {}
-    for miss in misses:
-        by_kind.setdefault(miss.category, []).append(miss)
-    longest = max(map(len, by_kind.values()), default=0)
-    return [some[at] for at in range(longest) for some in by_kind.values() if at < len(some)][:count]
-
-
 def _line(entry: Entry) -> str:
     return f"- {entry.speaker or entry.kind}: {entry.text}"
 
 
 def _cut(line: str) -> str:
-    text = " ".join(line.removeprefix("- ").split())
-    return text if len(text) <= _CHARS_SHOWN else f"{text[: _CHARS_SHOWN - 1]}…"
+    return shorten(line.removeprefix("- "), _CHARS_SHOWN)
 
 
 class _Baselines:

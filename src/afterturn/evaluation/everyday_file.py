@@ -1,14 +1,16 @@
 """Reads everyday files: months of a person's conversations, and questions with patterns for the lines that help.
 
-The format is described in docs/evaluation.md. An error names the place in the file and what is missing there.
+Reads preferences files too, and makes lives more like real ones: long answers, and small talk, the same each time. The
+formats are described in docs/evaluation.md. An error names the place in the file and what is missing there.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -195,3 +197,72 @@ def _get(value: object, name: str, kind: type[V], where: str, default: V | None 
     if not isinstance(found, kind):
         raise InvalidFile(f'{where}: "{name}" is not {_KINDS[kind]}.{_SEE}')
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """The content of a file: pairs of a preference and a request by topic, and exchanges of other people."""
+
+    name: str
+    topics: dict[str, tuple[tuple[str, str], ...]]
+    filler: tuple[EverydayExchange, ...]
+
+
+def is_preferences(content: object) -> bool:
+    return isinstance(content, dict) and "topics" in content
+
+
+def read_preferences(content: Any, name: str, path: Path) -> Preferences:
+    """Raises InvalidFile if something is missing."""
+    try:
+        topics = {
+            str(topic): tuple((str(pair["preference"]), str(pair["question"])) for pair in pairs)
+            for topic, pairs in content["topics"].items()
+            if pairs
+        }
+        filler = tuple(EverydayExchange(str(asked), str(answer)) for asked, answer in content.get("filler", ()))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InvalidFile(f"{path} has no topics with preferences: {error!r}. See docs/evaluation.md.") from error
+    if not topics:
+        raise InvalidFile(f'{path}: "topics" is empty. See docs/evaluation.md.')
+    return Preferences(name, topics, filler)
+
+
+_FILLER: dict[str, Any] = json.loads(Path(__file__).with_name("filler.json").read_text(encoding="utf-8"))
+_PARAGRAPHS_ADDED = 3
+_PAUSE_SECONDS = 3 * 3600.0
+
+
+def make_filler(count: int, seed: int) -> list[EverydayExchange]:
+    """`count` exchanges that nobody asks about later."""
+    pick = random.Random(seed)
+    said = []
+    for _ in range(count):
+        remark = pick.choice(_FILLER["remarks"])
+        said.append(remark.format(**{name: pick.choice(some) for name, some in _FILLER["words"].items()}))
+    return [EverydayExchange(text[0].upper() + text[1:], pick.choice(_FILLER["replies"])) for text in said]
+
+
+def add_filler(person: Person, count: int) -> Person:
+    """The person with small talk as sessions of its own, spread between the others."""
+    filler = make_filler(count, len(person.name) + count)
+    share = -(-count // len(person.sessions))
+    sessions: list[EverydaySession] = []
+    for at, session in enumerate(person.sessions):
+        sessions.append(session)
+        if part := tuple(filler[at * share : (at + 1) * share]):
+            sessions.append(EverydaySession(f"{session.id} small talk", session.at + _PAUSE_SECONDS, part))
+    return replace(person, sessions=tuple(sessions))
+
+
+def lengthen_answers(person: Person) -> Person:
+    """The person with answers of several paragraphs. What they say first is what they said before."""
+    count, sessions, paragraphs = 0, [], _FILLER["paragraphs"]
+    for session in person.sessions:
+        exchanges = []
+        for exchange in session.exchanges:
+            added = [paragraphs[(count + at) % len(paragraphs)] for at in range(_PARAGRAPHS_ADDED)]
+            exchanges.append(replace(exchange, assistant="\n\n".join([exchange.assistant, *added])))
+            count += 1
+        sessions.append(replace(session, exchanges=tuple(exchanges)))
+    return replace(person, sessions=tuple(sessions))

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from afterturn import blocking
 from afterturn.config import Config, load_config
@@ -36,12 +36,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+OURS = "afterturn"
 CUTS = (1, 3, 5, 10, 20)
 NDCG_CUT = 10
 RESAMPLES = 1000
 SEED = 7
 
 Figures: TypeAlias = Mapping[str, float]
+T = TypeVar("T")
+C = TypeVar("C", bound="Categorized")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,20 @@ def means(outcomes: Iterable[QuestionScore]) -> dict[str, float]:
     return {name: sum(found) / len(found) for name, found in values.items()}
 
 
-def intervals(outcomes: Sequence[QuestionScore]) -> dict[str, tuple[float, float]]:
+def figures_of(outcomes: Sequence[QuestionScore]) -> dict[str, Any]:
+    """The number of questions and the means, for all of them and by category."""
+    categories = {
+        category: [outcome for outcome in outcomes if outcome.category == category]
+        for category in sorted({outcome.category for outcome in outcomes})
+    }
+    return {
+        "n": len(outcomes),
+        **means(outcomes),
+        "categories": {name: {"n": len(part), **means(part)} for name, part in categories.items()},
+    }
+
+
+def intervals(outcomes: Sequence[QuestionScore]) -> dict[str, list[float]]:
     """95 % intervals from conversations drawn with replacement; empty for a single conversation.
 
     The same outcomes give the same intervals.
@@ -102,7 +118,7 @@ def intervals(outcomes: Sequence[QuestionScore]) -> dict[str, tuple[float, float
     drawn = np.random.default_rng(SEED).integers(0, len(talks), size=(RESAMPLES, len(talks)))
     resampled = sums[drawn].sum(axis=1) / np.maximum(counts[drawn].sum(axis=1), 1)
     low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
-    return {name: (float(low[at]), float(high[at])) for at, name in enumerate(names)}
+    return {name: [float(low[at]), float(high[at])] for at, name in enumerate(names)}
 
 
 def differences(ours: Sequence[QuestionScore], theirs: Sequence[QuestionScore]) -> list[QuestionScore]:
@@ -113,6 +129,23 @@ def differences(ours: Sequence[QuestionScore], theirs: Sequence[QuestionScore]) 
         )
         for mine, other in zip(ours, theirs, strict=True)
     ]
+
+
+def margins(outcomes: Mapping[str, Sequence[QuestionScore]]) -> dict[str, Any]:
+    """The difference between afterturn and each other system on the same questions, with intervals."""
+    found: dict[str, Any] = {}
+    for name, theirs in outcomes.items():
+        if name != OURS:
+            more = differences(outcomes[OURS], theirs)
+            found[name] = {**means(more), "intervals": intervals(more)}
+    return found
+
+
+def drawn_of(questions: Sequence[T], limit: int | None, seed: str) -> Sequence[T]:
+    """At most `limit`, drawn at random but the same each time, so that all kinds occur."""
+    if limit is None or len(questions) <= limit:
+        return questions
+    return [questions[place] for place in sorted(random.Random(seed).sample(range(len(questions)), limit))]
 
 
 K1 = 1.2
@@ -126,24 +159,18 @@ class Bm25:
         self._words = words
         self._postings: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         self._lengths: list[int] = []
-        self._length_total = 0
 
     def add_all(self, texts: Iterable[str]) -> None:
-        for text in texts:
-            self._add(text)
-
-    def _add(self, text: str) -> None:
-        found = self._words(text)
-        for term, count in Counter(found).items():
-            self._postings[term].append((len(self._lengths), count))
-        self._lengths.append(len(found))
-        self._length_total += len(found)
+        for found in map(self._words, texts):
+            for term, count in Counter(found).items():
+                self._postings[term].append((len(self._lengths), count))
+            self._lengths.append(len(found))
 
     def rank(self, question: str, limit: int) -> list[int]:
         """Positions of the texts, best first; the earlier of equals first."""
         scores: defaultdict[int, float] = defaultdict(float)
         documents = len(self._lengths)
-        mean = max(1.0, self._length_total / max(1, documents))
+        mean = max(1.0, sum(self._lengths) / max(1, documents))
         for term in dict.fromkeys(self._words(question)):
             postings = self._postings.get(term, ())
             weight = math.log1p((documents - len(postings) + 0.5) / (len(postings) + 0.5))
@@ -443,9 +470,9 @@ class Miss:
 
     def lines(self) -> list[str]:
         """The miss as text; long texts are cut."""
-        lines = [f"{self.delivered:.0%} delivered, {self.category}, {self.talk}: {_cut(self.question)}"]
-        lines += [f"    evidence, {evidence.where()}: {_cut(evidence.text)}" for evidence in self.evidence]
-        lines += [f"    instead: {_cut(text)}" for text in self.instead]
+        lines = [f"{self.delivered:.0%} delivered, {self.category}, {self.talk}: {shorten(self.question)}"]
+        lines += [f"    evidence, {evidence.where()}: {shorten(evidence.text)}" for evidence in self.evidence]
+        lines += [f"    instead: {shorten(text)}" for text in self.instead]
         return lines if self.block_entries else [*lines, "    instead: no block"]
 
 
@@ -471,22 +498,30 @@ def make_miss(
     )
 
 
-def worst(misses: Sequence[Miss], count: int) -> list[Miss]:
-    """The first `count`, from each category in turn, those with the least delivered first."""
-    by_category: dict[str, list[Miss]] = {}
-    for miss in sorted(misses, key=lambda miss: miss.delivered):
+class Categorized(Protocol):
+    @property
+    def category(self) -> str: ...
+
+
+def in_turn(misses: Iterable[C], count: int) -> list[C]:
+    """The first `count`, from each category in turn."""
+    by_category: dict[str, list[C]] = {}
+    for miss in misses:
         by_category.setdefault(miss.category, []).append(miss)
     longest = max(map(len, by_category.values()), default=0)
-    in_turn = [part[at] for at in range(longest) for part in by_category.values() if at < len(part)]
-    return in_turn[:count]
+    return [part[at] for at in range(longest) for part in by_category.values() if at < len(part)][:count]
 
 
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _CHARS_SHOWN else f"{line[: _CHARS_SHOWN - 1]}…"
+def worst(misses: Iterable[Miss], count: int) -> list[Miss]:
+    """From each category in turn, those with the least delivered first."""
+    return in_turn(sorted(misses, key=lambda miss: miss.delivered), count)
 
 
-OURS = "afterturn"
+def shorten(text: str, most: int = _CHARS_SHOWN) -> str:
+    line = plain(text)
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
 # Enough messages to find twenty sessions, unless they all say the same.
 _RANKED_FOR_SESSIONS = 200
 # Shorter texts ("Sure, thanks!") may be in a block by chance.
@@ -638,11 +673,7 @@ def examine(
 
 
 def chosen_of(talk: Talk, limit: int | None) -> Sequence[Question]:
-    """The questions, or `limit` of them drawn at random but the same each time, so that all categories occur."""
-    if limit is None or len(talk.questions) <= limit:
-        return talk.questions
-    places = random.Random(talk.id).sample(range(len(talk.questions)), limit)
-    return [talk.questions[place] for place in sorted(places)]
+    return drawn_of(talk.questions, limit, talk.id)
 
 
 def spaces_of(dataset: Dataset) -> list[tuple[str, Talk]]:

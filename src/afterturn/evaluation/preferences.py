@@ -12,10 +12,23 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from afterturn.evaluation.everyday import CHARS_A_TOKEN, EverydayJudge, EverydayMemories, EverydayOptions, HandedOver
-from afterturn.evaluation.everyday_file import EverydayExchange, EverydayQuestion, EverydaySession, Person
-from afterturn.evaluation.examination import OURS, Bm25, MissingParts, QuestionScore, intervals, means, scratch_folder
-from afterturn.evaluation.longer_life import make_filler
-from afterturn.evaluation.preferences_file import Preferences
+from afterturn.evaluation.everyday_file import (
+    EverydayExchange,
+    EverydayQuestion,
+    EverydaySession,
+    Person,
+    Preferences,
+    make_filler,
+)
+from afterturn.evaluation.examination import (
+    OURS,
+    Bm25,
+    MissingParts,
+    QuestionScore,
+    figures_of,
+    intervals,
+    scratch_folder,
+)
 from afterturn.text import STOP_WORDS
 
 PEOPLE = 8
@@ -81,7 +94,7 @@ def examine_preferences(
                 found |= dict(_baselines(stated[request], request, documents[name]))
             for system, figures in found.items():
                 scores.setdefault(system, []).append(QuestionScore(name, asked.question.kind, figures))
-    systems = {system: _summary(some) for system, some in scores.items()}
+    systems = {system: figures_of(some) for system, some in scores.items()}
     systems[OURS]["intervals"] = intervals(scores[OURS])
     systems[OURS]["conditions"] = options.conditions
     return systems
@@ -93,7 +106,8 @@ def _messages(person: Person) -> list[str]:
 
 
 def _figures(preference: str, handed: HandedOver) -> dict[str, float]:
-    in_block, in_standing = (any(_has(preference, line) for line in lines) for lines in (handed.shown, handed.standing))
+    in_block = any(has_words(preference, line) for line in handed.shown)
+    in_standing = any(has_words(preference, line) for line in handed.standing)
     return {
         "reached": float(in_block or in_standing),
         "in_block": float(in_block),
@@ -113,17 +127,7 @@ def _baselines(preference: str, request: str, documents: Sequence[str]) -> Itera
         yield f"bm25, {lines} lines", _figures(preference, HandedOver(tuple(found)))
 
 
-def _summary(scores: Sequence[QuestionScore]) -> dict[str, Any]:
-    topics = sorted({score.category for score in scores})
-    by_topic = {topic: [score for score in scores if score.category == topic] for topic in topics}
-    return {
-        "n": len(scores),
-        **means(scores),
-        "categories": {topic: {"n": len(some), **means(some)} for topic, some in by_topic.items()},
-    }
-
-
-def _has(preference: str, line: str) -> bool:
+def has_words(preference: str, line: str) -> bool:
     wanted = set(_content(preference))
     return len(wanted.intersection(_content(line))) >= _REACHED_SHARE * len(wanted)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from afterturn.evaluation.examination import OURS
@@ -10,54 +12,13 @@ from afterturn.evaluation.run import Evaluation
 
 Systems: TypeAlias = Mapping[str, Mapping[str, Any]]
 
-_RANKING = {
-    "delivered": "delivered",
-    "whole": "delivered_whole",
-    "tokens": "block_tokens",
-    "R@1": "recall@1",
-    "R@5": "recall@5",
-    "R@10": "recall@10",
-    "R@20": "recall@20",
-    "all@10": "all@10",
-    "nDCG@10": "ndcg@10",
-    "MRR": "mrr",
-}
-_CASES = {
-    "must include": "must_include",
-    "precision": "precision",
-    "cases right": "cases_right",
-    "silence": "silence",
-}
-_EVERYDAY = {
-    "answerable": "answerable",
-    "stale": "stale",
-    "stands": "outdated_stands",
-    "useful": "useful_share",
-    "tokens": "block_tokens",
-    "silent": "silent",
-    "no word": "no_word",
-    "word": "word",
-    "first": "first",
-    "standing": "standing_tokens",
-}
-_PREFERENCES = {
-    "reached": "reached",
-    "in block": "in_block",
-    "in standing": "in_standing",
-    "lines": "block_lines",
-    "tokens": "block_tokens",
-    "standing": "standing_tokens",
-}
+# By the figure that only one kind of evaluation has: the titles of its columns, and the names of their figures.
+_COLUMNS: dict[str, dict[str, str]] = json.loads(
+    Path(__file__).with_name("report_columns.json").read_text(encoding="utf-8")
+)
 # These counts are shown as "3/96".
-_OUT_OF = {
-    "answerable": "answerable_asked",
-    "stale": "stale_asked",
-    "outdated_stands": "stale_asked",
-    "silent": "silent_asked",
-    "no_word": "no_word_asked",
-    "word": "word_asked",
-}
-_REPLIES = {"F1": "f1", "contains": "contains", "judged": "judged", "prompt tokens": "prompt_tokens"}
+_OUT_OF = {name: f"{name}_asked" for name in ("answerable", "stale", "silent", "no_word", "word")}
+_OUT_OF["outdated_stands"] = "stale_asked"
 _SURE = ("delivered", "recall@5", "recall@10", "f1", "judged", "answerable", "first", "reached")
 _ABOVE = ("delivered", "recall@10", "answerable", "first")
 _HEARD_SHOWN = 3
@@ -69,28 +30,24 @@ def as_text(evaluation: Evaluation) -> str:
     parts = []
     for name, systems in evaluation.results.items():
         title = ", ".join([name, f"embedder {evaluation.embedder}", *systems.get(OURS, {}).get("conditions", ())])
-        parts.append("\n".join([title, *_aligned(_table(systems)), *remarks(systems), *_missed(systems)]))
+        missed = [line for miss in systems.get(OURS, {}).get("missed", ()) for line in miss.lines()]
+        parts.append("\n".join([title, *_aligned(_table(systems)), *remarks(systems), *missed]))
     return "\n\n".join(parts)
 
 
 def as_markdown(evaluation: Evaluation) -> str:
-    """The means of all data sets in one table, then a table for each data set by category."""
-    parts = [_markdown(rows) for rows in _overview(evaluation)]
-    for name, systems in evaluation.results.items():
-        if any(found.get("categories") for found in systems.values()):
-            lines = [f"- {line}" for line in remarks(systems, quoting=False)]
-            parts.append([f"### {name}", "", *lines, "", *_markdown(_table(systems))])
-    return "\n\n".join("\n".join(lines).rstrip() for lines in parts)
-
-
-def _overview(evaluation: Evaluation) -> list[list[list[str]]]:
-    """One table for each kind of figures, with a row for each data set and system."""
+    """The means of all data sets, in one table for each kind of figures, then a table for each data set by category."""
     tables: dict[tuple[str, ...], list[list[str]]] = {}
     for name, systems in evaluation.results.items():
         columns = _columns(systems)
         rows = tables.setdefault(tuple(columns), [["data", "n", "system", *columns]])
         rows += _rows(name, {system: found for system, found in systems.items() if "n" in found}, columns)
-    return list(tables.values())
+    parts = [_markdown(rows) for rows in tables.values()]
+    for name, systems in evaluation.results.items():
+        if any(found.get("categories") for found in systems.values()):
+            lines = [f"- {line}" for line in remarks(systems, quoting=False)]
+            parts.append([f"### {name}", "", *lines, "", *_markdown(_table(systems))])
+    return "\n\n".join("\n".join(lines).rstrip() for lines in parts)
 
 
 def _table(systems: Systems) -> list[list[str]]:
@@ -112,8 +69,7 @@ def _rows(title: str, figures: Systems, columns: Mapping[str, str]) -> list[list
 def _columns(systems: Systems) -> dict[str, str]:
     """The columns of this kind of evaluation that at least one system has a figure for."""
     known = {name for found in systems.values() for name in found}
-    kinds = {"must_include": _CASES, "f1": _REPLIES, "answerable": _EVERYDAY, "reached": _PREFERENCES}
-    kind = next((columns for name, columns in kinds.items() if name in known), _RANKING)
+    kind = next((columns for name, columns in _COLUMNS.items() if name in known), _COLUMNS["delivered"])
     return {title: name for title, name in kind.items() if name in known}
 
 
@@ -185,10 +141,6 @@ def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
             f"no block for {name} ({figures['n']}): {figures['silence']:.1%} ({why}){heard and f'; but for {heard}'}"
         )
     return lines
-
-
-def _missed(systems: Systems) -> list[str]:
-    return [line for miss in systems.get(OURS, {}).get("missed", ()) for line in miss.lines()]
 
 
 def _sure(intervals: Mapping[str, Sequence[float]]) -> str:

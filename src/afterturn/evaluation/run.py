@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
@@ -15,17 +15,19 @@ from typing import Any, TypeAlias
 from afterturn.config import Config
 from afterturn.errors import InvalidFile, InvalidInput
 from afterturn.evaluation.answering import Answering, Asking, count_questions
-from afterturn.evaluation.datasets import Dataset, Sources, Utterances, find_sources
+from afterturn.evaluation.datasets import Dataset, Sources, Talk, Utterances, find_sources
 from afterturn.evaluation.everyday import EverydayOptions, chosen_people, count_steps, examine_everyday
 from afterturn.evaluation.everyday_file import Person
 from afterturn.evaluation.examination import (
+    DAY,
     OURS,
     QuestionScore,
     Subject,
     chosen_of,
-    differences,
     examine,
+    figures_of,
     intervals,
+    margins,
     means,
     open_subject,
     spaces_of,
@@ -33,7 +35,7 @@ from afterturn.evaluation.examination import (
 )
 from afterturn.evaluation.precision import Precision, comparable
 from afterturn.evaluation.preferences import PEOPLE, SMALL_TALK, examine_preferences, make_people
-from afterturn.evaluation.silence import BUILT_IN, SilenceCounts, count_silence, sampled
+from afterturn.recall.query import needs_recall
 
 
 @contextmanager
@@ -62,6 +64,12 @@ Progress: TypeAlias = Callable[[int, int], None]
 Results: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 
 ADVERSARIAL = "adversarial"
+# Remarks for which recall should find nothing.
+BUILT_IN = Utterances(
+    "small_talk", tuple(Path(__file__).with_name("small_talk.txt").read_text(encoding="utf-8").splitlines())
+)
+# A remark takes about as long as a question.
+SAMPLE = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,27 +203,13 @@ def _of_dataset(
     examined = examine(subject, dataset, asked, limit=wanted.limit, alone=wanted.alone)
     systems = {name: summary(outcomes) for name, outcomes in examined.outcomes.items()}
     if OURS in systems:
-        systems[OURS]["margins"] = _margins(examined.outcomes)
+        systems[OURS]["margins"] = margins(examined.outcomes)
         if wanted.misses:
             systems[OURS]["missed"] = worst(examined.missed, wanted.misses)
     for name, silent in examined.unanswerable.items():
         systems.setdefault(name, {})["unanswerable"] = {"n": len(silent), **means(silent)}
     systems.setdefault(OURS, {}).update(_silence(subject, dataset, utterances, asked))
     return systems
-
-
-def _margins(outcomes: Mapping[str, Sequence[QuestionScore]]) -> dict[str, Any]:
-    """The difference between afterturn and each baseline on the same questions, with intervals."""
-    found: dict[str, Any] = {}
-    for name, theirs in outcomes.items():
-        if name != OURS:
-            more = differences(outcomes[OURS], theirs)
-            found[name] = {**means(more), "intervals": _bounds(more)}
-    return found
-
-
-def _bounds(outcomes: Sequence[QuestionScore]) -> dict[str, list[float]]:
-    return {name: list(bounds) for name, bounds in intervals(outcomes).items()}
 
 
 def _silence(subject: Subject, dataset: Dataset, utterances: Sequence[Utterances], asked: _Tally) -> dict[str, Any]:
@@ -229,23 +223,57 @@ def _silence(subject: Subject, dataset: Dataset, utterances: Sequence[Utterances
     return {**total.shares(), "silence_by_set": by_set}
 
 
+@dataclass(slots=True)
+class SilenceCounts:
+    """Counts remarks, and those that started no recall; `heard` are the remarks that got a block."""
+
+    count: int = 0
+    not_asked: int = 0
+    heard: list[str] = field(default_factory=list)
+
+    def add(self, other: SilenceCounts) -> None:
+        self.count += other.count
+        self.not_asked += other.not_asked
+        self.heard += other.heard
+
+    def shares(self) -> dict[str, float]:
+        """Shares of all remarks. `silence` is the sum of the other two."""
+        silent = self.count - len(self.heard)
+        return {
+            "silence": silent / self.count,
+            "not_asked": self.not_asked / self.count,
+            "below_floor": (silent - self.not_asked) / self.count,
+        }
+
+
+def sampled(texts: Sequence[str], count: int = SAMPLE) -> Sequence[str]:
+    """Up to `count` texts at even distances, the same each time."""
+    if len(texts) <= count:
+        return texts
+    return [texts[at * len(texts) // count] for at in range(count)]
+
+
+def count_silence(
+    subject: Subject, spaces: Sequence[tuple[str, Talk]], utterances: Utterances, asked: Callable[[], None]
+) -> SilenceCounts:
+    """Says each remark in the next space."""
+    spoken = SilenceCounts()
+    for at, text in enumerate(sampled(utterances.texts)):
+        space, talk = spaces[at % len(spaces)]
+        subject.clock.set(max(item.at for item in talk.items) + DAY)
+        spoken.count += 1
+        if subject.handed_over(space, text).text:
+            spoken.heard.append(text)
+        elif not needs_recall(text):
+            spoken.not_asked += 1
+        asked()
+    return spoken
+
+
 def summary(outcomes: Sequence[QuestionScore]) -> dict[str, Any]:
     """Means over all questions with evidence, by category too, with intervals."""
-    by_category: Mapping[str, list[QuestionScore]] = {
-        category: [outcome for outcome in outcomes if outcome.category == category]
-        for category in sorted({outcome.category for outcome in outcomes})
-    }
-    found: dict[str, Any] = {
-        "n": len(outcomes),
-        **means(outcomes),
-        "categories": {name: {"n": len(part), **means(part)} for name, part in by_category.items()},
-        "intervals": _bounds(outcomes),
-    }
-    if ADVERSARIAL in by_category:
+    found: dict[str, Any] = {**figures_of(outcomes), "intervals": intervals(outcomes)}
+    if any(outcome.category == ADVERSARIAL for outcome in outcomes):
         others = [outcome for outcome in outcomes if outcome.category != ADVERSARIAL]
-        found["without_adversarial"] = {
-            "n": len(others),
-            **means(others),
-            "intervals": _bounds(others),
-        }
+        found["without_adversarial"] = {"n": len(others), **means(others), "intervals": intervals(others)}
     return found
