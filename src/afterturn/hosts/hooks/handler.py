@@ -29,7 +29,7 @@ from afterturn.conversation.scope import ConversationOptions
 from afterturn.conversation.turn import Turn
 from afterturn.errors import AfterturnError, Conflict, NotFound
 from afterturn.guard.output_filter import STANDING_TAG
-from afterturn.hosts.hooks.clients.hook_client import HookClient, SessionText
+from afterturn.hosts.hooks.clients import HookClient, SessionText
 from afterturn.hosts.hooks.events import NOTHING, EventKind, HookAnswer, HookEvent
 from afterturn.hosts.hooks.transcripts import are_in_history, find_exchange
 from afterturn.hosts.hooks.typed import find_typed_statement
