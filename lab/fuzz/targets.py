@@ -37,7 +37,7 @@ from afterturn.errors import (
 from afterturn.guard.output_filter import neutralise, neutralise_lines, neutralise_quote
 from afterturn.guard.pasted import split_pasted, typed_text
 from afterturn.hosts.cli.app import run as run_command
-from afterturn.hosts.cli.commands.library_import import LibraryChoices, plan_library
+from afterturn.hosts.cli.commands.program_import import LibraryChoices, plan_library
 from afterturn.hosts.cli.commands.transfer import LIBRARIES, LineReader
 from afterturn.hosts.cli.output import one_line, safe, safe_json
 from afterturn.hosts.hooks.clients import CLIENTS as HOOK_CLIENTS

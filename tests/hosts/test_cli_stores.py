@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from afterturn import Components, blocking
-from afterturn.hosts.cli.commands.forget import print_forgotten
+from afterturn.hosts.cli.commands.history import print_forgotten
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.types import Forgotten
 

@@ -1,13 +1,21 @@
-"""`backup` and `restore`: copy the whole store while it is in use, and bring a copy back."""
+"""`backup`, `restore` and `migrate`: copy the whole store, bring a copy back, or move it to another place."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.errors import InvalidFile, StoreCorrupt
+from afterturn.config import find_store
+from afterturn.errors import InvalidFile, InvalidInput, StoreCorrupt, StoreError, StoreUnavailable
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import confirm, progress
+from afterturn.hosts.cli.output import confirm, print_table, progress
 from afterturn.hosts.symlinks import check_output_path
+
+if TYPE_CHECKING:
+    from afterturn.stores.copier import ComparedTable, MigrationResult
 
 
 @command("backup")
@@ -58,3 +66,87 @@ def _restore(invocation: Invocation, file: Path) -> Path | None:
 
             return blocking.rescue(invocation.path(), file, progress=report)
     return None
+
+
+@command("migrate")
+@click.argument("source", metavar="SOURCE")
+@click.argument("target", metavar="TARGET")
+@click.option("--keep", is_flag=True, help="Leave the source in use: the target is a copy.")
+def migrate(invocation: Invocation, source: str, target: str, *, keep: bool) -> None:
+    """Move a whole store to an empty one, and compare both.
+
+    Paths and postgresql:// URLs, in any combination. Hosts may read the source meanwhile; their writes wait until all
+    rows are copied and the counts and hashes of every table are compared. Then the source refuses writes and names the
+    target, so point your hosts there. Stopped before that, nothing has changed. With --tenant and --keep, copies one
+    tenant.
+    """
+    from afterturn.services import migrate as move
+
+    config, places = invocation.config(), (find_store(source), find_store(target))
+    if isinstance(places[0], Path) and not places[0].is_file():
+        raise StoreUnavailable(f"There is no store at {places[0]}. Check the name.")
+    if invocation.tenant is not None and not keep:
+        raise InvalidInput("One tenant can only be copied. Add --keep, or leave --tenant out to move the whole store.")
+    with progress("Copying, then comparing rows") as report:
+        done = move(*places, config, tenant=invocation.tenant, keep=keep, progress=report)
+    _print(invocation, done, keep=keep)
+    if not done.is_equal:
+        raise StoreError(
+            f"{done.target} differs from {done.source} after copying. Nothing was moved: {done.source} is in use as "
+            "before. Copy to a new target, and report this as a bug."
+        )
+
+
+def _print(invocation: Invocation, done: MigrationResult, *, keep: bool) -> None:
+    if invocation.print_json(
+        {
+            "source": done.source,
+            "target": done.target,
+            "moved": not keep and done.is_equal,
+            "waiting": done.waiting,
+            "tables": [_as_json(table) for table in done.tables],
+        }
+    ):
+        return
+    if done.tables:
+        _print_tables(done.tables)
+    if done.tables and done.is_equal:
+        rows = sum(table.source.rows for table in done.tables)
+        click.echo(f"{rows:,} rows are equal on both sides.")
+    elif not done.tables:
+        click.echo(f"{done.source} was {'copied' if keep else 'moved'} to {done.target} before. Nothing was copied.")
+    if done.waiting:
+        click.echo(
+            f"{done.waiting} turns that waited in files will be recorded by the next host that opens the target."
+        )
+    if not keep and done.is_equal:
+        click.echo(f"{done.source} accepts no writes any more. Point your hosts at {done.target}.")
+
+
+def _print_tables(tables: Sequence[ComparedTable]) -> None:
+    rows = [
+        (
+            table.source.name,
+            f"{table.source.rows:,}",
+            f"{table.target.rows:,}",
+            table.source.digest[:16],
+            _verdict(table),
+        )
+        for table in tables
+    ]
+    print_table(("table", "source", "target", "hash", "compared"), rows)
+
+
+def _verdict(table: ComparedTable) -> str:
+    return "equal" if table.is_equal else "different"
+
+
+def _as_json(table: ComparedTable) -> dict[str, object]:
+    return {
+        "table": table.source.name,
+        "source_rows": table.source.rows,
+        "target_rows": table.target.rows,
+        "source_hash": table.source.digest,
+        "target_hash": table.target.digest,
+        "equal": table.is_equal,
+    }

@@ -1,9 +1,12 @@
-"""`config`: every setting, its value and where the value is set."""
+"""`config` and `completion`: every setting, its value and where it is set; the completion script of a shell."""
 
 import json
 import re
 from dataclasses import asdict
 from urllib.parse import urlsplit, urlunsplit
+
+import click
+from click.shell_completion import get_completion_class
 
 from afterturn.config import config_origins, config_path, config_schema, default_store, without_secret
 from afterturn.hosts.cli.command import Invocation, command, commands, group
@@ -61,3 +64,20 @@ def _without_password(url: str) -> str:
     if parts.password is None:
         return url
     return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")))
+
+
+_SHELLS = ("bash", "zsh", "fish")
+_VARIABLE = "_AFTERTURN_COMPLETE"
+
+
+@command("completion")
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion(invocation: Invocation, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    Add the first example to ~/.bashrc, or write the script where zsh or fish look for it.
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    script = found(click.Command("afterturn"), {}, "afterturn", _VARIABLE).source()
+    invocation.answer({"shell": shell, "script": script}, script)

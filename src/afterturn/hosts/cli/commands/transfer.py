@@ -61,7 +61,11 @@ def export(invocation: Invocation, file: str, folder: Path | None, *, force: boo
         return
     target = None if file == "-" else Path(file)
     if target is not None:
-        _check_target(target, force=force)
+        check_output_path(target)
+        if target.is_dir():
+            raise InvalidFile(f"{target} is a folder. Name a file in it.")
+        if target.exists() and not force:
+            raise InvalidFile(f"{target} already exists. Add --force to replace it.")
     with invocation.in_space() as space, _writer(target) as stream, progress("Exporting") as report:
         lines = 0
         for lines, line in enumerate(space.export(), start=1):
@@ -94,14 +98,6 @@ def _statements(space: blocking.Space) -> Iterator[Entry]:
         before = page[-1].id
 
 
-def _check_target(target: Path, *, force: bool) -> None:
-    check_output_path(target)
-    if target.is_dir():
-        raise InvalidFile(f"{target} is a folder. Name a file in it.")
-    if target.exists() and not force:
-        raise InvalidFile(f"{target} already exists. Add --force to replace it.")
-
-
 @contextmanager
 def _writer(target: Path | None) -> Iterator[IO[bytes]]:
     if target is None:
@@ -123,7 +119,6 @@ CLIENTS = ("claude-code", "codex", "gemini-cli", "qwen-code", "opencode", "chatg
 LIBRARIES = ("mem0", "zep", "letta", "langgraph")
 _LINE_BYTES_MAX = 16 * 1024 * 1024
 _BAD_SHOWN_MAX = 20
-_STEP = 100
 
 
 @command("import")
@@ -184,18 +179,20 @@ def import_entries(
     if program not in LIBRARIES and (users or space_per_user or namespace is not None):
         raise click.UsageError(f"--user, --space-per-user and --namespace need --from {'|'.join(LIBRARIES)}.")
     if program in LIBRARIES:
-        from afterturn.hosts.cli.commands.library_import import LibraryChoices, import_library
+        from afterturn.hosts.cli.commands.program_import import LibraryChoices, import_library
 
         choices = LibraryChoices(
             users, since, namespace, space_per_user=space_per_user, skip_bad=skip_bad, keep_origin=keep_origin
         )
-        import_library(invocation, program, _export_path(program, file), choices, dry_run=dry_run)
+        if file is None or file == "-":
+            raise click.UsageError(f"Name the FILE that {program} exported.")
+        import_library(invocation, program, Path(file).expanduser(), choices, dry_run=dry_run)
     elif program is not None:
         if skip_bad or keep_origin or file == "-":
             raise click.UsageError(
                 f"--from {program} takes a file or folder, and neither --skip-bad nor --keep-origin."
             )
-        from afterturn.hosts.cli.commands.transcripts import import_transcripts
+        from afterturn.hosts.cli.commands.program_import import import_transcripts
 
         path = None if file is None else Path(file).expanduser()
         import_transcripts(invocation, program, path, since=since, dry_run=dry_run)
@@ -218,17 +215,15 @@ def _split_names(names: tuple[str, ...], program: str | None) -> tuple[str | Non
     return program, file
 
 
-def _export_path(library: str, file: str | None) -> Path:
-    if file is None or file == "-":
-        raise click.UsageError(f"Name the FILE that {library} exported.")
-    return Path(file).expanduser()
-
-
 def _import_lines(invocation: Invocation, file: str, *, skip_bad: bool, keep_origin: bool) -> None:
     space_name = invocation.space_name()
     reading = LineReader(invocation.config(), keep_origin=keep_origin).read(_lines(file))
     if reading.bad and not skip_bad:
-        raise InvalidFile(_refusal(file, reading.bad))
+        others = f" {count(len(reading.bad) - 1, 'other line')} also invalid." if len(reading.bad) > 1 else ""
+        raise InvalidFile(
+            f"{'stdin' if file == '-' else file}, line {reading.bad[0].line}: {reading.bad[0].message}{others} "
+            "Nothing was imported. Correct the file, or add --skip-bad to import the rest."
+        )
     with invocation.in_space(create=True) as space, progress("Importing") as report:
         total = len(reading.drafts)
         imported = space.add_many(reading.drafts, progress=lambda done: report(done, total), clean=keep_origin)
@@ -250,15 +245,6 @@ def _print_rest(existing: int, reading: ParsedLines) -> None:
         click.echo(f"line {bad.line} skipped: {one_line(bad.message)}", err=True)
     if len(reading.bad) > _BAD_SHOWN_MAX:
         click.echo(f"{len(reading.bad) - _BAD_SHOWN_MAX:,} more lines skipped", err=True)
-
-
-def _refusal(file: str, bad: list[BadLine]) -> str:
-    name = "stdin" if file == "-" else file
-    others = f" {count(len(bad) - 1, 'other line')} also invalid." if len(bad) > 1 else ""
-    return (
-        f"{name}, line {bad[0].line}: {bad[0].message}{others} Nothing was imported. "
-        "Correct the file, or add --skip-bad to import the rest."
-    )
 
 
 def _lines(file: str) -> Iterator[bytes]:
@@ -356,13 +342,18 @@ class LineReader:
         unknown = sorted(set(line) - _KEYS)
         if unknown:
             raise InvalidInput(f'{_shown(unknown[0])} is not a known key. Put it into "metadata", or remove it.')
+        text, metadata = line.get("text"), line.get("metadata", {})
+        if not isinstance(text, str):
+            raise InvalidInput('"text" is missing or not a string.')
+        if not isinstance(metadata, dict):
+            raise InvalidInput(f'"metadata" is {_shown(metadata)}. It must be an object.')
         draft = Draft(
-            text=_required_text(line),
-            origin=_origin(line) if self._keep_origin else Origin.IMPORT,
+            text=text,
+            origin=Origin(_choice(line, "origin", [*Origin], "import")) if self._keep_origin else Origin.IMPORT,
             target=parse_target(_choice(line, "target", _TARGETS, "user")),
             pinned=_flag(line, "pinned"),
             firm=_flag(line, "firm"),
-            metadata=_metadata(line),
+            metadata=metadata,
             sources=_sources(line),
             agent=_text(line, "agent"),
             project=_text(line, "project"),
@@ -395,20 +386,11 @@ def _current_entry(line: Mapping[str, object]) -> dict[str, object] | None:
         return None
     keys = _KEYS | _RECORD_KEYS if entry.get("kind") == Kind.RECORD else _KEYS
     held = {key: value for key, value in entry.items() if key in keys and value is not None}
-    return {**held, "origin": Origin.IMPORT.value} if _is_trusted_less(entry) else held
-
-
-def _is_trusted_less(entry: Mapping[str, object]) -> bool:
-    """Whether it was trusted less than its origin because of its sources, which may not be in the file."""
     origin, trust = entry.get("origin"), entry.get("trust")
-    return isinstance(trust, int) and origin in [str(one) for one in Origin] and trust < Origin(origin).trust
-
-
-def _required_text(line: Mapping[str, object]) -> str:
-    text = line.get("text")
-    if not isinstance(text, str):
-        raise InvalidInput('"text" is missing or not a string.')
-    return text
+    if isinstance(trust, int) and isinstance(origin, str) and origin in [*Origin] and trust < Origin(origin).trust:
+        # It was trusted less than its origin because of its sources, which may not be in the file.
+        held["origin"] = Origin.IMPORT.value
+    return held
 
 
 def _text(line: Mapping[str, object], key: str) -> str | None:
@@ -443,21 +425,10 @@ def _choice(line: Mapping[str, object], key: str, choices: Sequence[str], defaul
     return value
 
 
-def _origin(line: Mapping[str, object]) -> Origin:
-    return Origin(_choice(line, "origin", [str(origin) for origin in Origin], "import"))
-
-
 def _flag(line: Mapping[str, object], key: str) -> bool:
     value = line.get(key, False)
     if not isinstance(value, bool):
         raise InvalidInput(f'"{key}" is {_shown(value)}. It must be true or false.')
-    return value
-
-
-def _metadata(line: Mapping[str, object]) -> dict[str, str | int | float | bool | None]:
-    value = line.get("metadata", {})
-    if not isinstance(value, dict):
-        raise InvalidInput(f'"metadata" is {_shown(value)}. It must be an object.')
     return value
 
 

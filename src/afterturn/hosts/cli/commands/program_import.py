@@ -1,4 +1,4 @@
-"""`import --from LIBRARY`: the export of another memory library. Whose memories go where is the person's choice."""
+"""`import --from PROGRAM`: past conversations and notes of other programs, and exports of other memory libraries."""
 
 from __future__ import annotations
 
@@ -27,11 +27,124 @@ from afterturn.hosts.cli.output import (
 )
 from afterturn.hosts.transcripts.libraries import make_reader, read_library
 from afterturn.hosts.transcripts.library_export import LibraryExport, RefusedItem
+from afterturn.hosts.transcripts.reading import FoundConversation, FoundNotes, read_everything
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.space.transfer import Imported
 from afterturn.text import cut
 from afterturn.types import Draft, Kind
 from afterturn.validation import check_space
+
+_CONVERSATIONS_MAX = 10_000
+
+
+@dataclass(slots=True)
+class Plan:
+    """What an import would store: drafts in order of the files, a row for each source, and what is left out."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    conversations: int = 0
+    notes: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def import_transcripts(
+    invocation: Invocation, client: str, path: Path | None, *, since: float | None, dry_run: bool
+) -> None:
+    """Reads everything first, then stores it as one group."""
+    space_name = invocation.space_name()
+    with progress("Reading") as report:
+        found = list(read_everything(client, path, report))
+    if dry_run:
+        _print_plan(invocation, make_plan(found, invocation.config(), since=since, recorded=()), space_name)
+        return
+    with invocation.in_space(create=True) as space:
+        plan = make_plan(
+            found, invocation.config(), since=since, recorded=space.conversations(limit=_CONVERSATIONS_MAX)
+        )
+        with progress("Importing") as report:
+            total = len(plan.drafts)
+            imported = space.add_many(plan.drafts, progress=lambda done: report(done, total))
+    if invocation.json:
+        document = {"imported": imported, "conversations": plan.conversations, "notes": plan.notes}
+        print_document({**document, "left_out": dict(plan.left_out)})
+        return
+    click.echo(f"{_describe(plan)} read, {count(imported.created, 'memory', 'memories')} imported into {space_name}")
+    if imported.existing:
+        click.echo(f"{imported.existing:,} already known")
+    _print_left_out(plan)
+    if imported.created:
+        click.echo(f"Undo: afterturn undo {imported.group}")
+        note("Vectors are made at the next search, or now: afterturn worker --once")
+
+
+def make_plan(
+    found: Iterable[FoundConversation | FoundNotes], config: Config, *, since: float | None, recorded: Iterable[str]
+) -> Plan:
+    """Leaves out conversations that a hook recorded while they happened."""
+    plan, known, gate = Plan(), set(recorded), Gate(config, SystemClock(), TimeOrderedIds())
+    for source in found:
+        if isinstance(source, FoundConversation) and source.transcript.conversation in known:
+            plan.left_out["conversation that was recorded when it happened"] += 1
+            continue
+        drafts = list(_admissible(source.drafts(since), gate, plan))
+        if not drafts:
+            continue
+        plan.drafts.extend(drafts)
+        if isinstance(source, FoundConversation):
+            plan.conversations += 1
+        else:
+            plan.notes += len(drafts)
+        plan.rows.append(_row(source, drafts))
+    return plan
+
+
+def _admissible(drafts: Iterable[Draft], gate: Gate, plan: Plan) -> Iterator[Draft]:
+    for draft in drafts:
+        try:
+            yield _checked(draft, gate)
+        except InvalidInput as error:
+            plan.left_out[f"text that cannot be stored ({type(error).__name__})"] += 1
+
+
+def _checked(draft: Draft, gate: Gate) -> Draft:
+    """The draft with a long message cut. Raises InvalidInput if it cannot be stored."""
+    if draft.kind is Kind.RECORD:
+        draft = replace(draft, text=cut(draft.text, RECORD_BYTES_MAX, "…"))
+    gate.admit_import(draft)
+    return draft
+
+
+def _row(source: FoundConversation | FoundNotes, drafts: list[Draft]) -> tuple[str, ...]:
+    last = max(draft.occurred_at or 0.0 for draft in drafts)
+    day = datetime.fromtimestamp(last).astimezone().date().isoformat()
+    words = one_line(drafts[0].text)[:_SHOWN_CHARS_MAX]
+    where = source.project or ""
+    return (day, where, str(len(drafts)), words if isinstance(source, FoundConversation) else f"notes: {words}")
+
+
+def _describe(plan: Plan) -> str:
+    parts = [count(plan.conversations, "conversation")] if plan.conversations or not plan.notes else []
+    return " and ".join([*parts, *([count(plan.notes, "note")] if plan.notes else [])])
+
+
+def _print_plan(invocation: Invocation, plan: Plan, space_name: str) -> None:
+    if invocation.json:
+        names = ("last", "project", "entries", "begins")
+        rows = [dict(zip(names, row, strict=True)) for row in plan.rows]
+        print_document({"entries": len(plan.drafts), "sources": rows, "left_out": dict(plan.left_out)})
+        return
+    if plan.rows:
+        print_table(("LAST", "PROJECT", "ENTRIES", "BEGINS"), sorted(plan.rows))
+    entries = count(len(plan.drafts), "memory", "memories")
+    click.echo(f"{_describe(plan)}: {entries} would be imported into {space_name}. Nothing was changed.")
+    _print_left_out(plan)
+
+
+def _print_left_out(plan: Plan | LibraryPlan) -> None:
+    for reason, number in sorted(plan.left_out.items()):
+        click.echo(f"{number:,} left out: {reason}", err=True)
+
 
 _SHOWN_CHARS_MAX = 60
 _LISTED_MAX = 20
@@ -85,7 +198,12 @@ def import_library(invocation: Invocation, library: str, file: Path, choices: Li
         _print_library_plan(invocation, plan)
         return
     if plan.refused and not choices.skip_bad:
-        raise InvalidFile(_library_refusal(file, plan.refused))
+        first, others = plan.refused[0], len(plan.refused) - 1
+        also = f" {count(others, 'other item')} also refused." if others else ""
+        raise InvalidFile(
+            f"{file}, {one_line(first.where)}: {first.message}{also} Nothing was imported. "
+            "Correct the file, or add --skip-bad to import the rest."
+        )
     group = TimeOrderedIds().new()
     imported = _store_plan(invocation, plan, group)
     if invocation.print_json(
@@ -215,15 +333,10 @@ def _storable(
     for number, (where, draft) in found:
         if number % _STEP == 0:
             advance(number)
-        kept = draft
-        if draft.kind is Kind.RECORD:
-            kept = replace(draft, text=cut(draft.text, RECORD_BYTES_MAX, "…"))
         try:
-            gate.admit_import(kept)
+            yield _checked(draft, gate)
         except AfterturnError as error:
             plan.refused.append(RefusedItem(where, str(error)))
-        else:
-            yield kept
 
 
 def _store_plan(invocation: Invocation, plan: LibraryPlan, group: str) -> dict[str, Imported]:
@@ -299,17 +412,8 @@ def _print_library_plan(invocation: Invocation, plan: LibraryPlan) -> None:
 
 
 def _print_rest(plan: LibraryPlan) -> None:
-    for reason, number in sorted(plan.left_out.items()):
-        click.echo(f"{number:,} left out: {reason}", err=True)
+    _print_left_out(plan)
     for item in plan.refused[:_LISTED_MAX]:
         click.echo(f"{one_line(item.where)} refused: {one_line(item.message)}", err=True)
     if len(plan.refused) > _LISTED_MAX:
         click.echo(f"{len(plan.refused) - _LISTED_MAX:,} more refused", err=True)
-
-
-def _library_refusal(file: Path, refused: Sequence[RefusedItem]) -> str:
-    others = f" {count(len(refused) - 1, 'other item')} also refused." if len(refused) > 1 else ""
-    return (
-        f"{file}, {one_line(refused[0].where)}: {refused[0].message}{others} Nothing was imported. "
-        "Correct the file, or add --skip-bad to import the rest."
-    )
