@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from afterturn.errors import InvalidFile
-from afterturn.hosts.hooks.transcripts import find_exchange
+from afterturn.hosts.hooks.handler import find_exchange
 from afterturn.hosts.transcripts import transcript as transcripts
 from afterturn.hosts.transcripts.coding_agents import (
     LINE_TRANSCRIPTS,
@@ -23,8 +23,8 @@ from afterturn.hosts.transcripts.coding_agents import (
     OpencodeTranscripts,
     QwenCodeTranscripts,
 )
-from afterturn.hosts.transcripts.data_exports import ChatGptExport, ClaudeExport
 from afterturn.hosts.transcripts.memory_folder import read_folder
+from afterturn.hosts.transcripts.reading import ChatGptExport, ClaudeExport
 from afterturn.hosts.transcripts.transcript import PastConversation, user_text, without_injected
 from afterturn.types import Target
 

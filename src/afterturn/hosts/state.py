@@ -1,4 +1,4 @@
-"""Files that afterturn keeps about this machine, in one folder that only its owner can read."""
+"""Files that afterturn keeps about this machine, in one folder that only its owner can read, and refused links."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def read_document(name: str) -> dict[str, Any]:
 def change_document(name: str) -> Iterator[dict[str, Any]]:
     """The JSON object, to be changed. It is written when the block ends without an error, one process at a time."""
     folder = open_state_folder()
-    with open(folder / f"{name}.lock", "a", opener=_private) as lock:
+    path = folder / f"{name}.lock"
+    with open(path, "a", opener=lambda file, flags: os.open(file, flags | os.O_NOFOLLOW, 0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         document = read_document(name)
         yield document
@@ -61,5 +62,26 @@ def change_document(name: str) -> Iterator[dict[str, Any]]:
             stream.write(json.dumps(document, indent=1, sort_keys=True).encode())
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+def refuse_links(path: Path, root: Path, *, remedy: str) -> None:
+    """Raises InvalidFile if `path`, or a folder between it and `root`, is a symbolic link.
+
+    `path` may be relative to `root`. Folders above `root` may be links.
+    """
+    full = root / path
+    for part in (full, *full.parents):
+        if part == root:
+            return
+        if os.path.islink(part):
+            raise InvalidFile(
+                f"{part} is a symbolic link to {os.readlink(part)!r}, and links are not followed. {remedy}"
+            )
+
+
+def check_output_path(path: Path) -> None:
+    """Raises InvalidFile if a path to write is a link, or behind one that a repository may have brought.
+
+    Such links are below the current folder for a relative path, else below the outermost folder that has a `.git`.
+    """
+    repositories = [folder for folder in path.parents if os.path.lexists(folder / ".git")]
+    root = [path.parent, *repositories][-1] if path.is_absolute() else Path.cwd()
+    refuse_links(path, root, remedy="Name another path, or the one that it leads to.")

@@ -16,6 +16,9 @@ from afterturn.types import Filter, Kind, Scalar, Status, Target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+LIMIT = click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many to show at most."
+)
 STDIN_BYTES_MAX = 16 * 1024 * 1024
 TARGETS = tuple(str(target) for target in Target)
 
@@ -43,16 +46,13 @@ def metadata_option(help_text: str) -> Callable[[F], F]:
     """`--meta KEY=VALUE`, repeatable. true, false, null and numbers are converted; everything else is text."""
 
     def convert(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> list[tuple[str, Scalar]]:
-        return [_pair(value) for value in values]
+        pairs = [value.partition("=") for value in values]
+        for value, (key, equals, _) in zip(values, pairs, strict=True):
+            if not equals or not key:
+                raise InvalidInput(f"--meta {value!r} is not KEY=VALUE. Write it like --meta team=platform.")
+        return [(key, _scalar(text)) for key, _, text in pairs]
 
     return click.option("--meta", "metadata", metavar="KEY=VALUE", multiple=True, callback=convert, help=help_text)
-
-
-def _pair(value: str) -> tuple[str, Scalar]:
-    key, equals, text = value.partition("=")
-    if not equals or not key:
-        raise InvalidInput(f"--meta {value!r} is not KEY=VALUE. Write it like --meta team=platform.")
-    return key, _scalar(text)
 
 
 _WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}

@@ -68,12 +68,18 @@ def confirm(effect: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, last_wraps: bool = False) -> None:
-    """Prints aligned columns. On a terminal the last one is cut or wraps; in a pipe it is whole."""
+    """Prints aligned columns. On a terminal the last one is cut or wraps; in a pipe it is whole.
+
+    Without titles, the first column has names or levels.
+    """
     from rich.text import Text
 
     console = _console()
     header = [[Text(title, style="dim") for title in columns]] if any(columns) else []
-    body = [[Text(cell, style=_style(cell, at, titled=bool(header))) for at, cell in enumerate(row)] for row in rows]
+    body = [
+        [Text(cell, style="" if header or at else _LEVELS.get(cell, "dim")) for at, cell in enumerate(row)]
+        for row in rows
+    ]
     with console.capture() as captured:
         for line in _lines(header + body, console, last_wraps=last_wraps):
             console.print(line, soft_wrap=True)
@@ -154,13 +160,6 @@ def _console() -> Console:
     if shown.no_color:
         return Console(highlight=False, markup=False, emoji=False, color_system=None)
     return shown
-
-
-def _style(cell: str, column: int, *, titled: bool) -> str:
-    """Without titles, the first column holds names or levels."""
-    if titled or column > 0:
-        return ""
-    return _LEVELS.get(cell, "dim")
 
 
 def _lines(rows: Sequence[Sequence[Text]], console: Console, *, last_wraps: bool) -> Iterator[Text]:

@@ -84,38 +84,22 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
         _say(type(error).__name__, str(error), as_json=as_json)
         return EXIT_BAD_INPUT
     if isinstance(error, click.ClickException):
-        _say("UsageError", _usage(error), as_json=as_json)
+        message, context = error.format_message(), getattr(error, "ctx", None)
+        hint = f"{message.rstrip('.')}. See `{context.command_path} --help`." if context else message
+        _say("UsageError", hint, as_json=as_json)
         return EXIT_BAD_INPUT
+    if debug:
+        print(describe_fully(error), file=sys.stderr)
+    name = type(error).__name__
     if isinstance(error, OSError):
-        return _report_system(error, as_json=as_json, debug=debug)
-    return _report_unexpected(error, as_json=as_json, debug=debug)
-
-
-def _report_system(error: OSError, *, as_json: bool, debug: bool) -> int:
-    """A full disk behind stdout and the like."""
-    if debug:
-        print(describe_fully(error), file=sys.stderr)
-    abandon_stdout()
-    _say(
-        type(error).__name__,
-        f"The operating system reported: {describe(error)}. Check disk space and permissions.",
-        as_json=as_json,
-    )
-    return EXIT_BAD_INPUT
-
-
-def _report_unexpected(error: BaseException, *, as_json: bool, debug: bool) -> int:
-    if debug:
-        print(describe_fully(error), file=sys.stderr)
+        # A full disk behind stdout and the like.
+        abandon_stdout()
+        advice = f"The operating system reported: {describe(error)}. Check disk space and permissions."
+        _say(name, advice, as_json=as_json)
+        return EXIT_BAD_INPUT
     advice = "This is a bug in afterturn. Please report it with the output of the same command with --debug."
-    _say(type(error).__name__, f"Unexpected {type(error).__name__}: {describe(error)}. {advice}", as_json=as_json)
+    _say(name, f"Unexpected {name}: {describe(error)}. {advice}", as_json=as_json)
     return EXIT_UNEXPECTED
-
-
-def _usage(error: click.ClickException) -> str:
-    message = error.format_message()
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"{message.rstrip('.')}. See `{context.command_path} --help`." if context else message
 
 
 def _say(kind: str, message: str, *, as_json: bool) -> None:

@@ -21,8 +21,7 @@ from afterturn.errors import Conflict, InvalidFile
 from afterturn.hosts.install import json_text
 from afterturn.hosts.install.clients import ConfigFile
 from afterturn.hosts.install.entries import State
-from afterturn.hosts.state import change_document, read_document
-from afterturn.hosts.symlinks import refuse_links
+from afterturn.hosts.state import change_document, read_document, refuse_links
 from afterturn.runtime.files import replace_file
 
 BACKUP = ".afterturn-backup"

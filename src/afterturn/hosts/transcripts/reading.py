@@ -1,18 +1,127 @@
-"""Finds and reads everything that a program left behind: conversations, and notes in Markdown."""
+"""Finds and reads everything that a program left behind: conversations, notes in Markdown, and data exports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from afterturn.errors import InvalidFile
 from afterturn.hosts.projects import find_project
 from afterturn.hosts.transcripts.coding_agents import LINE_TRANSCRIPTS, CopilotTranscripts, OpencodeTranscripts
-from afterturn.hosts.transcripts.data_exports import ChatGptExport, ClaudeExport
 from afterturn.hosts.transcripts.memory_folder import INDEX, Note, find_folders, read_folder
-from afterturn.hosts.transcripts.transcript import PastConversation, TranscriptReader
+from afterturn.hosts.transcripts.transcript import (
+    Object,
+    PastConversation,
+    TranscriptMessage,
+    TranscriptReader,
+    mapping,
+    may_be_typed,
+    messages_of,
+    open_file,
+    parse_timestamp,
+    read_json,
+    sequence,
+    text_field,
+)
 from afterturn.types import Draft
+
+_FILE = "conversations.json"
+_HIDDEN = ("is_visually_hidden_from_conversation", "is_user_system_message")
+_BYTES_MAX = 4 * 1024**3
+# Conversations are packed to a tenth or so. A file that unpacks to much more is made to fill memory.
+_RATIO_MAX, _SMALL_BYTES = 100, 16 * 1024**2
+
+
+class ChatGptExport:
+    name = "chatgpt"
+
+    def find(self, home: Path | None) -> Iterable[Path]:
+        return ()
+
+    def read(self, file: Path) -> Iterator[PastConversation]:
+        for conversation in _conversations(file):
+            nodes = mapping(conversation.get("mapping"))
+            found: list[TranscriptMessage] = []
+            for id, message in _branch(nodes, text_field(conversation, "current_node")):
+                role = text_field(mapping(message.get("author")), "role")
+                content = mapping(message.get("content"))
+                at = parse_timestamp(message.get("create_time")) or parse_timestamp(conversation.get("create_time"))
+                metadata = mapping(message.get("metadata"))
+                # Custom instructions are in the role of the user, and hidden.
+                is_hidden = any(metadata.get(mark) for mark in _HIDDEN) or message.get("recipient", "all") != "all"
+                if content.get("content_type") in ("text", "multimodal_text") and not is_hidden:
+                    texts = [part for part in sequence(content.get("parts")) if isinstance(part, str)]
+                    found += messages_of(id, role, texts, at)
+            session = text_field(conversation, "conversation_id") or text_field(conversation, "id")
+            yield PastConversation(self.name, session or "unknown", found)
+
+
+def _branch(nodes: Mapping[str, Any], current: str) -> list[tuple[str, Object]]:
+    """The messages from the first to the current one. Answers that were generated again are on other branches."""
+    found: list[tuple[str, Object]] = []
+    seen: set[str] = set()
+    while current in nodes and current not in seen:
+        seen.add(current)
+        node = mapping(nodes[current])
+        found.append((current, mapping(node.get("message"))))
+        current = text_field(node, "parent")
+    return found[::-1]
+
+
+class ClaudeExport:
+    name = "claude"
+
+    def find(self, home: Path | None) -> Iterable[Path]:
+        return ()
+
+    def read(self, file: Path) -> Iterator[PastConversation]:
+        for conversation in _conversations(file):
+            found: list[TranscriptMessage] = []
+            for message in map(mapping, sequence(conversation.get("chat_messages"))):
+                id, at = text_field(message, "uuid"), parse_timestamp(message.get("created_at"))
+                role = {"human": "user", "assistant": "assistant"}.get(text_field(message, "sender"), "")
+                said = messages_of(id, role, message.get("content"), at)
+                if not said and may_be_typed(message.get("content")):
+                    # Older exports have only this. The text of attachments is in neither field.
+                    said = messages_of(id, role, message.get("text"), at)
+                found += said
+            yield PastConversation(self.name, text_field(conversation, "uuid") or "unknown", found)
+
+
+def _conversations(file: Path) -> Iterator[Object]:
+    value = read_json(_content(file), str(file))
+    if not isinstance(value, list):
+        raise InvalidFile(f"{file} is not a list of conversations. Name the export's {_FILE}.")
+    return (mapping(one) for one in value)
+
+
+def _content(file: Path) -> bytes:
+    try:
+        with open_file(file / _FILE if file.is_dir() else file) as stream:
+            if not zipfile.is_zipfile(stream):
+                stream.seek(0)
+                return stream.read()
+            with zipfile.ZipFile(stream) as archive:
+                return _unpack(archive, file)
+    except (OSError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InvalidFile(f"{file} cannot be read: {reason}. Name the data export, or its {_FILE}.") from error
+
+
+def _unpack(archive: zipfile.ZipFile, file: Path) -> bytes:
+    found = next((one for one in archive.infolist() if one.filename.rsplit("/", 1)[-1] == _FILE), None)
+    if found is None:
+        raise InvalidFile(f"{file} contains no {_FILE}. Name the ZIP file of the data export.")
+    if found.file_size > _BYTES_MAX:
+        raise InvalidFile(f"{found.filename} in {file} is larger than 4 GiB. Unpack it and divide it.")
+    if found.file_size > max(_SMALL_BYTES, _RATIO_MAX * found.compress_size):
+        raise InvalidFile(f"{found.filename} in {file} unpacks to {found.file_size:,} bytes, which is not plausible.")
+    return archive.read(found)
+
 
 _ALL: tuple[TranscriptReader, ...] = (
     *LINE_TRANSCRIPTS.values(),
@@ -56,7 +165,10 @@ def read_everything(
     projects: dict[Path, str | None] = {}
     for done, file in enumerate(files, start=1):
         for transcript in reader.read(file):
-            project = _project_name(transcript.folder)
+            try:
+                project = find_project(transcript.folder).name if transcript.folder else None
+            except (OSError, ValueError):
+                project = None  # the transcript names something that cannot be a folder
             projects.setdefault(file.parent, project)
             yield FoundConversation(transcript, project)
         report(done, len(files))
@@ -64,14 +176,6 @@ def read_everything(
         yield FoundNotes(
             folder, list(read_folder(folder)), projects.get(folder.parent, projects.get(folder.parent / "chats"))
         )
-
-
-def _project_name(folder: str) -> str | None:
-    """None if the transcript names no folder, or something that cannot be one."""
-    try:
-        return find_project(folder).name if folder else None
-    except (OSError, ValueError):
-        return None
 
 
 def _find(reader: TranscriptReader, path: Path | None) -> tuple[list[Path], list[Path]]:

@@ -12,7 +12,7 @@ from afterturn.config import find_store
 from afterturn.errors import InvalidFile, InvalidInput, StoreCorrupt, StoreError, StoreUnavailable
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import confirm, print_table, progress
-from afterturn.hosts.symlinks import check_output_path
+from afterturn.hosts.state import check_output_path
 
 if TYPE_CHECKING:
     from afterturn.stores.copier import ComparedTable, MigrationResult

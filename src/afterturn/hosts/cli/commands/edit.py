@@ -6,7 +6,6 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,18 +145,24 @@ def _agreed(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) 
     with invocation.in_space() as space:
         edits = space.compare_markdown(draft.text)
         if not edits.edits and not edits.skipped:
-            _print_nothing(invocation, draft)
+            draft.discard()
+            invocation.answer({"group": None, "changed": [], "existing": 0, "skipped": []}, "Nothing was changed.")
             return None
-        if not invocation.json:
-            print_edits(edits)
+        for at, edit in enumerate(() if invocation.json else edits.edits):
+            if at:
+                click.echo()
+            _print_edit(edit)
         if dry_run:
-            _print_dry(invocation, edits, draft)
+            saved_as = None if draft.path is None else str(draft.path)
+            _print_result(invocation, edits, saved_as, f"Nothing was changed.{draft.saved_hint()}")
             return None
         if edits.edits and not yes:
             confirm(f"change {count(len(edits.edits), 'memory', 'memories')} of {invocation.space_name()}")
         edited = space.apply_edits(edits)
     draft.discard()
-    _print_done(invocation, edited, _keep(invocation, edited.skipped))
+    saved = _keep(invocation, edited.skipped)
+    hint = f"Your text for these is saved. Check it, then: afterturn edit --file {saved}\n" if saved is not None else ""
+    _print_result(invocation, edited, None if saved is None else str(saved), hint + summary(edited))
     return edited
 
 
@@ -174,27 +179,14 @@ def _keep(invocation: Invocation, skipped: tuple[SkippedEdit, ...]) -> Path | No
     return Path(name)
 
 
-def _print_nothing(invocation: Invocation, draft: _Draft) -> None:
-    draft.discard()
-    invocation.answer({"group": None, "changed": [], "existing": 0, "skipped": []}, "Nothing was changed.")
-
-
-def _print_dry(invocation: Invocation, edits: Edits, draft: _Draft) -> None:
-    if invocation.print_json({**as_object(edits), "saved_as": None if draft.path is None else str(draft.path)}):
+def _print_result(invocation: Invocation, result: Edits | Edited, saved_as: str | None, text: str) -> None:
+    if invocation.print_json({**as_object(result), "saved_as": saved_as}):
         return
     click.echo()
-    print_skipped(edits.skipped)
-    click.echo(f"Nothing was changed.{draft.saved_hint()}")
-
-
-def _print_done(invocation: Invocation, edited: Edited, saved_as: Path | None) -> None:
-    if invocation.print_json({**as_object(edited), "saved_as": None if saved_as is None else str(saved_as)}):
-        return
-    click.echo()
-    print_skipped(edited.skipped)
-    if saved_as is not None:
-        click.echo(f"Your text for these is saved. Check it, then: afterturn edit --file {saved_as}")
-    click.echo(summary(edited))
+    if result.skipped:
+        click.echo("Not applied:")
+    print_details(shortened(one.reason, _REASON_CHARS) for one in result.skipped)
+    click.echo(text)
 
 
 def _print_hint(invocation: Invocation, text: str) -> None:
@@ -203,20 +195,6 @@ def _print_hint(invocation: Invocation, text: str) -> None:
 
 
 _REASON_CHARS = 400
-
-
-def print_edits(edits: Edits) -> None:
-    for at, edit in enumerate(edits.edits):
-        if at:
-            click.echo()
-        _print_edit(edit)
-
-
-def print_skipped(skipped: Sequence[SkippedEdit]) -> None:
-    if skipped:
-        click.echo("Not applied:")
-    for one in skipped:
-        print_details([shortened(one.reason, _REASON_CHARS)])
 
 
 def summary(edited: Edited) -> str:

@@ -8,6 +8,7 @@ import click
 
 from afterturn.errors import InvalidInput, KeyMissing
 from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.options import LIMIT
 from afterturn.hosts.cli.output import age, confirm, count, note, one_line, print_table, progress
 from afterturn.space.arguments import check_selector
 from afterturn.types import Entry, Filter, Forgotten, LoggedOperation, Selector, Status, Step
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 
 @command("history")
 @click.argument("id", required=False)
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many to show at most."
-)
+@LIMIT
 def history(invocation: Invocation, id: str | None, limit: int) -> None:
     """Show what changed a memory, or a space.
 

@@ -8,6 +8,7 @@ import click
 
 from afterturn.hosts.cli.changes import find_sources, print_difference, print_sources
 from afterturn.hosts.cli.command import Invocation, command, commands, group
+from afterturn.hosts.cli.options import LIMIT
 from afterturn.hosts.cli.output import (
     age,
     as_object,
@@ -24,7 +25,6 @@ from afterturn.validation import check_id
 if TYPE_CHECKING:
     from afterturn.space.inbox import Proposal
 
-_PAGE = 50
 _ALL = 1_000
 # Metadata that the product writes. Other names get a prefix, so that they cannot pass for a field.
 _KNOWN = ("kind", "task", "review")
@@ -43,9 +43,7 @@ def inbox() -> None:
 
 
 @command("list")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=_PAGE, show_default=True, help="How many to show at most."
-)
+@LIMIT
 @click.option("--before", metavar="ID", help="Continue after this id, the last of the previous page.")
 @click.option("--conversation", metavar="ID", help="Only proposals from this conversation.")
 def list_proposals(invocation: Invocation, limit: int, before: str | None, conversation: str | None) -> None:
@@ -53,10 +51,6 @@ def list_proposals(invocation: Invocation, limit: int, before: str | None, conve
 
     With --json, one line per proposal.
     """
-    _print_inbox(invocation, limit, before, conversation)
-
-
-def _print_inbox(invocation: Invocation, limit: int, before: str | None, conversation: str | None) -> None:
     with invocation.in_space() as space:
         last = check_id(before) if before else None
         entries = space.proposals(limit=limit, before=last, conversation=conversation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -119,7 +119,12 @@ def _report(
         return
     if dry_run:
         for change in changed:
-            click.echo(safe("\n".join(_diff(change))))
+            before, after, name = (
+                (change.before or "").splitlines(),
+                (change.after or "").splitlines(),
+                str(change.path),
+            )
+            click.echo(safe("\n".join(difflib.unified_diff(before, after, name, name, lineterm=""))))
     for change in changes:
         for title in change.kept:
             click.echo(f"{one_line(str(change.path))} has another {title} named afterturn. It was left alone.")
@@ -133,11 +138,6 @@ def _report(
             click.echo(f"  the file as it was: {one_line(str(backup_of(change.path)))}")
     for line in () if dry_run else notes:
         click.echo(line)
-
-
-def _diff(change: FileChange) -> Iterator[str]:
-    before, after = (change.before or "").splitlines(), (change.after or "").splitlines()
-    return difflib.unified_diff(before, after, str(change.path), str(change.path), lineterm="")
 
 
 def _print_states(invocation: Invocation, clients: Sequence[ClientFiles]) -> None:

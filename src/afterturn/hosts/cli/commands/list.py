@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.options import as_filter, filter_options, range_options, time_range
+from afterturn.hosts.cli.options import LIMIT, as_filter, filter_options, range_options, time_range
 from afterturn.hosts.cli.output import (
     age,
     dim,
@@ -20,7 +20,7 @@ from afterturn.hosts.cli.output import (
     safe,
 )
 from afterturn.recall.block import describe_author
-from afterturn.types import Entry, Kind, SpaceSummary, Status
+from afterturn.types import Entry, Kind, Status
 from afterturn.validation import check_id
 
 _ANY = "any"
@@ -38,18 +38,22 @@ def spaces(invocation: Invocation) -> None:
         found, empty="There are no spaces yet. `afterturn add --space user:NAME TEXT` creates one."
     ):
         return
-    print_table(("SPACE", "STATEMENTS", "RECORDS", "NEWEST"), [_space_row(one) for one in found])
-
-
-def _space_row(space: SpaceSummary) -> tuple[str, ...]:
-    newest = "" if space.newest_at is None else age(space.newest_at)
-    return (one_line(space.name), f"{space.statements:,}", f"{space.records:,}", newest)
+    print_table(
+        ("SPACE", "STATEMENTS", "RECORDS", "NEWEST"),
+        [
+            (
+                one_line(one.name),
+                f"{one.statements:,}",
+                f"{one.records:,}",
+                "" if one.newest_at is None else age(one.newest_at),
+            )
+            for one in found
+        ],
+    )
 
 
 @command("profile")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many to show at most."
-)
+@LIMIT
 @click.option("--project", metavar="NAME", help="Leave out what belongs to another project.")
 def profile(invocation: Invocation, limit: int, project: str | None) -> None:
     """Show what a space knows now, by subject, newest first.
@@ -70,9 +74,7 @@ def profile(invocation: Invocation, limit: int, project: str | None) -> None:
 
 
 @command("list")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many to show at most."
-)
+@LIMIT
 @click.option("--before", metavar="ID", help="Continue after this id, the last one of the previous page.")
 @click.option(
     "--kind",
@@ -138,16 +140,12 @@ def _print_entries(entries: Sequence[Entry]) -> None:
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
-    marks = "".join(f"[{mark}] " for mark in _marks(entry))
+    named = {"firm": entry.firm, "pinned": entry.pinned, str(entry.status): entry.status is not Status.ACTIVE}
+    marks = "".join(f"[{mark}] " for mark, is_set in named.items() if is_set)
     target = str(entry.target) if entry.kind is Kind.STATEMENT else ""
     where = one_line(entry.conversation or "")
     who = one_line(describe_author(entry))
     return (entry.id, age(entry.occurred_at), str(entry.kind), target, where, who, marks + one_line(entry.text))
-
-
-def _marks(entry: Entry) -> list[str]:
-    marks = [name for name, is_set in (("firm", entry.firm), ("pinned", entry.pinned)) if is_set]
-    return marks if entry.status is Status.ACTIVE else [*marks, str(entry.status)]
 
 
 @command("show")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
@@ -12,6 +14,7 @@ from afterturn.errors import ConfigError
 from afterturn.hosts.cli.changes import find_sources, print_details, print_difference, print_sources
 from afterturn.hosts.cli.command import Invocation, command, commands, group
 from afterturn.hosts.cli.commands.history import describe_step
+from afterturn.hosts.cli.options import LIMIT
 from afterturn.hosts.cli.output import (
     age,
     as_object,
@@ -22,7 +25,7 @@ from afterturn.hosts.cli.output import (
     print_table,
     status,
 )
-from afterturn.types import Entry, ReviewKind, ReviewRow, ReviewState, Status, Verb
+from afterturn.types import Entry, ReviewRow, ReviewState, Status, Verb
 from afterturn.validation import check_id
 
 if TYPE_CHECKING:
@@ -75,9 +78,7 @@ def run(invocation: Invocation, conversation: str, *, rules: bool, everything: b
 
 @command("log")
 @click.option("--conversation", metavar="ID", help="Only reviews of this conversation.")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many to show at most."
-)
+@LIMIT
 @click.option("--before", metavar="ID", help="Continue after this id, the last one of the previous page.")
 def log(invocation: Invocation, conversation: str | None, limit: int, before: str | None) -> None:
     """List the reviews of a space and their results, newest first.
@@ -156,70 +157,32 @@ def consolidate(invocation: Invocation, *, dry_run: bool) -> None:
 Sources: TypeAlias = Mapping[str, tuple[Sequence[Entry], int]]
 
 LOG_COLUMNS = ("ID", "AGE", "CONVERSATION", "CAUSE", "RESULT")
-_WHY = {
-    ReviewKind.INTERVAL: "interval",
-    ReviewKind.COMPACTION: "compaction",
-    ReviewKind.ASKED: "requested",
-    ReviewKind.RULES: "rules",
-    ReviewKind.EXTRACTION: "extraction",
-    ReviewKind.CONSOLIDATION: "consolidation",
-}
-_RESULTS = {
-    ReviewState.WAITING: "waiting",
-    ReviewState.NOTHING: "nothing to save",
-    ReviewState.REFUSED: "nothing saved",
-    ReviewState.TIMED_OUT: "timed out after review_timeout; nothing saved",
-    ReviewState.FAILED: "failed; nothing saved",
-    ReviewState.FORGOTTEN: "its messages were forgotten; nothing saved",
-}
-_REFUSALS = {
-    "limit": "more changes than review_entries_max",
-    "evidence": "names no messages as its source",
-    "seen": "based only on messages that were reviewed before",
-    "unknown_memory": "names an unknown memory",
-    "pinned": "would change a pinned memory",
-    "twice": "changes the same memory twice",
-    "speaker": "said by a speaker whose words are not stored here",
-    "prompt": "repeats the instructions of the review",
-    "invented": "contains names or numbers that nobody said",
-    "unsupported": "not supported by the messages",
-    "lossy": "would lose details of a memory",
-    "budget": "the space is full",
-    "guard": "refused by the guard",
-    "changed": "the memory has changed since",
-    "not_allowed": "not trusted enough",
-    "forgotten": "its messages were forgotten",
-    "known": "already known",
-    "secret": "contains a password, PIN or key",
-    "malformed": "the model's call could not be read",
-}
-_REASONS = {"limit": "stopped: too many model calls", "too_many_refusals": "stopped: too many refused changes"}
-_NOTES = {"restated": "duplicate of", "outdated": "replaced by the newer", "unused": "not used for fade_days"}
+# What is shown for the causes, states, reasons and notes of reviews, and for changes that were refused.
+_WORDS: dict[str, dict[str, str]] = json.loads(
+    Path(__file__).with_name("review_words.json").read_text(encoding="utf-8")
+)
+_REFUSALS = _WORDS["refusals"]
 _NOT_SHOWN = frozenset(["", "done", "nothing", "timeout", "forgotten", "paused"])
 
 
 def log_row(row: ReviewRow) -> tuple[str, ...]:
     where = one_line(row.conversation) or one_line(row.space)
-    return (row.id, age(row.created_at), where, _WHY[row.kind], result_of(row))
+    return (row.id, age(row.created_at), where, _WORDS["causes"][row.kind], result_of(row))
 
 
 def result_of(row: ReviewRow) -> str:
+    outcome = _WORDS["results"].get(row.state, "")
+    if row.state is ReviewState.WAITING and row.reason:
+        outcome += f", last try failed: {one_line(row.reason)}"
+    if row.state is ReviewState.FAILED and row.reason:
+        outcome = f"failed ({one_line(row.reason.replace('_', ' '))}); nothing saved"
     parts = [
         f"{row.written} saved" if row.written else "",
         f"{count(row.proposed, 'needs', 'need')} approval" if row.proposed else "",
-        _outcome(row),
+        outcome,
         f"{len(row.refusals)} refused" if row.refusals else "",
     ]
     return ", ".join(part for part in parts if part)
-
-
-def _outcome(row: ReviewRow) -> str:
-    result = _RESULTS.get(row.state, "")
-    if row.state is ReviewState.WAITING and row.reason:
-        return f"{result}, last try failed: {one_line(row.reason)}"
-    if row.state is ReviewState.FAILED and row.reason:
-        return f"failed ({one_line(row.reason.replace('_', ' '))}); nothing saved"
-    return result
 
 
 def sources_of(memory: blocking.Memory, review: Review) -> Sources:
@@ -240,7 +203,9 @@ def print_review(review: Review, sources: Sources) -> None:
         click.echo()
         click.echo("Refused:")
         for reason, times in Counter(row.refusals).items():
-            print_details([_refusal(reason) + (f" ({times} times)" if times > 1 else "")])
+            print_details(
+                [_REFUSALS.get(reason, one_line(reason.replace("_", " "))) + (f" ({times} times)" if times > 1 else "")]
+            )
     if any(change.state != "undone" for change in review.changes):
         click.echo()
         click.echo(f"(undo: afterturn review undo {row.id})")
@@ -250,48 +215,32 @@ def print_changes(review: Review, sources: Sources) -> None:
     notes = dict(note.partition(" ")[::2] for note in review.row.notes)
     for change in review.changes:
         click.echo()
-        _print_change(change, notes)
+        is_deletion, entry = change.verb is Verb.DELETE, change.after or change.before
+        assert entry is not None
+        before = change.before.text if change.before is not None else None
+        print_difference(before, change.after.text if change.after is not None and not is_deletion else None)
+        version = f" version {entry.version}" if entry.version > 1 and not is_deletion else ""
+        waits = f"; needs approval: afterturn inbox show {entry.id}" if change.state == "waits" else ""
+        state = waits or _WORDS["states"].get(change.state, "")
+        print_details([f"{entry.id}{version}, target {entry.target}, in {one_line(change.space)}{state}"])
+        if is_deletion and change.before is not None and change.before.id in notes:
+            reason, _, by = notes[change.before.id].partition(" by ")
+            print_details([f"{_WORDS['notes'].get(reason, one_line(reason))} {one_line(by)}".strip()])
         found, missing = sources.get(change.operation, ((), 0))
         print_sources(found, missing)
 
 
 def _pairs(row: ReviewRow) -> list[tuple[str, str]]:
+    took = "" if row.ended_at is None else f", ended after {max(0.0, row.ended_at - row.created_at):.1f} s"
+    reason = _WORDS["reasons"].get(row.reason, one_line(row.reason.replace("_", " ")))
     pairs = [
         ("conversation", one_line(row.conversation) and f"{one_line(row.conversation)} of {one_line(row.space)}"),
         ("space", "" if row.conversation else one_line(row.space)),
-        ("cause", f"{_WHY[row.kind]}, {age(row.created_at)}{_took(row)}"),
+        ("cause", f"{_WORDS['causes'][row.kind]}, {age(row.created_at)}{took}"),
         ("cost", f"{count(row.calls, 'model call')}, {count(row.tokens, 'token')}" if row.calls else ""),
-        (
-            "reason",
-            "" if row.reason in _NOT_SHOWN else _REASONS.get(row.reason, one_line(row.reason.replace("_", " "))),
-        ),
+        ("reason", "" if row.reason in _NOT_SHOWN else reason),
     ]
     return [(name, value) for name, value in pairs if value]
-
-
-def _took(row: ReviewRow) -> str:
-    return "" if row.ended_at is None else f", ended after {max(0.0, row.ended_at - row.created_at):.1f} s"
-
-
-def _print_change(change: ReviewedChange, notes: Mapping[str, str]) -> None:
-    before = change.before.text if change.before is not None else None
-    after = change.after.text if change.after is not None and not _is_deletion(change) else None
-    print_difference(before, after)
-    print_details([_detail(change)])
-    entry = change.before
-    if entry is not None and entry.id in notes and _is_deletion(change):
-        print_details([_why(notes[entry.id])])
-
-
-def _why(note: str) -> str:
-    """Why consolidation removed a memory."""
-    reason, _, by = note.partition(" by ")
-    text = _NOTES.get(reason, one_line(reason))
-    return f"{text} {one_line(by)}".strip()
-
-
-def _is_deletion(change: ReviewedChange) -> bool:
-    return change.verb is Verb.DELETE or _is_withdrawal(change)
 
 
 def _is_withdrawal(change: ReviewedChange) -> bool:
@@ -300,25 +249,3 @@ def _is_withdrawal(change: ReviewedChange) -> bool:
     if after is None or before is None or change.verb is not Verb.DELETE:
         return False
     return after.status is Status.WITHDRAWAL or after.content_hash == before.content_hash
-
-
-def _detail(change: ReviewedChange) -> str:
-    entry = change.after or change.before
-    assert entry is not None
-    version = f" version {entry.version}" if entry.version > 1 and not _is_deletion(change) else ""
-    return f"{entry.id}{version}, target {entry.target}, in {one_line(change.space)}{_fate(change, entry)}"
-
-
-def _fate(change: ReviewedChange, entry: Entry) -> str:
-    text = {
-        "waits": f"; needs approval: afterturn inbox show {entry.id}",
-        "approved": "; approved since",
-        "rejected": "; rejected since",
-        "undone": "; undone since",
-        "changed": "; changed since",
-    }
-    return text.get(change.state, "")
-
-
-def _refusal(reason: str) -> str:
-    return _REFUSALS.get(reason, one_line(reason.replace("_", " ")))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import click
 
 from afterturn.errors import InvalidFile
-from afterturn.guard.scanning import ScannerGroup, scanner
+from afterturn.guard.scanning import scanner
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import count, one_line, print_table
 from afterturn.scanners.detection import ScanAction
@@ -49,7 +49,11 @@ def scan(invocation: Invocation, files: tuple[str, ...], *, lines: bool, persona
     if personal_data and policy.personal_data == "off":
         policy = replace(policy, personal_data="redact")
     group = scanner(scanning=policy)
-    found = [one for file in files or ("-",) for one in _scan_file(group, file, lines=lines)]
+    found: list[ScannedDetection] = []
+    for file in files or ("-",):
+        for number, text in _texts(file, _read(file), lines=lines):
+            found += [ScannedDetection(file, number, one.kind, one.action) for one in group.find(text)]
+            found += [ScannedDetection(file, number, kind, ScanAction.SUSPECT) for kind in group.suspect(text)]
     rows = [one._asdict() for one in found]
     if not invocation.print_rows(rows, empty=f"Nothing was found in {count(len(files) or 1, 'file')}."):
         print_table(
@@ -58,14 +62,6 @@ def scan(invocation: Invocation, files: tuple[str, ...], *, lines: bool, persona
         )
     if found:
         raise click.exceptions.Exit(1)
-
-
-def _scan_file(group: ScannerGroup, file: str, *, lines: bool) -> Iterator[ScannedDetection]:
-    for number, text in _texts(file, _read(file), lines=lines):
-        for one in group.find(text):
-            yield ScannedDetection(file, number, one.kind, one.action)
-        for kind in group.suspect(text):
-            yield ScannedDetection(file, number, kind, ScanAction.SUSPECT)
 
 
 def _texts(file: str, content: str, *, lines: bool) -> Iterator[tuple[int, str]]:

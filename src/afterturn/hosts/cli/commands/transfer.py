@@ -20,7 +20,7 @@ from afterturn.guard.trust import unprivileged
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS, parse_time, time_option
 from afterturn.hosts.cli.output import count, dump_line, note, one_line, progress
-from afterturn.hosts.symlinks import check_output_path
+from afterturn.hosts.state import check_output_path
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.runtime.files import replace_file
 from afterturn.space.arguments import parse_target
