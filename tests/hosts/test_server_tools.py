@@ -10,6 +10,7 @@ import pytest
 import afterturn
 from afterturn.config import Config, state_folder
 from afterturn.errors import InvalidFile
+from afterturn.hosts.server import tools
 from afterturn.hosts.server.grant import Grant, local_grant, make_grant
 from afterturn.hosts.server.open_memories import OpenMemories
 from afterturn.hosts.server.tools import DEFINITIONS, PAGE_ENTRIES, TEXT_CHARS_MAX, ToolAnswer, call_tool, definitions
@@ -424,3 +425,13 @@ def test_a_grant_takes_no_invalid_names():
             make_grant(Config(), **options)
     with pytest.raises(afterturn.InvalidName):
         make_grant(Config(), space="user:ghp_" + "a1B2" * 9)
+
+
+def test_the_limits_that_a_model_is_told_are_those_that_are_checked():
+    fields = {one.name: one.parameters["properties"] for one in DEFINITIONS}
+    assert {one["text"]["maxLength"] for one in fields.values() if "text" in one} == {TEXT_CHARS_MAX}
+    assert fields["search_memory"]["query"]["maxLength"] == tools.QUERY_CHARS_MAX
+    assert fields["list_memories"]["page"]["maximum"] == tools.PAGES_MAX
+    assert fields["add_memory"]["kind"]["enum"] == list(tools._KINDS)
+    assert fields["add_memory"]["target"]["enum"] == list(tools._TARGETS)
+    assert f" {PAGE_ENTRIES} a page" in next(one for one in DEFINITIONS if one.name == "list_memories").description

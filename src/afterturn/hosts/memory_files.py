@@ -5,7 +5,7 @@ Only trusted statements are written: such files become part of a system prompt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -126,21 +126,15 @@ def _day(at: float) -> str:
 
 
 def _check(folder: Path, names: Iterable[str], *, force: bool) -> None:
-    for file in _foreign(folder, names):
-        if not force:
+    for file in () if force else (folder / name for name in names):
+        try:
+            is_ours = not file.exists() or _MARK in file.read_text(encoding="utf-8")[:1_000]
+        except (OSError, ValueError):
+            is_ours = False
+        if file.is_symlink() or not is_ours:
             raise InvalidFile(
                 f"{file} was not written by afterturn. Choose another folder, or add --force to replace it."
             )
-
-
-def _foreign(folder: Path, names: Iterable[str]) -> Iterator[Path]:
-    for name in names:
-        file = folder / name
-        try:
-            if file.is_symlink() or (file.exists() and _MARK not in file.read_text(encoding="utf-8")[:1_000]):
-                yield file
-        except (OSError, ValueError):
-            yield file
 
 
 def _write(file: Path, content: str) -> None:

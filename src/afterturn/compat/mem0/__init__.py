@@ -111,7 +111,9 @@ def __getattr__(name: str) -> object:
 
 def _read_config(config: object) -> tuple[StoreTarget, Config, bool]:
     """The store, its settings, and whether `add` waits. Warns once of the parts that are ignored."""
-    given = _as_mapping(config)
+    given = {} if config is None else _plain(config)
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"The configuration is a {type(config).__name__}. Pass a dict, or a MemoryConfig of mem0.")
     own = dict(given.get("afterturn") or {})
     wait = own.pop("wait", False)
     settings = _model_settings(given.get("llm"))
@@ -126,15 +128,6 @@ def _read_config(config: object) -> tuple[StoreTarget, Config, bool]:
         )
     merged = merge_settings({**settings, **own}, None, background=None)
     return DEFAULT_STORE if target is None else target, merged, bool(wait)
-
-
-def _as_mapping(config: object) -> Mapping[str, Any]:
-    if config is None:
-        return {}
-    found = _plain(config)
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"The configuration is a {type(config).__name__}. Pass a dict, or a MemoryConfig of mem0.")
-    return found
 
 
 def _plain(value: object) -> object:

@@ -9,13 +9,16 @@ from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
 from afterturn.compat.mem0.filters import (
-    ENTITY_KEYS,
+    PROCEDURAL,
     Conditions,
     Entities,
-    ValidationError,
+    check_arguments,
+    check_limits,
+    check_scope,
     is_met,
     read_entities,
     read_filters,
+    top_level_ids,
 )
 from afterturn.compat.mem0.payload import (
     KINDS,
@@ -77,7 +80,6 @@ from afterturn.validation import moment
 Answer: TypeAlias = dict[str, list[Item]]
 R = TypeVar("R")
 
-PROCEDURAL = "procedural_memory"
 # How long `add` waits after `busy_timeout`. Messages that the store does not take in time wait in a file.
 RECORDED_WITHIN = 2.0
 # How long a search waits for vectors of what was just added. It is found by its words in any case.
@@ -86,7 +88,6 @@ VECTORS_WITHIN = 0.5
 UNEMBEDDED_MAX = 10_000
 POLL = 0.01
 PAGE = 500
-_OLDER_ARGUMENTS = {*ENTITY_KEYS, "limit"}
 
 
 class _Unset:
@@ -130,7 +131,7 @@ class Mem0Core:
         and `llm` are ignored. Raises ValueError (ValidationError) unless a user, an agent or a run is named.
         """
         given = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
-        entities = _check_scope(given, memory_type)
+        entities = check_scope(given, memory_type)
         if prompt is not None or llm is not None:
             logger.warning("`prompt` and `llm` of add() are ignored: afterturn's reviews have prompts of their own")
         said, at = read_messages(messages), moment(timestamp)
@@ -326,12 +327,12 @@ class Mem0Core:
         if reference_date is not None or show_expired:
             name = "reference_date" if reference_date is not None else "show_expired"
             raise InvalidInput(f"search() does not support {name}. Use get_all(), or leave it out.")
-        limit = _check_limits(_older(kwargs, "search").get("limit", top_k), threshold)
+        limit = check_limits(check_arguments(kwargs, "search").get("limit", top_k), threshold)
         if not isinstance(query, str):
             raise InvalidInput("Invalid query: must be a non-empty string.")
         if not query.strip():
             raise InvalidInput("Invalid query: cannot be empty or whitespace-only.")
-        entities, conditions = read_filters(filters, _top_level(kwargs))
+        entities, conditions = read_filters(filters, top_level_ids(kwargs))
         least = 0.1 if threshold is None else threshold
         if limit == 0:
             return {"results": []}
@@ -392,8 +393,8 @@ class Mem0Core:
     ) -> Answer:
         """Lists what is stored of one user, agent or run, newest first: memories, and messages that nothing was
         learned from. Takes the same ids and filters as `search`, which apply to the newest 10,000."""
-        limit = _check_limits(_older(kwargs, "get_all").get("limit", top_k), None)
-        entities, conditions = read_filters(filters, _top_level(kwargs))
+        limit = check_limits(check_arguments(kwargs, "get_all").get("limit", top_k), None)
+        entities, conditions = read_filters(filters, top_level_ids(kwargs))
         space, results = self._services.space(entities.space), list[Item]()
         sources: set[str] = set()
         statuses = (Status.ACTIVE, Status.EXPIRED) if show_expired else (Status.ACTIVE,)
@@ -590,25 +591,6 @@ class Mem0Core:
         return Operation(services.ids.new(), services.tenant, space.name, verb, Origin.USER, services.clock.now())
 
 
-def _check_scope(given: Mapping[str, str | None], memory_type: str | None) -> Entities:
-    entities = read_entities(given)
-    if entities == Entities():
-        raise ValidationError(
-            "At least one of 'user_id', 'agent_id', or 'run_id' must be provided.",
-            "VALIDATION_001",
-            {"provided_ids": given},
-            "Please provide at least one identifier to scope the memory operation.",
-        )
-    if memory_type not in (None, PROCEDURAL):
-        raise ValidationError(
-            f"Invalid 'memory_type'. Please pass {PROCEDURAL} to create procedural memories.",
-            "VALIDATION_002",
-            {"provided_type": memory_type, "valid_type": PROCEDURAL},
-            f"Use '{PROCEDURAL}' to create procedural memories.",
-        )
-    return entities
-
-
 async def _pages(space: SpaceCore, wanted: Filter, *, size: int) -> AsyncIterator[Sequence[Entry]]:
     """The newest entries, at most 10,000."""
     before: str | None = None
@@ -618,29 +600,6 @@ async def _pages(space: SpaceCore, wanted: Filter, *, size: int) -> AsyncIterato
         if len(page) < size:
             return
         before = page[-1].id
-
-
-def _older(kwargs: Mapping[str, Any], verb: str) -> Mapping[str, Any]:
-    if unknown := sorted(set(kwargs) - _OLDER_ARGUMENTS):
-        logger.warning("%s() ignores %s", verb, ", ".join(unknown))
-    return kwargs
-
-
-def _top_level(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: kwargs[key] for key in ENTITY_KEYS if key in kwargs}
-
-
-def _check_limits(top_k: object, threshold: object) -> int:
-    if threshold is not None:
-        if not isinstance(threshold, int | float):
-            raise InvalidInput("threshold must be a valid number")
-        if not 0 <= threshold <= 1:
-            raise InvalidInput(f"Invalid threshold: {threshold}. Must be between 0 and 1 (inclusive).")
-    if not isinstance(top_k, int) or isinstance(top_k, bool):
-        raise InvalidInput("top_k must be a valid integer")
-    if top_k < 0:
-        raise InvalidInput(f"Invalid top_k: {top_k}. Must be a non-negative integer.")
-    return min(top_k, LIMIT_MAX)
 
 
 def _is_tainted(said: Sequence[SaidMessage]) -> bool:

@@ -1,4 +1,4 @@
-"""mem0's filters: which user, agent and run they name, and whether a memory meets the other conditions."""
+"""mem0's arguments: which user, agent and run they name, filters, and whether a memory meets their conditions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from afterturn.errors import InvalidInput
+from afterturn.log import logger
+from afterturn.space.arguments import LIMIT_MAX
 from afterturn.types import ANYTHING, Filter
 
 Conditions: TypeAlias = Mapping[str, Any]
@@ -16,6 +18,8 @@ Payload: TypeAlias = Mapping[str, Any]
 
 ENTITY_KEYS = ("user_id", "agent_id", "run_id")
 ANY_VALUE = "*"
+PROCEDURAL = "procedural_memory"
+_OLDER_ARGUMENTS = {*ENTITY_KEYS, "limit"}
 _LOGICAL = ("AND", "OR", "NOT")
 _OLDER_NAMES = {"$and": "AND", "$or": "OR", "$not": "NOT"}
 _NEEDS_ENTITY = "filters must contain at least one of: user_id, agent_id, run_id. Example: filters={'user_id': 'u1'}"
@@ -202,3 +206,45 @@ def _operator(name: str, wanted: object) -> Test:
     if name in ("in", "nin") and not isinstance(wanted, list | tuple | set | frozenset):
         raise InvalidInput(f"The operator {name} needs a list of values, such as ['food'], not {wanted!r}.")
     return _OPERATORS[name]
+
+
+def check_scope(given: Mapping[str, str | None], memory_type: str | None) -> Entities:
+    entities = read_entities(given)
+    if entities == Entities():
+        raise ValidationError(
+            "At least one of 'user_id', 'agent_id', or 'run_id' must be provided.",
+            "VALIDATION_001",
+            {"provided_ids": given},
+            "Please provide at least one identifier to scope the memory operation.",
+        )
+    if memory_type not in (None, PROCEDURAL):
+        raise ValidationError(
+            f"Invalid 'memory_type'. Please pass {PROCEDURAL} to create procedural memories.",
+            "VALIDATION_002",
+            {"provided_type": memory_type, "valid_type": PROCEDURAL},
+            f"Use '{PROCEDURAL}' to create procedural memories.",
+        )
+    return entities
+
+
+def check_arguments(kwargs: Mapping[str, Any], verb: str) -> Mapping[str, Any]:
+    if unknown := sorted(set(kwargs) - _OLDER_ARGUMENTS):
+        logger.warning("%s() ignores %s", verb, ", ".join(unknown))
+    return kwargs
+
+
+def top_level_ids(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: kwargs[key] for key in ENTITY_KEYS if key in kwargs}
+
+
+def check_limits(top_k: object, threshold: object) -> int:
+    if threshold is not None:
+        if not isinstance(threshold, int | float):
+            raise InvalidInput("threshold must be a valid number")
+        if not 0 <= threshold <= 1:
+            raise InvalidInput(f"Invalid threshold: {threshold}. Must be between 0 and 1 (inclusive).")
+    if not isinstance(top_k, int) or isinstance(top_k, bool):
+        raise InvalidInput("top_k must be a valid integer")
+    if top_k < 0:
+        raise InvalidInput(f"Invalid top_k: {top_k}. Must be a non-negative integer.")
+    return min(top_k, LIMIT_MAX)

@@ -62,19 +62,10 @@ def _server(client: str, **more: object) -> ServerPart:
     return ServerPart("mcpServers", {**more, "command": program, "args": arguments})
 
 
-def _claude_code_user(folder: Path) -> list[ConfigFile]:
-    # Claude Code keeps the servers of a user beside its folder, or inside if a variable names the folder.
-    servers = folder.parent if folder == Path.home() / ".claude" else folder
+def _claude_code(folder: Path, servers: Path) -> list[ConfigFile]:
     return [
         ConfigFile(folder / "settings.json", (HooksPart("claude-code"),)),
-        ConfigFile(servers / ".claude.json", (_server("claude-code", type="stdio"),)),
-    ]
-
-
-def _claude_code_project(root: Path) -> list[ConfigFile]:
-    return [
-        ConfigFile(root / ".claude" / "settings.json", (HooksPart("claude-code"),)),
-        ConfigFile(root / ".mcp.json", (_server("claude-code", type="stdio"),)),
+        ConfigFile(servers, (_server("claude-code", type="stdio"),)),
     ]
 
 
@@ -100,15 +91,13 @@ def _opencode(folder: Path, settings: Path) -> list[ConfigFile]:
     return [ConfigFile(folder / "plugin" / "afterturn.js", (plugin,)), ConfigFile(file, (server,))]
 
 
+def _copilot_hooks(folder: Path) -> ConfigFile:
+    return ConfigFile(folder / "hooks" / "afterturn.json", (OwnFile(copilot_hooks()),))
+
+
 def _copilot_user(folder: Path) -> list[ConfigFile]:
-    return [
-        ConfigFile(folder / "hooks" / "afterturn.json", (OwnFile(copilot_hooks()),)),
-        ConfigFile(folder / "mcp-config.json", (_server("copilot", type="local", tools=["*"]),)),
-    ]
-
-
-def _copilot_project(root: Path) -> list[ConfigFile]:
-    return [ConfigFile(root / ".github" / "hooks" / "afterturn.json", (OwnFile(copilot_hooks()),))]
+    server = _server("copilot", type="local", tools=["*"])
+    return [_copilot_hooks(folder), ConfigFile(folder / "mcp-config.json", (server,))]
 
 
 CLIENTS: dict[str, ClientFiles] = {
@@ -119,8 +108,11 @@ CLIENTS: dict[str, ClientFiles] = {
             "Claude Code",
             "claude",
             lambda: folder_of_program("CLAUDE_CONFIG_DIR", ".claude"),
-            _claude_code_user,
-            _claude_code_project,
+            # Its servers are next to its folder, or inside if a variable names the folder.
+            lambda folder: _claude_code(
+                folder, (folder.parent if folder == Path.home() / ".claude" else folder) / ".claude.json"
+            ),
+            lambda root: _claude_code(root / ".claude", root / ".mcp.json"),
             "Start a new session in Claude Code. /hooks and /mcp show what was added.",
         ),
         ClientFiles(
@@ -165,7 +157,7 @@ CLIENTS: dict[str, ClientFiles] = {
             "copilot",
             lambda: folder_of_program("COPILOT_HOME", ".copilot"),
             _copilot_user,
-            _copilot_project,
+            lambda root: [_copilot_hooks(root / ".github")],
             "Start Copilot CLI again.",
         ),
     )
