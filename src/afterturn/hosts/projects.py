@@ -52,7 +52,7 @@ class KnownProject:
 def find_project(path: str | os.PathLike[str]) -> Project:
     """The project of a folder, or of a file's folder. Raises InvalidFile only if the list of projects is damaged."""
     root, own = _identify(path)
-    merges = _merges()
+    merges = _texts("merged")
     space = _follow(own, merges)
     merged = [other for other in (own, *merges) if other != space and _follow(other, merges) == space]
     return Project(space, root, tuple(dict.fromkeys(merged)))
@@ -61,13 +61,13 @@ def find_project(path: str | os.PathLike[str]) -> Project:
 def note_project(path: str | os.PathLike[str]) -> None:
     """Remembers the project's folder for `afterturn project list`."""
     root, own = _identify(path)
-    if _roots().get(own) != str(root):
+    if _texts("roots").get(own) != str(root):
         with change_document(_FILE) as document:
             document.setdefault("roots", {})[own] = str(root)
 
 
 def known_projects() -> list[KnownProject]:
-    roots, merges = _roots(), _merges()
+    roots, merges = _texts("roots"), _texts("merged")
     spaces = sorted({*roots, *merges, *merges.values()})
     return [KnownProject(space, Path(roots[space]) if space in roots else None, merges.get(space)) for space in spaces]
 
@@ -101,14 +101,6 @@ def current_user_space(config: Config) -> str:
     except (OSError, KeyError):
         login = f"uid-{os.getuid()}"
     return PERSON + _clean(login)
-
-
-def _roots() -> dict[str, str]:
-    return _texts("roots")
-
-
-def _merges() -> dict[str, str]:
-    return _texts("merged")
 
 
 def _texts(key: str) -> dict[str, str]:

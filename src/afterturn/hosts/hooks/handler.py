@@ -314,7 +314,7 @@ class HookHandler:
         if "afterturn" not in text and "hook_context" not in text:
             return text
         for given in session.session_texts:
-            text = text.replace(given, "").replace(_escaped(given), "")
+            text = text.replace(given, "").replace(given.replace("<", "&lt;").replace(">", "&gt;"), "")
         found = list(dict.fromkeys(_BLOCK.findall(text)))
         for part in found:
             plain = part.replace("&lt;", "<").replace("&gt;", ">")
@@ -561,10 +561,6 @@ def _text_of(session: ClientSession, element: dict[str, Any] | None) -> str:
     session.known_blocks.add(block_hash(text))
     session.shown.update(_BULLET.findall(text))
     return text
-
-
-def _escaped(text: str) -> str:
-    return text.replace("<", "&lt;").replace(">", "&gt;")
 
 
 def check_folder(folder: str, usual: str) -> str:

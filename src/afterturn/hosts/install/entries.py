@@ -60,7 +60,7 @@ class HooksPart:
         ours = _hooks_of(json_text.parse(text or "{}"))
         if not ours:
             return State.ABSENT
-        found = sorted((event, json.dumps(group, sort_keys=True)) for event, group in _groups(ours))
+        found = sorted((event, json.dumps(group, sort_keys=True)) for event, _, _, group in ours)
         wanted = sorted((event, json.dumps(group, sort_keys=True)) for event, group in self._wanted())
         return State.CURRENT if found == wanted else State.OUTDATED
 
@@ -144,7 +144,9 @@ class TomlServerPart:
             if ours or line.strip() in (_COMMENT.format(""), _COMMENT.format(" --project")):
                 continue
             kept.append(line)
-        return "".join(kept).rstrip("\r\n") + _ending(text) if any(line.strip() for line in kept) else ""
+        # A table is appended after a line break.
+        ending = "\r\n" if "\r\n" in text else "\n"
+        return "".join(kept).rstrip("\r\n") + ending if any(line.strip() for line in kept) else ""
 
     def _entry(self) -> dict[str, Any]:
         program, *arguments = self.command
@@ -153,11 +155,6 @@ class TomlServerPart:
 
 _COMMENT = "# Written by `afterturn install codex{0}`; `afterturn uninstall codex{0}` removes it."
 _TABLE = re.compile(rf"\s*\[\s*mcp_servers\s*\.\s*\"?{SERVER}\"?\s*[.\]]")
-
-
-def _ending(text: str) -> str:
-    """The line break at the end of what was there before: a table is appended after one."""
-    return "\r\n" if "\r\n" in text else "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +214,6 @@ def _hooks_of(data: Any) -> list[tuple[str, int, int, dict[str, Any]]]:
         for inner, hook in enumerate(group["hooks"])
         if _is_ours(hook)
     ]
-
-
-def _groups(ours: Sequence[tuple[str, int, int, dict[str, Any]]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for event, _, _, group in ours:
-        yield event, group
 
 
 def _server_state(data: Any, key: str, entry: dict[str, Any]) -> State:

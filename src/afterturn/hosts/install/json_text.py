@@ -52,7 +52,9 @@ def set_value(text: str, path: Path, value: Any) -> str:
                 value = {key: value}
             return _insert(text, node, str(step), value)
         node = node.children[at]
-    return text[: node.start] + _render(value, text, node.start, wide=_is_wide(text, _parse(text))) + text[node.end :]
+    wide = _is_wide(text, _parse(text))
+    shown = _dump(value, text, _indent(text, node.start) if wide else "", wide=wide)
+    return text[: node.start] + shown + text[node.end :]
 
 
 def append(text: str, path: Path, value: Any) -> str:
@@ -64,7 +66,7 @@ def append(text: str, path: Path, value: Any) -> str:
             return set_value(text, path, [value])
         node = node.children[at]
     if not isinstance(node.value, list):
-        raise ValueError(f"{_name(path)} is not a list")
+        raise ValueError(f"{'.'.join(map(str, path))} is not a list")
     return _insert(text, node, None, value)
 
 
@@ -89,10 +91,6 @@ def remove(text: str, path: Path) -> str:
         return text[:before] + rest
     comma = _skip(text, previous)
     return text[:comma] + text[comma + 1 : before] + rest
-
-
-def _name(path: Path) -> str:
-    return ".".join(map(str, path))
 
 
 def _position(node: _Node, step: str | int) -> int | None:
@@ -124,10 +122,6 @@ def _insert(text: str, node: _Node, key: str | None, value: Any) -> str:
         return text[:tail] + (line or " ") + shown + "," + text[tail:]
     # A comment behind the last value stays with it.
     return text[:last] + "," + text[last:tail] + (line or " ") + shown + text[tail:]
-
-
-def _render(value: Any, text: str, at: int, *, wide: bool) -> str:
-    return _dump(value, text, _indent(text, at) if wide else "", wide=wide)
 
 
 def _dump(value: Any, text: str, indent: str, *, wide: bool) -> str:

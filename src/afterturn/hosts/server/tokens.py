@@ -47,7 +47,7 @@ def create_token(grant: Grant, *, name: str, expires_at: float | None = None) ->
     text = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     token = Token(secrets.token_hex(_ID_BYTES), name, _digest(text), grant, SystemClock().now(), expires_at)
     with change_document(FILE) as document:
-        document.setdefault("tokens", {})[token.id] = _row(token)
+        document.setdefault("tokens", {})[token.id] = as_row(token)
     return token, text
 
 
@@ -105,7 +105,8 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _row(token: Token) -> dict[str, Any]:
+def as_row(token: Token) -> dict[str, Any]:
+    """What is stored under the token's id."""
     grant = token.grant
     return {
         "name": token.name,

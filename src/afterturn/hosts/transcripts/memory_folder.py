@@ -62,7 +62,8 @@ def read_folder(folder: Path) -> Iterator[Note]:
         target = Target.USER if kind in _ABOUT_THE_USER else Target.ENVIRONMENT
         at = parse_timestamp(fields.get("modified", "")) or changed
         for text in split_statements(body):
-            if not (file.name == INDEX and _leads_elsewhere(text, folder)):
+            links = _LINK.findall(text) if file.name == INDEX else ()
+            if not any((folder / Path(link).name).is_file() for link in links):
                 yield Note(text, at, target, file.name)
 
 
@@ -91,7 +92,3 @@ def split_statements(body: str) -> Iterator[str]:
             paragraph = [line[bullet.end() :].strip()] if bullet is not None else []
         else:
             paragraph.append(line.strip())
-
-
-def _leads_elsewhere(text: str, folder: Path) -> bool:
-    return any((folder / Path(target).name).is_file() for target in _LINK.findall(text))

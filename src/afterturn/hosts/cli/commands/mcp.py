@@ -17,7 +17,7 @@ from afterturn.hosts.cli.output import age, note, one_line, print_table
 from afterturn.hosts.cli.process import show_warnings
 from afterturn.hosts.projects import current_user_space
 from afterturn.hosts.server.grant import Grant, local_grant, make_grant
-from afterturn.hosts.server.tokens import Token, create_token, list_tokens, revoke_token
+from afterturn.hosts.server.tokens import Token, as_row, create_token, list_tokens, revoke_token
 from afterturn.runtime.clock import SystemClock
 
 FindStore: TypeAlias = Callable[[], tuple[Path | StoreUrl | None, Config]]
@@ -220,13 +220,6 @@ def _expiry(one: Token) -> str:
 
 
 def _shown(one: Token) -> dict[str, object]:
-    return {
-        "id": one.id,
-        "name": one.name,
-        "tenant": one.grant.tenant,
-        "reads": list(one.grant.reads),
-        "writes": one.grant.writes,
-        "conversation": one.grant.conversation,
-        "created_at": one.created_at,
-        "expires_at": one.expires_at,
-    }
+    row = as_row(one)
+    del row["sha256"]
+    return {"id": one.id, **row}

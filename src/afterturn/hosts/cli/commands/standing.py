@@ -8,6 +8,9 @@ from afterturn.hosts.cli.command import Invocation, command, commands, group
 from afterturn.hosts.cli.output import age, one_line, print_table
 from afterturn.validation import check_id
 
+_AGENT = click.option("--agent", metavar="NAME", help="Also the lines for this agent.")
+_PROJECT = click.option("--project", metavar="NAME", help="Also the lines for this project.")
+
 
 @group("standing", commands(__name__, show="show", hide="hide", unhide="unhide", audit="audit"))
 def standing() -> None:
@@ -16,8 +19,8 @@ def standing() -> None:
 
 @command("show")
 @click.option("--why", is_flag=True, help="Also what is left out, with the kind, the chance and the reason.")
-@click.option("--agent", metavar="NAME", help="Also the lines for this agent.")
-@click.option("--project", metavar="NAME", help="Also the lines for this project.")
+@_AGENT
+@_PROJECT
 def show(invocation: Invocation, agent: str | None, project: str | None, *, why: bool) -> None:
     """List the lines that a new conversation gets, with their ids.
 
@@ -70,8 +73,8 @@ def _set_hidden(invocation: Invocation, id: str, *, hidden: bool) -> None:
 
 @command("audit")
 @click.option("--conversation", metavar="ID", help="The lines that this conversation was given.")
-@click.option("--agent", metavar="NAME", help="Also the lines for this agent.")
-@click.option("--project", metavar="NAME", help="Also the lines for this project.")
+@_AGENT
+@_PROJECT
 def audit(invocation: Invocation, conversation: str | None, agent: str | None, project: str | None) -> None:
     """List every line of a system prompt: who wrote it, when, and how it came into memory.
 
