@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from afterturn.errors import ConfigError, StoreUnavailable
 from afterturn.scanners.detection import DEFAULT_SCANNERS, PERSONAL_DATA_CHOICES, ScanPolicy
+from afterturn.text import lazy_compile
 
 ENVIRONMENT_PREFIX = "AFTERTURN_"
 STATE_VARIABLE = ENVIRONMENT_PREFIX + "STATE"
@@ -555,7 +556,7 @@ def _check_range(name: str, value: Any, place: str) -> None:
 _SHOWN_PARAMETERS = frozenset(
     ("schema", "directory", "host", "hostaddr", "port", "dbname", "user", "service", "sslmode", "target_session_attrs")
 )
-_HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
+_HOST = lazy_compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,29 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any, cast
 
 import Stemmer
+
+
+class _LazyPattern:
+    __slots__ = ("_flags", "_source", "findall", "finditer", "fullmatch", "match", "search", "split", "sub", "subn")
+
+    def __init__(self, source: str, flags: re.RegexFlag) -> None:
+        self._source, self._flags = source, flags
+
+    def __getattr__(self, name: str) -> Any:
+        compiled = re.compile(self._source, self._flags)
+        for method in self.__slots__[2:]:
+            setattr(self, method, getattr(compiled, method))
+        return getattr(compiled, name)
+
+
+def lazy_compile(pattern: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
+    """Like `re.compile`, but compiles at the first use. For patterns of modules: they are several hundred, which would
+    take `open()` 100 ms, and a program uses some of them."""
+    return cast(re.Pattern[str], _LazyPattern(pattern, flags))
+
 
 # A change that gives other terms for the same text needs a migration that indexes every store again.
 TERMS_MAX = 8192
@@ -32,7 +53,7 @@ _UNSPACED = (
     r"\U00020000-\U0003ffff"
 )
 # The same as `_any_word` for ASCII, in a quarter of the time.
-_PLAIN_WORD = re.compile("[a-z0-9]+")
+_PLAIN_WORD = lazy_compile("[a-z0-9]+")
 # Its own cache would keep ten thousand words, forgotten ones included. Without it a word takes 0.2 µs longer.
 _STEMMER = Stemmer.Stemmer("english", 0)
 
@@ -54,7 +75,7 @@ _ACKNOWLEDGEMENTS = frozenset(
     """.split()
 )
 # Whole phrases only: a question about a night or a meeting is not an acknowledgement.
-_PLEASANTRY = re.compile(
+_PLEASANTRY = lazy_compile(
     r"\b(?:good (?:morning|afternoon|evening|night|day|luck|point)|nice (?:to meet|meeting) you|take care|no worries"
     r"|happy birthday|see you (?:later|soon|tomorrow)|have a (?:good|great|nice) (?:day|evening|night|one|weekend))\b"
 )
@@ -165,7 +186,7 @@ def joins(text: str, at: int) -> bool:
 # Token estimates. They need no model's vocabulary.
 
 # Capitals, words, numbers, white space, punctuation, other scripts, and single other characters.
-_PIECE = re.compile(
+_PIECE = lazy_compile(
     r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+| (?! )|[ \t\r\n]+|[!-/:-@\[-`{-~]+|[^\x00-\x7f]+|.",
     re.DOTALL,
 )
@@ -281,7 +302,7 @@ def load_patterns(module_file: str) -> dict[str, re.Pattern[str]]:
         return re.sub("<([A-Z_]+)>", lambda found: expand(tables["parts"][found[1]]), "".join(lines))
 
     return {
-        name: re.compile(expand(lines), flags)
+        name: lazy_compile(expand(lines), flags)
         for group, flags in (("patterns", re.IGNORECASE), ("exact_patterns", re.NOFLAG))
         for name, lines in tables.get(group, {}).items()
     }

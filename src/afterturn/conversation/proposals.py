@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from afterturn.guard.statement_writer import StatementWriter
 from afterturn.log import logger
 from afterturn.ports import Clock, Ids, Store, Unit
 from afterturn.scanners.secrets import redact_within
+from afterturn.text import lazy_compile
 from afterturn.types import (
     Added,
     Admitted,
@@ -44,8 +44,8 @@ _TURNS_MAX = 1_000
 # Seconds that a write may take in addition to waiting for other processes.
 WRITE_WITHIN = 1.0
 
-_BULLET = re.compile(r"[ \t]{0,8}(?:[-*+•–]|\d{1,3}[.)])[ \t]+(?=\S)")
-_FENCE = re.compile(r"[ \t]{0,8}(?:```|~~~)")
+_BULLET = lazy_compile(r"[ \t]{0,8}(?:[-*+•–]|\d{1,3}[.)])[ \t]+(?=\S)")
+_FENCE = lazy_compile(r"[ \t]{0,8}(?:```|~~~)")
 
 
 @dataclass(frozen=True, slots=True)

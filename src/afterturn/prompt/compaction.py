@@ -21,7 +21,7 @@ from afterturn.log import logger
 from afterturn.models.client import answer_text
 from afterturn.ports import ChatModel
 from afterturn.recall.block import find_blocks
-from afterturn.text import estimate_tokens, terms, words
+from afterturn.text import estimate_tokens, lazy_compile, terms, words
 
 R = TypeVar("R")
 
@@ -331,7 +331,9 @@ SNAPSHOT_START = f"{NOTICE}\n<{TAG}>\n"
 _SECTION_CHARS_MAX = 40_000
 _REPORTED = "according to "
 _DENIALS = frozenset("not no nor never none without cannot t dont doesnt".split())
-_AUTHOR = re.compile(r"^(?:according to )?(?:user|assistant|background review|subagent|tool|web|import)\b[^:]{0,60}: ")
+_AUTHOR = lazy_compile(
+    r"^(?:according to )?(?:user|assistant|background review|subagent|tool|web|import)\b[^:]{0,60}: "
+)
 
 
 class SnapshotMalformed(ValueError):
@@ -355,7 +357,7 @@ class StateSnapshot:
 
 
 SECTIONS = tuple(item.name for item in fields(StateSnapshot))
-_TAGS = re.compile(rf"[<＜﹤‹〈](?=\s*[/／]?\s*(?:{'|'.join([TAG, *SECTIONS])})\b)", re.IGNORECASE)
+_TAGS = lazy_compile(rf"[<＜﹤‹〈](?=\s*[/／]?\s*(?:{'|'.join([TAG, *SECTIONS])})\b)", re.IGNORECASE)
 
 
 def parse_snapshot(answer: str) -> StateSnapshot:
@@ -573,7 +575,7 @@ _TYPES = {
 }
 _SHOWN_TYPES = frozenset([*_TYPES, "image", "audio", "file", "document", "video", "search_result", "container_upload"])
 _KIND_CHARS_MAX = 40
-_NOT_KIND = re.compile(r"[^\w/.+-]+")
+_NOT_KIND = lazy_compile(r"[^\w/.+-]+")
 _NODES_MAX = 512
 
 

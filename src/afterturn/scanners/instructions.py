@@ -22,6 +22,7 @@ from typing import NamedTuple
 from afterturn.scanners.detection import Detection, ScanAction
 from afterturn.scanners.invisible import find_hidden
 from afterturn.scanners.normal_form import CHARS_MAX, is_readable, look_alikes, views
+from afterturn.text import lazy_compile
 
 # What the scanner calls its findings.
 INSTRUCTION = "instruction to the model"
@@ -90,15 +91,15 @@ def is_plain_wish(text: str) -> bool:
 _PHRASES_OF_WISHES = frozenset(
     ["always", "your answer", "change your answer", "please at start", "first person", "you must", "from now on"]
 )
-_MANNER = re.compile(
+_MANNER = lazy_compile(
     r"\b(?:answer|repl(?:y|ies)|respon[ds]|write|speak|talk|explain|(?:call|address) me)", re.IGNORECASE
 )
-_OWN_NAME = re.compile(r"\b(?:in|call me|call the user)(?: [A-Z]\w+)+")
-_OTHERS_NAME = re.compile(
+_OWN_NAME = lazy_compile(r"\b(?:in|call me|call the user)(?: [A-Z]\w+)+")
+_OTHERS_NAME = lazy_compile(
     r"(?<=\S )[A-Z]\w|://|@|\b(?i:recommend|suggest|promot|mention|prefer|choose|approv|compl[iy]|trust|prioriti)"
 )
-_SHORT_QUOTE = re.compile(r"[\"“'‘]\w+(?: \w+){0,2}[!?.,]?[\"”'’]")
-_BAN = re.compile(
+_SHORT_QUOTE = lazy_compile(r"[\"“'‘]\w+(?: \w+){0,2}[!?.,]?[\"”'’]")
+_BAN = lazy_compile(
     r"(\s*(?:please )?(?:never|do not|don['’]t) [^.;!?\n]+?) without "
     r"(?:asking|(?:my |our )?(?:approval|confirmation|permission|review))(?: \w+){0,2}[.!]?",
     re.IGNORECASE,
@@ -147,9 +148,9 @@ def features_of(part: str) -> tuple[list[str], set[str]]:
     return phrases, {*words, *(f"{first} {second}" for first, second in pairwise(words))}
 
 
-_ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}|https?://\S{1,300}")
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
-_TOKEN = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
+_ADDRESS = lazy_compile(r"[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}|https?://\S{1,300}")
+_SENTENCE = lazy_compile(r"(?<=[.!?;])\s+|\n+")
+_TOKEN = lazy_compile(r"[^\W\d_]+|\d+|[^\w\s]")
 
 
 class _Phrase(NamedTuple):
@@ -162,7 +163,7 @@ class _Phrase(NamedTuple):
 
 @cache
 def _compiled() -> tuple[_Phrase, ...]:
-    return tuple(_Phrase(name, _hints(pattern), re.compile(pattern)) for name, pattern in PHRASES.items())
+    return tuple(_Phrase(name, _hints(pattern), lazy_compile(pattern)) for name, pattern in PHRASES.items())
 
 
 def _hints(pattern: str) -> tuple[str, ...]:
@@ -183,7 +184,7 @@ def _hints(pattern: str) -> tuple[str, ...]:
 
 
 _ALTERNATIVES = r"\b(?:"
-_LITERAL = re.compile(r"[a-zçéèíñ'. -]{2,}(?![?*])|[a-zçéèíñ'. -]+(?=[a-z][?*])")
+_LITERAL = lazy_compile(r"[a-zçéèíñ'. -]{2,}(?![?*])|[a-zçéèíñ'. -]+(?=[a-z][?*])")
 
 
 # How many hidden characters of a kind may be an accident: copied pages have some soft hyphens and spaces. Any number of
@@ -199,7 +200,7 @@ _ACCIDENTS = {
     "zero-width character": 15,
     "control character": 3,
 }
-_CONCEALED = re.compile(r"\x1b\[[0-9;]{0,16}8m")
+_CONCEALED = lazy_compile(r"\x1b\[[0-9;]{0,16}8m")
 _LOOK_ALIKES_MIN = 2
 _OBFUSCATIONS = ("rot13", "reversed text", "spaced letters")
 
@@ -239,15 +240,15 @@ class LookAlikeScanner:
 
 _SAID = r"(?:summar|conversation|chat|histor|message|memor|prompt|transcript|secret|context|user|data|content)"
 # What a model is to put in: <summary>, {{conversation}}, [chat history], ${secret}, CONVERSATION_HERE.
-_TO_FILL = re.compile(
+_TO_FILL = lazy_compile(
     rf"<[^>\s][^>\n]{{0,80}}>|[{{\[][^}}\]\n]{{0,40}}?{_SAID}|\$\{{?\w{{0,30}}?{_SAID}|%7b|%3c"
     rf"|{_SAID}\w{{0,10}}(?:_|\+|%20)(?:here|so|of|text|goes|in|json|base64)",
     re.IGNORECASE,
 )
-_PARAMETER_TO_FILL = re.compile(rf"[?&][\w.-]{{1,30}}=[<{{\[$][^\s]{{0,40}}?{_SAID}", re.IGNORECASE)
+_PARAMETER_TO_FILL = lazy_compile(rf"[?&][\w.-]{{1,30}}=[<{{\[$][^\s]{{0,40}}?{_SAID}", re.IGNORECASE)
 # An image is fetched without a click.
-_IMAGE = re.compile(r"!\[[^\]\n]{0,200}\]\(([^)\n]{1,400})|<img\b([^\n]{1,400})", re.IGNORECASE)
-_ADDRESS = re.compile(r"https?://[^\s]{1,400}", re.IGNORECASE)
+_IMAGE = lazy_compile(r"!\[[^\]\n]{0,200}\]\(([^)\n]{1,400})|<img\b([^\n]{1,400})", re.IGNORECASE)
+_ADDRESS = lazy_compile(r"https?://[^\s]{1,400}", re.IGNORECASE)
 
 
 class LinkScanner:

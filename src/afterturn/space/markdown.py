@@ -18,7 +18,7 @@ from afterturn.guard.trust import TRUST_MIN, find_entry
 from afterturn.ports import Unit
 from afterturn.scanners.invisible import clean
 from afterturn.space.arguments import parse_target
-from afterturn.text import is_unspaced, words
+from afterturn.text import is_unspaced, lazy_compile, words
 from afterturn.types import (
     Admitted,
     Changed,
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 
 Section: TypeAlias = tuple[Target, str | None]
 
-_TITLE = re.compile(r"# Memories of (\S.*)")
-_HEADING = re.compile(r"##[ \t]+(\w+)(?:, project (.+))?")
-_BULLET = re.compile(r"[-*+](?:[ \t](.*))?", re.DOTALL)
-_INDENT = re.compile(r" {2}|\t")
+_TITLE = lazy_compile(r"# Memories of (\S.*)")
+_HEADING = lazy_compile(r"##[ \t]+(\w+)(?:, project (.+))?")
+_BULLET = lazy_compile(r"[-*+](?:[ \t](.*))?", re.DOTALL)
+_INDENT = lazy_compile(r" {2}|\t")
 # The comment at the end of a bullet, which identifies its memory.
-_MARK = re.compile(
+_MARK = lazy_compile(
     r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v([1-9][0-9]{0,17})"
     r"((?:[ \t]+(?:pinned|firm|quoted|from[ \t]+[a-z_]{1,30},?))*)[ \t]*-->"
 )
-_PINNED = re.compile(r"<!--[ \t]*pinned[ \t]*-->")
-_REF = re.compile(r"([0-9a-z]{4,40})(?:\.([1-9][0-9]{0,17}))?")
+_PINNED = lazy_compile(r"<!--[ \t]*pinned[ \t]*-->")
+_REF = lazy_compile(r"([0-9a-z]{4,40})(?:\.([1-9][0-9]{0,17}))?")
 _SHOWN = "<!-- shown"
 PINNED = "<!-- pinned -->"
 _SIGNS = {
@@ -273,7 +273,7 @@ def _read_bullet(number: int, text: str, section: Section) -> Bullet:
     return bullet
 
 
-_MARK_BEGINS = re.compile(r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v[1-9]")
+_MARK_BEGINS = lazy_compile(r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v[1-9]")
 _EXCERPT_CHARS = 500
 _EDIT_HELP = """\
 These changes were not applied; the reason is above each.

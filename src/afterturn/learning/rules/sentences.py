@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from afterturn.text import load_patterns
+from afterturn.text import lazy_compile, load_patterns
 
 # A longer message is most likely pasted.
 MESSAGE_CHARACTERS_MAX = 16_384
@@ -40,8 +40,8 @@ SENTENCES_MAX = 60
 
 MASK = "\ufffc"
 
-_FENCE = re.compile(r"\s*(```|~~~)")
-_FOREIGN_LINE = re.compile(
+_FENCE = lazy_compile(r"\s*(```|~~~)")
+_FOREIGN_LINE = lazy_compile(
     r"""\s*(?:
         [>|<{}\[\]$%@=#]                              # quotations, tables, markup, prompts, comments
       | //|/\*|--|\*|-\s|•|\d{1,3}[.)]\s              # comments, lists
@@ -54,12 +54,12 @@ _FOREIGN_LINE = re.compile(
     re.VERBOSE,
 )
 # A shell prompt: the output follows, up to the next blank line.
-_PROMPT = re.compile(r"\s*(?:\$|>>>|%|PS [A-Z]:|C:\\\\|Traceback\b)\s?\S")
-_INDENTED = re.compile(r"(?:\t| {4,})\S")
+_PROMPT = lazy_compile(r"\s*(?:\$|>>>|%|PS [A-Z]:|C:\\\\|Traceback\b)\s?\S")
+_INDENTED = lazy_compile(r"(?:\t| {4,})\S")
 # "A: My name is Tom." and "Subject: hi" quote somebody else. The words in _OWN_WORDS before a colon do not.
-_SPEAKER = re.compile(r"\s*[\w .-]{1,24}:(?:\s|$)")
+_SPEAKER = lazy_compile(r"\s*[\w .-]{1,24}:(?:\s|$)")
 # A line that ends with a colon announces pasted text.
-_ANNOUNCES = re.compile(r":\s*$")
+_ANNOUNCES = lazy_compile(r":\s*$")
 
 
 @dataclass(frozen=True, slots=True)

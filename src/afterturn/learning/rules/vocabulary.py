@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from afterturn.text import load_patterns
+from afterturn.text import lazy_compile, load_patterns
 
 
 def any_of(words: str) -> re.Pattern[str]:
     """A pattern for one of `words`, which are lower case."""
-    return re.compile(rf"(?<![\w'])(?:{alternatives(words)})(?!\w|'t)")
+    return lazy_compile(rf"(?<![\w'])(?:{alternatives(words)})(?!\w|'t)")
 
 
 def alternatives(words: str) -> str:
@@ -70,28 +70,28 @@ class WordLists:
         theirs = rf"(?:(?:{the}|{my})\s+)?(?:(?:[\w-]+\s+)?(?:{measures})|(?!(?:{the})\s)[\w-]+\s+(?:{amounts}))"
         no_name = "|".join(of[name] for name in ("is", "common", "says", "adverbs", "always", "must"))
         return {
-            "manner": re.compile("|".join(self.manner)),
-            "names": re.compile("|".join(shape.format(name=_NAME) for shape in self.names) or "(?!)"),
-            "notes": re.compile("|".join(self.notes).replace("(?P<rest>", "(") or "(?!)"),
-            "bans": re.compile("|".join(self.bans) or "(?!)"),
-            "being": re.compile(rf"(?:{of['am']})\s+{adverbs}"),
-            "preferring": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['prefers']}))(?!\w)"),
-            "doing": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{does}){others})(?!\w)"),
-            "having": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['has']}))(?!\w)"),
-            "person": re.compile(rf"(?<![\w'])(?:{person}|^(?:(?:{the})\s+)?(?:{people})(?=\s+(?:{verb})\s))"),
-            "is_person": re.compile(rf"\s(?:{of['be']})\s+(?:{my})\s+(?:[\w-]+\s+){{0,2}}?(?:{people})(?!\w|'t)"),
-            "named": re.compile(rf"\s+(?!(?:{no_name})(?!\w))[^\W\d_]+\s+(?:{verb})(?!\w)"),
-            "measured": re.compile(rf"{theirs}(?:'s)?\s+(?:\w+\s+){{0,3}}\d"),
-            "amount": re.compile(rf"(?<![\w'])(?:(?:{my})\s.*|(?!(?:{the})\s)[\w'-]+\s+)(?:{amounts})(?!\w)"),
-            "points_back": re.compile(rf"(?:{of['pronouns']})(?:(?<=['’]s)|(?<=['’]re)|\s+(?:{verb})(?!\w))"),
-            "first": re.compile(rf"(?<![\w'])(?:{i}|{of['am']})(?!\w)"),
-            "verb": re.compile(rf"(?:(?<=\w)'s|(?<![\w'])(?:{verb}))(?!\w|'t)"),
+            "manner": lazy_compile("|".join(self.manner)),
+            "names": lazy_compile("|".join(shape.format(name=_NAME) for shape in self.names) or "(?!)"),
+            "notes": lazy_compile("|".join(self.notes).replace("(?P<rest>", "(") or "(?!)"),
+            "bans": lazy_compile("|".join(self.bans) or "(?!)"),
+            "being": lazy_compile(rf"(?:{of['am']})\s+{adverbs}"),
+            "preferring": lazy_compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['prefers']}))(?!\w)"),
+            "doing": lazy_compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{does}){others})(?!\w)"),
+            "having": lazy_compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['has']}))(?!\w)"),
+            "person": lazy_compile(rf"(?<![\w'])(?:{person}|^(?:(?:{the})\s+)?(?:{people})(?=\s+(?:{verb})\s))"),
+            "is_person": lazy_compile(rf"\s(?:{of['be']})\s+(?:{my})\s+(?:[\w-]+\s+){{0,2}}?(?:{people})(?!\w|'t)"),
+            "named": lazy_compile(rf"\s+(?!(?:{no_name})(?!\w))[^\W\d_]+\s+(?:{verb})(?!\w)"),
+            "measured": lazy_compile(rf"{theirs}(?:'s)?\s+(?:\w+\s+){{0,3}}\d"),
+            "amount": lazy_compile(rf"(?<![\w'])(?:(?:{my})\s.*|(?!(?:{the})\s)[\w'-]+\s+)(?:{amounts})(?!\w)"),
+            "points_back": lazy_compile(rf"(?:{of['pronouns']})(?:(?<=['’]s)|(?<=['’]re)|\s+(?:{verb})(?!\w))"),
+            "first": lazy_compile(rf"(?<![\w'])(?:{i}|{of['am']})(?!\w)"),
+            "verb": lazy_compile(rf"(?:(?<=\w)'s|(?<![\w'])(?:{verb}))(?!\w|'t)"),
         }
 
 
 # Japanese has no spaces, so its lists are patterns, in `vocabulary.json`.
 JAPANESE = load_patterns(__file__)
-KANA = re.compile(r"[\u3040-\u30ff]")
+KANA = lazy_compile(r"[\u3040-\u30ff]")
 
 
 def _read_languages() -> Iterator[WordLists]:
@@ -103,7 +103,7 @@ def _read_languages() -> Iterator[WordLists]:
 
 LANGUAGES = tuple(_read_languages())
 LANGUAGE_CODES = (*(language.code for language in LANGUAGES), "ja")
-_WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
+_WORD = lazy_compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
 _COMMON = {
     language.code: frozenset(" ".join(language.words.values()).replace("_", " ").split()) for language in LANGUAGES
 }
