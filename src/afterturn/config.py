@@ -1,12 +1,10 @@
 """All settings in one frozen table: type, unit, default and description. The environment is read here only."""
 
-import difflib
 import hashlib
 import json
 import os
 import re
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict, get_args
@@ -346,6 +344,12 @@ def config_origins(
     return origins
 
 
+def _find_similar(name: str, known: Iterable[str]) -> list[str]:
+    from difflib import get_close_matches
+
+    return get_close_matches(name, list(known), n=1)
+
+
 def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variables that start like a setting but are not one, each with a hint."""
     environ = os.environ if environment is None else environment
@@ -354,7 +358,7 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str,
     found = {}
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+            near = _find_similar(name, known)
             hint = (
                 f"Did you mean {ENVIRONMENT_PREFIX}{near[0]}?"
                 if near
@@ -469,6 +473,8 @@ def _from_file(path: str) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The settings file {path} cannot be read: {error}. Correct or remove it.") from error
+    import tomllib
+
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -524,7 +530,7 @@ def _parsed(name: str, text: str) -> Any:
 
 def _checked(name: str, value: Any, place: str) -> Any:
     if name not in KEYS:
-        near = difflib.get_close_matches(str(name), KEYS, n=1)
+        near = _find_similar(str(name), KEYS)
         hint = f"Did you mean {near[0]!r}?" if near else "`afterturn config schema` lists them all."
         raise ConfigError(f"{place} sets {name!r}, which is not a setting. {hint}")
     types = _types_of(name)

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -19,17 +19,17 @@ import Stemmer
 class _LazyPattern:
     __slots__ = ("_flags", "_source", "findall", "finditer", "fullmatch", "match", "search", "split", "sub", "subn")
 
-    def __init__(self, source: str, flags: re.RegexFlag) -> None:
+    def __init__(self, source: str | Callable[[], str], flags: re.RegexFlag) -> None:
         self._source, self._flags = source, flags
 
     def __getattr__(self, name: str) -> Any:
-        compiled = re.compile(self._source, self._flags)
+        compiled = re.compile(self._source() if callable(self._source) else self._source, self._flags)
         for method in self.__slots__[2:]:
             setattr(self, method, getattr(compiled, method))
         return getattr(compiled, name)
 
 
-def lazy_compile(pattern: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
+def lazy_compile(pattern: str | Callable[[], str], flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
     """Like `re.compile`, but compiles at the first use. For patterns of modules: they are several hundred, which would
     take `open()` 100 ms, and a program uses some of them."""
     return cast(re.Pattern[str], _LazyPattern(pattern, flags))

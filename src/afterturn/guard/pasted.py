@@ -7,12 +7,12 @@ announce a paste. Plain prose that is pasted without a word about it cannot be t
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
+from functools import cache
 from itertools import islice
 from operator import itemgetter
+from pathlib import Path
 
 from afterturn.text import lazy_compile
 
@@ -108,39 +108,45 @@ def _lines(text: str) -> list[_Line]:
 
 # Words, from pasted_words.toml
 
-_LISTS: Mapping[str, Mapping[str, list[str]]] = tomllib.loads(
-    resources.files("afterturn.guard").joinpath("pasted_words.toml").read_text(encoding="utf-8")
-)
+
+@cache
+def _lists() -> Mapping[str, Mapping[str, list[str]]]:
+    import tomllib
+
+    return tomllib.loads(Path(__file__).with_name("pasted_words.toml").read_text(encoding="utf-8"))
 
 
 def _any_of(name: str) -> str:
     """A pattern for any word of a list. A star stands for any ending."""
-    listed = {word for words in _LISTS[name].values() for word in words}
+    listed = {word for words in _lists()[name].values() for word in words}
     longest_first = sorted(listed, key=lambda word: (-len(word), word))
     return "(?:" + "|".join(re.escape(word).replace(r"\*", r"\w*") for word in longest_first) + ")"
 
 
 def _word_of(*names: str) -> re.Pattern[str]:
-    return lazy_compile(rf"(?<![\w-])(?:{'|'.join(map(_any_of, names))})(?![\w-])", re.IGNORECASE)
+    return lazy_compile(lambda: rf"(?<![\w-])(?:{'|'.join(map(_any_of, names))})(?![\w-])", re.IGNORECASE)
 
 
 _HANDLES, _ASKS, _POINTS = _word_of("handles"), _word_of("asks"), _word_of("points")
 _DOCUMENT, _RECEIVED = _word_of("documents"), _word_of("received")
 _BELOW, _REACTION, _ARRIVED = _word_of("below"), _word_of("reactions"), _word_of("arrived")
-_INSIDE, _INSIDE_OWN = lazy_compile(_any_of("inside")), lazy_compile(_any_of("inside_own"))
+_INSIDE, _INSIDE_OWN = lazy_compile(lambda: _any_of("inside")), lazy_compile(lambda: _any_of("inside_own"))
 _OWN, _PERSONAL = _word_of("own"), _word_of("personal")
 _WROTE, _SUBJECT = _word_of("wrote"), _word_of("subjects")
 # A sentence that begins with a request, as an order or a question.
 _REQUEST = lazy_compile(
-    rf"\W*(?:{_any_of('polite')}\W+){{0,5}}(?:{_any_of('handles')}|{_any_of('asks')})(?![\w-])", re.IGNORECASE
+    lambda: rf"\W*(?:{_any_of('polite')}\W+){{0,5}}(?:{_any_of('handles')}|{_any_of('asks')})(?![\w-])", re.IGNORECASE
 )
 # A line of nothing else: "please summarize"
 _ORDER = lazy_compile(
-    rf"\W*(?:{_any_of('polite')}\W+){{0,5}}{_any_of('handles')}(?:\W+{_any_of('polite')}){{0,3}}\W*", re.IGNORECASE
+    lambda: rf"\W*(?:{_any_of('polite')}\W+){{0,5}}{_any_of('handles')}(?:\W+{_any_of('polite')}){{0,3}}\W*",
+    re.IGNORECASE,
 )
 _ORDER_CHARS_MAX = 40
 # "ChatGPT gave me this"
-_GIVEN = lazy_compile(rf"{_any_of('asks')}(?: me| us| mir| uns)?(?: the)? {_any_of('points')}(?!\w)", re.IGNORECASE)
+_GIVEN = lazy_compile(
+    lambda: rf"{_any_of('asks')}(?: me| us| mir| uns)?(?: the)? {_any_of('points')}(?!\w)", re.IGNORECASE
+)
 _ANNOUNCEMENT_CHARS_MAX = 200
 _SHORT_CHARS_MAX = 80
 # At the beginning of a line.
@@ -161,13 +167,15 @@ _TEMPLATE_SIGN = lazy_compile(r"[<\[#:]")
 # From such a line on, nothing is typed any more.
 
 _HEADER = lazy_compile(
-    rf"(?:^|(?<=[\s|*]))\*{{0,2}}{_any_of('headers')}\*{{0,2}}\s?[:：]\*{{0,2}}[ \t]{{0,8}}\S", re.IGNORECASE
+    lambda: rf"(?:^|(?<=[\s|*]))\*{{0,2}}{_any_of('headers')}\*{{0,2}}\s?[:：]\*{{0,2}}[ \t]{{0,8}}\S", re.IGNORECASE
 )
-_HEADER_LINE = lazy_compile(rf"\s*[*>|]{{0,3}}{_any_of('headers')}\**\s?[:：]", re.IGNORECASE)
+_HEADER_LINE = lazy_compile(lambda: rf"\s*[*>|]{{0,3}}{_any_of('headers')}\**\s?[:：]", re.IGNORECASE)
 _FORWARDED = lazy_compile(
-    rf"\s*(?:[-_*=]{{2,40}}\s{{0,3}}[^-_*=\s][^-_*=\n]{{0,60}}(?<!\w){_any_of('documents')}[^\n]{{0,40}}[-_*=]{{2}}"
-    r"|[-=_]{5,40}\s{0,3}(?:original|forwarded|weitergeleitet|ursprüngliche|転送|原始|转发)"
-    r"|begin forwarded message|anfang der weitergeleiteten)",
+    lambda: (
+        rf"\s*(?:[-_*=]{{2,40}}\s{{0,3}}[^-_*=\s][^-_*=\n]{{0,60}}(?<!\w){_any_of('documents')}[^\n]{{0,40}}[-_*=]{{2}}"
+        r"|[-=_]{5,40}\s{0,3}(?:original|forwarded|weitergeleitet|ursprüngliche|転送|原始|转发)"
+        r"|begin forwarded message|anfang der weitergeleiteten)"
+    ),
     re.IGNORECASE,
 )
 # "On Mon, 3 Mar 2025 at 10:02, Bob <bob@example.org> wrote:", in any language: a date or an address, and a colon.
@@ -189,13 +197,17 @@ _TEMPLATE = lazy_compile(
     re.IGNORECASE,
 )
 _GREETING = lazy_compile(
-    rf"\s*(?:{_any_of('letters')}\s+[^,.!?:;\n]{{1,60}}[,:!]|{_any_of('greetings')}\s+{_any_of('groups')}\b"
-    r"|[^\s,。]{1,20}\s?(?:様|さま|先生)[,、]?\s*$|尊敬的)",
+    lambda: (
+        rf"\s*(?:{_any_of('letters')}\s+[^,.!?:;\n]{{1,60}}[,:!]|{_any_of('greetings')}\s+{_any_of('groups')}\b"
+        r"|[^\s,。]{1,20}\s?(?:様|さま|先生)[,、]?\s*$|尊敬的)"
+    ),
     re.IGNORECASE,
 )
 # After another line, this begins somebody's letter: "Hi Ada,".
-_INNER_GREETING = lazy_compile(rf"\s*{_any_of('greetings')}(?:\s+[^\W\d][\w.'’-]{{0,30}}){{0,3}}\s*[,!]", re.IGNORECASE)
-_CLOSING = lazy_compile(rf"\s*{_any_of('closings')}\s*[,.!]?\s*$", re.IGNORECASE)
+_INNER_GREETING = lazy_compile(
+    lambda: rf"\s*{_any_of('greetings')}(?:\s+[^\W\d][\w.'’-]{{0,30}}){{0,3}}\s*[,!]", re.IGNORECASE
+)
+_CLOSING = lazy_compile(lambda: rf"\s*{_any_of('closings')}\s*[,.!]?\s*$", re.IGNORECASE)
 
 # Parts that end where their form ends.
 
@@ -224,7 +236,7 @@ _QUOTATION = lazy_compile(
       | »[^«»]{1,2000}« | 「[^「」]{1,2000}」 | 『[^『』]{1,2000}』""",
     re.VERBOSE,
 )
-_SAID = lazy_compile(rf"{_any_of('wrote')}\s{{0,3}}[:,]?\s{{0,3}}([\"“„«])", re.IGNORECASE)
+_SAID = lazy_compile(lambda: rf"{_any_of('wrote')}\s{{0,3}}[:,]?\s{{0,3}}([\"“„«])", re.IGNORECASE)
 _OPENED = lazy_compile(r"(?<![\w\"“„«「『])[\"“„«「『](?=[^\s\"”»」』])")
 _CLOSES = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}
 _SPEAKER = lazy_compile(r"\s*[*\[(]{0,3}([^\W\d_][\w .'’-]{0,30}?)[*\])]{0,3}(?:[:：]\**\s|\s-\s)\s*(\S[^\n]*)$")

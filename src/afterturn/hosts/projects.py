@@ -5,7 +5,6 @@ A project is a git repository, so all its worktrees and subfolders share one mem
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import os
 import re
@@ -96,6 +95,8 @@ def current_user_space(config: Config) -> str:
     """The space of the person who is logged in: the setting `space` if it is a person's, else `user:<login>`."""
     if config.space is not None and config.space.startswith(PERSON):
         return config.space
+    import getpass
+
     try:
         login = getpass.getuser()
     except (OSError, KeyError):

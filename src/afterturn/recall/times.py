@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from calendar import monthrange
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import cache
@@ -394,7 +393,13 @@ def _add_months(day: date, months: int) -> date:
     year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
     if day.day == 1:
         return date(year, month + 1, 1)
-    return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
+    return date(year, month + 1, min(day.day, _days_in(year, month + 1)))
+
+
+def _days_in(year: int, month: int) -> int:
+    from calendar import monthrange
+
+    return monthrange(year, month)[1]
 
 
 _UNIT_MONTHS = {"month": 1, "quarter": 3, "year": 12}
@@ -510,7 +515,7 @@ def _occurrences(found: TimePhrase, near: date) -> Iterator[Days]:
 
 
 def _on_day(month: date, day: int) -> Days | None:
-    if day > monthrange(month.year, month.month)[1]:
+    if day > _days_in(month.year, month.month):
         return None
     only = month.replace(day=day)
     return only, only + _ONE

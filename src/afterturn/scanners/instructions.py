@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 import math
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from afterturn.scanners.detection import Detection, ScanAction
@@ -36,12 +35,7 @@ _SENTENCE_WORDS = 12
 # are full of entities.
 _DISGUISED = 1.0
 _USUAL = ("", "html entities", "url encoding")
-_FOLDER = files("afterturn.scanners")
-_TABLES = tomllib.loads(_FOLDER.joinpath("instruction_phrases.toml").read_text(encoding="utf-8"))
-PHRASES: Mapping[str, str] = {
-    name: re.sub("<([A-Z]+)>", lambda part: _TABLES["parts"][part[1]], phrase)
-    for name, phrase in _TABLES["phrases"].items()
-}
+_FOLDER = Path(__file__).parent
 
 
 class Weights(NamedTuple):
@@ -58,6 +52,16 @@ class Suspicion(NamedTuple):
 
     score: float
     how: str = ""
+
+
+def load_phrases() -> dict[str, str]:
+    import tomllib
+
+    tables = tomllib.loads(_FOLDER.joinpath("instruction_phrases.toml").read_text(encoding="utf-8"))
+    return {
+        name: re.sub("<([A-Z]+)>", lambda part: tables["parts"][part[1]], phrase)
+        for name, phrase in tables["phrases"].items()
+    }
 
 
 @cache
@@ -163,7 +167,7 @@ class _Phrase(NamedTuple):
 
 @cache
 def _compiled() -> tuple[_Phrase, ...]:
-    return tuple(_Phrase(name, _hints(pattern), lazy_compile(pattern)) for name, pattern in PHRASES.items())
+    return tuple(_Phrase(name, _hints(pattern), lazy_compile(pattern)) for name, pattern in load_phrases().items())
 
 
 def _hints(pattern: str) -> tuple[str, ...]:

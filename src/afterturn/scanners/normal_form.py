@@ -7,7 +7,6 @@ characters once.
 from __future__ import annotations
 
 import codecs
-import html
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -115,6 +114,8 @@ def _decoded(text: str) -> Iterator[View]:
     if text.count("%") > 2:
         yield View("url encoding", unquote(text, errors="ignore"))
     if len(_ENTITY.findall(text[:_DECODED_CHARS_MAX])) > 2:
+        import html
+
         yield View("html entities", html.unescape(text))
     if "\\u00" in text:
         yield View("escapes", re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found.group(1), 16)), text))

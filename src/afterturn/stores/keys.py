@@ -13,7 +13,6 @@ import json
 import os
 import stat
 import threading
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -73,7 +72,7 @@ class FolderKeys:
     def make(self, tenant: str, space: str) -> str:
         # Only for the store's own key, which is the first: a folder that is missing later is not mounted, or wrong.
         self._check(create=not tenant and not space)
-        key_id, key = uuid.uuid4().hex, os.urandom(KEY_BYTES)
+        key_id, key = os.urandom(16).hex(), os.urandom(KEY_BYTES)
         content = json.dumps({"tenant": tenant, "space": space, "key": base64.b64encode(key).decode()})
         descriptor = os.open(self._path(key_id), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
