@@ -11,7 +11,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from itertools import chain, zip_longest
@@ -39,8 +38,7 @@ class UtteranceKind(StrEnum):
     SUPPOSITION = "supposition"
 
 
-@dataclass(frozen=True, slots=True)
-class UtteranceChances:
+class UtteranceChances(NamedTuple):
     """Chances between 0 and 1. Several can be high: a message often states something and asks something."""
 
     states: float

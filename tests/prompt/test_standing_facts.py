@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +133,7 @@ def test_only_what_the_owner_typed_stands(engine: Engine, say: Say, said: dict[s
     """S1, G2: not another speaker's words, a tool's, an agent's, an import's or a report. In any project."""
     say(FACT, **said)
     is_owners = said in ({}, {"speaker": "Ada"}, {"project": "api"}, {"project": "web"})
-    assert shown(engine, replace(READER, project="api")) == ([FACT] if is_owners else [])
+    assert shown(engine, READER._replace(project="api")) == ([FACT] if is_owners else [])
 
 
 def test_pasted_parts_of_a_message_do_not_stand(engine: Engine, say: Say):
@@ -217,7 +216,7 @@ def test_pinned_memories_are_not_cut(engine: Engine, say: Say):
         engine.write_now(
             lambda unit, admitted=admitted: unit.memories.add(unit.operations.start(operation()), admitted)
         )
-    memories = engine.read_now(lambda unit: find_standing(unit, replace(READER, chars_max=10)))
+    memories = engine.read_now(lambda unit: find_standing(unit, READER._replace(chars_max=10)))
     assert len(memories.pinned) == 3
     assert [fact.left_out for fact in memories.facts] == ["no room"]
 
@@ -228,7 +227,7 @@ def test_a_plan_stands_until_its_date(engine: Engine, say: Say):
     say(plan, occurred_at=NOW)
     dated = plan.replace("next Monday", "next Monday (9 Nov 2026)")
     assert shown(engine) == [dated]
-    assert shown(engine, replace(READER, now=NOW + 7 * DAY)) == []
+    assert shown(engine, READER._replace(now=NOW + 7 * DAY)) == []
 
 
 def test_a_replaced_fact_is_left_out(engine: Engine, say: Say):
@@ -297,7 +296,7 @@ def test_without_room_a_fragment_gives_way_to_the_older_fact(engine: Engine, say
     older = "My landlord is Peter Hale."
     say(older, occurred_at=NOW - 20 * DAY)
     say("Peter's gone", occurred_at=NOW - 2 * DAY)
-    assert shown(engine, replace(READER, chars_max=len(older) + 4)) == [older]
+    assert shown(engine, READER._replace(chars_max=len(older) + 4)) == [older]
 
 
 def test_rules_and_refusals_keep_their_own_line(engine: Engine, say: Say):
@@ -331,7 +330,7 @@ def test_without_room_for_two_facts_the_newer_one_stands_alone(engine: Engine, s
     """S1."""
     say(OFFICE, occurred_at=NOW - 20 * DAY)
     say(MOVED, occurred_at=NOW - 2 * DAY)
-    assert shown(engine, replace(READER, chars_max=60)) == [MOVED]
+    assert shown(engine, READER._replace(chars_max=60)) == [MOVED]
 
 
 @pytest.mark.parametrize(
@@ -425,5 +424,5 @@ def test_facts_about_a_project_stand_in_that_project(engine: Engine):
         unit.memories.add(step, admit("Bob is allergic to peanuts"))
 
     engine.write_now(work)
-    assert shown(engine, replace(READER, project="api")) == ["The api is deployed from Frankfurt"]
+    assert shown(engine, READER._replace(project="api")) == ["The api is deployed from Frankfurt"]
     assert shown(engine) == []

@@ -627,7 +627,7 @@ class Prefetcher:
     def _forget_visible(self, turn: LoopTurn) -> None:
         """Everything relevant was shown before, so it is offered again: nothing counts as visible."""
         self._emit("exclusions_exhausted", turn)
-        turn.ledger = replace(turn.ledger, refs=frozenset())
+        turn.ledger = turn.ledger._replace(refs=frozenset())
         self._visible.clear()
         self._log.clear(turn.scope, compacted=False)
 

@@ -7,6 +7,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from afterturn.config import Config
 from afterturn.conversation.scope import ConversationScope
@@ -48,8 +49,7 @@ _BULLET = lazy_compile(r"[ \t]{0,8}(?:[-*+•–]|\d{1,3}[.)])[ \t]+(?=\S)")
 _FENCE = lazy_compile(r"[ \t]{0,8}(?:```|~~~)")
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalContext:
+class ProposalContext(NamedTuple):
     """Where something was learned. `since` is the newest forget when the turn began: what was forgotten later must
     not be proposed."""
 

@@ -10,8 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.config import Config
 from afterturn.conversation.replay import Replay, check_changes, replay
@@ -67,8 +66,7 @@ _PLAN = lazy_compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Briefing:
+class Briefing(NamedTuple):
     """`conversation` is the one that it is about. `has_report`: it quotes words of others."""
 
     text: str = ""

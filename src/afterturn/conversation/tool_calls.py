@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from afterturn.text import lazy_compile
@@ -67,8 +68,7 @@ _WRITERS = frozenset("tee touch mv cp truncate install ln".split())
 _QUERY_PROGRAMS = frozenset("psql mysql mariadb sqlite3 sqlcmd mongosh mongo clickhouse-client duckdb".split())
 
 
-@dataclass(frozen=True, slots=True)
-class ShellCommand:
+class ShellCommand(NamedTuple):
     """One simple command. `programs` are its program and those that it starts, such as `pip` of `python -m pip`.
 
     `words` are its arguments that are not flags, in order, then the values of flags. `into` is the program that it is

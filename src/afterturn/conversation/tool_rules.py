@@ -12,9 +12,8 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from afterturn.conversation.tool_calls import IntendedCall, ShellCommand, all_programs
 from afterturn.text import lazy_compile
@@ -50,8 +49,7 @@ _SUBCOMMANDS_MAX = 3
 Pattern = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
+class Trigger(NamedTuple):
     """What a call must do and contain to be concerned: one of each group that is not empty, all flags and resources.
 
     `commands` are programs with the words that follow. `rivals`: commands that only ask, such as `npm view`, do not
@@ -172,7 +170,7 @@ def _without_preferred(trigger: Trigger, preferred: set[str]) -> Trigger:
     if not trigger.rivals:
         return trigger
     left = tuple(one for one in trigger.commands if one[0] not in preferred)
-    return replace(trigger, commands=left)
+    return trigger._replace(commands=left)
 
 
 def _read_clause(clause: str, previous: str) -> Iterator[Trigger]:
@@ -194,7 +192,7 @@ def _read_forbidden(part: str, previous: str) -> Iterator[Trigger]:
     tokens = _TOKEN.findall(part)
     if not trigger.has_object and _PRONOUNS.intersection(tokens):
         about = _make_trigger(previous)
-        trigger = replace(trigger, paths=about.paths, commands=about.commands, hosts=about.hosts)
+        trigger = trigger._replace(paths=about.paths, commands=about.commands, hosts=about.hosts)
     yield trigger
 
 
@@ -294,7 +292,7 @@ class _PhraseReader:
             resources=found.get("resources", ()),
             code=found.get("code", ()),
         )
-        return replace(trigger, resources=_needed_resources(trigger))
+        return trigger._replace(resources=_needed_resources(trigger))
 
     def _classify(self, token: str) -> tuple[str, str]:
         previous = self._tokens[self._at - 2] if self._at > 1 else ""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from afterturn.text import lazy_compile
 
@@ -25,8 +25,7 @@ QUOTATION_CHARS_MIN = 40
 _READ_CHARS_MAX = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A part of a text, from `start` up to but without `end`. Spans cover a text without gaps."""
 
     start: int
@@ -85,8 +84,7 @@ def any_pasted(texts: Collection[str], *, read_max: int) -> bool:
 _LINE_ENDS = lazy_compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     start: int
     end: int
     text: str

@@ -9,8 +9,8 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from afterturn.config import Config, state_folder
 from afterturn.errors import InvalidFile, InvalidInput
@@ -23,8 +23,7 @@ _POINTER_BYTES_MAX = 4096
 _CONFIG_BYTES_MAX = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(NamedTuple):
     """`root` is the folder of the repository, or the folder itself.
 
     `space` is what it writes, `merged` are the spaces of the projects that were merged into it, which it reads too.
@@ -39,8 +38,7 @@ class Project:
         return self.space.removeprefix(PROJECT)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownProject:
+class KnownProject(NamedTuple):
     """A project that was used on this machine. `into` is the space of the project that it was merged into."""
 
     space: str

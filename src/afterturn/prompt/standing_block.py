@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from afterturn.guard.output_filter import (
     FILE_TAG,
@@ -48,8 +48,7 @@ _TEXT_BYTES_MIN = 160
 _INSTRUCTION_CHARS_MAX = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class StandingContent:
+class StandingContent(NamedTuple):
     """The parts of a block, in order. Empty parts are dropped."""
 
     files: tuple[ContextFile, ...] = ()
@@ -62,8 +61,7 @@ class StandingContent:
         return tuple(file.path for file in self.files)
 
 
-@dataclass(frozen=True, slots=True)
-class StandingBudget:
+class StandingBudget(NamedTuple):
     """`bytes_max` is for the whole block, `entry_bytes_max` for one memory. With `scanning`, secrets are removed."""
 
     bytes_max: int
@@ -71,8 +69,7 @@ class StandingBudget:
     scanning: Scanning = True
 
 
-@dataclass(frozen=True, slots=True)
-class StandingBlock:
+class StandingBlock(NamedTuple):
     """`refs` are the memories that fitted in and are shown, with what they were learned from; `paths` are the files."""
 
     text: str = ""
@@ -128,8 +125,7 @@ def shown_path(path: str) -> str:
     return neutralise_quote(_SURROGATE.sub("\ufffd", path))
 
 
-@dataclass(frozen=True, slots=True)
-class _StandingItem:
+class _StandingItem(NamedTuple):
     """One file, instruction or memory. `body` may be cut; `head` and `tail` may not."""
 
     head: str
@@ -156,8 +152,7 @@ class _StandingItem:
 Fit = Callable[[Sequence[_StandingItem], int], list[tuple[_StandingItem, str]]]
 
 
-@dataclass(frozen=True, slots=True)
-class _StandingPart:
+class _StandingPart(NamedTuple):
     heading: str
     items: Sequence[_StandingItem]
     fit: Fit
@@ -186,7 +181,7 @@ def _parts(content: StandingContent, room: StandingBudget) -> list[_StandingPart
     return [
         _files(_FILES, content.files, scan),
         _StandingPart(_INSTRUCTIONS, texts, _fit_texts),
-        *(replace(part, heading=f"{_NOTICE}\n{part.heading}") if part is first else part for part in learned),
+        *(part._replace(heading=f"{_NOTICE}\n{part.heading}") if part is first else part for part in learned),
     ]
 
 

@@ -9,11 +9,11 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from heapq import nlargest
 from itertools import pairwise
-from typing import Self
+from typing import NamedTuple, Self
 
 from afterturn.config import Config
 from afterturn.guard.output_filter import (
@@ -43,8 +43,7 @@ _FRAME_TOKENS = estimate_tokens(FRAME)
 _QUOTED_CHARS_MAX = 80
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """`refs` are the versions shown, in their order, two in a line with an answer; `hash` is `block_hash(text)`."""
 
     text: str
@@ -55,8 +54,7 @@ class Block:
     lines: int
 
 
-@dataclass(frozen=True, slots=True)
-class FoundBlock:
+class FoundBlock(NamedTuple):
     """A part of a text in the form of a block. Its hash shows whether it is one of ours."""
 
     start: int
@@ -212,8 +210,7 @@ _WINDOW_BYTES_MIN = 64
 _MISFITS_MAX = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(NamedTuple):
     """The limits of one block. `bytes_max` and `tokens_max` include tags and heading."""
 
     entries_max: int

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from afterturn.learning.rules.sentences import Sentence
 from afterturn.text import lazy_compile, load_patterns
@@ -19,8 +19,7 @@ RULE = "rule"
 CORRECTION = "correction"
 
 
-@dataclass(frozen=True, slots=True)
-class Lesson:
+class Lesson(NamedTuple):
     """One statement that a message teaches. `message` is the index of that message.
 
     `replaces` is the value that a correction says is wrong; empty if there is none. `is_quote`: the text is in the
@@ -183,8 +182,7 @@ def pattern(text: str) -> re.Pattern[str]:
     return lazy_compile(text, re.IGNORECASE | re.VERBOSE)
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(NamedTuple):
     """A part of a sentence from `start` to the sentence's end.
 
     `is_correction`: it opened with "no", "actually" or the like. `is_first`: nothing but greetings comes before it.
@@ -203,8 +201,7 @@ class Clause:
         return self.text == self.text.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A clause teaches if it begins with `head`, continues with `requires` and does not contain `excludes`.
 
     `needs_name`: a name must follow `head`. `stops_at_and`: the words after "and" are not part of it.
@@ -254,8 +251,7 @@ class Rule:
         return len(rest.split()) > _WORDS_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class RuleMatch:
+class RuleMatch(NamedTuple):
     """A rule and the words that it matched; `end` is where they end in the clause."""
 
     rule: Rule

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 from afterturn.learning.rules.clauses import (
     NAME,
@@ -87,8 +86,7 @@ def _is_instruction_about_user(instruction: str) -> bool:
     return bool(_PATTERNS["OF_USER"].match(instruction) or _PATTERNS["OF_TALK"].search(instruction))
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(NamedTuple):
     """`old` is wrong, `new` is right."""
 
     old: str

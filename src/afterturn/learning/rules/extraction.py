@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from afterturn.guard.pasted import typed_text
 from afterturn.learning.rules import english
@@ -82,7 +81,7 @@ def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
         own = typed_text(text)
         for lesson in find_lessons_in(own, answer, by_rules=has_hint(own)) if own else ():
             found.pop(lesson.text.casefold(), None)
-            found[lesson.text.casefold()] = replace(lesson, message=at)
+            found[lesson.text.casefold()] = lesson._replace(message=at)
     return list(found.values())
 
 
@@ -98,7 +97,7 @@ def find_lessons_in(text: str, answer: str, *, by_rules: bool = True) -> list[Le
     stated = find_statements(sentences)
     for at, sentence in enumerate(sentences):
         after_task = any(map(is_task, sentences[:at]))
-        explicit = list(_find_in_sentence(replace(sentence, after_task=after_task), answer)) if by_rules else []
+        explicit = list(_find_in_sentence(sentence._replace(after_task=after_task), answer)) if by_rules else []
         found += explicit
         kinds = {lesson.kind for lesson in explicit}
         if at in stated and (not kinds or stated[at].kind == PREFERENCE not in kinds):
@@ -167,7 +166,7 @@ def _to_lesson(found: RuleMatch) -> Lesson:
     if found.clause.is_correction or rule in english.RULES["STACK"]:
         kept, old = english.split_replaced(found.matched)
     kind = CORRECTION if (found.clause.is_correction or old) and rule.kind == FACT else rule.kind
-    return Lesson(replace(found, matched=kept).statement, rule.target, kind, 0, old)
+    return Lesson(found._replace(matched=kept).statement, rule.target, kind, 0, old)
 
 
 _PATTERNS = load_patterns(__file__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from afterturn.text import lazy_compile, load_patterns
 
@@ -62,8 +62,7 @@ _SPEAKER = lazy_compile(r"\s*[\w .-]{1,24}:(?:\s|$)")
 _ANNOUNCES = lazy_compile(r":\s*$")
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """`plain` is what patterns match: as long as `text`, with quotations masked and straight apostrophes.
 
     `after_task`: the message gave the agent a task before this sentence.
@@ -79,7 +78,7 @@ class Sentence:
         smile = _PATTERNS["SMILE"].search(self.plain)
         if smile is None or smile.start() == 0:
             return self
-        return replace(self, text=self.text[: smile.start()], plain=self.plain[: smile.start()])
+        return self._replace(text=self.text[: smile.start()], plain=self.plain[: smile.start()])
 
     @property
     def is_question(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from afterturn.learning.rules.clauses import FACT, NAME, PREFERENCE, RULE, Lesson, capitalise, is_task, trim
 from afterturn.learning.rules.sentences import Sentence
@@ -34,8 +34,7 @@ _CALLED = lazy_compile(r"(?<!\w)name(?!\w)")
 _PLACE = lazy_compile(r"(?<!\w)(?:in|bei|nach|als|namens)\s[A-ZÄÖÜ]\w+")
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     start: int
     end: int
     states: bool
@@ -403,8 +402,7 @@ _ADDED_DATE = lazy_compile(r"\s?[(（][^()（）]{0,40}\d{4}[^()（）]{0,20}[)�
 _VALUE_WORD = lazy_compile(r"\d[\d.,:]*")
 
 
-@dataclass(frozen=True, slots=True)
-class _StatedValue:
+class _StatedValue(NamedTuple):
     """What a statement says about its subject: its value's kinds, their words, and the words around them."""
 
     subject: frozenset[str]

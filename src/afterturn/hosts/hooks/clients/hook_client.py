@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from afterturn.hosts.hooks.events import EventKind, HookAnswer, HookEvent, Payload, session_of, text_of
 
@@ -27,8 +26,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredEvent:
+class RegisteredEvent(NamedTuple):
     """An event that an installer registers. `timeout` is in the client's unit; `matcher` is blank if it takes none."""
 
     name: str
