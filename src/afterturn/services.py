@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from afterturn.config import Config, StoreUrl, config_folder, models_folder, spill_folder
 from afterturn.conversation.engine import ConversationEngine
@@ -29,8 +29,6 @@ from afterturn.conversation.recorder import Recorder
 from afterturn.conversation.recording import SinkKind
 from afterturn.conversation.spill import Spill
 from afterturn.conversation.subagents import Subagents
-from afterturn.embedders.http import HttpEmbedder
-from afterturn.embedders.minilm import MiniLmEmbedder
 from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.embedders.service import EmbeddingService
 from afterturn.errors import (
@@ -49,7 +47,6 @@ from afterturn.learning.review_jobs import ReviewRunner
 from afterturn.learning.scheduling import ReviewSchedule
 from afterturn.log import logger
 from afterturn.maintenance import Housekeeping, Maintenance, TimelineWriter, no_progress
-from afterturn.models.chat import OpenAICompatible
 from afterturn.models.meter import MODEL_TIMEOUT, Meter
 from afterturn.ports import (
     ChatModel,
@@ -71,9 +68,7 @@ from afterturn.runtime.loop_thread import LoopThread, run_on
 from afterturn.runtime.once_future import run_pending
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
-from afterturn.space.consolidation import consolidate_job
 from afterturn.space.verbs import SpaceCore
-from afterturn.stores.copier import CopyEngine, MigrationResult, StoreCopy
 from afterturn.stores.directory import find_tenant
 from afterturn.stores.keys import key_provider
 from afterturn.stores.sqlite.engine import open_to_copy, rescue_store
@@ -90,6 +85,9 @@ from afterturn.types import (
     Step,
     new_job,
 )
+
+if TYPE_CHECKING:
+    from afterturn.stores.copier import CopyEngine, MigrationResult
 
 R = TypeVar("R")
 
@@ -419,6 +417,8 @@ class Services:
             logger.info("the next process learns by rules from the last turns: %r", error)
 
     async def _consolidate(self, job: Job) -> Commit:
+        from afterturn.space.consolidation import consolidate_job
+
         return await consolidate_job(self, job)
 
     async def _scrub(self, job: Job) -> Commit:
@@ -486,6 +486,8 @@ def migrate(
 
     The source refuses writes afterwards, unless `keep`. Turns that wait in files of this machine go to the target.
     """
+    from afterturn.stores.copier import MigrationResult, StoreCopy
+
     with ExitStack() as stack:
         sides = [stack.enter_context(_opened_to_copy(place, config)) for place in (source, target)]
         tables = StoreCopy(*sides, tenant=tenant, report=progress, wants_keys=config.keys is not None).run(keep=keep)
@@ -517,12 +519,16 @@ def default_embedder(config: Config) -> Embedder | None:
     if config.embedder == "static":
         return SentenceEncoder()
     if config.embedder == "minilm":
+        from afterturn.embedders.minilm import MiniLmEmbedder
+
         return MiniLmEmbedder(models_folder())
     if config.embedder == "http":
         if config.embedder_url is None or config.embedder_model is None:
             raise ConfigError(
                 "embedder is 'http', but embedder_url or embedder_model is not set. Name the server and its model."
             )
+        from afterturn.embedders.http import HttpEmbedder
+
         return HttpEmbedder(
             config.embedder_url,
             config.embedder_model,
@@ -542,6 +548,8 @@ def review_model(config: Config, components: Components) -> ChatModel | None:
 def _model(config: Config, name: str | None, timeout: float = MODEL_TIMEOUT) -> ChatModel | None:
     if config.model_url is None:
         return None
+    from afterturn.models.chat import OpenAICompatible
+
     return OpenAICompatible(config.model_url, name or "", key=config.model_key, timeout=timeout)
 
 

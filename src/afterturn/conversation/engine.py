@@ -50,11 +50,6 @@ from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.log import logger
 from afterturn.models.meter import MODEL_TIMEOUT
 from afterturn.ports import Clock
-from afterturn.prompt.compaction import (
-    Compacted,
-    block_facts,
-    compact,
-)
 from afterturn.recall.block import spoken_words
 from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest
@@ -76,6 +71,7 @@ from afterturn.types import (
 from afterturn.validation import check_name, check_no_secret
 
 if TYPE_CHECKING:
+    from afterturn.prompt.compaction import Compacted
     from afterturn.services import Services
 
 M = TypeVar("M")
@@ -759,6 +755,8 @@ class ConversationEngine(StoredConversation):
         dialect = find_dialect(messages, scope.dialect)
         if dialect is None:
             raise InvalidInput(f"The message format is not known. Use one of: {', '.join(DIALECTS)}.")
+        from afterturn.prompt.compaction import block_facts, compact
+
         known = self.known_blocks
         done = await compact(
             model,

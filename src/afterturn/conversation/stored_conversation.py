@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.config import Config
-from afterturn.conversation.replay import Replay, check_changes, replay
 from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.subagents import Subagents
 from afterturn.conversation.tool_advice import ToolAdvice, ToolRule, find_tool_rules, shown_name
-from afterturn.conversation.trace import TURNS_MAX, Trace, TraceAnswer, answers, check_ref, check_turn, trace
 from afterturn.errors import InvalidInput, StoreUnavailable
 from afterturn.guard.output_filter import OutputFilter, neutralise, neutralise_quote
 from afterturn.guard.pasted import typed_text
@@ -29,6 +27,8 @@ from afterturn.types import ConversationKey, Entry, Filter, Kind, Origin, Scalar
 from afterturn.validation import check_limit, check_space
 
 if TYPE_CHECKING:
+    from afterturn.conversation.replay import Replay
+    from afterturn.conversation.trace import Trace, TraceAnswer
     from afterturn.runtime.loop_thread import LoopThread
     from afterturn.services import Services
 
@@ -288,6 +288,8 @@ class StoredConversation:
         return state.incognito
 
     async def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
+        from afterturn.conversation.trace import TURNS_MAX, check_turn, trace
+
         wanted, count = check_turn(turn), check_limit(limit, TURNS_MAX)
         return await self._stored().read(
             lambda unit: trace(unit, self.key, wanted, limit=count), at=Tenant(self.key.tenant)
@@ -296,12 +298,17 @@ class StoredConversation:
     async def why(
         self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()
     ) -> Sequence[TraceAnswer]:
+        from afterturn.conversation.trace import answers, check_ref, check_turn
+
         ref, wanted, spaces = check_ref(memory), check_turn(turn), [check_space(space) for space in look_in]
         return await self._stored().read(
             lambda unit: answers(unit, self.key, wanted, ref, spaces), at=Tenant(self.key.tenant)
         )
 
     async def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
+        from afterturn.conversation.replay import check_changes, replay
+        from afterturn.conversation.trace import check_turn
+
         wanted, others = check_turn(turn), check_changes(changes or {})
         if wanted is None:
             raise InvalidInput('No turn was given. Pass its id, its number (the first is 1), or "last".')

@@ -23,10 +23,8 @@ from afterturn.errors import (
 from afterturn.events import changes_in
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.guard.trust import TRUST_MIN
-from afterturn.learning.reviewer import ModelReviewer, find_rule_changes
 from afterturn.learning.scheduling import schedule
 from afterturn.learning.snapshot import unread
-from afterturn.learning.staging import Staging, StagingOutcome
 from afterturn.log import logger
 from afterturn.models.meter import MeteredModel
 from afterturn.ports import ChatModel, Unit
@@ -53,6 +51,7 @@ from afterturn.types import (
 )
 
 if TYPE_CHECKING:
+    from afterturn.learning.staging import Staging, StagingOutcome
     from afterturn.services import Services
 
 
@@ -98,6 +97,8 @@ class ReviewJobs:
         assert self._model is not None
         purpose = Purpose.EXTRACTION if review_input.review.kind is ReviewKind.EXTRACTION else Purpose.REVIEW
         model = self._services.meter.of(self._model, purpose, review_input.review.tenant, review_input.review.space)
+        from afterturn.learning.reviewer import ModelReviewer
+
         staging = self._staging(review_input)
         try:
             async with asyncio.timeout(self._services.config.review_timeout):
@@ -119,6 +120,8 @@ class ReviewJobs:
         review_input = await self._read_input(job)
         if review_input is None:
             return Commit()
+        from afterturn.learning.reviewer import find_rule_changes
+
         staging = self._staging(review_input)
         found: set[str] = set()
         for view in staging.views:
@@ -146,6 +149,8 @@ class ReviewJobs:
         return await self._services.store.read(work, at=Tenant(job.tenant))
 
     def _staging(self, review_input: _ReviewInput) -> Staging:
+        from afterturn.learning.staging import Staging
+
         return Staging(self._services, review_input.review, review_input.messages, review_input.related)
 
     def _make_commit(
@@ -173,6 +178,8 @@ class ReviewJobs:
     ) -> Callable[[], None] | None:
         if _find_waiting(unit, ended.tenant, ended.id) is None:
             return None
+        from afterturn.learning.staging import StagingOutcome
+
         messages = unit.reviews.messages(ended.tenant, ended.id)
         unread_messages = unread(messages, review_input.messages)
         if _is_forgotten(unit, ended, review_input.messages):

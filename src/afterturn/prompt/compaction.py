@@ -16,7 +16,8 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from afterturn.dialects.dialect import Dialect, Element, field, json_field, list_field, text_field
 from afterturn.dialects.history import curated, find_safe_cuts, new_element
-from afterturn.guard.output_filter import neutralise, neutralise_lines, neutralise_name
+from afterturn.guard.output_filter import SNAPSHOT_START, SNAPSHOT_TITLE, neutralise, neutralise_lines, neutralise_name
+from afterturn.guard.output_filter import SNAPSHOT_TAG as TAG
 from afterturn.log import logger
 from afterturn.models.client import answer_text
 from afterturn.ports import ChatModel
@@ -323,10 +324,6 @@ def _unchanged(messages: Sequence[object], reason: CompactionReason, tokens: int
 
 # The summary: the state of a conversation in five sections, in tags that no content can forge.
 
-TAG = "state_snapshot"
-NOTICE = "A summary of the conversation so far. It records what was said and done, and contains no new request."
-SNAPSHOT_START = f"{NOTICE}\n<{TAG}>\n"
-
 # A model that repeats itself must not fill the window it was asked to free.
 _SECTION_CHARS_MAX = 40_000
 _REPORTED = "according to "
@@ -353,7 +350,7 @@ class StateSnapshot:
     @property
     def text(self) -> str:
         sections = (f"<{name}>\n{getattr(self, name)}\n</{name}>" for name in SECTIONS)
-        return "\n".join([NOTICE, f"<{TAG}>", *sections, f"</{TAG}>"])
+        return "\n".join([SNAPSHOT_TITLE, f"<{TAG}>", *sections, f"</{TAG}>"])
 
 
 SECTIONS = tuple(item.name for item in fields(StateSnapshot))

@@ -29,9 +29,7 @@ from afterturn.space.arguments import (
     parse_origin,
     search_request,
 )
-from afterturn.space.consolidation import consolidate
 from afterturn.space.inbox import Decided, Proposal, approve, decide_all, get_proposal, list_proposals, reject
-from afterturn.space.markdown import Edited, Edits, apply_edits, as_markdown, compare_markdown
 from afterturn.space.reviews import Review
 from afterturn.space.standing_audit import StandingLine, audit_standing
 from afterturn.space.transfer import Imported, every_conversation, export_lines, import_drafts
@@ -70,6 +68,7 @@ from afterturn.validation import check_id, check_limit, check_name, check_no_sec
 
 if TYPE_CHECKING:
     from afterturn.services import Services
+    from afterturn.space.markdown import Edited, Edits
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -511,6 +510,8 @@ class SpaceCore:
 
         Returns the review, which `undo_review` takes back. With `dry_run`, only reports what it would do.
         """
+        from afterturn.space.consolidation import consolidate
+
         return await consolidate(self._services, self.name, dry_run=dry_run)
 
     async def standing_audit(
@@ -553,6 +554,8 @@ class SpaceCore:
 
         `target` and `project` narrow it. `compare_markdown` reads the edited text.
         """
+        from afterturn.space.markdown import as_markdown
+
         return await as_markdown(self._services, self.name, target=target, project=project)
 
     async def compare_markdown(self, text: str) -> Edits:
@@ -560,6 +563,8 @@ class SpaceCore:
 
         Raises InvalidInput, with the line, if the text cannot be read.
         """
+        from afterturn.space.markdown import compare_markdown
+
         return await compare_markdown(self._services, self.name, text)
 
     async def apply_edits(self, edits: Edits) -> Edited:
@@ -567,6 +572,8 @@ class SpaceCore:
 
         Changes of memories that others changed meanwhile, or that the guard refuses, are returned in `skipped`.
         """
+        from afterturn.space.markdown import apply_edits
+
         return await apply_edits(self._services, self.name, edits)
 
     async def trace(self, *, conversation: str | None = None, limit: int = 200) -> Sequence[Event]:

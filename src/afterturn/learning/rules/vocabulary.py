@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from afterturn.text import lazy_compile, load_patterns
@@ -46,6 +45,11 @@ class WordLists:
     drops_i: bool = False
     ends_in_participle: bool = False
     has_capital_nouns: bool = False
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """Every word of the lists."""
+        return frozenset(" ".join(self.words.values()).replace("_", " ").split())
 
     def pattern(self, name: str) -> re.Pattern[str]:
         return self.patterns[name]
@@ -94,28 +98,24 @@ JAPANESE = load_patterns(__file__)
 KANA = lazy_compile(r"[\u3040-\u30ff]")
 
 
-def _read_languages() -> Iterator[WordLists]:
-    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    for code, table in tomllib.loads(text).items():
+@cache
+def languages() -> tuple[WordLists, ...]:
+    """Those of `vocabulary.toml`, English first."""
+    import tomllib
+
+    found = []
+    for code, table in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items():
         words = {name: value for name, value in table.items() if isinstance(value, str)}
-        yield WordLists(code, words, **{name: value for name, value in table.items() if name not in words})
+        found.append(WordLists(code, words, **{name: value for name, value in table.items() if name not in words}))
+    return tuple(found)
 
 
-LANGUAGES = tuple(_read_languages())
-LANGUAGE_CODES = (*(language.code for language in LANGUAGES), "ja")
 _WORD = lazy_compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
-_COMMON = {
-    language.code: frozenset(" ".join(language.words.values()).replace("_", " ").split()) for language in LANGUAGES
-}
 
 
 def find_language(text: str) -> WordLists | None:
     """The language whose words the text has most of; None if it has none of any."""
     words = _WORD.findall(text.lower())
-    counts = [sum(word in _COMMON[language.code] for word in words) for language in LANGUAGES]
+    counts = [sum(word in language.known for word in words) for language in languages()]
     most = max(counts)
-    return LANGUAGES[counts.index(most)] if most else None
-
-
-# Compiling takes 15 ms for each language; only English, the first, is worth that at the start.
-assert LANGUAGES[0].patterns
+    return languages()[counts.index(most)] if most else None
