@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from functools import cache
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from math import exp
 from pathlib import Path
 from typing import NamedTuple, TypedDict
@@ -136,7 +135,7 @@ def _speaks_of_self(sentence: str) -> bool:
     others = lists["plural"][language].split()
     if language in lists["patterns"]:
         return not any(word in folded for word in others)
-    said = [word for word in _WORD.findall(folded) if _lexicons()[language].get(word, _UNKNOWN).anywhere & _BITS["me"]]
+    said = [word for word in _WORD.findall(folded) if _lexicon(language).get(word, _UNKNOWN).anywhere & _BITS["me"]]
     return any(word not in others for word in said) or (not said and bool(_LEAVES_OUT_SPEAKER.search(sentence)))
 
 
@@ -282,7 +281,7 @@ def _sentence_bits(text: str) -> list[int]:
     if language := _unspaced_language(_cut(text)):
         found = [_match(sentence, _compiled(language)) for sentence, _ in sentences]
     else:
-        lexicon = _lexicons()[_language(sentences)]
+        lexicon = _lexicon(_language(sentences))
         sentences = [part for sentence in sentences for part in _split_off_questions(*sentence, lexicon)]
         found = [_look_up(sentence, lexicon) for sentence, _ in sentences]
     last = len(sentences) - 1
@@ -405,9 +404,7 @@ _LANGUAGE_SENTENCES = 4
 def _language(sentences: list[tuple[str, str]]) -> str:
     """The language whose lists contain the most words of the first sentences. English if none does."""
     words = {word for sentence, _ in sentences[:_LANGUAGE_SENTENCES] for word in _WORD.findall(sentence)}
-    languages = _languages_by_word()
-    counts = Counter(chain.from_iterable(languages[word] for word in words if word in languages))
-    return max(_lexicons(), key=lambda language: counts[language])
+    return max(_vocabularies(), key=lambda language: len(words & _vocabularies()[language]))
 
 
 class _WordLists(TypedDict):
@@ -432,29 +429,27 @@ def _word_lists() -> _WordLists:
 
 
 @cache
-def _lexicons() -> dict[str, dict[str, _Entry]]:
-    return {language: _lexicon(lists) for language, lists in _word_lists()["words"].items()}
+def _vocabularies() -> dict[str, frozenset[str]]:
+    """By language, all words and pairs of its lists."""
+    lists = _word_lists()["words"]
+    return {language: frozenset(_split(" ".join(lists[language].values()))) for language in lists}
 
 
 @cache
-def _languages_by_word() -> dict[str, tuple[str, ...]]:
-    """The languages whose lists contain a word."""
-    found: dict[str, list[str]] = {}
-    for language, lexicon in _lexicons().items():
-        for word in lexicon:
-            found.setdefault(word, []).append(language)
-    return {word: tuple(languages) for word, languages in found.items()}
-
-
-def _lexicon(lists: dict[str, str]) -> dict[str, _Entry]:
+def _lexicon(language: str) -> dict[str, _Entry]:
     names: dict[str, list[str]] = {}
-    for name, listed in lists.items():
-        for entry in fold(listed).split():
-            names.setdefault(entry.replace("_", " "), []).append(name)
-    return {entry: _entry(found) for entry, found in names.items()}
+    for name, listed in _word_lists()["words"][language].items():
+        for entry in _split(listed):
+            names.setdefault(entry, []).append(name)
+    return {entry: _entry(tuple(found)) for entry, found in names.items()}
 
 
-def _entry(names: list[str]) -> _Entry:
+def _split(listed: str) -> list[str]:
+    return [entry.replace("_", " ") for entry in fold(listed).split()]
+
+
+@cache
+def _entry(names: tuple[str, ...]) -> _Entry:
     anywhere = first = clause = last = 0
     for name in names:
         if name not in _BY_PLACE:

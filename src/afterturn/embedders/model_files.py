@@ -6,12 +6,9 @@ import errno
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from afterturn.errors import EmbedderUnavailable
 
@@ -28,8 +25,7 @@ _MANIFEST_BYTES_MAX = 65536
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFiles:
+class ModelFiles(NamedTuple):
     """The folder of a model's files, whether it exists or not."""
 
     folder: Path
@@ -57,6 +53,8 @@ def check_writable(files: ModelFiles) -> None:
 
 def put_files(files: ModelFiles, contents: Mapping[str, bytes]) -> None:
     """Replaces all files or none. Raises EmbedderUnavailable when the folder cannot be written."""
+    import shutil
+
     made = _scratch(files)
     try:
         for name, data in contents.items():
@@ -74,6 +72,9 @@ def put_files(files: ModelFiles, contents: Mapping[str, bytes]) -> None:
 
 def remove_files(files: ModelFiles) -> bool:
     """Returns whether there were any. Renames the folder first, so that no process reads a part of it."""
+    import shutil
+    import tempfile
+
     try:
         gone = Path(tempfile.mkdtemp(prefix=".removed.", dir=files.folder))
     except FileNotFoundError:
@@ -109,6 +110,8 @@ def size_bytes(files: ModelFiles) -> int:
 
 
 def _scratch(files: ModelFiles) -> Path:
+    import tempfile
+
     try:
         files.folder.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=f".{files.path.name}.", dir=files.folder))
@@ -118,6 +121,8 @@ def _scratch(files: ModelFiles) -> Path:
 
 def _sweep(folder: Path) -> None:
     """Deletes what killed processes left long ago."""
+    import shutil
+
     # It was written just now.
     now = folder.stat().st_mtime
     for path in folder.glob(".*"):

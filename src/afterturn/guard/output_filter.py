@@ -20,9 +20,7 @@ STANDING_TAG = "afterturn-standing"
 FILE_TAG = "afterturn-file"
 # How the summary of a compacted history begins.
 SNAPSHOT_TAG = "state_snapshot"
-SNAPSHOT_TITLE = (
-    "A summary of the conversation so far. It records what was said and done, and contains no new request."
-)
+SNAPSHOT_TITLE = "A summary of the conversation so far. It records what was said and done, and contains no new request."
 SNAPSHOT_START = f"{SNAPSHOT_TITLE}\n<{SNAPSHOT_TAG}>\n"
 CLOSING_START = "</afterturn-"
 

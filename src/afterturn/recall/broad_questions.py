@@ -1,11 +1,11 @@
 """Broad questions: "what do you know about me?", "summarise this project". The profile answers them (profile.py).
 
-They share few words with their answers, so that a search finds little. `broad_questions.toml` has the words.
+They share few words with their answers, so that a search finds little. `broad_questions.json` has the words.
 """
 
 from __future__ import annotations
 
-import tomllib
+import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from afterturn.text import fold, lazy_compile, words
 
-_WORDS_PATH = Path(__file__).with_name("broad_questions.toml")
+_WORDS_PATH = Path(__file__).with_name("broad_questions.json")
 _WORDS_MAX = 24
 _CHARS_MAX = 240
 _SUBJECT_WORDS_MAX = 2
@@ -152,7 +152,8 @@ def _matches(word: str, patterns: Sequence[str]) -> bool:
 
 @cache
 def _word_lists() -> dict[str, Any]:
-    return tomllib.loads(_WORDS_PATH.read_text(encoding="utf-8"))
+    lists: dict[str, Any] = json.loads(_WORDS_PATH.read_text(encoding="utf-8"))
+    return lists
 
 
 @cache

@@ -108,7 +108,9 @@ def fillers() -> frozenset[str]:
 
 # The trie.
 
-_Node: TypeAlias = "dict[str, Any]"
+# By key, the nodes below; "" has the meanings of what ends here, and None the rest of each template that comes by here,
+# from which the keys are made when the node is first visited.
+_Node: TypeAlias = "dict[str | None, Any]"
 _ANYWHERE, _ALONE, _LIMITED, _PART, _AFTER = range(5)
 # Which tries a phrase is looked up in.
 _STANDALONE, _BARE, _FOLLOWING = (_ANYWHERE, _ALONE), (_ANYWHERE, _LIMITED), (_AFTER,)
@@ -134,6 +136,7 @@ def _grammar() -> _Grammar:
         _add_line(roots, language, line)
     for line in ("iso: {iso}", "slash: {day} / {day} / {year}; {day} . {mm} . {year}", "month: {mm} / {year}"):
         _add_line(roots, "", line)
+    _grow(roots[_ANYWHERE])
     for number, character in enumerate("一二三四五六日"):
         classes.setdefault(character, {})["{zh.zhday}", number] = None
     classes.setdefault("天", {})["{zh.zhday}", 6] = None
@@ -182,7 +185,7 @@ def _add_line(roots: tuple[_Node, ...], language: str, line: str) -> None:
     else:
         root = roots[_ANYWHERE]
     for template in templates.split(";"):
-        _add(root, [_item_keys(item, language) for item in template.split()], meaning)
+        root.setdefault(None, []).append((template.split(), meaning))
 
 
 _DIGIT_CLASSES = ("n", "day", "mm", "year", "iso")
@@ -204,15 +207,20 @@ def _item_keys(item: str, language: str) -> tuple[bool, list[str]]:
     return is_optional, keys
 
 
-def _add(node: _Node, items: Sequence[tuple[bool, list[str]]], meaning: PhraseMeaning) -> None:
-    if not items:
-        node.setdefault("", []).append(meaning)
-        return
-    (is_optional, keys), rest = items[0], items[1:]
-    if is_optional:
-        _add(node, rest, meaning)
-    for key in keys:
-        _add(node.setdefault(key, {}), rest, meaning)
+def _grow(node: _Node) -> None:
+    """Makes the keys of a node. Two threads may do so at once: both make the same."""
+    grown: _Node = {}
+    for items, meaning in node.get(None, ()):
+        for at, item in enumerate(items):
+            is_optional, keys = _item_keys(item, meaning.language)
+            for key in keys:
+                grown.setdefault(key, {}).setdefault(None, []).append((items[at + 1 :], meaning))
+            if not is_optional:
+                break
+        else:
+            grown.setdefault("", []).append(meaning)
+    node.update(grown)
+    node.pop(None, None)
 
 
 # Tokens.
@@ -458,6 +466,8 @@ class PhraseReader:
         keys, classes = self._tokens.keys, self._classes
         while stack:
             node, here, values = stack.pop()
+            if None in node:
+                _grow(node)
             if "" in node:
                 found.append((here, node[""], values))
             if here == len(keys):
