@@ -24,7 +24,7 @@ from afterturn.events import changes_in
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.guard.trust import TRUST_MIN
 from afterturn.learning.scheduling import schedule
-from afterturn.learning.snapshot import unread
+from afterturn.learning.snapshot import ReviewView, unread
 from afterturn.log import logger
 from afterturn.models.meter import MeteredModel
 from afterturn.ports import ChatModel, Unit
@@ -51,6 +51,7 @@ from afterturn.types import (
 )
 
 if TYPE_CHECKING:
+    from afterturn.learning.changes import Change
     from afterturn.learning.staging import Staging, StagingOutcome
     from afterturn.services import Services
 
@@ -123,11 +124,20 @@ class ReviewJobs:
         from afterturn.learning.reviewer import find_rule_changes
 
         staging = self._staging(review_input)
+
+        def find_changes(unit: Unit) -> list[tuple[ReviewView, list[Change]]]:
+            review, related = review_input.review, review_input.related
+            reports = ([entry for entry in related if entry not in view.related] for view in staging.views)
+            return [
+                (view, list(find_rule_changes(review, view.messages, view.related, others)))
+                for view, others in zip(staging.views, reports, strict=True)
+            ]
+
         found: set[str] = set()
-        for view in staging.views:
+        # On a reader's thread: the first review compiles the patterns, which takes 0.1 s.
+        for view, changes in await self._services.store.read(find_changes, at=Tenant(job.tenant)):
             staging.view = view
-            reports = [entry for entry in review_input.related if entry not in view.related]
-            for change in find_rule_changes(review_input.review, view.messages, view.related, reports):
+            for change in changes:
                 # Corrections of an answer in a tainted turn are found only in the second view.
                 if (change.text or change.entry_id) not in found:
                     found.add(change.text or change.entry_id)
@@ -139,6 +149,9 @@ class ReviewJobs:
         review_id = json.loads(job.payload)["review"]
 
         def work(unit: Unit) -> _ReviewInput | None:
+            # Loads the rules on this thread: memory's loop does not wait for that.
+            from afterturn.learning import reviewer  # noqa: F401
+
             review = _find_waiting(unit, job.tenant, review_id)
             if review is None:
                 return None
