@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.scanners import instructions
-from afterturn.scanners.instructions import WORDS_MIN, features_of, load_phrases, split_parts, weight_of_words
+from afterturn.scanners.instructions import PHRASES, WORDS_MIN, features_of, split_parts, weight_of_words
 from afterturn.scanners.normal_form import views
 
 ROOT = Path(__file__).parent.parent
@@ -55,7 +55,7 @@ WORD_PENALTY, PHRASE_PENALTY = 4e-5, 8e-5
 PARTS_MIN, FILES_MIN, WORDS_KEPT = 6, 3, 4_000
 FOLDS = 3
 PARAGRAPH_CHARS_MIN, PARAGRAPH_CHARS_MAX, PARAGRAPHS_MAX = 60, 1_200, 60
-_NAMES = list(load_phrases())
+_NAMES = list(PHRASES)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -1,10 +1,11 @@
 """All settings in one frozen table: type, unit, default and description. The environment is read here only."""
 
+import difflib
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict, get_args
@@ -12,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from afterturn.errors import ConfigError, StoreUnavailable
 from afterturn.scanners.detection import DEFAULT_SCANNERS, PERSONAL_DATA_CHOICES, ScanPolicy
-from afterturn.text import lazy_compile
+from afterturn.text import regex
 
 ENVIRONMENT_PREFIX = "AFTERTURN_"
 STATE_VARIABLE = ENVIRONMENT_PREFIX + "STATE"
@@ -344,12 +345,6 @@ def config_origins(
     return origins
 
 
-def _find_similar(name: str, known: Iterable[str]) -> list[str]:
-    from difflib import get_close_matches
-
-    return get_close_matches(name, list(known), n=1)
-
-
 def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variables that start like a setting but are not one, each with a hint."""
     environ = os.environ if environment is None else environment
@@ -358,7 +353,7 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str,
     found = {}
     for name in given:
         if name not in known:
-            near = _find_similar(name, known)
+            near = difflib.get_close_matches(name, known, n=1)
             hint = (
                 f"Did you mean {ENVIRONMENT_PREFIX}{near[0]}?"
                 if near
@@ -530,7 +525,7 @@ def _parsed(name: str, text: str) -> Any:
 
 def _checked(name: str, value: Any, place: str) -> Any:
     if name not in KEYS:
-        near = _find_similar(str(name), KEYS)
+        near = difflib.get_close_matches(str(name), KEYS, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else "`afterturn config schema` lists them all."
         raise ConfigError(f"{place} sets {name!r}, which is not a setting. {hint}")
     types = _types_of(name)
@@ -562,7 +557,7 @@ def _check_range(name: str, value: Any, place: str) -> None:
 _SHOWN_PARAMETERS = frozenset(
     ("schema", "directory", "host", "hostaddr", "port", "dbname", "user", "service", "sslmode", "target_session_attrs")
 )
-_HOST = lazy_compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
+_HOST = regex(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
 
 
 @dataclass(frozen=True, slots=True)

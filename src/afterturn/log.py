@@ -7,13 +7,11 @@ import threading
 import traceback
 
 from afterturn.scanners.secrets import Redacted, redact
-from afterturn.text import lazy_compile
+from afterturn.text import regex
 
 SAME_SECONDS = 60.0
 _SAME_MAX = 1000
-
-
-_VALUES = lazy_compile(r"'[^']*'|\"[^\"]*\"|\S*\d\S*")
+_VALUES = regex(r"'[^']*'|\"[^\"]*\"|\S*\d\S*")
 
 
 def _kind_of(error: BaseException | None) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from afterturn.config import Config, StoreUrl, config_folder, models_folder, spill_folder
 from afterturn.conversation.engine import ConversationEngine
@@ -69,6 +69,7 @@ from afterturn.runtime.once_future import run_pending
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.space.verbs import SpaceCore
+from afterturn.stores.copier import CopyEngine, MigrationResult, StoreCopy
 from afterturn.stores.directory import find_tenant
 from afterturn.stores.keys import key_provider
 from afterturn.stores.sqlite.engine import open_to_copy, rescue_store
@@ -85,9 +86,6 @@ from afterturn.types import (
     Step,
     new_job,
 )
-
-if TYPE_CHECKING:
-    from afterturn.stores.copier import CopyEngine, MigrationResult
 
 R = TypeVar("R")
 
@@ -486,8 +484,6 @@ def migrate(
 
     The source refuses writes afterwards, unless `keep`. Turns that wait in files of this machine go to the target.
     """
-    from afterturn.stores.copier import MigrationResult, StoreCopy
-
     with ExitStack() as stack:
         sides = [stack.enter_context(_opened_to_copy(place, config)) for place in (source, target)]
         tables = StoreCopy(*sides, tenant=tenant, report=progress, wants_keys=config.keys is not None).run(keep=keep)

@@ -17,7 +17,7 @@ from math import exp
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
-from afterturn.text import fold, lazy_compile
+from afterturn.text import fold, regex
 
 # A longer text is read at its beginning and its end only.
 START_CHARS = 2_000
@@ -139,7 +139,7 @@ def _speaks_of_self(sentence: str) -> bool:
     return any(word not in others for word in said) or (not said and bool(_LEAVES_OUT_SPEAKER.search(sentence)))
 
 
-_SENTENCE_GAP = lazy_compile(r"(?<=[.!?؟।])\s+|(?<=[。！？])|\n+")
+_SENTENCE_GAP = regex(r"(?<=[.!?؟।])\s+|(?<=[。！？])|\n+")
 
 
 def leave_out_project(text: str) -> str:
@@ -184,7 +184,7 @@ def _weights() -> dict[int, tuple[float, ...]]:
 
 # Sentences
 
-_END = lazy_compile(r"[.!?。؟।…？！｡\n]+")
+_END = regex(r"[.!?。؟।…？！｡\n]+")
 # Alone, they are also in "3.20" and "example.org/?page=2".
 _DOUBTFUL = frozenset(".!?")
 _ABBREVIATIONS = ("dr", "mr", "mrs", "ms", "st", "vs", "e.g", "i.e", "z.b", "nr", "p.s")
@@ -249,17 +249,17 @@ _BITS = {name: 1 << at for at, name in enumerate(FEATURES)}
 # Classes that count only at the start of a clause or the end of a sentence: elsewhere "test" is a noun.
 _BY_PLACE = frozenset(("order", "helper", "request", "relative", "common"))
 
-_WORD = lazy_compile(r"[\w\u0900-\u0dff]+")  # Python's \w does not include the vowel signs of the scripts of India.
+_WORD = regex(r"[\w\u0900-\u0dff]+")  # Python's \w does not include the vowel signs of the scripts of India.
 # Enough for the words that may come before the one that asks, and two more.
 _OPENING_CHARS = 40
-_CLAUSE_END = lazy_compile(r"[,;:()–—،、]| - ")
-_UNSPACED = lazy_compile(r"[\u3040-\u30ff\u3400-\u9fff]")
-_KANA = lazy_compile(r"[\u3040-\u30ff]")
+_CLAUSE_END = regex(r"[,;:()–—،、]| - ")
+_UNSPACED = regex(r"[\u3040-\u30ff\u3400-\u9fff]")
+_KANA = regex(r"[\u3040-\u30ff]")
 # Thai, Japanese, Chinese and Korean.
-_LEAVES_OUT_SPEAKER = lazy_compile(r"[\u0e01-\u0e4e\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_HANGUL = lazy_compile(r"[\uac00-\ud7af\u3131-\u318e]")
-_DIGIT = lazy_compile(r"\d")
-_SYMBOL = lazy_compile(r"[\u2600-\u27bf\U0001f300-\U0001faff]")
+_LEAVES_OUT_SPEAKER = regex(r"[\u0e01-\u0e4e\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_HANGUL = regex(r"[\uac00-\ud7af\u3131-\u318e]")
+_DIGIT = regex(r"\d")
+_SYMBOL = regex(r"[\u2600-\u27bf\U0001f300-\U0001faff]")
 # Words before the one that tells the kind: "and when was that", "now add a test".
 _LEADING = frozenset(
     "and but so now then also anyway btw well just oh quick again und aber also dann ach et mais alors donc y pero pues"
@@ -431,8 +431,7 @@ def _word_lists() -> _WordLists:
 @cache
 def _vocabularies() -> dict[str, frozenset[str]]:
     """By language, all words and pairs of its lists."""
-    lists = _word_lists()["words"]
-    return {language: frozenset(_split(" ".join(lists[language].values()))) for language in lists}
+    return {language: frozenset(_split(" ".join(lists.values()))) for language, lists in _word_lists()["words"].items()}
 
 
 @cache
@@ -478,4 +477,4 @@ def _language_of(text: str) -> str:
 
 @cache
 def _compiled(language: str) -> dict[str, re.Pattern[str]]:
-    return {name: lazy_compile(pattern) for name, pattern in _word_lists()["patterns"][language].items()}
+    return {name: regex(pattern) for name, pattern in _word_lists()["patterns"][language].items()}

@@ -18,7 +18,7 @@ from afterturn.guard.statement_writer import StatementWriter
 from afterturn.log import logger
 from afterturn.ports import Clock, Ids, Store, Unit
 from afterturn.scanners.secrets import redact_within
-from afterturn.text import lazy_compile
+from afterturn.text import regex
 from afterturn.types import (
     Added,
     Admitted,
@@ -45,8 +45,8 @@ _TURNS_MAX = 1_000
 # Seconds that a write may take in addition to waiting for other processes.
 WRITE_WITHIN = 1.0
 
-_BULLET = lazy_compile(r"[ \t]{0,8}(?:[-*+•–]|\d{1,3}[.)])[ \t]+(?=\S)")
-_FENCE = lazy_compile(r"[ \t]{0,8}(?:```|~~~)")
+_BULLET = regex(r"[ \t]{0,8}(?:[-*+•–]|\d{1,3}[.)])[ \t]+(?=\S)")
+_FENCE = regex(r"[ \t]{0,8}(?:```|~~~)")
 
 
 class ProposalContext(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from afterturn.text import lazy_compile
+from afterturn.text import regex
 
 COMMAND_CHARS_MAX = 20_000
 _COMMANDS_MAX = 50
@@ -35,12 +35,12 @@ _READ_WORDS = frozenset("read view open cat show get load".split())
 _LOOK_WORDS = frozenset(
     "grep glob search list ls find todo todos task plan think memory memories ask lookup query_docs skill agent".split()
 )
-_PATCHED = lazy_compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$|^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
-_URL = lazy_compile(r"https?://[^\s'\"<>)]+")
-_CAMEL = lazy_compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_PATCHED = regex(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$|^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
+_URL = regex(r"https?://[^\s'\"<>)]+")
+_CAMEL = regex(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATORS = frozenset((";", "&&", "||", "|", "|&", "&", "\n", "(", ")", "{", "}", ";;"))
 _REDIRECTS = frozenset((">", ">>", ">|", "&>", "&>>"))
-_ASSIGNMENT = lazy_compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_ASSIGNMENT = regex(r"[A-Za-z_][A-Za-z0-9_]*=")
 # Programs that run the command in their arguments. What they are given before it is skipped.
 _WRAPPERS = frozenset("sudo doas env time nohup nice xargs exec command stdbuf timeout npx bunx pnpx busybox".split())
 # Their options that take the next word.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 from afterturn.conversation.tool_calls import IntendedCall, ShellCommand, all_programs
-from afterturn.text import lazy_compile
+from afterturn.text import regex
 
 
 class _ToolTables(TypedDict):
@@ -110,35 +110,31 @@ def find_trigger(text: str, call: IntendedCall) -> Trigger | None:
 # Reading a rule.
 
 _SAME = (
-    (lazy_compile(r"[’‘`´](?=[a-z]{1,2}\b)"), "'"),
+    (regex(r"[’‘`´](?=[a-z]{1,2}\b)"), "'"),
     (
-        lazy_compile(r"\b(?:do|must|may|should|shall|can|are|is|may)\s+not\b(?!\s+(?:required|needed|necessary))"),
+        regex(r"\b(?:do|must|may|should|shall|can|are|is|may)\s+not\b(?!\s+(?:required|needed|necessary))"),
         "don't",
     ),
-    (lazy_compile(r"\bforce[- ]push"), "force_push"),
-    (lazy_compile(r"\b(pull|merge)[- ]request"), r"\1_request"),
-    (lazy_compile(r"\bleave\s+(\S+)\s+(?:folder\s+|files?\s+)?alone\b"), r"don't edit \1"),
-    (lazy_compile(r"(\S+)\s+(?:is|are)\s+off[- ]limits\b"), r"don't edit \1"),
-    (lazy_compile(r"\bkeep (?:your )?hands off\b"), "don't edit"),
-    (lazy_compile(r"^\s*no (?=(?:force_push|push|commit|merg|deploy|rebas)\w*)"), "don't "),
+    (regex(r"\bforce[- ]push"), "force_push"),
+    (regex(r"\b(pull|merge)[- ]request"), r"\1_request"),
+    (regex(r"\bleave\s+(\S+)\s+(?:folder\s+|files?\s+)?alone\b"), r"don't edit \1"),
+    (regex(r"(\S+)\s+(?:is|are)\s+off[- ]limits\b"), r"don't edit \1"),
+    (regex(r"\bkeep (?:your )?hands off\b"), "don't edit"),
+    (regex(r"^\s*no (?=(?:force_push|push|commit|merg|deploy|rebas)\w*)"), "don't "),
 )
-_CLAUSE = lazy_compile(r"[;!?]+|,\s|\.\s|\.$|\s[-–—]\s|\bbut\b|\band\s+(?=never\b|don't\b|always\b)")
-_CUT = lazy_compile(
+_CLAUSE = regex(r"[;!?]+|,\s|\.\s|\.$|\s[-–—]\s|\bbut\b|\band\s+(?=never\b|don't\b|always\b)")
+_CUT = regex(
     r"\b(?:without|unless|by hand|manually|yourself|that|which|because|since|until|except|if|when|before|after)\b"
 )
-_BEFORE = lazy_compile(r"\b(?:before|prior to|bevor|avant de|avant|antes de)\b(.*)")
-_WHEN = lazy_compile(
-    r"^\s*(?:when|whenever|after|while|if)\s+(?:you(?:'re)?\s+|we\s+|i\s+)?(\S+ing\b.*|(?:you|we)\s+.*)"
-)
-_TOKEN = lazy_compile(r"`[^`]+`|[^\s,;\"“”()\[\]]+(?:\(\))?")
+_BEFORE = regex(r"\b(?:before|prior to|bevor|avant de|avant|antes de)\b(.*)")
+_WHEN = regex(r"^\s*(?:when|whenever|after|while|if)\s+(?:you(?:'re)?\s+|we\s+|i\s+)?(\S+ing\b.*|(?:you|we)\s+.*)")
+_TOKEN = regex(r"`[^`]+`|[^\s,;\"“”()\[\]]+(?:\(\))?")
 _OTHER_LANGUAGES = frozenset("nie niemals jamais nunca nicht mai nooit aldrig".split())
 _PRONOUNS = frozenset("them it those these".split())
 _FOLDERS = frozenset("folder folders directory directories".split())
-_HOST = lazy_compile(
-    r"(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|ai|app|co|de|fr|uk|eu|ch|edu|gov|info|local|internal|xyz)"
-)
-_NAME = lazy_compile(r"[a-z][a-z0-9_.+-]*")
-_SUBCOMMAND = lazy_compile(r"[a-z0-9][a-z0-9_:.-]*")
+_HOST = regex(r"(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|ai|app|co|de|fr|uk|eu|ch|edu|gov|info|local|internal|xyz)")
+_NAME = regex(r"[a-z][a-z0-9_.+-]*")
+_SUBCOMMAND = regex(r"[a-z0-9][a-z0-9_:.-]*")
 _STOP = frozenset(
     "a an the or and in on for to with from of at by as is are be this that these those any all anything "
     "everything each every against into onto here there again directly only first also just then than you "

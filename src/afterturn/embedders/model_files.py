@@ -6,15 +6,13 @@ import errno
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from afterturn.errors import EmbedderUnavailable
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 MANIFEST = "manifest.json"
 _FOLDER_MODE = 0o755
@@ -53,8 +51,6 @@ def check_writable(files: ModelFiles) -> None:
 
 def put_files(files: ModelFiles, contents: Mapping[str, bytes]) -> None:
     """Replaces all files or none. Raises EmbedderUnavailable when the folder cannot be written."""
-    import shutil
-
     made = _scratch(files)
     try:
         for name, data in contents.items():
@@ -72,9 +68,6 @@ def put_files(files: ModelFiles, contents: Mapping[str, bytes]) -> None:
 
 def remove_files(files: ModelFiles) -> bool:
     """Returns whether there were any. Renames the folder first, so that no process reads a part of it."""
-    import shutil
-    import tempfile
-
     try:
         gone = Path(tempfile.mkdtemp(prefix=".removed.", dir=files.folder))
     except FileNotFoundError:
@@ -110,8 +103,6 @@ def size_bytes(files: ModelFiles) -> int:
 
 
 def _scratch(files: ModelFiles) -> Path:
-    import tempfile
-
     try:
         files.folder.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=f".{files.path.name}.", dir=files.folder))
@@ -121,8 +112,6 @@ def _scratch(files: ModelFiles) -> Path:
 
 def _sweep(folder: Path) -> None:
     """Deletes what killed processes left long ago."""
-    import shutil
-
     # It was written just now.
     now = folder.stat().st_mtime
     for path in folder.glob(".*"):
@@ -191,35 +180,3 @@ def _unwritable(files: ModelFiles, error: OSError) -> EmbedderUnavailable:
 
 def _unavailable(files: ModelFiles, what: str) -> EmbedderUnavailable:
     return EmbedderUnavailable(f"{what}. Recall uses words only; for vectors run `afterturn models get {files.name}`.")
-
-
-_HEADER_BYTES_MAX = 65536
-_ELEMENTS = {"U8": "u1", "F16": "<f2", "F32": "<f4", "I64": "<i8"}
-
-
-def map_tensors(path: Path) -> dict[str, NDArray[np.generic]]:
-    """The arrays of a safetensors file by name, memory-mapped. Raises OSError, or ValueError for another format."""
-    import numpy as np
-
-    header, start = _read_header(path)
-    data = np.memmap(path, dtype=np.uint8, mode="r", offset=0)
-    return {name: _tensor(data[start:], name, entry) for name, entry in header.items() if name != "__metadata__"}
-
-
-def _read_header(path: Path) -> tuple[dict[str, Any], int]:
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > _HEADER_BYTES_MAX:
-            raise ValueError(f"its header claims {length} bytes")
-        header = json.loads(file.read(length))
-    if not isinstance(header, dict):
-        raise ValueError("its header is not a table")
-    return header, 8 + length
-
-
-def _tensor(data: NDArray[np.uint8], name: str, entry: Any) -> NDArray[np.generic]:
-    try:
-        element, shape, (start, end) = _ELEMENTS[entry["dtype"]], entry["shape"], entry["data_offsets"]
-        return data[start:end].view(element).reshape(shape)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"its tensor {name!r} is not as announced ({error})") from error

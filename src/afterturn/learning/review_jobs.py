@@ -6,8 +6,8 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.errors import (
     AfterturnError,
@@ -67,8 +67,7 @@ _TERMS = 64
 _STATEMENTS = Filter(kind=Kind.STATEMENT)
 
 
-@dataclass(frozen=True, slots=True)
-class _ReviewInput:
+class _ReviewInput(NamedTuple):
     review: ReviewRow
     messages: Sequence[ReviewMessage]
     related: Sequence[Entry]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from afterturn.learning.rules.english import VERB
-from afterturn.text import lazy_compile, terms, words
+from afterturn.text import regex, terms, words
 
 _STATEMENT_CHARS_MAX = 200
 _NOT = "not "
@@ -25,7 +25,7 @@ _WHO = r"(?P<who>the\suser(?:['’]s\s\w+)?|\w+)"
 _RECENTLY = r"(?:(?:now|currently)\s)?"
 _OFTEN = r"(?:(?:generally|usually|really|much|always|strongly|definitely|personally|still|also|just|now)\s)*"
 _NAME_KEYS, _NUMBER_KEYS, _MAIL_KEYS = (
-    lazy_compile(names, re.IGNORECASE | re.VERBOSE) for names in (rf"{_NAMED}|lives|works|called", _NUMBERED, _MAIL)
+    regex(names, re.IGNORECASE | re.VERBOSE) for names in (rf"{_NAMED}|lives|works|called", _NUMBERED, _MAIL)
 )
 
 _LANGUAGES = {
@@ -59,14 +59,14 @@ _COMMON = frozenset(
     """.split()
 )
 # The current state of a thing is not its value: "the default branch is protected".
-_STATE = lazy_compile(
+_STATE = regex(
     r"""(?-i:(?:no\slonger|not|very|so|too|really|quite|pretty|always|never|still|also|in|at|on|with|about|to|up|down|
     broken|green|red|gone|fine|ok|okay|wrong|missing|stable|dirty|clean|behind|ahead|hard|boring|great|good|bad|safe|
     an?\s(?:bit|lot|mess|nightmare|secret|joke|problem|pain)|[a-z]+(?:ing|ed|ful|ous|less|able|ible))\b)""",
     re.VERBOSE,
 )
 # A person may live or work in two places.
-_SEVERAL = lazy_compile(r"\b(?:and|or|during|when|half|partly|on|some|summers?|winters?|weekdays|weekends)\b|[;/]")
+_SEVERAL = regex(r"\b(?:and|or|during|when|half|partly|on|some|summers?|winters?|weekdays|weekends)\b|[;/]")
 
 Value = tuple[str, str]
 
@@ -181,7 +181,7 @@ def _read_instruction(found: re.Match[str]) -> Value | None:
 
 
 _KEYS = {"live": "lives", "based": "lives", "living": "lives", "work": "works", "named": "called"}
-_NOW = lazy_compile(r",?\snow$", re.IGNORECASE)
+_NOW = regex(r",?\snow$", re.IGNORECASE)
 _SHAPES: tuple[tuple[Callable[[re.Match[str]], Value | None], tuple[str, ...]], ...] = (
     (
         _read_branch,
@@ -271,4 +271,4 @@ _SHAPES: tuple[tuple[Callable[[re.Match[str]], Value | None], tuple[str, ...]], 
         ),
     ),
 )
-_FORMS = tuple((lazy_compile(shape, re.IGNORECASE | re.VERBOSE), read) for read, shapes in _SHAPES for shape in shapes)
+_FORMS = tuple((regex(shape, re.IGNORECASE | re.VERBOSE), read) for read, shapes in _SHAPES for shape in shapes)

@@ -22,7 +22,7 @@ from afterturn.log import logger
 from afterturn.models.client import answer_text
 from afterturn.ports import ChatModel
 from afterturn.recall.block import find_blocks
-from afterturn.text import estimate_tokens, lazy_compile, terms, words
+from afterturn.text import estimate_tokens, regex, terms, words
 
 R = TypeVar("R")
 
@@ -328,9 +328,7 @@ def _unchanged(messages: Sequence[object], reason: CompactionReason, tokens: int
 _SECTION_CHARS_MAX = 40_000
 _REPORTED = "according to "
 _DENIALS = frozenset("not no nor never none without cannot t dont doesnt".split())
-_AUTHOR = lazy_compile(
-    r"^(?:according to )?(?:user|assistant|background review|subagent|tool|web|import)\b[^:]{0,60}: "
-)
+_AUTHOR = regex(r"^(?:according to )?(?:user|assistant|background review|subagent|tool|web|import)\b[^:]{0,60}: ")
 
 
 class SnapshotMalformed(ValueError):
@@ -354,7 +352,7 @@ class StateSnapshot:
 
 
 SECTIONS = tuple(item.name for item in fields(StateSnapshot))
-_TAGS = lazy_compile(rf"[<＜﹤‹〈](?=\s*[/／]?\s*(?:{'|'.join([TAG, *SECTIONS])})\b)", re.IGNORECASE)
+_TAGS = regex(rf"[<＜﹤‹〈](?=\s*[/／]?\s*(?:{'|'.join([TAG, *SECTIONS])})\b)", re.IGNORECASE)
 
 
 def parse_snapshot(answer: str) -> StateSnapshot:
@@ -572,7 +570,7 @@ _TYPES = {
 }
 _SHOWN_TYPES = frozenset([*_TYPES, "image", "audio", "file", "document", "video", "search_result", "container_upload"])
 _KIND_CHARS_MAX = 40
-_NOT_KIND = lazy_compile(r"[^\w/.+-]+")
+_NOT_KIND = regex(r"[^\w/.+-]+")
 _NODES_MAX = 512
 
 

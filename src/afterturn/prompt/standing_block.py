@@ -22,7 +22,7 @@ from afterturn.prompt.standing_memories import NO_STANDING_MEMORIES, StandingLin
 from afterturn.recall.block import ENTRY_BYTES_MAX, describe_day
 from afterturn.scanners.detection import Scanner, Scanning
 from afterturn.scanners.secrets import redact, redact_within
-from afterturn.text import LINES_CUT, WORDS_CUT, cut, lazy_compile, shares, size
+from afterturn.text import LINES_CUT, WORDS_CUT, cut, regex, shares, size
 from afterturn.types import Entry, Scope, StandingRow
 
 SEPARATOR = "\n\n---\n\n"
@@ -41,8 +41,8 @@ _NOTICE = (
 _AGENT = "## Memories of This Agent"
 _CORRECTIONS = "These lines replace older ones about the user above."
 _ARRIVED_NOTICE = "Each applies to its folder and everything below it."
-_PATH = lazy_compile(rf'^<{FILE_TAG} path="([^"\n]*)">$', re.MULTILINE)
-_SURROGATE = lazy_compile("[\ud800-\udfff]")
+_PATH = regex(rf'^<{FILE_TAG} path="([^"\n]*)">$', re.MULTILINE)
+_SURROGATE = regex("[\ud800-\udfff]")
 # A file or instruction is left out rather than cut to less than this.
 _TEXT_BYTES_MIN = 160
 _INSTRUCTION_CHARS_MAX = 65_536

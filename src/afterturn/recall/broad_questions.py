@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from afterturn.text import fold, lazy_compile, words
+from afterturn.text import fold, regex, words
 
 _WORDS_PATH = Path(__file__).with_name("broad_questions.json")
 _WORDS_MAX = 24
@@ -67,10 +67,8 @@ class _Language:
         names = ("selves", "owners", "about", "fillers")
         self.selves, self.owners, self._about, self._fillers = (_words(lists.get(name, "")) for name in names)
         self._direct, self._cues = (fold(lists.get(name, "")).split() for name in ("direct", "cues"))
-        self._patterns = [
-            lazy_compile(pattern) for pattern in (*lists.get("patterns", ()), lists.get("summaries", "^$"))
-        ]
-        self._whole = lazy_compile("|".join(lists.get("wholes", ["^$"])))
+        self._patterns = [regex(pattern) for pattern in (*lists.get("patterns", ()), lists.get("summaries", "^$"))]
+        self._whole = regex("|".join(lists.get("wholes", ["^$"])))
         self._project, self._family = _listed("project"), _listed("family")
 
     def read(self, spoken: Sequence[str]) -> BroadQuestion | None:

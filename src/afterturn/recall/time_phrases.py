@@ -14,6 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from afterturn.text import regex
+
 # A longer sentence is read in pieces, so that looking around a time does not take longer in a longer text.
 _SENTENCE_TOKENS_MAX = 120
 # A question starts with a word such as "what", or one or two words before it: "until when", "on which day".
@@ -238,21 +240,16 @@ _PIECES = (
     r"|[^\W\d_]{1,8}'(?=[^\W\d_]{3})|(?:[^\W\d_\u3041-\u30ff\u3400-\u9fff]|[\u0300-\u036f])+(?:'[^\W\d_]{1,2}(?!\w))?"
     r"|\n|\S"
 )
-_CHINESE = r"[\u3041-\u30ff\u3400-\u9fff]"
+_ANY_PIECES = regex(_PIECES)
+_CHINESE = regex(r"[\u3041-\u30ff\u3400-\u9fff]")
 # The same as `_PIECES` for ASCII, in half the time.
-_PLAIN_PIECES = (
+_PLAIN_PIECES = regex(
     r"[A-Za-z]{1,8}'(?=[A-Za-z]{3})|[A-Za-z]+(?:'[A-Za-z]{1,2}(?![A-Za-z]))?"
     r"|\d{4}-\d\d(?:-\d\d)?(?![\w-])|\d{1,9}|\n|[^\sA-Za-z]"
 )
 _QUOTES = "\"'`“”„‘’«»「」『』"
 _STOPS = frozenset(("?", "!", "\n", "."))
 _END = "<end>"
-
-
-@cache
-def _pattern(pattern: str) -> re.Pattern[str]:
-    """Compiled when first needed: an import compiles nothing."""
-    return re.compile(pattern)
 
 
 @cache
@@ -287,11 +284,11 @@ class TokenizedText:
         self._evidence: dict[tuple[int, str], int] = {}
         same = text if text.isascii() else text.translate(_SAME)
         if text.isascii():
-            pattern = _pattern(_PLAIN_PIECES)
-        elif _pattern(_CHINESE).search(same):
+            pattern = _PLAIN_PIECES
+        elif _CHINESE.search(same):
             pattern = _unspaced_pattern()
         else:
-            pattern = _pattern(_PIECES)
+            pattern = _ANY_PIECES
         self.keys: list[str] = []
         self.starts: list[int] = []
         self.ends: list[int] = []
@@ -660,10 +657,10 @@ def _is_past(word: str, verbs: _Verbs) -> bool:
     )
 
 
-_JAPANESE_PAST = r"[ただ](?:$|[\s。？?！!、,]|っけ|の|か|ん|よ|ね|こと|時|とき|人|店|本)"
+_JAPANESE_PAST = regex(r"[ただ](?:$|[\s。？?！!、,]|っけ|の|か|ん|よ|ね|こと|時|とき|人|店|本)")
 
 
 def _ends_in_past(sentence: str, language: str) -> bool:
     if language == "ja":
-        return _pattern(_JAPANESE_PAST).search(sentence) is not None
+        return _JAPANESE_PAST.search(sentence) is not None
     return any(word in sentence for word in _verbs(language).past)

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from afterturn.recall.time_phrases import (
@@ -24,6 +22,7 @@ from afterturn.recall.time_phrases import (
     language_words,
     read_tense,
 )
+from afterturn.text import regex
 
 Range: TypeAlias = tuple[date | None, date | None]
 """The first day, and the day after the last one. None is open."""
@@ -33,7 +32,7 @@ _SEASONS = {"spring": (3, 1), "summer": (6, 1), "autumn": (9, 1), "winter": (12,
 _NAMED_UNITS = {"week": "week", "weekend": "weekend", "month_unit": "month", "year_unit": "year"}
 _SECONDS = {"minute": 60, "hour": 3600}
 _ONE = timedelta(days=1)
-_DATED = r"\s?[(（][^()（）]{0,40}\d{4}[^()（）]{0,20}[)）]"
+_DATED = regex(r"\s?[(（][^()（）]{0,40}\d{4}[^()（）]{0,20}[)）]")
 # A pasted page names many times and asks about none of them.
 _READ_CHARS_MAX = 2_000
 _SOON = timedelta(days=60)
@@ -107,7 +106,7 @@ def resolve_times(text: str, said_at: float, *, zone: tzinfo = UTC) -> str:
     for group in _datable(_groups(PhraseReader(tokens).read_all(), tokens)):
         label = _group_label(group, calendar)
         end = tokens.ends[group[-1].end - 1]
-        if label is None or _dated().match(text, end):
+        if label is None or _DATED.match(text, end):
             continue
         pieces += [text[done:end], f"（{label}）" if group[-1].meaning.language in UNSPACED else f" ({label})"]
         done = end
@@ -538,11 +537,6 @@ def _season(name: str, year: int) -> Days:
 
 
 # Writing dates.
-
-
-@cache
-def _dated() -> re.Pattern[str]:
-    return re.compile(_DATED)
 
 
 def _group_label(group: Sequence[TimePhrase], calendar: _Calendar) -> str | None:

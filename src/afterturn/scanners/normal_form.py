@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from afterturn.scanners.invisible import clean
 from afterturn.scanners.secret_formats import decode
-from afterturn.text import lazy_compile
+from afterturn.text import regex
 
 CHARS_MAX = 20_000
 _DECODED_MAX = 16
@@ -99,14 +99,14 @@ def _is_leet(text: str) -> bool:
     return mixed >= _WORDS_MIN and mixed * 3 >= len(words)
 
 
-_WORD = lazy_compile(r"[a-z']+")
+_WORD = regex(r"[a-z']+")
 # Strokes and other marks that are drawn over letters.
-_OVERLAYS = lazy_compile("[\u0334-\u0338\u20d0-\u20f0]")
-_RUN = lazy_compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
-_HEX = lazy_compile(r"(?:[0-9a-fA-F]{2}[ :]?){12,}|(?:\\x[0-9a-fA-F]{2}){8,}|(?:0x[0-9a-fA-F]{2}[ ,]{0,2}){8,}")
-_ENTITY = lazy_compile(r"&#?\w{2,8};")
-_SPACED = lazy_compile(r"(?:[^\s\w]?\w[ .\-_*|·]{1,3}){8,}\w?")
-_TOKEN = lazy_compile(r"\w+")
+_OVERLAYS = regex("[\u0334-\u0338\u20d0-\u20f0]")
+_RUN = regex(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+_HEX = regex(r"(?:[0-9a-fA-F]{2}[ :]?){12,}|(?:\\x[0-9a-fA-F]{2}){8,}|(?:0x[0-9a-fA-F]{2}[ ,]{0,2}){8,}")
+_ENTITY = regex(r"&#?\w{2,8};")
+_SPACED = regex(r"(?:[^\s\w]?\w[ .\-_*|·]{1,3}){8,}\w?")
+_TOKEN = regex(r"\w+")
 
 
 def _decoded(text: str) -> Iterator[View]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from afterturn.scanners.detection import Detection, Scanner, without_overlaps
 from afterturn.scanners.secret_formats import compiled, decode, find_formats
 from afterturn.scanners.secret_labels import find_labelled
-from afterturn.text import content_hash, lazy_compile
+from afterturn.text import content_hash, regex
 
 # How far a scan reads beyond the end that a text is cut at, so that no half of a secret remains.
 MARGIN_CHARS = 8_192
@@ -237,13 +237,13 @@ def _find_encoded(text: str) -> Iterator[Detection]:
 
 # Passwords, PINs and keys in a sentence: "the password is hunter2" has no format, but its words reveal it
 
-_SECRET_SENTENCE = lazy_compile(
+_SECRET_SENTENCE = regex(
     r"\b(?:password|passphrase|passcode|pin|api key|(?:secret|access|private) key|(?:access|auth) token|passwort|"
     r"kennwort|mot de passe|contraseña)(?: (?:of|for|to|von|für|de|du)\b[^.!?\n]{0,30}?)?"
     r"(?: (?:is|are|ist|lautet|est|es)\b|\s?[:=])",
     re.IGNORECASE,
 )
-_SENTENCE_END = lazy_compile(r"[.,;!?]+(?:\s|$)|\n")
+_SENTENCE_END = regex(r"[.,;!?]+(?:\s|$)|\n")
 # Longer than any value, so that a long text costs no more than a short one.
 _LOOKED_AT_CHARS = 200
 _PASSWORD_QUOTES = "\"'`“‘«"

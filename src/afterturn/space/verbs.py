@@ -17,7 +17,6 @@ from afterturn.ports import Unit
 from afterturn.prompt.standing_memories import is_hidden
 from afterturn.recall.profile import Profile, make_profile
 from afterturn.recall.search import search, search_as_of
-from afterturn.space import reviews
 from afterturn.space.arguments import (
     LIMIT_MAX,
     DraftFields,
@@ -30,7 +29,7 @@ from afterturn.space.arguments import (
     search_request,
 )
 from afterturn.space.inbox import Decided, Proposal, approve, decide_all, get_proposal, list_proposals, reject
-from afterturn.space.reviews import Review
+from afterturn.space.reviews import Review, get_review, list_reviews, run_review, undo_review
 from afterturn.space.standing_audit import StandingLine, audit_standing
 from afterturn.space.transfer import Imported, every_conversation, export_lines, import_drafts
 from afterturn.types import (
@@ -468,20 +467,18 @@ class SpaceCore:
         self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
     ) -> Sequence[ReviewRow]:
         """Returns the reviews of this space's conversations, newest first, with their states and counts."""
-        return await reviews.list_reviews(
-            self._services, self.name, conversation=conversation, limit=limit, before=before
-        )
+        return await list_reviews(self._services, self.name, conversation=conversation, limit=limit, before=before)
 
     async def review(self, review_id: str) -> Review:
         """Returns a review with its changes. Raises NotFound if this space has no such review."""
-        return await reviews.get_review(self._services, self.name, review_id)
+        return await get_review(self._services, self.name, review_id)
 
     async def undo_review(self, review_id: str) -> Sequence[Undone]:
         """Takes back all changes of a review, in every space, and the decisions on its proposals.
 
         Raises NotFound if it changed nothing, and Conflict, with nothing changed, as `undo` does.
         """
-        return await reviews.undo_review(self._services, self.name, review_id)
+        return await undo_review(self._services, self.name, review_id)
 
     async def run_review(
         self, conversation: str, *, writes: str | None = None, rules: bool = False, everything: bool = False
@@ -494,7 +491,7 @@ class SpaceCore:
         Raises ConfigError if there is no model, NotFound if the conversation has no records, ModelUnavailable if the
         model failed and the review will be tried again, DeadlineExceeded if another process runs it and is not done.
         """
-        return await reviews.run_review(
+        return await run_review(
             self._services, self.name, conversation, writes=writes, rules=rules, everything=everything
         )
 

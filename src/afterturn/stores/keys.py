@@ -23,7 +23,7 @@ from afterturn.errors import ExtraMissing, KeyMissing, KeysUnavailable, StoreCor
 from afterturn.log import logger
 from afterturn.ports import Clock, KeyProvider
 from afterturn.runtime.files import sync
-from afterturn.text import lazy_compile
+from afterturn.text import regex
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -41,7 +41,7 @@ _MISSING_SECONDS = 5.0
 _KEPT_MAX = 10_000
 # So many calls may hang before the next one waits for the end of one of them.
 _CALLS_MAX = 8
-_ID = lazy_compile(r"[0-9a-f]{32}")
+_ID = regex(r"[0-9a-f]{32}")
 
 
 def key_provider(config: Config) -> KeyProvider | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from afterturn.learning.rules.sentences import Sentence
-from afterturn.text import lazy_compile, load_patterns
+from afterturn.text import load_patterns, regex
 from afterturn.types import Target
 
 PREFERENCE = "preference"
@@ -39,8 +39,8 @@ _TABLES = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 _PRONOUNS: dict[str, tuple[str, str]] = _TABLES["pronouns"]
 _IRREGULAR: dict[str, str] = _TABLES["irregular"]
 _PATTERNS = load_patterns(__file__)
-_NAME_IS = lazy_compile(r"^(my (?:\w+ )?name)'?s ", re.IGNORECASE)
-_WORD = lazy_compile(r"[a-z]+(?:'t)?", re.IGNORECASE)
+_NAME_IS = regex(r"^(my (?:\w+ )?name)'?s ", re.IGNORECASE)
+_WORD = regex(r"[a-z]+(?:'t)?", re.IGNORECASE)
 _UNCHANGED = frozenset(
     """
     can can't cant cannot will won't wont would wouldn't should shouldn't could couldn't might must may
@@ -128,7 +128,7 @@ def _third_of(verb: str) -> str:
 
 # Text that teaches nothing, whatever its words: fiction, text to work on, hypotheses, reports, jokes, temporary states.
 
-_POINTS_BACK = lazy_compile(r"\b(?:this|that|it|above|these|those|das|ça|cela|esto|eso)\b", re.IGNORECASE)
+_POINTS_BACK = regex(r"\b(?:this|that|it|above|these|those|das|ça|cela|esto|eso)\b", re.IGNORECASE)
 
 
 def begins_play(text: str) -> bool:
@@ -174,12 +174,12 @@ CLAUSES_MAX = 12
 _WORDS_MAX = 40
 
 _LEADS_MAX = 6
-_AND = lazy_compile(r",\snot\s|\sand\s(?!some\b|an?\b|the\b|raised\b)(?=[a-z])")
+_AND = regex(r",\snot\s|\sand\s(?!some\b|an?\b|the\b|raised\b)(?=[a-z])")
 
 
 def pattern(text: str) -> re.Pattern[str]:
     """Compiled to ignore case; white space in `text` is ignored too, so it has to be written as `\\s`."""
-    return lazy_compile(text, re.IGNORECASE | re.VERBOSE)
+    return regex(text, re.IGNORECASE | re.VERBOSE)
 
 
 class Clause(NamedTuple):

@@ -37,7 +37,7 @@ from afterturn.learning.rules.sentences import (
     split_sentences,
 )
 from afterturn.learning.rules.statements import find_statements
-from afterturn.text import lazy_compile, load_patterns
+from afterturn.text import load_patterns, regex
 from afterturn.types import Target
 
 USER = "user"
@@ -48,7 +48,7 @@ LESSON_CHARACTERS_MAX = 300
 MESSAGES_MAX = 2_000
 
 _RULES = tuple(rule for name in ("CHANGES", "NAMES", "PREFERENCES", "FACTS", "STACK") for rule in english.RULES[name])
-_OF_USER = lazy_compile(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.IGNORECASE)
+_OF_USER = regex(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.IGNORECASE)
 
 
 def may_teach(text: str) -> bool:

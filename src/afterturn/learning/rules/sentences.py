@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from afterturn.text import lazy_compile, load_patterns
+from afterturn.text import load_patterns, regex
 
 # A longer message is most likely pasted.
 MESSAGE_CHARACTERS_MAX = 16_384
@@ -40,8 +40,8 @@ SENTENCES_MAX = 60
 
 MASK = "\ufffc"
 
-_FENCE = lazy_compile(r"\s*(```|~~~)")
-_FOREIGN_LINE = lazy_compile(
+_FENCE = regex(r"\s*(```|~~~)")
+_FOREIGN_LINE = regex(
     r"""\s*(?:
         [>|<{}\[\]$%@=#]                              # quotations, tables, markup, prompts, comments
       | //|/\*|--|\*|-\s|•|\d{1,3}[.)]\s              # comments, lists
@@ -54,12 +54,12 @@ _FOREIGN_LINE = lazy_compile(
     re.VERBOSE,
 )
 # A shell prompt: the output follows, up to the next blank line.
-_PROMPT = lazy_compile(r"\s*(?:\$|>>>|%|PS [A-Z]:|C:\\\\|Traceback\b)\s?\S")
-_INDENTED = lazy_compile(r"(?:\t| {4,})\S")
+_PROMPT = regex(r"\s*(?:\$|>>>|%|PS [A-Z]:|C:\\\\|Traceback\b)\s?\S")
+_INDENTED = regex(r"(?:\t| {4,})\S")
 # "A: My name is Tom." and "Subject: hi" quote somebody else. The words in _OWN_WORDS before a colon do not.
-_SPEAKER = lazy_compile(r"\s*[\w .-]{1,24}:(?:\s|$)")
+_SPEAKER = regex(r"\s*[\w .-]{1,24}:(?:\s|$)")
 # A line that ends with a colon announces pasted text.
-_ANNOUNCES = lazy_compile(r":\s*$")
+_ANNOUNCES = regex(r":\s*$")
 
 
 class Sentence(NamedTuple):

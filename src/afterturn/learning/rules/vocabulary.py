@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-from afterturn.text import lazy_compile, load_patterns
+from afterturn.text import load_patterns, regex
 
 
 def any_of(words: str) -> re.Pattern[str]:
     """A pattern for one of `words`, which are lower case."""
-    return lazy_compile(rf"(?<![\w'])(?:{alternatives(words)})(?!\w|'t)")
+    return regex(rf"(?<![\w'])(?:{alternatives(words)})(?!\w|'t)")
 
 
 def alternatives(words: str) -> str:
@@ -74,28 +74,28 @@ class WordLists:
         theirs = rf"(?:(?:{the}|{my})\s+)?(?:(?:[\w-]+\s+)?(?:{measures})|(?!(?:{the})\s)[\w-]+\s+(?:{amounts}))"
         no_name = "|".join(of[name] for name in ("is", "common", "says", "adverbs", "always", "must"))
         return {
-            "manner": lazy_compile("|".join(self.manner)),
-            "names": lazy_compile("|".join(shape.format(name=_NAME) for shape in self.names) or "(?!)"),
-            "notes": lazy_compile("|".join(self.notes).replace("(?P<rest>", "(") or "(?!)"),
-            "bans": lazy_compile("|".join(self.bans) or "(?!)"),
-            "being": lazy_compile(rf"(?:{of['am']})\s+{adverbs}"),
-            "preferring": lazy_compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['prefers']}))(?!\w)"),
-            "doing": lazy_compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{does}){others})(?!\w)"),
-            "having": lazy_compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['has']}))(?!\w)"),
-            "person": lazy_compile(rf"(?<![\w'])(?:{person}|^(?:(?:{the})\s+)?(?:{people})(?=\s+(?:{verb})\s))"),
-            "is_person": lazy_compile(rf"\s(?:{of['be']})\s+(?:{my})\s+(?:[\w-]+\s+){{0,2}}?(?:{people})(?!\w|'t)"),
-            "named": lazy_compile(rf"\s+(?!(?:{no_name})(?!\w))[^\W\d_]+\s+(?:{verb})(?!\w)"),
-            "measured": lazy_compile(rf"{theirs}(?:'s)?\s+(?:\w+\s+){{0,3}}\d"),
-            "amount": lazy_compile(rf"(?<![\w'])(?:(?:{my})\s.*|(?!(?:{the})\s)[\w'-]+\s+)(?:{amounts})(?!\w)"),
-            "points_back": lazy_compile(rf"(?:{of['pronouns']})(?:(?<=['’]s)|(?<=['’]re)|\s+(?:{verb})(?!\w))"),
-            "first": lazy_compile(rf"(?<![\w'])(?:{i}|{of['am']})(?!\w)"),
-            "verb": lazy_compile(rf"(?:(?<=\w)'s|(?<![\w'])(?:{verb}))(?!\w|'t)"),
+            "manner": regex("|".join(self.manner)),
+            "names": regex("|".join(shape.format(name=_NAME) for shape in self.names) or "(?!)"),
+            "notes": regex("|".join(self.notes).replace("(?P<rest>", "(") or "(?!)"),
+            "bans": regex("|".join(self.bans) or "(?!)"),
+            "being": regex(rf"(?:{of['am']})\s+{adverbs}"),
+            "preferring": regex(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['prefers']}))(?!\w)"),
+            "doing": regex(rf"(?<![\w'])(?:{subject}{adverbs}(?:{does}){others})(?!\w)"),
+            "having": regex(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['has']}))(?!\w)"),
+            "person": regex(rf"(?<![\w'])(?:{person}|^(?:(?:{the})\s+)?(?:{people})(?=\s+(?:{verb})\s))"),
+            "is_person": regex(rf"\s(?:{of['be']})\s+(?:{my})\s+(?:[\w-]+\s+){{0,2}}?(?:{people})(?!\w|'t)"),
+            "named": regex(rf"\s+(?!(?:{no_name})(?!\w))[^\W\d_]+\s+(?:{verb})(?!\w)"),
+            "measured": regex(rf"{theirs}(?:'s)?\s+(?:\w+\s+){{0,3}}\d"),
+            "amount": regex(rf"(?<![\w'])(?:(?:{my})\s.*|(?!(?:{the})\s)[\w'-]+\s+)(?:{amounts})(?!\w)"),
+            "points_back": regex(rf"(?:{of['pronouns']})(?:(?<=['’]s)|(?<=['’]re)|\s+(?:{verb})(?!\w))"),
+            "first": regex(rf"(?<![\w'])(?:{i}|{of['am']})(?!\w)"),
+            "verb": regex(rf"(?:(?<=\w)'s|(?<![\w'])(?:{verb}))(?!\w|'t)"),
         }
 
 
 # Japanese has no spaces, so its lists are patterns, in `vocabulary.json`.
 JAPANESE = load_patterns(__file__)
-KANA = lazy_compile(r"[\u3040-\u30ff]")
+KANA = regex(r"[\u3040-\u30ff]")
 
 
 @cache
@@ -110,7 +110,7 @@ def languages() -> tuple[WordLists, ...]:
     return tuple(found)
 
 
-_WORD = lazy_compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
+_WORD = regex(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
 
 
 def find_language(text: str) -> WordLists | None:
