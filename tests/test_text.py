@@ -100,7 +100,7 @@ def test_different_statements_have_different_hashes() -> None:
 @given(st.text(alphabet=st.characters(max_codepoint=127)))
 def test_ascii_text_has_the_same_words_as_in_the_general_analysis(given_text: str):
     """L5: one analysis for all scripts."""
-    assert text.words(given_text) == text._any_word().findall(given_text.lower())
+    assert text.words(given_text) == text._ANY_WORD.findall(given_text.lower())
 
 
 MEASURED = [

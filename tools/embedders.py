@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from afterturn.embedders.minilm import MiniLmEmbedder
 from afterturn.embedders.minilm_install import MINILM, build_bert, fetch, get_minilm, take_files
-from afterturn.embedders.model_files import map_tensors
-from afterturn.embedders.sentence_encoder import SentenceEncoder
+from afterturn.embedders.sentence_encoder import SentenceEncoder, map_tensors
 from afterturn.errors import AfterturnError
 from afterturn.ports import Embedder
 from bert_reference import reference

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -14,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from afterturn.errors import ConfigError, StoreUnavailable
 from afterturn.scanners.detection import DEFAULT_SCANNERS, ScanPolicy
+from afterturn.text import regex
 
 ENVIRONMENT_PREFIX = "AFTERTURN_"
 STATE_VARIABLE = ENVIRONMENT_PREFIX + "STATE"
@@ -337,6 +337,8 @@ def _from_file(path: str) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The settings file {path} cannot be read: {error}. Correct or remove it.") from error
+    import tomllib
+
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -418,7 +420,7 @@ def _check_range(name: str, value: Any, place: str) -> None:
 _SHOWN_PARAMETERS = frozenset(
     ("schema", "directory", "host", "hostaddr", "port", "dbname", "user", "service", "sslmode", "target_session_attrs")
 )
-_HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
+_HOST = regex(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
 
 
 @dataclass(frozen=True, slots=True)

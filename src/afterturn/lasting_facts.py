@@ -18,7 +18,7 @@ from struct import unpack_from
 from typing import NamedTuple
 from zlib import crc32
 
-from afterturn.text import fold
+from afterturn.text import fold, regex
 from afterturn.utterance import FEATURES, cut_sentences, read_features
 
 
@@ -57,7 +57,7 @@ _TEXT_CHARS_MAX = 1_600
 _SENTENCES_MAX = 40
 _JOINED_CHARS_MAX = 300
 # A sentence whose subject is in the one before.
-_REFERS_BACK = re.compile(
+_REFERS_BACK = regex(
     r"(?:(?:she|he|they|it|that|those|these|her|his|their|er|elle|elles|ella|ellos|ellas|lei|ela|ele|eles|zij|hij|hon"
     r"|ona|oni|она|он|они|هي|هو|هم|वह|वे)\b|彼|她|他|它|그녀|그는)",
     re.IGNORECASE,
@@ -95,7 +95,7 @@ _FIRST_PERSON = FEATURES.index("me")
 _CHANCES = ("states", "asks", "orders", "social", "supposes", "changes")
 _LEVELS = (0.2, 0.5, 0.8)
 _SHAPES = tuple(
-    re.compile(pattern)
+    regex(pattern)
     for pattern in (
         r"\d",
         r"\d{4}",
@@ -111,8 +111,8 @@ _SHAPES = tuple(
     )
 )
 _UNSPACED = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff"
-_WORD = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[\w\u0900-\u0dff])+(?:'[a-z]{{1,2}}\b)?")
-_DIGITS = re.compile(r"\d+")
+_WORD = regex(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[\w\u0900-\u0dff])+(?:'[a-z]{{1,2}}\b)?")
+_DIGITS = regex(r"\d+")
 
 
 def feature_buckets(sentence: str) -> tuple[list[int], list[int]]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import traceback
 
 from afterturn.scanners.secrets import Redacted, redact
+from afterturn.text import regex
 
 SAME_SECONDS = 60.0
 _SAME_MAX = 1000
-
-
-_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\S*\d\S*")
+_VALUES = regex(r"'[^']*'|\"[^\"]*\"|\S*\d\S*")
 
 
 def _kind_of(error: BaseException | None) -> str:

@@ -29,8 +29,6 @@ from afterturn.conversation.recorder import Recorder
 from afterturn.conversation.recording import SinkKind
 from afterturn.conversation.spill import Spill
 from afterturn.conversation.subagents import Subagents
-from afterturn.embedders.http import HttpEmbedder
-from afterturn.embedders.minilm import MiniLmEmbedder
 from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.embedders.service import EmbeddingService
 from afterturn.errors import (
@@ -49,7 +47,6 @@ from afterturn.learning.review_jobs import ReviewRunner
 from afterturn.learning.scheduling import ReviewSchedule
 from afterturn.log import logger
 from afterturn.maintenance import Housekeeping, Maintenance, TimelineWriter, no_progress
-from afterturn.models.chat import OpenAICompatible
 from afterturn.models.meter import MODEL_TIMEOUT, Meter
 from afterturn.ports import (
     ChatModel,
@@ -71,7 +68,6 @@ from afterturn.runtime.loop_thread import LoopThread, run_on
 from afterturn.runtime.once_future import run_pending
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
-from afterturn.space.consolidation import consolidate_job
 from afterturn.space.verbs import SpaceCore
 from afterturn.stores.copier import MigrationResult, StoreCopy
 from afterturn.stores.directory import find_tenant
@@ -420,6 +416,8 @@ class Services:
             logger.info("the next process learns by rules from the last turns: %r", error)
 
     async def _consolidate(self, job: Job) -> Commit:
+        from afterturn.space.consolidation import consolidate_job
+
         return await consolidate_job(self, job)
 
     async def _scrub(self, job: Job) -> Commit:
@@ -518,12 +516,16 @@ def default_embedder(config: Config) -> Embedder | None:
     if config.embedder == "static":
         return SentenceEncoder()
     if config.embedder == "minilm":
+        from afterturn.embedders.minilm import MiniLmEmbedder
+
         return MiniLmEmbedder(models_folder())
     if config.embedder == "http":
         if config.embedder_url is None or config.embedder_model is None:
             raise ConfigError(
                 "embedder is 'http', but embedder_url or embedder_model is not set. Name the server and its model."
             )
+        from afterturn.embedders.http import HttpEmbedder
+
         return HttpEmbedder(config.embedder_url, config.embedder_model, key=config.embedder_key)
     return None
 
@@ -538,6 +540,8 @@ def review_model(config: Config, components: Components) -> ChatModel | None:
 def _model(config: Config, name: str | None, timeout: float = MODEL_TIMEOUT) -> ChatModel | None:
     if config.model_url is None:
         return None
+    from afterturn.models.chat import OpenAICompatible
+
     return OpenAICompatible(config.model_url, name or "", key=config.model_key, timeout=timeout)
 
 

@@ -115,8 +115,7 @@ class Scope:
             raise InvalidName('No space was named. Name at least one, such as "user:ada".')
 
 
-@dataclass(frozen=True, slots=True)
-class Tenant:
+class Tenant(NamedTuple):
     """All spaces of a tenant, also those that are made later."""
 
     name: str
@@ -383,8 +382,7 @@ class Draft(EntryFields):
         return cls(**{**kept, "text": text, "kind": Kind.STATEMENT, "position": None}, id=current.id)
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(NamedTuple):
     """A draft that passed the guard. Only `guard.gate` makes one, and a store writes nothing else.
 
     `terms` are the terms of the text for the lexical index, in order, with repeats. `telling` is the worth of the
@@ -458,8 +456,7 @@ class Step:
     after: Status
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(NamedTuple):
     """What to forget. Exactly one field is set: `everything` is the whole space, `memories` are several at once."""
 
     memory: str | None = None
@@ -480,8 +477,7 @@ class SpaceSummary:
     newest_at: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Erased:
+class Erased(NamedTuple):
     """What a store's `forget` removed: the ids of entries, with all their versions, and the `spaces` they were in.
 
     `key_ids` are the keys of a sealed space that was erased as a whole, which `scrub` destroys: its own, and those that
@@ -555,8 +551,7 @@ class JobState(StrEnum):
     DEAD = "dead"
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """Work that follows a write and is committed with it. `payload` is JSON with ids, never a memory's text."""
 
     id: str
@@ -636,8 +631,7 @@ class History:
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(NamedTuple):
     """A hit that was chosen for a block, with the texts that are shown. Where they were cut, they have an ellipsis.
 
     `said_in` is the project that it is from, if that is not at hand.
@@ -732,8 +726,7 @@ class Outcome(StrEnum):
     UNDELIVERED = "undelivered"
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationKey:
+class ConversationKey(NamedTuple):
     """Identifies a conversation. `space` is its owner's: the same id under another owner is another one."""
 
     tenant: str
@@ -771,8 +764,7 @@ class ConversationSnapshot:
     standing: StandingRow | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTurn:
+class StoredTurn(NamedTuple):
     """A turn, None if it is not stored, and its conversation. `any_tainted`: one of its turns is. `is_forgotten`: the
     turn must not be stored any more. `next_position` is that of the first record."""
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from math import exp
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
-from afterturn.text import fold
+from afterturn.text import fold, regex
 
 # A longer text is read at its beginning and its end only.
 START_CHARS = 2_000
@@ -39,8 +37,7 @@ class UtteranceKind(StrEnum):
     SUPPOSITION = "supposition"
 
 
-@dataclass(frozen=True, slots=True)
-class UtteranceChances:
+class UtteranceChances(NamedTuple):
     """Chances between 0 and 1. Several can be high: a message often states something and asks something."""
 
     states: float
@@ -138,11 +135,11 @@ def _speaks_of_self(sentence: str) -> bool:
     others = lists["plural"][language].split()
     if language in lists["patterns"]:
         return not any(word in folded for word in others)
-    said = [word for word in _WORD.findall(folded) if _lexicons()[language].get(word, _UNKNOWN).anywhere & _BITS["me"]]
+    said = [word for word in _WORD.findall(folded) if _lexicon(language).get(word, _UNKNOWN).anywhere & _BITS["me"]]
     return any(word not in others for word in said) or (not said and bool(_LEAVES_OUT_SPEAKER.search(sentence)))
 
 
-_SENTENCE_GAP = re.compile(r"(?<=[.!?؟।])\s+|(?<=[。！？])|\n+")
+_SENTENCE_GAP = regex(r"(?<=[.!?؟।])\s+|(?<=[。！？])|\n+")
 
 
 def leave_out_project(text: str) -> str:
@@ -187,7 +184,7 @@ def _weights() -> dict[int, tuple[float, ...]]:
 
 # Sentences
 
-_END = re.compile(r"[.!?。؟।…？！｡\n]+")
+_END = regex(r"[.!?。؟।…？！｡\n]+")
 # Alone, they are also in "3.20" and "example.org/?page=2".
 _DOUBTFUL = frozenset(".!?")
 _ABBREVIATIONS = ("dr", "mr", "mrs", "ms", "st", "vs", "e.g", "i.e", "z.b", "nr", "p.s")
@@ -252,17 +249,17 @@ _BITS = {name: 1 << at for at, name in enumerate(FEATURES)}
 # Classes that count only at the start of a clause or the end of a sentence: elsewhere "test" is a noun.
 _BY_PLACE = frozenset(("order", "helper", "request", "relative", "common"))
 
-_WORD = re.compile(r"[\w\u0900-\u0dff]+")  # Python's \w does not include the vowel signs of the scripts of India.
+_WORD = regex(r"[\w\u0900-\u0dff]+")  # Python's \w does not include the vowel signs of the scripts of India.
 # Enough for the words that may come before the one that asks, and two more.
 _OPENING_CHARS = 40
-_CLAUSE_END = re.compile(r"[,;:()–—،、]| - ")
-_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
-_KANA = re.compile(r"[\u3040-\u30ff]")
+_CLAUSE_END = regex(r"[,;:()–—،、]| - ")
+_UNSPACED = regex(r"[\u3040-\u30ff\u3400-\u9fff]")
+_KANA = regex(r"[\u3040-\u30ff]")
 # Thai, Japanese, Chinese and Korean.
-_LEAVES_OUT_SPEAKER = re.compile(r"[\u0e01-\u0e4e\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_HANGUL = re.compile(r"[\uac00-\ud7af\u3131-\u318e]")
-_DIGIT = re.compile(r"\d")
-_SYMBOL = re.compile(r"[\u2600-\u27bf\U0001f300-\U0001faff]")
+_LEAVES_OUT_SPEAKER = regex(r"[\u0e01-\u0e4e\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_HANGUL = regex(r"[\uac00-\ud7af\u3131-\u318e]")
+_DIGIT = regex(r"\d")
+_SYMBOL = regex(r"[\u2600-\u27bf\U0001f300-\U0001faff]")
 # Words before the one that tells the kind: "and when was that", "now add a test".
 _LEADING = frozenset(
     "and but so now then also anyway btw well just oh quick again und aber also dann ach et mais alors donc y pero pues"
@@ -284,7 +281,7 @@ def _sentence_bits(text: str) -> list[int]:
     if language := _unspaced_language(_cut(text)):
         found = [_match(sentence, _compiled(language)) for sentence, _ in sentences]
     else:
-        lexicon = _lexicons()[_language(sentences)]
+        lexicon = _lexicon(_language(sentences))
         sentences = [part for sentence in sentences for part in _split_off_questions(*sentence, lexicon)]
         found = [_look_up(sentence, lexicon) for sentence, _ in sentences]
     last = len(sentences) - 1
@@ -407,9 +404,7 @@ _LANGUAGE_SENTENCES = 4
 def _language(sentences: list[tuple[str, str]]) -> str:
     """The language whose lists contain the most words of the first sentences. English if none does."""
     words = {word for sentence, _ in sentences[:_LANGUAGE_SENTENCES] for word in _WORD.findall(sentence)}
-    languages = _languages_by_word()
-    counts = Counter(chain.from_iterable(languages[word] for word in words if word in languages))
-    return max(_lexicons(), key=lambda language: counts[language])
+    return max(_vocabularies(), key=lambda language: len(words & _vocabularies()[language]))
 
 
 class _WordLists(TypedDict):
@@ -434,29 +429,26 @@ def _word_lists() -> _WordLists:
 
 
 @cache
-def _lexicons() -> dict[str, dict[str, _Entry]]:
-    return {language: _lexicon(lists) for language, lists in _word_lists()["words"].items()}
+def _vocabularies() -> dict[str, frozenset[str]]:
+    """By language, all words and pairs of its lists."""
+    return {language: frozenset(_split(" ".join(lists.values()))) for language, lists in _word_lists()["words"].items()}
 
 
 @cache
-def _languages_by_word() -> dict[str, tuple[str, ...]]:
-    """The languages whose lists contain a word."""
-    found: dict[str, list[str]] = {}
-    for language, lexicon in _lexicons().items():
-        for word in lexicon:
-            found.setdefault(word, []).append(language)
-    return {word: tuple(languages) for word, languages in found.items()}
-
-
-def _lexicon(lists: dict[str, str]) -> dict[str, _Entry]:
+def _lexicon(language: str) -> dict[str, _Entry]:
     names: dict[str, list[str]] = {}
-    for name, listed in lists.items():
-        for entry in fold(listed).split():
-            names.setdefault(entry.replace("_", " "), []).append(name)
-    return {entry: _entry(found) for entry, found in names.items()}
+    for name, listed in _word_lists()["words"][language].items():
+        for entry in _split(listed):
+            names.setdefault(entry, []).append(name)
+    return {entry: _entry(tuple(found)) for entry, found in names.items()}
 
 
-def _entry(names: list[str]) -> _Entry:
+def _split(listed: str) -> list[str]:
+    return [entry.replace("_", " ") for entry in fold(listed).split()]
+
+
+@cache
+def _entry(names: tuple[str, ...]) -> _Entry:
     anywhere = first = clause = last = 0
     for name in names:
         if name not in _BY_PLACE:
@@ -485,4 +477,4 @@ def _language_of(text: str) -> str:
 
 @cache
 def _compiled(language: str) -> dict[str, re.Pattern[str]]:
-    return {name: re.compile(pattern) for name, pattern in _word_lists()["patterns"][language].items()}
+    return {name: regex(pattern) for name, pattern in _word_lists()["patterns"][language].items()}

@@ -10,15 +10,16 @@ from datetime import datetime
 from afterturn.errors import EmptyText, InvalidInput, InvalidName, InvalidText, TooLarge
 from afterturn.scanners.detection import UNSPECIFIC, Scanning
 from afterturn.scanners.secrets import redact
+from afterturn.text import regex
 from afterturn.types import Metadata
 
 NAME_CHARS_MAX = 200
 METADATA_BYTES_MAX = 4096
 
-_SPACE = re.compile(r"[a-z][a-z0-9_-]{0,31}:\S(?:.*\S)?")
+_SPACE = regex(r"[a-z][a-z0-9_-]{0,31}:\S(?:.*\S)?")
 _ID = r"[0-9a-z]{4,40}"
 # Persian names and emoji contain joiners, and Japanese names a wide space; Python calls them unprintable.
-_JOINERS = re.compile("[\u200c\u200d\u00a0\u3000]")
+_JOINERS = regex("[\u200c\u200d\u00a0\u3000]")
 _UNSTORABLE = "[\x00\ud800-\udfff]"
 
 

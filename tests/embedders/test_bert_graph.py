@@ -8,7 +8,7 @@ import pytest
 from tiny_bert import HEADS, encode_tensors, make_tensors
 
 from afterturn.embedders.minilm_install import build_bert
-from afterturn.embedders.model_files import map_tensors
+from afterturn.embedders.sentence_encoder import map_tensors
 from bert_reference import reference
 
 TEXTS = ([2, 4, 5, 6, 7, 8, 3], [2, 13, 6, 14, 5, 7, 15, 3], [2, 3], [2, *range(4, 16), *range(4, 16), 3])

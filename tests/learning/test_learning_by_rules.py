@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from exchanges import NO_EMBEDDER
 from simple_host import open_memory, say, statements, texts
 
 import afterturn
+from afterturn.learning import reviewer
+from afterturn.learning.rules import Lesson, find_lessons
 from afterturn.testing import EventLog
 from afterturn.testing.clock import ManualClock
 from afterturn.types import Kind, Origin, ReviewKind, Target
+
+
+async def test_rules_are_loaded_and_applied_outside_of_memorys_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """V2: the first review compiles patterns for 0.1 s, and a turn may begin meanwhile."""
+    threads: list[str] = []
+
+    def noting_thread(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
+        threads.append(threading.current_thread().name)
+        return find_lessons(messages)
+
+    monkeypatch.setattr(reviewer, "find_lessons", noting_thread)
+    async with afterturn.open(tmp_path / "memory.db", NO_EMBEDDER) as memory:
+        await say(memory.conversation("c", user="ada"), "I prefer oolong tea over coffee.", id="t1")
+        assert await memory.drain(within=30)
+
+    assert threads
+    assert all(name.startswith("afterturn-read") for name in threads)
 
 
 async def test_the_default_learns_without_a_model(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """No message makes the rules slow, large or wrong about themselves."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -98,20 +96,3 @@ def test_a_sentence_is_not_read_again_and_again(start: str, filling: str):
 def test_a_megabyte_after_a_wish_changes_nothing():
     """V11, G5: what is beyond the first pages is not read."""
     assert find_lessons([("user", "Look at this.\n```\n" + "x = 1\n" * 200_000 + "```\nCall me Max.")]) == []
-
-
-def test_no_review_compiles_a_pattern():
-    """V2: compiling takes up to 0.2 s, which would hold up memory's loop; opening memory has done it."""
-    program = (
-        "import re._compiler as compiler, afterturn.services\n"
-        "from afterturn.learning.rules import find_lessons\n"
-        "from afterturn.learning.single_value import single_value\n"
-        "compiled = []\n"
-        "compile_pattern = compiler.compile\n"
-        "compiler.compile = lambda *given: compiled.append(given) or compile_pattern(*given)\n"
-        "lessons = find_lessons([('user', 'I prefer tea over coffee. Call me Max. Remember that my cat is 3.')])\n"
-        "print(len(lessons), single_value(lessons[0].text) is not None, compiled)\n"
-    )
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-
-    assert printed == "3 True []\n"

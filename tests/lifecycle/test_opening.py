@@ -1,5 +1,6 @@
 """Opening a memory, with and without an event loop: once, with the same errors, and with all that a turn needs."""
 
+import json
 import os
 import subprocess
 import sys
@@ -52,6 +53,29 @@ LOADING = """
 """
 
 
+# What `open` has imported, and how many patterns were compiled until then, those of the standard library included.
+OPENED = """
+    import json, sys
+    import re._compiler as compiler
+
+    compiled = []
+    compile_pattern = compiler.compile
+    compiler.compile = lambda *given: compiled.append(given) or compile_pattern(*given)
+    from afterturn import blocking
+
+    with blocking.open(sys.argv[1], background=False):
+        print(json.dumps([sorted(sys.modules), len(compiled)]))
+"""
+# Needed for few verbs or settings only. Each takes 1 to 15 ms to import.
+NEEDED_LATER = """
+    afterturn.conversation.replay afterturn.conversation.trace afterturn.embedders.http afterturn.embedders.minilm
+    afterturn.learning.evidence afterturn.learning.reviewer afterturn.learning.single_value afterturn.learning.staging
+    afterturn.models.chat afterturn.models.client afterturn.prompt.compaction afterturn.recall.explain
+    afterturn.recall.rerank afterturn.space.consolidation
+    calendar html importlib.metadata importlib.resources secrets tempfile tomllib uuid
+"""
+
+
 @pytest.fixture
 def told(path: Path) -> Path:
     """A store that knows of tea."""
@@ -76,6 +100,16 @@ def test_loading_the_default_embedder_imports_nothing(told: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(LOADING), str(told)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
+
+
+def test_open_imports_and_compiles_only_what_turns_need(told: Path) -> None:
+    """Programs and hooks open a memory each time they start."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(OPENED), str(told)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    modules, compiled = json.loads(done.stdout)
+    assert set(NEEDED_LATER.split()).intersection(modules) == set()
+    # The modules have more than 500.
+    assert compiled < 80
 
 
 def test_a_memory_is_opened_once(told: Path) -> None:

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +144,7 @@ def test_only_what_the_owner_typed_stands(engine: Engine, say: Say, said: dict[s
     """S1, G2: not another speaker's words, a tool's, an agent's, an import's or a report. In any project."""
     say(FACT, **said)
     is_owners = said in ({}, {"speaker": "Ada"}, {"project": "api"}, {"project": "web"})
-    assert shown(engine, replace(READER, project="api")) == ([FACT] if is_owners else [])
+    assert shown(engine, READER._replace(project="api")) == ([FACT] if is_owners else [])
 
 
 def test_pasted_parts_of_a_message_do_not_stand(engine: Engine, say: Say):
@@ -228,7 +227,7 @@ def test_pinned_memories_are_not_cut(engine: Engine, say: Say):
         engine.write_now(
             lambda unit, admitted=admitted: unit.memories.add(unit.operations.start(operation()), admitted)
         )
-    memories = engine.read_now(lambda unit: find_standing(unit, replace(READER, chars_max=10)))
+    memories = engine.read_now(lambda unit: find_standing(unit, READER._replace(chars_max=10)))
     assert len(memories.pinned) == 3
     assert [fact.left_out for fact in memories.facts] == ["no room"]
 
@@ -239,7 +238,7 @@ def test_a_plan_stands_until_its_date(engine: Engine, say: Say):
     say(plan, occurred_at=NOW)
     dated = plan.replace("next Monday", "next Monday (9 Nov 2026)")
     assert shown(engine) == [dated]
-    assert shown(engine, replace(READER, now=NOW + 7 * DAY)) == []
+    assert shown(engine, READER._replace(now=NOW + 7 * DAY)) == []
 
 
 def test_a_replaced_fact_is_left_out(engine: Engine, say: Say):
@@ -430,5 +429,5 @@ def test_facts_about_a_project_stand_in_that_project(engine: Engine):
         unit.memories.add(step, admit("Bob is allergic to peanuts"))
 
     engine.write_now(work)
-    assert shown(engine, replace(READER, project="api")) == ["The api is deployed from Frankfurt"]
+    assert shown(engine, READER._replace(project="api")) == ["The api is deployed from Frankfurt"]
     assert shown(engine) == []

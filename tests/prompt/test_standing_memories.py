@@ -1,7 +1,6 @@
 """Which memories are in the system prompt: what the user typed or a person approved, and nothing else."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +117,7 @@ def test_what_a_review_learned_under_suspicion_waits_for_approval(engine: Engine
     """S1: also in a store of an earlier version, in which nothing waited for that. A plain wish is exempt."""
     said = add(text, kind=Kind.RECORD, conversation="c")
     flagged = admit(text, origin=Origin.BACKGROUND_REVIEW, sources=(said.id,), verdict=Verdict.FLAG, **PREFERENCE)
-    suspected = replace(flagged, reason="suspected: instruction to the model")
+    suspected = flagged._replace(reason="suspected: instruction to the model")
     engine.write_now(lambda unit: unit.memories.add(unit.operations.start(operation()), suspected))
     assert found(engine)[2] == ([text] if is_shown else [])
 
@@ -250,7 +249,7 @@ def test_spaces_and_tenants_stay_apart(engine: Engine, add: Add):
     add("the api's", pinned=True, space="project:api")
     add("Bob's", pinned=True, space="user:bob")
     assert sorted(found(engine)[1]) == ["Ada's", "the api's"]
-    assert found(engine, replace(READER, scope=Scope("acme", READER.scope.spaces)))[1] == []
+    assert found(engine, READER._replace(scope=Scope("acme", READER.scope.spaces)))[1] == []
 
 
 def test_what_is_meant_for_another_project_or_agent_does_not_stand(engine: Engine, add: Add):
@@ -259,15 +258,15 @@ def test_what_is_meant_for_another_project_or_agent_does_not_stand(engine: Engin
     add("for the api", pinned=True, project="api")
     add("for the tester", pinned=True, agent="tester")
     assert found(engine)[1] == ["for all"]
-    assert found(engine, replace(READER, project="api"))[1] == ["for the api", "for all"]
-    assert found(engine, replace(READER, project="web", agent="tester"))[1] == ["for the tester", "for all"]
+    assert found(engine, READER._replace(project="api"))[1] == ["for the api", "for all"]
+    assert found(engine, READER._replace(project="web", agent="tester"))[1] == ["for the tester", "for all"]
 
 
 def test_only_the_owners_preferences_stand(engine: Engine, add: Add):
     """S1: what a colleague prefers in a shared space is nobody else's preference."""
     add("Short answers", **PREFERENCE)
     add("Long answers", **PREFERENCE, space="project:api", pinned=True)
-    assert found(engine, replace(READER, owner="user:ada")) == [[], [], ["Short answers"]]
+    assert found(engine, READER._replace(owner="user:ada")) == [[], [], ["Short answers"]]
 
 
 def test_a_fact_in_two_spaces_is_shown_once(engine: Engine, add: Add):
@@ -302,7 +301,7 @@ def test_what_an_agent_should_know_of_its_own_work(engine: Engine, add: Add):
     add("from the web", agent="tester", origin=Origin.WEB)
     add("pinned", agent="tester", pinned=True)
     add("another's", agent="writer")
-    reader = replace(READER, project="api")
+    reader = READER._replace(project="api")
     result = engine.read_now(lambda unit: find_agent_memories(unit, reader, "tester"))
     assert [entry.text for entry in result] == ["pinned", "second", "first"]
 
@@ -326,7 +325,7 @@ def test_a_memory_that_a_newer_one_replaces_is_marked(engine: Engine, add: Add, 
     """L12, S1: as in the block of a turn, with its date, if it is pinned; else it is left out."""
     old = add(older, **CONVENTION, occurred_at=86_400.0 * 40)
     new = add(newer, **CONVENTION, occurred_at=86_400.0 * 50)
-    reader = replace(READER, now=86_400.0 * 60)
+    reader = READER._replace(now=86_400.0 * 60)
     memories = engine.read_now(lambda unit: find_standing_memories(unit, reader))
     block = render_standing(StandingContent(memories=memories), StandingBudget(4_000, 1_000)).text
     assert memories.earlier == {old.ref}
@@ -342,5 +341,5 @@ def test_memories_about_different_things_are_not_marked(engine: Engine, add: Add
     add("Tests must not sleep", **CONVENTION, occurred_at=86_400.0 * 9)
     add("We use npm", **CONVENTION, occurred_at=86_400.0)
     add("We switched from npm to pnpm", **CONVENTION, project="api", occurred_at=86_400.0 * 9)
-    reader = replace(READER, now=86_400.0 * 60, project="api")
+    reader = READER._replace(now=86_400.0 * 60, project="api")
     assert engine.read_now(lambda unit: find_standing_memories(unit, reader)).earlier == frozenset()

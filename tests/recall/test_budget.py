@@ -1,6 +1,5 @@
 """What goes into a block, whatever was found."""
 
-from dataclasses import replace
 from functools import partial
 
 from hypothesis import given
@@ -76,7 +75,7 @@ def test_the_same_hits_give_the_same_choice(hits, budget):
 def test_the_best_is_cut_shorter_rather_than_left_out():
     """H9: emoji cost three tokens each, and a small budget still shows some of them."""
     hits = [hit("👍" * 500, id=f"e{lane}", lane=lane) for lane in Lane]
-    (shown,) = chosen(hits, replace(Budget.of(Config()), tokens_max=200))
+    (shown,) = chosen(hits, Budget.of(Config())._replace(tokens_max=200))
     assert shown.hit is hits[0]
     assert 64 <= len(shown.text.encode()) < 256
 

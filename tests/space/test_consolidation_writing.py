@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +239,7 @@ async def test_a_pinned_memory_is_left_alone_whatever_the_plan_says(plain: after
     prepared = await services.store.read(
         lambda unit: Consolidation.prepared(unit, services, "default", "user:ada"), at=None
     )
-    planned = replace(prepared, steps=[ConsolidationStep(ConsolidationReason.UNUSED, pinned)])
+    planned = prepared._replace(steps=[ConsolidationStep(ConsolidationReason.UNUSED, pinned)])
     row = await services.store.write(planned.commit, at=None)
 
     assert await _said(ada) == {TEA: pinned}

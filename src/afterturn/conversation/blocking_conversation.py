@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from afterturn.conversation.conversation import ConversationVerbs, check_messages
 from afterturn.conversation.proposals import ProposalContext
-from afterturn.conversation.replay import Replay
 from afterturn.conversation.standing import StandingVerbs
 from afterturn.conversation.subagents import ToolVerbs
 from afterturn.conversation.tool_advice import ToolAdvice, ToolRule
 from afterturn.conversation.tools import failure
-from afterturn.conversation.trace import Trace, TraceAnswer
 from afterturn.conversation.turn import M, PhaseName, TurnVerbs
 from afterturn.errors import AfterturnError
 from afterturn.log import logger
-from afterturn.prompt.compaction import Compacted
 from afterturn.runtime.bridge import BlockingFacade
 from afterturn.types import Scalar
+
+if TYPE_CHECKING:
+    from afterturn.conversation.replay import Replay
+    from afterturn.conversation.trace import Trace, TraceAnswer
+    from afterturn.prompt.compaction import Compacted
 
 
 class Turn(TurnVerbs):

@@ -14,12 +14,12 @@ from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import any_untrusted, curated, read_exchange
 from afterturn.errors import AfterturnError
 from afterturn.guard.gate import Gate
+from afterturn.guard.output_filter import SNAPSHOT_TAG
 from afterturn.guard.pasted import has_pasted
 from afterturn.learning.scheduling import ScheduledReview, join_or_schedule
 from afterturn.learning.snapshot import MESSAGES_MAX, snapshot_messages, with_sources
 from afterturn.log import logger
 from afterturn.ports import Unit
-from afterturn.prompt.compaction import TAG as SNAPSHOT_TAG
 from afterturn.recall.block import spoken_words
 from afterturn.types import Message, Origin, ReviewKind, ReviewMessage, ReviewRow, Scope
 

@@ -6,23 +6,26 @@ import asyncio
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from afterturn.conversation.engine import ConversationEngine
 from afterturn.conversation.proposals import ProposalContext
-from afterturn.conversation.replay import Replay
 from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.standing import StandingVerbs
 from afterturn.conversation.subagents import Tools
 from afterturn.conversation.tool_advice import NO_ADVICE, GivenRules, ToolAdvice, ToolRule
-from afterturn.conversation.trace import Trace, TraceAnswer
 from afterturn.conversation.turn import Turn, never_raises
 from afterturn.conversation.turn_state import HostTurn
 from afterturn.errors import AfterturnError, InvalidInput
 from afterturn.log import logger
-from afterturn.prompt.compaction import Compacted
 from afterturn.runtime.bridge import AsyncFacade
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.types import Scalar
+
+if TYPE_CHECKING:
+    from afterturn.conversation.replay import Replay
+    from afterturn.conversation.trace import Trace, TraceAnswer
+    from afterturn.prompt.compaction import Compacted
 
 
 class ConversationVerbs:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from afterturn.config import SHAPING, Config
 from afterturn.conversation.delivery import PhaseRun, Prefetch, ReadyBlock
@@ -285,8 +285,7 @@ def _stored_block(turn: LoopTurn, row: BlockRow) -> BlockRow:
 # The stored trace of a recall, which explains later why each memory was shown or not. Pure.
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(NamedTuple):
     """The block in which a phase was handed over, and the phase's position among those that the block was made of."""
 
     row: BlockRow

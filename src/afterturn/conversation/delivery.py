@@ -6,9 +6,8 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import MutableSequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar, assert_never, cast
+from typing import Any, NamedTuple, TypeVar, assert_never, cast
 
 from afterturn.conversation.read_turn import RecallAnswer
 from afterturn.conversation.scope import ConversationScope, Placement
@@ -148,8 +147,7 @@ class Prefetch:
             run.settled.settle(False)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyBlock:
+class ReadyBlock(NamedTuple):
     """A block that is ready, and the phases whose results it was made of, in the order in which they were weighed.
 
     `made_at` is the time from which its ages are computed, `visible_bytes` how much of ours the model could see then;
@@ -176,8 +174,7 @@ class ReadyBlock:
         return any(shows_report(hit) for run in self.runs for hit in run.hits if hit.entry.ref in shown)
 
 
-@dataclass(frozen=True, slots=True)
-class Injection:
+class Injection(NamedTuple):
     """The content of one new element in the host's messages: the standing block, context files that have arrived, and a
     ready block."""
 

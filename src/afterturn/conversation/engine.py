@@ -50,11 +50,6 @@ from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.log import logger
 from afterturn.models.meter import MODEL_TIMEOUT
 from afterturn.ports import Clock
-from afterturn.prompt.compaction import (
-    Compacted,
-    block_facts,
-    compact,
-)
 from afterturn.recall.block import spoken_words
 from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest
@@ -76,6 +71,7 @@ from afterturn.types import (
 from afterturn.validation import check_name, check_no_secret
 
 if TYPE_CHECKING:
+    from afterturn.prompt.compaction import Compacted
     from afterturn.services import Services
 
 M = TypeVar("M")
@@ -555,7 +551,7 @@ class ConversationEngine(StoredConversation):
         except Exception:  # the boundary: what stands must not cost the turn its recall
             logger.exception("conversation %r: its standing block is not made", self.key.id)
             return
-        turn.ledger = replace(turn.ledger, standing=made) if is_wanted else turn.ledger
+        turn.ledger = turn.ledger._replace(standing=made) if is_wanted else turn.ledger
         is_given = is_wanted and any(row.point == HandoverPoint.STANDING for row in turn.shared.blocks)
         if self._current is turn and forgotten == self._forgotten and not is_given:
             self._slot.put_standing(made, turn.scope)
@@ -691,7 +687,7 @@ class ConversationEngine(StoredConversation):
             return
         shown = frozenset(ref for row in turn.shared.blocks if row.hash not in turn.gone for ref in row.refs)
         shown |= self._prefetcher.waiting_refs(turn)
-        ledger = replace(turn.ledger, refs=turn.ledger.refs | shown, shown_this_turn=shown)
+        ledger = turn.ledger._replace(refs=turn.ledger.refs | shown, shown_this_turn=shown)
         question = make_question(text, turn.scope, ledger, self.config)
         if question is not None and failure:
             self._emit_epoch(turn, prefetch)
@@ -759,6 +755,8 @@ class ConversationEngine(StoredConversation):
         dialect = find_dialect(messages, scope.dialect)
         if dialect is None:
             raise InvalidInput(f"The message format is not known. Use one of: {', '.join(DIALECTS)}.")
+        from afterturn.prompt.compaction import block_facts, compact
+
         known = self.known_blocks
         done = await compact(
             model,
@@ -854,7 +852,7 @@ class ConversationEngine(StoredConversation):
         self._log.clear(scope, compacted=True)
         if turn is not None:
             since = self.clock.now() if scope.is_hidden else None
-            turn.ledger = replace(turn.ledger, refs=frozenset(), size_bytes=0, seen_since=since, standing=None)
+            turn.ledger = turn.ledger._replace(refs=frozenset(), size_bytes=0, seen_since=since, standing=None)
             turn.gone = _removable(turn)
 
     async def _read_compacted(self, turn: LoopTurn, left: CompactedMessages, number: int) -> bool:
@@ -911,7 +909,7 @@ class ConversationEngine(StoredConversation):
         blocks = turn.shared.blocks
         written = frozenset(ref for row in blocks if row.point == HandoverPoint.PROMPT for ref in row.refs)
         kept = self._prefetcher.taken_refs(turn) | written
-        ledger = replace(turn.ledger, refs=turn.ledger.refs | kept, shown_this_turn=kept)
+        ledger = turn.ledger._replace(refs=turn.ledger.refs | kept, shown_this_turn=kept)
         last = asked[-1]
         assert last.question is not None
         question = exclude_visible(last.question, turn.scope, ledger)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from afterturn.dialects.dialect import Dialect, Element, exact_digest
 from afterturn.guard.scanning import hashes
@@ -26,8 +27,7 @@ _SEARCHED_MAX = 2_000
 _SAID = "user:"
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(NamedTuple):
     """The memories and messages that the model sees.
 
     `refs` are shown by our blocks, `message_hashes` are those of the messages, and `size_bytes` counts every copy of a
@@ -53,8 +53,7 @@ class Ledger:
     def with_blocks(self, blocks: Iterable[BlockRow]) -> Ledger:
         """The ledger after these blocks were added to the messages."""
         added = list(blocks)
-        return replace(
-            self,
+        return self._replace(
             # What stands is left out after the recall: a message may say more than the sentence that stands.
             refs=self.refs.union(ref for block in added if block.point != HandoverPoint.STANDING for ref in block.refs),
             size_bytes=self.size_bytes + sum(block.size_bytes for block in added),
@@ -88,7 +87,7 @@ def hidden_ledger(
     """For a host that hides its history: what was delivered and said since the last compaction."""
     visible = [block for block in blocks if block.in_sight and block.point != HandoverPoint.PROMPT]
     spoken = read_ledger(messages, blocks, stored)
-    return replace(spoken, refs=frozenset(), size_bytes=0, seen_since=compacted_at or 0.0).with_blocks(visible)
+    return spoken._replace(refs=frozenset(), size_bytes=0, seen_since=compacted_at or 0.0).with_blocks(visible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +101,7 @@ class BlockPosition:
         return 0 <= self.index < len(messages) and messages[self.index] is self.element
 
 
-@dataclass(frozen=True, slots=True)
-class BlockScan:
+class BlockScan(NamedTuple):
     """The indexes of our blocks in a host's list, by hash, and of places, by each part of their anchors.
 
     `places` are the anchors of the blocks that were found, `chain` is the state at the list's end. `is_complete`: the
@@ -242,7 +240,7 @@ def _name(element: Element, known: Collection[str]) -> str:
     """Identifies what was said in an element, without our blocks; blank for those and for system instructions."""
     if not element.may_hold_blocks:
         return element.digest
-    stripped = (replace(one, text=strip_blocks(one.text, known)) for one in element.utterances)
+    stripped = (one._replace(text=strip_blocks(one.text, known)) for one in element.utterances)
     return replace(element, utterances=tuple(one for one in stripped if one.text.strip())).digest
 
 

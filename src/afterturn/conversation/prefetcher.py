@@ -43,7 +43,6 @@ from afterturn.models.meter import MODEL_TIMEOUT, Meter
 from afterturn.ports import ChatModel, Clock, Ids, Store, Unit
 from afterturn.recall.block import Block, describe_age, describe_author
 from afterturn.recall.query import RecallRequest
-from afterturn.recall.rerank import select
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.text import terms
@@ -147,6 +146,8 @@ class RecallClient:
 
     async def refine(self, question: RecallRequest, scope: ConversationScope, hits: Sequence[Hit]) -> list[Hit]:
         """The hits that the model chooses. Raises whatever is wrong with the model or its answer."""
+        from afterturn.recall.rerank import select
+
         assert self.model is not None
         now = self.clock.now()
         model = self.meter.of(self.model, Purpose.RECALL, scope.tenant, scope.owner)
@@ -627,7 +628,7 @@ class Prefetcher:
     def _forget_visible(self, turn: LoopTurn) -> None:
         """Everything relevant was shown before, so it is offered again: nothing counts as visible."""
         self._emit("exclusions_exhausted", turn)
-        turn.ledger = replace(turn.ledger, refs=frozenset())
+        turn.ledger = turn.ledger._replace(refs=frozenset())
         self._visible.clear()
         self._log.clear(turn.scope, compacted=False)
 

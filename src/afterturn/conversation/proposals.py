@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from afterturn.config import Config
 from afterturn.conversation.scope import ConversationScope
@@ -18,6 +18,7 @@ from afterturn.guard.statement_writer import StatementWriter
 from afterturn.log import logger
 from afterturn.ports import Clock, Ids, Store, Unit
 from afterturn.scanners.secrets import redact_within
+from afterturn.text import regex
 from afterturn.types import (
     Added,
     Admitted,
@@ -44,12 +45,11 @@ _TURNS_MAX = 1_000
 # Seconds that a write may take in addition to waiting for other processes.
 WRITE_WITHIN = 1.0
 
-_BULLET = re.compile(r"[ \t]{0,8}(?:[-*+•–]|\d{1,3}[.)])[ \t]+(?=\S)")
-_FENCE = re.compile(r"[ \t]{0,8}(?:```|~~~)")
+_BULLET = regex(r"[ \t]{0,8}(?:[-*+•–]|\d{1,3}[.)])[ \t]+(?=\S)")
+_FENCE = regex(r"[ \t]{0,8}(?:```|~~~)")
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalContext:
+class ProposalContext(NamedTuple):
     """Where something was learned. `since` is the newest forget when the turn began: what was forgotten later must
     not be proposed."""
 

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger, MessageChain, find_missing, hidden_ledger, read_ledger, scan_blocks
@@ -72,8 +72,7 @@ PREVIOUS_CHARS_MAX = 400
 # Reading the host's messages.
 
 
-@dataclass(frozen=True, slots=True)
-class ShownMessages:
+class ShownMessages(NamedTuple):
     """A host's messages, and the blocks of ours that may be among them but are not in the store yet.
 
     `carried` is what an earlier turn left; None means: look in the store. Blocks of `turn` were added after the
@@ -126,8 +125,7 @@ class TurnReading:
             return self
         shown = [self.blocks[hash] for hash in self.indexes]
         unseen = frozenset(ref for row in self.dropped for ref in row.refs).difference(*(row.refs for row in shown))
-        ledger = replace(
-            self.ledger,
+        ledger = self.ledger._replace(
             refs=self.ledger.refs - unseen,
             size_bytes=self.ledger.size_bytes - sum(row.size_bytes for row in self.dropped),
         )
@@ -159,9 +157,9 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
     given = [row for row in blocks.values() if row.point == HandoverPoint.STANDING]
     visible = {row.hash for row in given if row.in_sight} if scope.is_hidden else set(seen.indexes)
     visible.update(row.hash for row in seen.dropped)
-    ledger = replace(seen.ledger, standing=_find_standing(unit, scope, blocks.values(), visible, stored.standing))
+    ledger = seen.ledger._replace(standing=_find_standing(unit, scope, blocks.values(), visible, stored.standing))
     carried, hits = _read_carried(unit, shown, scope, ledger, stored.carried)
-    asked = replace(ledger, refs=ledger.refs.union(hit.entry.ref for hit in hits))
+    asked = ledger._replace(refs=ledger.refs.union(hit.entry.ref for hit in hits))
     return TurnReading(
         blocks=blocks,
         forgets=stored.forgets,
@@ -398,8 +396,7 @@ def candidates_max(config: Config) -> int:
 # Answering.
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetEffects:
+class ForgetEffects(NamedTuple):
     """The effects of a forget, in any process, on a turn: the number of the forget, our blocks as they are stored now,
     and the references of recalled memories that are gone."""
 
@@ -430,8 +427,7 @@ class RecallAnswer:
     withheld: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierRecalls:
+class EarlierRecalls(NamedTuple):
     """What a turn has recalled before, and the number of the newest forget that it knows of."""
 
     scope: ConversationScope

@@ -30,11 +30,11 @@ from afterturn.dialects.history import Exchange, any_untrusted, find_exchange, f
 from afterturn.errors import DeadlineExceeded, KeyMissing, MemoryClosed, StoreError
 from afterturn.events import Events
 from afterturn.guard import gate
+from afterturn.guard.output_filter import SNAPSHOT_START
 from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.ports import Worker
-from afterturn.prompt.compaction import SNAPSHOT_START
 from afterturn.recall.block import spoken_words
 from afterturn.runtime.loop_thread import run_on
 from afterturn.runtime.once_future import OnceFuture

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from afterturn.errors import InvalidFile
 from afterturn.guard.gate import Gate
@@ -141,8 +141,7 @@ class Recording:
             ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class RecordingResult:
+class RecordingResult(NamedTuple):
     """`records` counts the messages that were stored. `reason`, one word, is why it waits or was given up. `has_jobs`:
     something is left to background jobs."""
 

@@ -1,9 +1,8 @@
 """The scope of a conversation: whose it is, which spaces it may read and which one it writes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, TypedDict, TypeVar
+from typing import Literal, NamedTuple, TypedDict, TypeVar
 
 from afterturn.dialects.detection import get_dialect
 from afterturn.errors import InvalidInput, InvalidName
@@ -41,8 +40,7 @@ class StandingDelivery(StrEnum):
     OFF = "off"
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationScope:
+class ConversationScope(NamedTuple):
     """A conversation's key is tenant, owner and id; the rest is what the host granted and set this time."""
 
     id: str

@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import json
 import os
-import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -66,7 +65,7 @@ class Spill:
                 raise OSError("memory is closed")
             while self._file is None:
                 self._make_folder()
-                path = self.folder / f"{os.getpid()}-{secrets.token_hex(8)}.jsonl"
+                path = self.folder / f"{os.getpid()}-{os.urandom(8).hex()}.jsonl"
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
                 self._file, self._size = (os.open(path, flags, 0o600), path), 0
                 fcntl.flock(self._file[0], fcntl.LOCK_EX)

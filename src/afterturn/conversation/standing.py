@@ -7,8 +7,7 @@ import functools
 import os
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger
@@ -214,8 +213,7 @@ _ATTEMPTS = 3
 _NOTHING = block_hash("")
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(NamedTuple):
     """The stored state of a conversation: its standing block, and the paths of touched files in its blocks."""
 
     text: str | None
@@ -385,7 +383,7 @@ class StandingCore:
         self._is_stale = self._is_stale or (known is not None and known.withdrawn)
         if known is not None and known.text is not None:
             self._show(known.text)
-        return replace(known, text=None) if known is not None and self._is_stale else known
+        return known._replace(text=None) if known is not None and self._is_stale else known
 
     async def _make(self, known: _Known | None) -> str:
         files = await self._read_files(known)
@@ -417,10 +415,10 @@ class StandingCore:
     ) -> StandingBlock | None:
         """The block with memories, rendered on a worker. None if memories cannot be read."""
         reader, room = self._reader(), _budget(self._services.config)
-        reader = reader if visible is None else replace(reader, visible=visible)
+        reader = reader if visible is None else reader._replace(visible=visible)
 
         def work(unit: Unit) -> StandingBlock:
-            return render_standing(replace(content, memories=find_standing(unit, reader)), room)
+            return render_standing(content._replace(memories=find_standing(unit, reader)), room)
 
         if self._services.has_store:
             return await self._try_store(lambda store: store.read(work, at=reader.scope), "is made without memories")

@@ -15,6 +15,7 @@ from afterturn.conversation.tool_rules import find_trigger
 from afterturn.guard.output_filter import OutputFilter, neutralise
 from afterturn.ports import Unit
 from afterturn.prompt.standing_memories import StandingLineage, StandingReader, find_standing_memories
+from afterturn.text import regex
 from afterturn.types import Entry, Filter, Kind, Target
 
 # More rules than this would not be read. Firm ones come first.
@@ -24,7 +25,7 @@ _NAME_CHARS_MAX = 60
 _FACTS = Filter(kind=Kind.STATEMENT, target=Target.ENVIRONMENT)
 _FACTS_MAX = 200
 # A fact that says which tool is used here is a rule for calls of another one.
-_TOOL_OF_A_TEAM = re.compile(
+_TOOL_OF_A_TEAM = regex(
     r"\b(?:we|(?:this|our|the) (?:\w+ )?(?:project|repo|repository|codebase|team|stack|app))\s(?:\w+\s)?uses?\s",
     re.IGNORECASE,
 )

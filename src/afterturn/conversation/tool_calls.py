@@ -10,7 +10,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import urlsplit
+
+from afterturn.text import regex
 
 COMMAND_CHARS_MAX = 20_000
 _COMMANDS_MAX = 50
@@ -32,12 +35,12 @@ _READ_WORDS = frozenset("read view open cat show get load".split())
 _LOOK_WORDS = frozenset(
     "grep glob search list ls find todo todos task plan think memory memories ask lookup query_docs skill agent".split()
 )
-_PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$|^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
-_URL = re.compile(r"https?://[^\s'\"<>)]+")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_PATCHED = regex(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$|^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
+_URL = regex(r"https?://[^\s'\"<>)]+")
+_CAMEL = regex(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATORS = frozenset((";", "&&", "||", "|", "|&", "&", "\n", "(", ")", "{", "}", ";;"))
 _REDIRECTS = frozenset((">", ">>", ">|", "&>", "&>>"))
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_ASSIGNMENT = regex(r"[A-Za-z_][A-Za-z0-9_]*=")
 # Programs that run the command in their arguments. What they are given before it is skipped.
 _WRAPPERS = frozenset("sudo doas env time nohup nice xargs exec command stdbuf timeout npx bunx pnpx busybox".split())
 # Their options that take the next word.
@@ -65,8 +68,7 @@ _WRITERS = frozenset("tee touch mv cp truncate install ln".split())
 _QUERY_PROGRAMS = frozenset("psql mysql mariadb sqlite3 sqlcmd mongosh mongo clickhouse-client duckdb".split())
 
 
-@dataclass(frozen=True, slots=True)
-class ShellCommand:
+class ShellCommand(NamedTuple):
     """One simple command. `programs` are its program and those that it starts, such as `pip` of `python -m pip`.
 
     `words` are its arguments that are not flags, in order, then the values of flags. `into` is the program that it is

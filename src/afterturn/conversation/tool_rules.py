@@ -12,11 +12,11 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from afterturn.conversation.tool_calls import IntendedCall, ShellCommand, all_programs
+from afterturn.text import regex
 
 
 class _ToolTables(TypedDict):
@@ -49,8 +49,7 @@ _SUBCOMMANDS_MAX = 3
 Pattern = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
+class Trigger(NamedTuple):
     """What a call must do and contain to be concerned: one of each group that is not empty, all flags and resources.
 
     `commands` are programs with the words that follow. `rivals`: commands that only ask, such as `npm view`, do not
@@ -111,28 +110,31 @@ def find_trigger(text: str, call: IntendedCall) -> Trigger | None:
 # Reading a rule.
 
 _SAME = (
-    (re.compile(r"[’‘`´](?=[a-z]{1,2}\b)"), "'"),
-    (re.compile(r"\b(?:do|must|may|should|shall|can|are|is|may)\s+not\b(?!\s+(?:required|needed|necessary))"), "don't"),
-    (re.compile(r"\bforce[- ]push"), "force_push"),
-    (re.compile(r"\b(pull|merge)[- ]request"), r"\1_request"),
-    (re.compile(r"\bleave\s+(\S+)\s+(?:folder\s+|files?\s+)?alone\b"), r"don't edit \1"),
-    (re.compile(r"(\S+)\s+(?:is|are)\s+off[- ]limits\b"), r"don't edit \1"),
-    (re.compile(r"\bkeep (?:your )?hands off\b"), "don't edit"),
-    (re.compile(r"^\s*no (?=(?:force_push|push|commit|merg|deploy|rebas)\w*)"), "don't "),
+    (regex(r"[’‘`´](?=[a-z]{1,2}\b)"), "'"),
+    (
+        regex(r"\b(?:do|must|may|should|shall|can|are|is|may)\s+not\b(?!\s+(?:required|needed|necessary))"),
+        "don't",
+    ),
+    (regex(r"\bforce[- ]push"), "force_push"),
+    (regex(r"\b(pull|merge)[- ]request"), r"\1_request"),
+    (regex(r"\bleave\s+(\S+)\s+(?:folder\s+|files?\s+)?alone\b"), r"don't edit \1"),
+    (regex(r"(\S+)\s+(?:is|are)\s+off[- ]limits\b"), r"don't edit \1"),
+    (regex(r"\bkeep (?:your )?hands off\b"), "don't edit"),
+    (regex(r"^\s*no (?=(?:force_push|push|commit|merg|deploy|rebas)\w*)"), "don't "),
 )
-_CLAUSE = re.compile(r"[;!?]+|,\s|\.\s|\.$|\s[-–—]\s|\bbut\b|\band\s+(?=never\b|don't\b|always\b)")
-_CUT = re.compile(
+_CLAUSE = regex(r"[;!?]+|,\s|\.\s|\.$|\s[-–—]\s|\bbut\b|\band\s+(?=never\b|don't\b|always\b)")
+_CUT = regex(
     r"\b(?:without|unless|by hand|manually|yourself|that|which|because|since|until|except|if|when|before|after)\b"
 )
-_BEFORE = re.compile(r"\b(?:before|prior to|bevor|avant de|avant|antes de)\b(.*)")
-_WHEN = re.compile(r"^\s*(?:when|whenever|after|while|if)\s+(?:you(?:'re)?\s+|we\s+|i\s+)?(\S+ing\b.*|(?:you|we)\s+.*)")
-_TOKEN = re.compile(r"`[^`]+`|[^\s,;\"“”()\[\]]+(?:\(\))?")
+_BEFORE = regex(r"\b(?:before|prior to|bevor|avant de|avant|antes de)\b(.*)")
+_WHEN = regex(r"^\s*(?:when|whenever|after|while|if)\s+(?:you(?:'re)?\s+|we\s+|i\s+)?(\S+ing\b.*|(?:you|we)\s+.*)")
+_TOKEN = regex(r"`[^`]+`|[^\s,;\"“”()\[\]]+(?:\(\))?")
 _OTHER_LANGUAGES = frozenset("nie niemals jamais nunca nicht mai nooit aldrig".split())
 _PRONOUNS = frozenset("them it those these".split())
 _FOLDERS = frozenset("folder folders directory directories".split())
-_HOST = re.compile(r"(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|ai|app|co|de|fr|uk|eu|ch|edu|gov|info|local|internal|xyz)")
-_NAME = re.compile(r"[a-z][a-z0-9_.+-]*")
-_SUBCOMMAND = re.compile(r"[a-z0-9][a-z0-9_:.-]*")
+_HOST = regex(r"(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|ai|app|co|de|fr|uk|eu|ch|edu|gov|info|local|internal|xyz)")
+_NAME = regex(r"[a-z][a-z0-9_.+-]*")
+_SUBCOMMAND = regex(r"[a-z0-9][a-z0-9_:.-]*")
 _STOP = frozenset(
     "a an the or and in on for to with from of at by as is are be this that these those any all anything "
     "everything each every against into onto here there again directly only first also just then than you "
@@ -164,7 +166,7 @@ def _without_preferred(trigger: Trigger, preferred: set[str]) -> Trigger:
     if not trigger.rivals:
         return trigger
     left = tuple(one for one in trigger.commands if one[0] not in preferred)
-    return replace(trigger, commands=left)
+    return trigger._replace(commands=left)
 
 
 def _read_clause(clause: str, previous: str) -> Iterator[Trigger]:
@@ -186,7 +188,7 @@ def _read_forbidden(part: str, previous: str) -> Iterator[Trigger]:
     tokens = _TOKEN.findall(part)
     if not trigger.has_object and _PRONOUNS.intersection(tokens):
         about = _make_trigger(previous)
-        trigger = replace(trigger, paths=about.paths, commands=about.commands, hosts=about.hosts)
+        trigger = trigger._replace(paths=about.paths, commands=about.commands, hosts=about.hosts)
     yield trigger
 
 
@@ -286,7 +288,7 @@ class _PhraseReader:
             resources=found.get("resources", ()),
             code=found.get("code", ()),
         )
-        return replace(trigger, resources=_needed_resources(trigger))
+        return trigger._replace(resources=_needed_resources(trigger))
 
     def _classify(self, token: str) -> tuple[str, str]:
         previous = self._tokens[self._at - 2] if self._at > 1 else ""

@@ -11,6 +11,7 @@ import itertools
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from afterturn.conversation.delivery import PhaseRun, Prefetch
 from afterturn.conversation.ledger import BlockPosition, Ledger, MessageChain
@@ -21,8 +22,7 @@ from afterturn.runtime.once_future import OnceFuture
 from afterturn.types import BlockRow, Hit, Phase, Taint
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedTurn:
+class OpenedTurn(NamedTuple):
     """The result of reading the turn's messages, by memory's loop. `user` is the user message, if it has text.
 
     `forgets` is the number of the newest forget at that time: a later one applies to everything in the turn.
@@ -280,8 +280,7 @@ class HostTurn:
         return self.user or (opened.user if opened is not None else None)
 
 
-@dataclass(frozen=True, slots=True)
-class TurnMessages:
+class TurnMessages(NamedTuple):
     """A copy of a turn's messages. `starts_with_user`: it begins with the turn's user message, not before."""
 
     messages: list[object]

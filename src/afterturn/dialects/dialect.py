@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from afterturn.guard.output_filter import CLOSING_START
 from afterturn.log import logger
@@ -75,8 +75,7 @@ Strip: TypeAlias = Callable[[str], str]
 """Removes our own blocks from a text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Utterance:
+class Utterance(NamedTuple):
     """The text of one speaker. Roles are system, user, assistant and tool. A blank `name` means the role."""
 
     role: str
@@ -157,8 +156,7 @@ def plain_fields(message: object) -> tuple[str, str] | None:
     return (role, text) if type(role) is str and type(text) is str and role in _PLAIN_ROLES else None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolDefinition:
+class ToolDefinition(NamedTuple):
     """A tool as it is described to a model. `parameters` is a JSON Schema of an object."""
 
     name: str

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice, pairwise
+from typing import NamedTuple
 
 from afterturn.dialects.dialect import Dialect, Element, Strip, convert_like
 from afterturn.log import logger
@@ -21,8 +22,7 @@ _TURN_MESSAGES_MAX = 10_000
 _USERS_COMPARED = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(NamedTuple):
     """The messages of one turn, as they will be recorded. Empty if its user message is not in the list.
 
     `ends_complete`: the list ends with an assistant's message and no call is open. Elements that cannot be read are

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from afterturn.embedders.minilm import GRAPH, NAME, TOKENIZER, VERSION
-from afterturn.embedders.model_files import ModelFiles, check_writable, map_tensors, put_files, verified
+from afterturn.embedders.model_files import ModelFiles, check_writable, put_files, verified
+from afterturn.embedders.sentence_encoder import map_tensors
 from afterturn.errors import EmbedderUnavailable, InvalidFile
 
 if TYPE_CHECKING:

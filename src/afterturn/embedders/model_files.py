@@ -9,15 +9,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from afterturn.errors import EmbedderUnavailable
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 MANIFEST = "manifest.json"
 _FOLDER_MODE = 0o755
@@ -28,8 +23,7 @@ _MANIFEST_BYTES_MAX = 65536
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFiles:
+class ModelFiles(NamedTuple):
     """The folder of a model's files, whether it exists or not."""
 
     folder: Path
@@ -183,35 +177,3 @@ def _unwritable(files: ModelFiles, error: OSError) -> EmbedderUnavailable:
 
 def _unavailable(files: ModelFiles, what: str) -> EmbedderUnavailable:
     return EmbedderUnavailable(f"{what}. Recall uses words only; for vectors run `afterturn models get {files.name}`.")
-
-
-_HEADER_BYTES_MAX = 65536
-_ELEMENTS = {"U8": "u1", "F16": "<f2", "F32": "<f4", "I64": "<i8"}
-
-
-def map_tensors(path: Path) -> dict[str, NDArray[np.generic]]:
-    """The arrays of a safetensors file by name, memory-mapped. Raises OSError, or ValueError for another format."""
-    import numpy as np
-
-    header, start = _read_header(path)
-    data = np.memmap(path, dtype=np.uint8, mode="r", offset=0)
-    return {name: _tensor(data[start:], name, entry) for name, entry in header.items() if name != "__metadata__"}
-
-
-def _read_header(path: Path) -> tuple[dict[str, Any], int]:
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > _HEADER_BYTES_MAX:
-            raise ValueError(f"its header claims {length} bytes")
-        header = json.loads(file.read(length))
-    if not isinstance(header, dict):
-        raise ValueError("its header is not a table")
-    return header, 8 + length
-
-
-def _tensor(data: NDArray[np.uint8], name: str, entry: Any) -> NDArray[np.generic]:
-    try:
-        element, shape, (start, end) = _ELEMENTS[entry["dtype"]], entry["shape"], entry["data_offsets"]
-        return data[start:end].view(element).reshape(shape)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"its tensor {name!r} is not as announced ({error})") from error

@@ -6,13 +6,13 @@ it keeps of a vector what tells two subjects apart, and removes what tells a que
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from afterturn.embedders.model_files import map_tensors
 from afterturn.embedders.subprocess import start_child
 from afterturn.ports import Aside
 from afterturn.recall.word_table import WEIGHTS, Pieces, no_pause, unavailable
@@ -231,3 +231,35 @@ def _unit(vectors: Floats) -> Floats:
     norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
     found: Floats = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
     return found
+
+
+_HEADER_BYTES_MAX = 65536
+_ELEMENTS = {"U8": "u1", "F16": "<f2", "F32": "<f4", "I64": "<i8"}
+
+
+def map_tensors(path: Path) -> dict[str, NDArray[np.generic]]:
+    """The arrays of a safetensors file by name, memory-mapped. Raises OSError, or ValueError for another format."""
+    import numpy as np
+
+    header, start = _read_header(path)
+    data = np.memmap(path, dtype=np.uint8, mode="r", offset=0)
+    return {name: _tensor(data[start:], name, entry) for name, entry in header.items() if name != "__metadata__"}
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > _HEADER_BYTES_MAX:
+            raise ValueError(f"its header claims {length} bytes")
+        header = json.loads(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is not a table")
+    return header, 8 + length
+
+
+def _tensor(data: NDArray[np.uint8], name: str, entry: Any) -> NDArray[np.generic]:
+    try:
+        element, shape, (start, end) = _ELEMENTS[entry["dtype"]], entry["shape"], entry["data_offsets"]
+        return data[start:end].view(element).reshape(shape)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"its tensor {name!r} is not as announced ({error})") from error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from afterturn.config import Config
 from afterturn.errors import InvalidInput, InvalidName, NotAllowed, TooLarge
@@ -36,8 +36,7 @@ STATEMENT_BYTES_MAX = 8_192
 RECORD_BYTES_MAX = 1_048_576
 
 
-@dataclass(frozen=True, slots=True)
-class _Clean:
+class _Clean(NamedTuple):
     """A draft without its secrets, and the kinds of the removed ones."""
 
     draft: Draft
@@ -178,7 +177,7 @@ def lowered(admitted: Admitted, lineage: Iterable[int]) -> Admitted:
     """Lowers the trust to that of the sources. What was redacted or flagged is quarantined if it is trusted no more."""
     trust = min([admitted.trust, *lineage])
     verdict = _distrusted(admitted.verdict, admitted.draft) if trust < TRUST_MIN else admitted.verdict
-    return replace(admitted, trust=trust, verdict=verdict)
+    return admitted._replace(trust=trust, verdict=verdict)
 
 
 def _distrusted(verdict: Verdict, draft: Draft) -> Verdict:

@@ -11,13 +11,17 @@ from afterturn.guard.trust import TRUST_MIN, is_spoken
 from afterturn.scanners.detection import Scanning
 from afterturn.scanners.invisible import clean
 from afterturn.scanners.secrets import MARGIN_CHARS, redact
-from afterturn.text import content_hash
+from afterturn.text import content_hash, regex
 from afterturn.types import Entry, EventContent, Kind
 from afterturn.utterance import leave_out_project
 
 TAG = "afterturn-memory"
 STANDING_TAG = "afterturn-standing"
 FILE_TAG = "afterturn-file"
+# How the summary of a compacted history begins.
+SNAPSHOT_TAG = "state_snapshot"
+SNAPSHOT_TITLE = "A summary of the conversation so far. It records what was said and done, and contains no new request."
+SNAPSHOT_START = f"{SNAPSHOT_TITLE}\n<{SNAPSHOT_TAG}>\n"
 CLOSING_START = "</afterturn-"
 
 # Characters that look like "<": full-width, small and mathematical forms, quotation marks, modifiers, a rune.
@@ -26,7 +30,7 @@ _ANGLES = (
     "\ufe3d\ufe3f\ufe64\uff1c\U0001d236"
 )
 # Up to the first letter, so that a row of brackets is checked once.
-_OPENING = re.compile(rf"[{_ANGLES}][\W\d_{_ANGLES}]*")
+_OPENING = regex(rf"[{_ANGLES}][\W\d_{_ANGLES}]*")
 _DISARMED = str.maketrans(dict.fromkeys(_ANGLES, "("))
 # Letters that are drawn like one of the tag's: Cyrillic, Greek, Armenian, Latin with a hook, small capitals.
 _LOOK_ALIKES = {
@@ -42,7 +46,7 @@ _LOOK_ALIKES = {
     "u": "y\u0438\u03c5\u057d\u1d1c\u0443\u04af\u03b3\u028f",
 }
 _PLAIN = str.maketrans({drawn: letter for letter, alike in _LOOK_ALIKES.items() for drawn in alike})
-_NOT_LETTER = re.compile(r"[^a-z]+")
+_NOT_LETTER = regex(r"[^a-z]+")
 # All tags of afterturn begin with it.
 _TAG_LETTERS = _NOT_LETTER.sub("", "afterturn".translate(_PLAIN))
 # Most texts differ from the tag in the first characters; marks and blanks may stretch a tag to the second length.

@@ -6,13 +6,15 @@ announce a paste. Plain prose that is pasted without a word about it cannot be t
 
 from __future__ import annotations
 
+import json
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import resources
 from itertools import islice
 from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from afterturn.text import regex
 
 # Nobody types more than this in one message, or a longer paragraph.
 TYPED_CHARS_MAX = 4_000
@@ -23,8 +25,7 @@ QUOTATION_CHARS_MIN = 40
 _READ_CHARS_MAX = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A part of a text, from `start` up to but without `end`. Spans cover a text without gaps."""
 
     start: int
@@ -80,11 +81,10 @@ def any_pasted(texts: Collection[str], *, read_max: int) -> bool:
 
 # Lines
 
-_LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_LINE_ENDS = regex(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     start: int
     end: int
     text: str
@@ -104,11 +104,9 @@ def _lines(text: str) -> list[_Line]:
     return found
 
 
-# Words, from pasted_words.toml
+# Words
 
-_LISTS: Mapping[str, Mapping[str, list[str]]] = tomllib.loads(
-    resources.files("afterturn.guard").joinpath("pasted_words.toml").read_text(encoding="utf-8")
-)
+_LISTS: Mapping[str, Mapping[str, list[str]]] = json.loads(Path(__file__).with_name("pasted_words.json").read_bytes())
 
 
 def _any_of(name: str) -> str:
@@ -118,116 +116,113 @@ def _any_of(name: str) -> str:
     return "(?:" + "|".join(re.escape(word).replace(r"\*", r"\w*") for word in longest_first) + ")"
 
 
-def _word_of(*names: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w-])(?:{'|'.join(map(_any_of, names))})(?![\w-])", re.IGNORECASE)
+def _listed(pattern: str) -> re.Pattern[str]:
+    """`<name>` stands for any word of the list."""
+    return regex(lambda: re.sub(r"<(\w+)>", lambda found: _any_of(found[1]), pattern), re.IGNORECASE)
+
+
+def _word_of(name: str) -> re.Pattern[str]:
+    return _listed(rf"(?<![\w-])<{name}>(?![\w-])")
 
 
 _HANDLES, _ASKS, _POINTS = _word_of("handles"), _word_of("asks"), _word_of("points")
 _DOCUMENT, _RECEIVED = _word_of("documents"), _word_of("received")
 _BELOW, _REACTION, _ARRIVED = _word_of("below"), _word_of("reactions"), _word_of("arrived")
-_INSIDE, _INSIDE_OWN = re.compile(_any_of("inside")), re.compile(_any_of("inside_own"))
+_INSIDE, _INSIDE_OWN = regex(lambda: _any_of("inside")), regex(lambda: _any_of("inside_own"))
 _OWN, _PERSONAL = _word_of("own"), _word_of("personal")
 _WROTE, _SUBJECT = _word_of("wrote"), _word_of("subjects")
 # A sentence that begins with a request, as an order or a question.
-_REQUEST = re.compile(
-    rf"\W*(?:{_any_of('polite')}\W+){{0,5}}(?:{_any_of('handles')}|{_any_of('asks')})(?![\w-])", re.IGNORECASE
-)
+_REQUEST = _listed(r"\W*(?:<polite>\W+){0,5}(?:<handles>|<asks>)(?![\w-])")
 # A line of nothing else: "please summarize"
-_ORDER = re.compile(
-    rf"\W*(?:{_any_of('polite')}\W+){{0,5}}{_any_of('handles')}(?:\W+{_any_of('polite')}){{0,3}}\W*", re.IGNORECASE
-)
+_ORDER = _listed(r"\W*(?:<polite>\W+){0,5}<handles>(?:\W+<polite>){0,3}\W*")
 _ORDER_CHARS_MAX = 40
 # "ChatGPT gave me this"
-_GIVEN = re.compile(rf"{_any_of('asks')}(?: me| us| mir| uns)?(?: the)? {_any_of('points')}(?!\w)", re.IGNORECASE)
+_GIVEN = _listed(r"<asks>(?: me| us| mir| uns)?(?: the)? <points>(?!\w)")
 _ANNOUNCEMENT_CHARS_MAX = 200
 _SHORT_CHARS_MAX = 80
 # At the beginning of a line.
 _ANNOUNCING_SENTENCES = 3
 # Of one line, so that a line of nothing else is read in time.
 _SIGNS_MAX = 50
-_COLON = re.compile(r"：|:(?=\s|$|[\"“„«「『]|[^\x00-\x7f])")
-_SENTENCE_END = re.compile(r"[.!?](?:\s|$)|[。！？]")
-_STOP = re.compile("[:：.]")
-_FYI = re.compile(r"\s*(?:fyi|fwd?|wg|tr|rv|zur info|pour info|転送|转发|轉發)\b\s*[:：.,!–—-]*\s*", re.IGNORECASE)
+_COLON = regex(r"：|:(?=\s|$|[\"“„«「『]|[^\x00-\x7f])")
+_SENTENCE_END = regex(r"[.!?](?:\s|$)|[。！？]")
+_STOP = regex("[:：.]")
+_FYI = regex(r"\s*(?:fyi|fwd?|wg|tr|rv|zur info|pour info|転送|转发|轉發)\b\s*[:：.,!–—-]*\s*", re.IGNORECASE)
 
 # Every match of the long patterns below has one of these signs. Most messages have none, and are read twenty times as
 # fast: the messages of a long conversation are read when it is taken up.
-_QUOTE_SIGN = re.compile(r"[\"“„«»「『‘]|(?<!\w)'")
-_HEADER_SIGN = re.compile("[:：]")
-_TEMPLATE_SIGN = re.compile(r"[<\[#:]")
+_QUOTE_SIGN = regex(r"[\"“„«»「『‘]|(?<!\w)'")
+_HEADER_SIGN = regex("[:：]")
+_TEMPLATE_SIGN = regex(r"[<\[#:]")
 
 # From such a line on, nothing is typed any more.
 
-_HEADER = re.compile(
-    rf"(?:^|(?<=[\s|*]))\*{{0,2}}{_any_of('headers')}\*{{0,2}}\s?[:：]\*{{0,2}}[ \t]{{0,8}}\S", re.IGNORECASE
-)
-_HEADER_LINE = re.compile(rf"\s*[*>|]{{0,3}}{_any_of('headers')}\**\s?[:：]", re.IGNORECASE)
-_FORWARDED = re.compile(
-    rf"\s*(?:[-_*=]{{2,40}}\s{{0,3}}[^-_*=\s][^-_*=\n]{{0,60}}(?<!\w){_any_of('documents')}[^\n]{{0,40}}[-_*=]{{2}}"
+_HEADER = _listed(r"(?:^|(?<=[\s|*]))\*{0,2}<headers>\*{0,2}\s?[:：]\*{0,2}[ \t]{0,8}\S")
+_HEADER_LINE = _listed(r"\s*[*>|]{0,3}<headers>\**\s?[:：]")
+_FORWARDED = _listed(
+    r"\s*(?:[-_*=]{2,40}\s{0,3}[^-_*=\s][^-_*=\n]{0,60}(?<!\w)<documents>[^\n]{0,40}[-_*=]{2}"
     r"|[-=_]{5,40}\s{0,3}(?:original|forwarded|weitergeleitet|ursprüngliche|転送|原始|转发)"
-    r"|begin forwarded message|anfang der weitergeleiteten)",
-    re.IGNORECASE,
+    r"|begin forwarded message|anfang der weitergeleiteten)"
 )
 # "On Mon, 3 Mar 2025 at 10:02, Bob <bob@example.org> wrote:", in any language: a date or an address, and a colon.
-_ATTRIBUTION = re.compile(r"[^\n]{0,300}(?:\d{1,2}[:.]\d{2}|\d{4}|@[\w.-]{1,64})[^\n]{0,100}[:：]\s*$")
-_STAMPED = re.compile(
+_ATTRIBUTION = regex(r"[^\n]{0,300}(?:\d{1,2}[:.]\d{2}|\d{4}|@[\w.-]{1,64})[^\n]{0,100}[:：]\s*$")
+_STAMPED = regex(
     r"\s*(?:\[[^\]\n]{0,40}\d[:./-]\d[^\]\n]{0,40}\]"
     r"|[^\W\d][\w .'’-]{0,30}[,\s]+\[?\(?(?:\d{1,2}[:.]\d{2}|\d{1,4}[/.-]\d{1,2}[/.-])[^\n]{0,20}$)"
 )
 # "[12/03/24, 10:32:11] Bob: hello", also alone
-_STAMPED_SPEAKER = re.compile(
+_STAMPED_SPEAKER = regex(
     r"\s*\[?\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4},?\s+\d{1,2}[:.]\d{2}[^\n:]{0,3}(?::\d{2})?(?:\s?[ap]\.?m\.?)?\]?\s*(?:-\s)?"
     r"[^\n:]{1,40}:\s",
     re.IGNORECASE,
 )
-_TEMPLATE = re.compile(
+_TEMPLATE = regex(
     r"<\|[\w/ ]{0,40}\|?>|\[/?INST\]|^#{2,}\s*(?:instruction|system|response|input)s?\b"
     # Agents without calls get the output of tools in the role of the user.
     r"|^\s*\[?(?:observation|(?:tool|function|search|web search)[ _](?:results?|outputs?|responses?))\b[^:\n]{0,40}:",
     re.IGNORECASE,
 )
-_GREETING = re.compile(
-    rf"\s*(?:{_any_of('letters')}\s+[^,.!?:;\n]{{1,60}}[,:!]|{_any_of('greetings')}\s+{_any_of('groups')}\b"
-    r"|[^\s,。]{1,20}\s?(?:様|さま|先生)[,、]?\s*$|尊敬的)",
-    re.IGNORECASE,
+_GREETING = _listed(
+    r"\s*(?:<letters>\s+[^,.!?:;\n]{1,60}[,:!]|<greetings>\s+<groups>\b"
+    r"|[^\s,。]{1,20}\s?(?:様|さま|先生)[,、]?\s*$|尊敬的)"
 )
 # After another line, this begins somebody's letter: "Hi Ada,".
-_INNER_GREETING = re.compile(rf"\s*{_any_of('greetings')}(?:\s+[^\W\d][\w.'’-]{{0,30}}){{0,3}}\s*[,!]", re.IGNORECASE)
-_CLOSING = re.compile(rf"\s*{_any_of('closings')}\s*[,.!]?\s*$", re.IGNORECASE)
+_INNER_GREETING = _listed(r"\s*<greetings>(?:\s+[^\W\d][\w.'’-]{0,30}){0,3}\s*[,!]")
+_CLOSING = _listed(r"\s*<closings>\s*[,.!]?\s*$")
 
 # Parts that end where their form ends.
 
-_FENCE = re.compile(r"\s{0,12}(```|~~~)")
-_QUOTED_LINE = re.compile(r"\s*(?:>|\|\s?>)")
-_TAG = re.compile(r"(?<![\w(])</?([A-Za-z][\w.:-]{0,40})(?:\s[^<>]{0,200})?/?>")
+_FENCE = regex(r"\s{0,12}(```|~~~)")
+_QUOTED_LINE = regex(r"\s*(?:>|\|\s?>)")
+_TAG = regex(r"(?<![\w(])</?([A-Za-z][\w.:-]{0,40})(?:\s[^<>]{0,200})?/?>")
 _HTML = frozenset(
     "html head body title meta link style script div span p br hr a b i u em strong table thead tbody tr td th ul ol "
     "li h1 h2 h3 h4 h5 h6 img form input button font center blockquote pre section article header footer nav svg "
     "iframe".split()
 )
-_JSON = re.compile(r"\s*[{\[]\s*(?:[\"{\[\]}]|$)")
-_PROMPT = re.compile(r"\s*(?:\$\s\S|>>>\s|PS [A-Z]:|[A-Z]:\\\S*>|Traceback \(|(?:Exception|Caused by)\b)")
-_PRINTED = re.compile(
+_JSON = regex(r"\s*[{\[]\s*(?:[\"{\[\]}]|$)")
+_PROMPT = regex(r"\s*(?:\$\s\S|>>>\s|PS [A-Z]:|[A-Z]:\\\S*>|Traceback \(|(?:Exception|Caused by)\b)")
+_PRINTED = regex(
     r"\s*(?:\[?\d{4}-\d\d-\d\d[T ]\d|\[?\d\d:\d\d:\d\d\b|\[?(?:INFO|WARN|WARNING|ERROR|DEBUG|FATAL|TRACE)\b[\]:\s]"
     r"|at\s[\w.$<>/]{1,100}\(|File \"|(?:stdout|stderr|stdin)\b\s*[|:]|@@ |(?:\+\+\+|---) \S|(?:diff|index) \S+ \S"
     r"|\w{0,40}(?:Error|Exception):\s|\|.*\|\s*$|[^\t\n]*\t[^\t\n]*\t)"
     r"|[^\n]*\s[|]\s|[^\n]*\s//\s|[^\n]*\s#\s?(?:TODO|FIXME)"
 )
 _BLOB_CHARS_MIN = 100
-_BLOB = re.compile(rf"[A-Za-z0-9+/=_%-]{{{_BLOB_CHARS_MIN},}}")
+_BLOB = regex(rf"[A-Za-z0-9+/=_%-]{{{_BLOB_CHARS_MIN},}}")
 # Short ones are matched too, so that the end of one is not taken for the beginning of the next.
-_QUOTATION = re.compile(
+_QUOTATION = regex(
     r"""(?<![\w"])"(?=[^\s"])[^"]{1,2000}" | “[^“”]{1,2000}” | „[^„“”]{1,2000}[“”] | «[^«»]{1,2000}»
       | (?<!\w)'(?=[^\s'])(?:[^'\n]|(?<=\w)'(?=\w)){1,2000}'(?!\w) | ‘(?:[^‘’]|(?<=\w)’(?=\w)){1,2000}’(?!\w)
       | »[^«»]{1,2000}« | 「[^「」]{1,2000}」 | 『[^『』]{1,2000}』""",
     re.VERBOSE,
 )
-_SAID = re.compile(rf"{_any_of('wrote')}\s{{0,3}}[:,]?\s{{0,3}}([\"“„«])", re.IGNORECASE)
-_OPENED = re.compile(r"(?<![\w\"“„«「『])[\"“„«「『](?=[^\s\"”»」』])")
+_SAID = _listed(r"<wrote>\s{0,3}[:,]?\s{0,3}([\"“„«])")
+_OPENED = regex(r"(?<![\w\"“„«「『])[\"“„«「『](?=[^\s\"”»」』])")
 _CLOSES = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}
-_SPEAKER = re.compile(r"\s*[*\[(]{0,3}([^\W\d_][\w .'’-]{0,30}?)[*\])]{0,3}(?:[:：]\**\s|\s-\s)\s*(\S[^\n]*)$")
+_SPEAKER = regex(r"\s*[*\[(]{0,3}([^\W\d_][\w .'’-]{0,30}?)[*\])]{0,3}(?:[:：]\**\s|\s-\s)\s*(\S[^\n]*)$")
 _ROLES = frozenset(["user", "assistant", "human", "ai", "bot", "chatgpt", "claude", "gemini"])
-_LIST_ITEM = re.compile(r"\s*(?:[-*•–]|\d{1,2}[.)])\s*\S")
+_LIST_ITEM = regex(r"\s*(?:[-*•–]|\d{1,2}[.)])\s*\S")
 
 
 def _find_pasted(text: str) -> Iterator[tuple[int, int]]:

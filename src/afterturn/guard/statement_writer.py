@@ -63,7 +63,7 @@ class StatementWriter:
         whose words it has, but it is not quarantined for that: a program reads what it has written, and a line that
         looks like an instruction is left out when a block is rendered. Raises as `add` and `update` do.
         """
-        item = replace(admitted, trust=min(admitted.trust, Origin.TOOL.trust))
+        item = admitted._replace(trust=min(admitted.trust, Origin.TOOL.trust))
         current = find_entry(unit, _scope(operation), item.id)
         if current is None:
             return self.add(unit, operation, item).entry
@@ -124,7 +124,7 @@ class StatementWriter:
         if draft.proposed:
             return admitted
         if waits(self._config, draft.origin):
-            return replace(admitted, draft=replace(draft, proposed=True))
+            return admitted._replace(draft=replace(draft, proposed=True))
         if draft.sources:
             admitted = lowered(admitted, lineage_of(unit, _scope(operation), draft.sources))
         return admitted

@@ -5,13 +5,12 @@ A project is a git repository, so all its worktrees and subfolders share one mem
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from afterturn.config import Config, state_folder
 from afterturn.errors import InvalidFile, InvalidInput
@@ -24,8 +23,7 @@ _POINTER_BYTES_MAX = 4096
 _CONFIG_BYTES_MAX = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(NamedTuple):
     """`root` is the folder of the repository, or the folder itself.
 
     `space` is what it writes, `merged` are the spaces of the projects that were merged into it, which it reads too.
@@ -40,8 +38,7 @@ class Project:
         return self.space.removeprefix(PROJECT)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownProject:
+class KnownProject(NamedTuple):
     """A project that was used on this machine. `into` is the space of the project that it was merged into."""
 
     space: str
@@ -96,6 +93,8 @@ def current_user_space(config: Config) -> str:
     """The space of the person who is logged in: the setting `space` if it is a person's, else `user:<login>`."""
     if config.space is not None and config.space.startswith(PERSON):
         return config.space
+    import getpass
+
     try:
         login = getpass.getuser()
     except (OSError, KeyError):

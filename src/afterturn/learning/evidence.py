@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from afterturn.text import STOP_WORDS, terms, words
+from afterturn.text import STOP_WORDS, regex, terms, words
 from afterturn.types import ReviewMessage
 
 # Below the first, nobody said it. Below the second, it is an inference that a person should approve.
@@ -37,16 +37,16 @@ _RELATIONS = frozenset(
     "above after again all any before below between both down during each few further if in more most off on once only "
     "or other out over own same than through under until up when where while who with".split()
 )
-_LEAD = re.compile(r"\b(?:from (?:now|here) on|btw|by the way|fyi|in (?:the )?future|going forward)\b", re.IGNORECASE)
-_WORD = re.compile(r"\w[\w'’-]*")
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_DENIAL = re.compile(
+_LEAD = regex(r"\b(?:from (?:now|here) on|btw|by the way|fyi|in (?:the )?future|going forward)\b", re.IGNORECASE)
+_WORD = regex(r"\w[\w'’-]*")
+_NUMBER = regex(r"\d+(?:[.,]\d+)*")
+_DENIAL = regex(
     r"\b(?:never|not|no|none|nothing|nobody|without|cannot|\w+n['’]t|nie|niemals|nicht|kein\w*|ohne|jamais|pas|sans|nunca|sin)\b",
     re.IGNORECASE,
 )
-_ALWAYS = re.compile(r"\b(?:always|every|each|all|immer|jede\w*|toujours|chaque|siempre|cada)\b", re.IGNORECASE)
+_ALWAYS = regex(r"\b(?:always|every|each|all|immer|jede\w*|toujours|chaque|siempre|cada)\b", re.IGNORECASE)
 # A detail that a rewrite easily loses: a URL, a path, an identifier, or a number, version, time or date.
-_DETAIL = re.compile(
+_DETAIL = regex(
     r"(?P<url>\w+://[^\s,;)]+|[\w.+-]+@[\w-]+\.\w+)|(?P<path>(?:~|\.{1,2})?(?:/[\w.@-]+)+)"
     r"|(?P<number>\d+(?:[.,:/-]\d+)*(?![\w-]))|(?P<name>\w*(?:\d|_|\w[.-](?=\w*\d))[\w.-]*\w)"
 )
@@ -56,8 +56,7 @@ _COLLAPSED_SHARE, _COLLAPSED_CHARS_MIN = 0.5, 80
 _SPELLED = ("zero one two three four five six seven eight nine ten eleven twelve").split()
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """`support` is the share of a statement's words that were said. `missing` are names and numbers that were not."""
 
     support: float
@@ -81,7 +80,7 @@ def measure_support(statement: str, texts: Sequence[str]) -> Evidence:
 
 
 # Their words count as those of the user, who is "the user" in a statement.
-_OF_ANOTHER = re.compile(
+_OF_ANOTHER = regex(
     r"\W*(?:he|she|they|it|(?:the|my|this)\s(?:agent|assistant|model)|er|sie|ils?|elles?|él|ellas?|ellos|lui|lei|loro|hij|zij)\b",
     re.IGNORECASE,
 )

@@ -6,8 +6,8 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.errors import (
     AfterturnError,
@@ -23,10 +23,8 @@ from afterturn.errors import (
 from afterturn.events import changes_in
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.guard.trust import TRUST_MIN
-from afterturn.learning.reviewer import ModelReviewer, find_rule_changes
 from afterturn.learning.scheduling import schedule
-from afterturn.learning.snapshot import unread
-from afterturn.learning.staging import Staging, StagingOutcome
+from afterturn.learning.snapshot import ReviewView, unread
 from afterturn.log import logger
 from afterturn.models.meter import MeteredModel
 from afterturn.ports import ChatModel, Unit
@@ -53,6 +51,8 @@ from afterturn.types import (
 )
 
 if TYPE_CHECKING:
+    from afterturn.learning.changes import Change
+    from afterturn.learning.staging import Staging, StagingOutcome
     from afterturn.services import Services
 
 
@@ -67,8 +67,7 @@ _TERMS = 64
 _STATEMENTS = Filter(kind=Kind.STATEMENT)
 
 
-@dataclass(frozen=True, slots=True)
-class _ReviewInput:
+class _ReviewInput(NamedTuple):
     review: ReviewRow
     messages: Sequence[ReviewMessage]
     related: Sequence[Entry]
@@ -98,6 +97,8 @@ class ReviewJobs:
         assert self._model is not None
         purpose = Purpose.EXTRACTION if review_input.review.kind is ReviewKind.EXTRACTION else Purpose.REVIEW
         model = self._services.meter.of(self._model, purpose, review_input.review.tenant, review_input.review.space)
+        from afterturn.learning.reviewer import ModelReviewer
+
         staging = self._staging(review_input)
         try:
             async with asyncio.timeout(self._services.config.review_timeout):
@@ -119,12 +120,23 @@ class ReviewJobs:
         review_input = await self._read_input(job)
         if review_input is None:
             return Commit()
+        from afterturn.learning.reviewer import find_rule_changes
+
         staging = self._staging(review_input)
+
+        def find_changes(unit: Unit) -> list[tuple[ReviewView, list[Change]]]:
+            review, related = review_input.review, review_input.related
+            reports = ([entry for entry in related if entry not in view.related] for view in staging.views)
+            return [
+                (view, list(find_rule_changes(review, view.messages, view.related, others)))
+                for view, others in zip(staging.views, reports, strict=True)
+            ]
+
         found: set[str] = set()
-        for view in staging.views:
+        # On a reader's thread: the first review compiles the patterns, which takes 0.1 s.
+        for view, changes in await self._services.store.read(find_changes, at=Tenant(job.tenant)):
             staging.view = view
-            reports = [entry for entry in review_input.related if entry not in view.related]
-            for change in find_rule_changes(review_input.review, view.messages, view.related, reports):
+            for change in changes:
                 # Corrections of an answer in a tainted turn are found only in the second view.
                 if (change.text or change.entry_id) not in found:
                     found.add(change.text or change.entry_id)
@@ -136,6 +148,9 @@ class ReviewJobs:
         review_id = json.loads(job.payload)["review"]
 
         def work(unit: Unit) -> _ReviewInput | None:
+            # Loads the rules on this thread: memory's loop does not wait for that.
+            from afterturn.learning import reviewer  # noqa: F401
+
             review = _find_waiting(unit, job.tenant, review_id)
             if review is None:
                 return None
@@ -146,6 +161,8 @@ class ReviewJobs:
         return await self._services.store.read(work, at=Tenant(job.tenant))
 
     def _staging(self, review_input: _ReviewInput) -> Staging:
+        from afterturn.learning.staging import Staging
+
         return Staging(self._services, review_input.review, review_input.messages, review_input.related)
 
     def _make_commit(
@@ -173,6 +190,8 @@ class ReviewJobs:
     ) -> Callable[[], None] | None:
         if _find_waiting(unit, ended.tenant, ended.id) is None:
             return None
+        from afterturn.learning.staging import StagingOutcome
+
         messages = unit.reviews.messages(ended.tenant, ended.id)
         unread_messages = unread(messages, review_input.messages)
         if _is_forgotten(unit, ended, review_input.messages):

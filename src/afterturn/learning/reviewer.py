@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from afterturn.errors import InvalidInput, ModelRefused
@@ -190,7 +190,7 @@ def find_rule_changes(
 def _lessons(review: ReviewRow, messages: Sequence[ReviewMessage]) -> list[Lesson]:
     found = find_lessons([(message.role, message.text) for message in messages])
     fresh = [
-        replace(lesson, target=Target.ENVIRONMENT)
+        lesson._replace(target=Target.ENVIRONMENT)
         if (review.environment or review.project) and is_about_project(lesson.text)
         else lesson
         for lesson in found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from afterturn.config import Config
 from afterturn.learning.rules import may_teach
@@ -13,8 +14,7 @@ from afterturn.ports import Ids, Unit
 from afterturn.types import ConversationKey, Job, JobKind, JobState, ReviewKind, ReviewMessage, ReviewRow
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewSchedule:
+class ReviewSchedule(NamedTuple):
     """The reviews that follow a recorded turn. `interval`: a model reviews every that many turns; 0 for never."""
 
     interval: int = 0
@@ -29,8 +29,7 @@ class ReviewSchedule:
 NO_REVIEWS = ReviewSchedule()
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledReview:
+class ScheduledReview(NamedTuple):
     """A review that was scheduled, for its event."""
 
     review: str
@@ -92,7 +91,7 @@ def join_or_schedule(unit: Unit, review: ReviewRow, messages: Sequence[ReviewMes
     job = unit.jobs.find(waiting.tenant, review_job(waiting).id)
     if job is None or job.state is JobState.DEAD:
         # Its job is gone or was given up, so the review needs a new one.
-        unit.jobs.add(replace(review_job(waiting), id=f"review-{review.id}"), coalesce=True)
+        unit.jobs.add(review_job(waiting)._replace(id=f"review-{review.id}"), coalesce=True)
     return ScheduledReview(waiting.id, waiting.kind, len(merged))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from afterturn.learning.rules.extraction import VERB
-from afterturn.text import expand_pattern, load_patterns, terms, words
+from afterturn.text import expand_pattern, load_patterns, regex, terms, words
 
 _STATEMENT_CHARS_MAX = 200
 _NOT = "not "
@@ -139,13 +139,13 @@ def _read_instruction(found: re.Match[str]) -> Value | None:
 
 
 _KEYS = {"live": "lives", "based": "lives", "living": "lives", "work": "works", "named": "called"}
-_NOW = re.compile(r",?\snow$", re.IGNORECASE)
+_NOW = regex(r",?\snow$", re.IGNORECASE)
 _READERS: tuple[Callable[[re.Match[str]], Value | None], ...] = (
     *(_read_branch, _read_port, _read_thing, _read_call_name, _read_name, _read_home, _read_diet),
     *(_read_language, _read_preference, _read_instruction),
 )
 _FORMS = tuple(
-    (re.compile(expand_pattern(shape, {**_TABLES["parts"], "VERB": VERB}), re.IGNORECASE | re.VERBOSE), read)
+    (regex(expand_pattern(shape, {**_TABLES["parts"], "VERB": VERB}), re.IGNORECASE | re.VERBOSE), read)
     for read in _READERS
     for shape in _TABLES["forms"][read.__name__.removeprefix("_read_")]
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from afterturn.guard.pasted import typed_text
 from afterturn.guard.trust import TRUST_MIN
@@ -126,8 +127,7 @@ def snapshot_record(record: Entry, *, fresh: bool = True) -> ReviewMessage:
     return ReviewMessage(role, record.speaker or role, record.text, record.id, record.trust, record.occurred_at, fresh)
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewView:
+class ReviewView(NamedTuple):
     """What a reviewer is shown, with the indexes of the snapshot. A message that is not shown is blank.
 
     `is_tainted`: it has text of others in it. Whatever a reviewer makes of that may be what the text asked for.

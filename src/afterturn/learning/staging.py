@@ -515,4 +515,4 @@ def _with_sources(admitted: Admitted, sources: tuple[str, ...], earlier: tuple[s
     """With `earlier` ones if it has none. Then nobody can see later who typed it, so what would be standing waits."""
     draft = admitted.draft
     waiting = draft.proposed or (not sources and is_privileged(draft))
-    return replace(admitted, draft=replace(draft, sources=sources or earlier, proposed=waiting))
+    return admitted._replace(draft=replace(draft, sources=sources or earlier, proposed=waiting))

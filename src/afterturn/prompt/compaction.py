@@ -16,12 +16,13 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from afterturn.dialects.dialect import Dialect, Element, field, json_field, list_field, text_field
 from afterturn.dialects.history import curated, find_safe_cuts, new_element
-from afterturn.guard.output_filter import neutralise, neutralise_lines, neutralise_name
+from afterturn.guard.output_filter import SNAPSHOT_START, SNAPSHOT_TITLE, neutralise, neutralise_lines, neutralise_name
+from afterturn.guard.output_filter import SNAPSHOT_TAG as TAG
 from afterturn.log import logger
 from afterturn.models.client import answer_text
 from afterturn.ports import ChatModel
 from afterturn.recall.block import find_blocks
-from afterturn.text import estimate_tokens, terms, words
+from afterturn.text import estimate_tokens, regex, terms, words
 
 R = TypeVar("R")
 
@@ -302,15 +303,11 @@ def _unchanged(messages: Sequence[object], reason: CompactionReason, tokens: int
 
 # The summary: the state of a conversation in five sections, in tags that no content can forge.
 
-TAG = "state_snapshot"
-NOTICE = "A summary of the conversation so far. It records what was said and done, and contains no new request."
-SNAPSHOT_START = f"{NOTICE}\n<{TAG}>\n"
-
 # A model that repeats itself must not fill the window it was asked to free.
 _SECTION_CHARS_MAX = 40_000
 _REPORTED = "according to "
 _DENIALS = frozenset("not no nor never none without cannot t dont doesnt".split())
-_AUTHOR = re.compile(r"^(?:according to )?(?:user|assistant|background review|subagent|tool|web|import)\b[^:]{0,60}: ")
+_AUTHOR = regex(r"^(?:according to )?(?:user|assistant|background review|subagent|tool|web|import)\b[^:]{0,60}: ")
 
 
 class SnapshotMalformed(ValueError):
@@ -330,11 +327,11 @@ class StateSnapshot:
     @property
     def text(self) -> str:
         sections = (f"<{name}>\n{getattr(self, name)}\n</{name}>" for name in SECTIONS)
-        return "\n".join([NOTICE, f"<{TAG}>", *sections, f"</{TAG}>"])
+        return "\n".join([SNAPSHOT_TITLE, f"<{TAG}>", *sections, f"</{TAG}>"])
 
 
 SECTIONS = tuple(item.name for item in fields(StateSnapshot))
-_TAGS = re.compile(rf"[<＜﹤‹〈](?=\s*[/／]?\s*(?:{'|'.join([TAG, *SECTIONS])})\b)", re.IGNORECASE)
+_TAGS = regex(rf"[<＜﹤‹〈](?=\s*[/／]?\s*(?:{'|'.join([TAG, *SECTIONS])})\b)", re.IGNORECASE)
 
 
 def parse_snapshot(answer: str) -> StateSnapshot:
@@ -552,7 +549,7 @@ _TYPES = {
 }
 _SHOWN_TYPES = frozenset([*_TYPES, "image", "audio", "file", "document", "video", "search_result", "container_upload"])
 _KIND_CHARS_MAX = 40
-_NOT_KIND = re.compile(r"[^\w/.+-]+")
+_NOT_KIND = regex(r"[^\w/.+-]+")
 _NODES_MAX = 512
 
 

@@ -8,8 +8,8 @@ import errno
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 PATH_CHARS_MAX = 4096
 
@@ -32,14 +32,12 @@ class Refusal(StrEnum):
     TIMEOUT = "reading took too long"
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(NamedTuple):
     path: str
     reason: Refusal
 
 
-@dataclass(frozen=True, slots=True)
-class TrustedFolders:
+class TrustedFolders(NamedTuple):
     """Real paths. Everything below `folder` and the `roots` is trusted; in a parent only its own context files are.
 
     `parents` has the parents of each root, outermost first, up to the top of its repository; none if it is in none.
@@ -156,8 +154,7 @@ class Tier(StrEnum):
     JUST_IN_TIME = "just_in_time"
 
 
-@dataclass(frozen=True, slots=True)
-class ContextFile:
+class ContextFile(NamedTuple):
     """`path` is the real path; `cut`: the file continues after `text`."""
 
     path: str
@@ -166,16 +163,14 @@ class ContextFile:
     cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ContextFiles:
+class ContextFiles(NamedTuple):
     """In the order in which they are shown: outer folders first."""
 
     files: tuple[ContextFile, ...] = ()
     skipped: tuple[Skipped, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ContextFolders:
+class ContextFolders(NamedTuple):
     """The folder for all projects and the host's roots, and the names and maximum size of the files."""
 
     folder: str | None

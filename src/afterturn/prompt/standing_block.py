@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from afterturn.guard.output_filter import (
     FILE_TAG,
@@ -28,7 +28,7 @@ from afterturn.prompt.standing_memories import (
 from afterturn.recall.block import ENTRY_BYTES_MAX, describe_day
 from afterturn.scanners.detection import Scanner, Scanning
 from afterturn.scanners.secrets import redact, redact_within
-from afterturn.text import LINES_CUT, WORDS_CUT, cut, shares, size
+from afterturn.text import LINES_CUT, WORDS_CUT, cut, regex, shares, size
 from afterturn.types import Entry, Scope, StandingRow
 
 SEPARATOR = "\n\n---\n\n"
@@ -47,15 +47,14 @@ _NOTICE = (
 _AGENT = "## Memories of This Agent"
 _CORRECTIONS = "These lines replace older ones about the user above."
 _ARRIVED_NOTICE = "Each applies to its folder and everything below it."
-_PATH = re.compile(rf'^<{FILE_TAG} path="([^"\n]*)">$', re.MULTILINE)
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_PATH = regex(rf'^<{FILE_TAG} path="([^"\n]*)">$', re.MULTILINE)
+_SURROGATE = regex("[\ud800-\udfff]")
 # A file or instruction is left out rather than cut to less than this.
 _TEXT_BYTES_MIN = 160
 _INSTRUCTION_CHARS_MAX = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class StandingContent:
+class StandingContent(NamedTuple):
     """The parts of a block, in order. Empty parts are dropped."""
 
     files: tuple[ContextFile, ...] = ()
@@ -68,8 +67,7 @@ class StandingContent:
         return tuple(file.path for file in self.files)
 
 
-@dataclass(frozen=True, slots=True)
-class StandingBudget:
+class StandingBudget(NamedTuple):
     """`bytes_max` is for the whole block, `entry_bytes_max` for one memory. With `scanning`, secrets are removed."""
 
     bytes_max: int
@@ -77,8 +75,7 @@ class StandingBudget:
     scanning: Scanning = True
 
 
-@dataclass(frozen=True, slots=True)
-class StandingBlock:
+class StandingBlock(NamedTuple):
     """`refs` are the memories that fitted in and are shown, with what they were learned from; `paths` are the files."""
 
     text: str = ""
@@ -134,8 +131,7 @@ def shown_path(path: str) -> str:
     return neutralise_quote(_SURROGATE.sub("\ufffd", path))
 
 
-@dataclass(frozen=True, slots=True)
-class _StandingItem:
+class _StandingItem(NamedTuple):
     """One file, instruction or memory. `body` may be cut; `head` and `tail` may not."""
 
     head: str
@@ -162,8 +158,7 @@ class _StandingItem:
 Fit = Callable[[Sequence[_StandingItem], int], list[tuple[_StandingItem, str]]]
 
 
-@dataclass(frozen=True, slots=True)
-class _StandingPart:
+class _StandingPart(NamedTuple):
     heading: str
     items: Sequence[_StandingItem]
     fit: Fit
@@ -193,7 +188,7 @@ def _parts(content: StandingContent, room: StandingBudget) -> list[_StandingPart
     return [
         _files(_FILES, content.files, scan),
         _StandingPart(_INSTRUCTIONS, texts, _fit_texts),
-        *(replace(part, heading=f"{_NOTICE}\n{part.heading}") if part is first else part for part in learned),
+        *(part._replace(heading=f"{_NOTICE}\n{part.heading}") if part is first else part for part in learned),
     ]
 
 

@@ -4,7 +4,7 @@ Only what the user typed or a person approved."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import hypot
 from operator import mul
 from struct import Struct
@@ -80,8 +80,7 @@ _CONTENT_MIN = 2
 _WHOLE_SHARE = 1.5
 
 
-@dataclass(frozen=True, slots=True)
-class StandingReader:
+class StandingReader(NamedTuple):
     """The reader of the memories: the spaces that a conversation can read, its agent and project, and the time.
 
     Only what is in the space `owner` is shown about the user; if it is None, that of all spaces. `chars_max` limits the
@@ -116,8 +115,7 @@ class StandingFact(NamedTuple):
     left_out: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StandingMemories:
+class StandingMemories(NamedTuple):
     """Each entry once, the most important first: firm, pinned, then more trusted, then newer ones.
 
     `earlier` are the references of those that a newer one replaces. `facts` are in order of worth, also those that are
@@ -150,7 +148,7 @@ def find_standing_memories(unit: Unit, reader: StandingReader) -> StandingMemori
 def find_agent_memories(unit: Unit, reader: StandingReader, agent: str) -> tuple[Entry, ...]:
     """Statements for this agent that the user typed or a person approved, the most important first."""
     wanted = Filter(kind=Kind.STATEMENT, agent=agent)
-    return _stated_once(_trusted(unit, replace(reader, agent=agent), wanted, StandingLineage(unit, reader.scope)))
+    return _stated_once(_trusted(unit, reader._replace(agent=agent), wanted, StandingLineage(unit, reader.scope)))
 
 
 def _trusted(unit: Unit, reader: StandingReader, wanted: Filter, lineage: StandingLineage) -> list[Entry]:

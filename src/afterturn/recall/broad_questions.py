@@ -1,20 +1,19 @@
 """Broad questions: "what do you know about me?", "summarise this project". The profile answers them (profile.py).
 
-They share few words with their answers, so that a search finds little. `broad_questions.toml` has the words.
+They share few words with their answers, so that a search finds little. `broad_questions.json` has the words.
 """
 
 from __future__ import annotations
 
-import re
-import tomllib
+import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from afterturn.text import fold, words
+from afterturn.text import fold, regex, words
 
-_WORDS_PATH = Path(__file__).with_name("broad_questions.toml")
+_WORDS_PATH = Path(__file__).with_name("broad_questions.json")
 _WORDS_MAX = 24
 _CHARS_MAX = 240
 _SUBJECT_WORDS_MAX = 2
@@ -68,8 +67,8 @@ class _Language:
         names = ("selves", "owners", "about", "fillers")
         self.selves, self.owners, self._about, self._fillers = (_words(lists.get(name, "")) for name in names)
         self._direct, self._cues = (fold(lists.get(name, "")).split() for name in ("direct", "cues"))
-        self._patterns = [re.compile(pattern) for pattern in (*lists.get("patterns", ()), lists.get("summaries", "^$"))]
-        self._whole = re.compile("|".join(lists.get("wholes", ["^$"])))
+        self._patterns = [regex(pattern) for pattern in (*lists.get("patterns", ()), lists.get("summaries", "^$"))]
+        self._whole = regex("|".join(lists.get("wholes", ["^$"])))
         self._project, self._family = _listed("project"), _listed("family")
 
     def read(self, spoken: Sequence[str]) -> BroadQuestion | None:
@@ -151,7 +150,8 @@ def _matches(word: str, patterns: Sequence[str]) -> bool:
 
 @cache
 def _word_lists() -> dict[str, Any]:
-    return tomllib.loads(_WORDS_PATH.read_text(encoding="utf-8"))
+    lists: dict[str, Any] = json.loads(_WORDS_PATH.read_text(encoding="utf-8"))
+    return lists
 
 
 @cache

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import NamedTuple
 
 from afterturn.recall.features import AGENT, DENIALS, SPEAKER, NormalForm, features_of, normal_form, voice_of
 from afterturn.recall.query import COMMON_TERMS
@@ -20,8 +21,7 @@ _SHARED_OF_ONE_SUBJECT_MIN = 0.5
 _SELVES = frozenset([SPEAKER, AGENT])
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
+class Duplicate(NamedTuple):
     """A hit that is left out because the one with the reference `by_ref` says the same."""
 
     hit: Hit
@@ -74,8 +74,7 @@ def has_all_words(text: str, origin: Origin, entry: Entry) -> bool:
     return known is not None and form is not None and {*known.content} - {SPEAKER} <= {*form.content}
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
+class _Claim(NamedTuple):
     """The parts of a statement that are compared for contradictions; `head` is its beginning, mostly the subject."""
 
     ref: str

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from afterturn.guard.output_filter import neutralise
 from afterturn.recall.query import COMMON_TERMS
-from afterturn.text import STOP_WORDS, estimate_tokens, terms, words
+from afterturn.text import STOP_WORDS, estimate_tokens, regex, terms, words
 from afterturn.types import Entry, Hit, Kind, Origin
 from afterturn.utterance import UtteranceChances, read_utterance
 
@@ -95,14 +95,14 @@ def features_of(entry: Entry) -> EntryFeatures:
 
 
 # In a language that writes all nouns with a capital, these are names too: that shows an answer, and never hides one.
-_DETAIL = re.compile(r"\w*\d[\w:/-]*|(?<=[\w,;:)] )[^\W\d_]{2,}")
+_DETAIL = regex(r"\w*\d[\w:/-]*|(?<=[\w,;:)] )[^\W\d_]{2,}")
 PASSAGE_CHARS_MAX = 300
 _WHOLE_CHARS_MAX = 400
 SEARCHED_CHARS_MAX = 16_384
 """Longer texts are searched up to here: a record may hold a megabyte, and a block has milliseconds."""
 _WITHIN = rf"\S(?:(?!\n[ \t\r]*\n)[\s\S]){{0,{PASSAGE_CHARS_MAX - 1}}}"
 # To the end of the paragraph; if that is too far, of a sentence, then of a word.
-_PASSAGE = re.compile(
+_PASSAGE = regex(
     rf"{_WITHIN}(?=\s*\Z|\n[ \t\r]*\n)|{_WITHIN}(?:(?<=[.!?])(?=\s)|(?<=[。！？\n]))|{_WITHIN}(?=\s)|{_WITHIN}"
 )
 
@@ -249,18 +249,18 @@ _SAME = {
 }
 _AS_THEY_ARE = _SAME.keys() | _NOT | STOP_WORDS
 _SAME_RUN = (("用户", "我"), ("用戶", "我"), ("使用者", "我"), ("ユーザー", "私"), ("ユーザ", "私"))
-_POLITE_END = re.compile(r"(?:です|だ|である)[よね]?$")
-_CLAUSE_END = re.compile(r"[,;:!?…–—()\[\]、。，；：！？]|\.(?=\s|$)")
+_POLITE_END = regex(r"(?:です|だ|である)[よね]?$")
+_CLAUSE_END = regex(r"[,;:!?…–—()\[\]、。，；：！？]|\.(?=\s|$)")
 # Signs that are not punctuation: they distinguish C from C++, and < from >.
-_SIGN = re.compile(r"[#$%&*+/<=>@\\^|~€£¥°±×÷]|(?<![\w-])-+(?=\w)")
-_WRITTEN_WORD = re.compile(r"\b[^\W\d_]\w*")
-_PLAIN_CAPITAL = re.compile(r"\b[A-Z]\w*")
+_SIGN = regex(r"[#$%&*+/<=>@\\^|~€£¥°±×÷]|(?<![\w-])-+(?=\w)")
+_WRITTEN_WORD = regex(r"\b[^\W\d_]\w*")
+_PLAIN_CAPITAL = regex(r"\b[A-Z]\w*")
 # In the middle of a sentence: gate A, the WHO, "I work in IT". They would fold to words without meaning.
-_CAPITALS = re.compile(r"(?<=[\w,;:)/-] )(?!I\b)[A-Z]{1,4}\b(?!['’])")
+_CAPITALS = regex(r"(?<=[\w,;:)/-] )(?!I\b)[A-Z]{1,4}\b(?!['’])")
 _CAPITALS_WORD = "caps0x"
 _BREAK = "clausebreak"
 _SIGN_WORD = "sign0x"
-_ASKS = re.compile(r"[?？؟]")
+_ASKS = regex(r"[?？؟]")
 
 
 @dataclass(frozen=True)

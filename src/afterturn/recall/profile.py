@@ -6,7 +6,6 @@ It is made from statements that hold and are trusted; while there are few of the
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from afterturn.recall.duplicates import collapse
 from afterturn.recall.features import features_of
 from afterturn.recall.query import COMMON_TERMS, RecallRequest, admits, is_learned_from_seen, lane_of
 from afterturn.recall.what_holds import find_outdated_sources, find_replaced
-from afterturn.text import STOP_WORDS, terms, words
+from afterturn.text import STOP_WORDS, regex, terms, words
 from afterturn.types import (
     Entry,
     Hit,
@@ -66,12 +65,12 @@ _COMMON_SHARE = 0.4
 _UNRELATED_WORTH = 0.25
 _RELATED_INDIRECTLY = 0.6
 _SCORE_BEST = 0.9
-_UNSPACED = re.compile(r"[\u0e01-\u0e4e\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_WORD = re.compile(
+_UNSPACED = regex(r"[\u0e01-\u0e4e\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_WORD = regex(
     r"[\u30a1-\u30fa\u30fc]{2,}|[\u4e00-\u9fff]{2,}|(?:(?![\u0e01-\u0e4e\u3041-\u9fff\uac00-\ud7af])"
     r"[\w'’-])+"
 )
-_SENTENCE_END = re.compile(r"[.!?。！？:;\n]\s*$")
+_SENTENCE_END = regex(r"[.!?。！？:;\n]\s*$")
 
 
 class _Candidate(NamedTuple):

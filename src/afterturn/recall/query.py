@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from afterturn.errors import NotFound
 from afterturn.ports import Index, Unit
 from afterturn.recall.scoring import COMMON_WEIGHT, midpoint, worth
-from afterturn.text import is_acknowledgement, terms, words
+from afterturn.text import is_acknowledgement, regex, terms, words
 from afterturn.types import ANYTHING, Entry, IndexedEntry, Kind, Lane, LaneQuery, Origin, Scope, StandingRow, Target
 
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ def needs_recall(text: str) -> bool:
 # Words for something that was said before. A message with one of them, or without a distinctive word of its own, is
 # asked together with the message before it. Words that are also articles or fillers ("das", "il y a") are left out.
 _REFERRING = frozenset(_word_lists()["referring"].split())
-_REFERRING_RUN = re.compile("それ|あれ|これ|そこ|その|あの|彼|它|他|她|那|这|그것|거기")
+_REFERRING_RUN = regex("それ|あれ|これ|そこ|その|あの|彼|它|他|她|那|这|그것|거기")
 _OPENING = frozenset("and und et y e en".split())
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import exp, log, log1p
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.recall.broad_questions import read_broad_question
 from afterturn.recall.features import EntryFeatures, features_of, is_request, passage_of, words_of
@@ -47,8 +47,7 @@ STORED = "stored"
 _STORED_ODDS = 1.5
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedQuestion:
+class JudgedQuestion(NamedTuple):
     """A question as it is judged. `weights` are those of its distinctive terms."""
 
     weights: Weights

@@ -14,6 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from afterturn.text import regex
+
 # A longer sentence is read in pieces, so that looking around a time does not take longer in a longer text.
 _SENTENCE_TOKENS_MAX = 120
 # A question starts with a word such as "what", or one or two words before it: "until when", "on which day".
@@ -108,7 +110,9 @@ def fillers() -> frozenset[str]:
 
 # The trie.
 
-_Node: TypeAlias = "dict[str, Any]"
+# By key, the nodes below; "" has the meanings of what ends here, and None the rest of each template that comes by here,
+# from which the keys are made when the node is first visited.
+_Node: TypeAlias = "dict[str | None, Any]"
 _ANYWHERE, _ALONE, _LIMITED, _PART, _AFTER = range(5)
 # Which tries a phrase is looked up in.
 _STANDALONE, _BARE, _FOLLOWING = (_ANYWHERE, _ALONE), (_ANYWHERE, _LIMITED), (_AFTER,)
@@ -134,6 +138,7 @@ def _grammar() -> _Grammar:
         _add_line(roots, language, line)
     for line in ("iso: {iso}", "slash: {day} / {day} / {year}; {day} . {mm} . {year}", "month: {mm} / {year}"):
         _add_line(roots, "", line)
+    _grow(roots[_ANYWHERE])
     for number, character in enumerate("一二三四五六日"):
         classes.setdefault(character, {})["{zh.zhday}", number] = None
     classes.setdefault("天", {})["{zh.zhday}", 6] = None
@@ -182,7 +187,7 @@ def _add_line(roots: tuple[_Node, ...], language: str, line: str) -> None:
     else:
         root = roots[_ANYWHERE]
     for template in templates.split(";"):
-        _add(root, [_item_keys(item, language) for item in template.split()], meaning)
+        root.setdefault(None, []).append((template.split(), meaning))
 
 
 _DIGIT_CLASSES = ("n", "day", "mm", "year", "iso")
@@ -204,15 +209,20 @@ def _item_keys(item: str, language: str) -> tuple[bool, list[str]]:
     return is_optional, keys
 
 
-def _add(node: _Node, items: Sequence[tuple[bool, list[str]]], meaning: PhraseMeaning) -> None:
-    if not items:
-        node.setdefault("", []).append(meaning)
-        return
-    (is_optional, keys), rest = items[0], items[1:]
-    if is_optional:
-        _add(node, rest, meaning)
-    for key in keys:
-        _add(node.setdefault(key, {}), rest, meaning)
+def _grow(node: _Node) -> None:
+    """Makes the keys of a node. Two threads may do so at once: both make the same."""
+    grown: _Node = {}
+    for items, meaning in node.get(None, ()):
+        for at, item in enumerate(items):
+            is_optional, keys = _item_keys(item, meaning.language)
+            for key in keys:
+                grown.setdefault(key, {}).setdefault(None, []).append((items[at + 1 :], meaning))
+            if not is_optional:
+                break
+        else:
+            grown.setdefault("", []).append(meaning)
+    node.update(grown)
+    node.pop(None, None)
 
 
 # Tokens.
@@ -230,21 +240,16 @@ _PIECES = (
     r"|[^\W\d_]{1,8}'(?=[^\W\d_]{3})|(?:[^\W\d_\u3041-\u30ff\u3400-\u9fff]|[\u0300-\u036f])+(?:'[^\W\d_]{1,2}(?!\w))?"
     r"|\n|\S"
 )
-_CHINESE = r"[\u3041-\u30ff\u3400-\u9fff]"
+_ANY_PIECES = regex(_PIECES)
+_CHINESE = regex(r"[\u3041-\u30ff\u3400-\u9fff]")
 # The same as `_PIECES` for ASCII, in half the time.
-_PLAIN_PIECES = (
+_PLAIN_PIECES = regex(
     r"[A-Za-z]{1,8}'(?=[A-Za-z]{3})|[A-Za-z]+(?:'[A-Za-z]{1,2}(?![A-Za-z]))?"
     r"|\d{4}-\d\d(?:-\d\d)?(?![\w-])|\d{1,9}|\n|[^\sA-Za-z]"
 )
 _QUOTES = "\"'`“”„‘’«»「」『』"
 _STOPS = frozenset(("?", "!", "\n", "."))
 _END = "<end>"
-
-
-@cache
-def _pattern(pattern: str) -> re.Pattern[str]:
-    """Compiled when first needed: an import compiles nothing."""
-    return re.compile(pattern)
 
 
 @cache
@@ -279,11 +284,11 @@ class TokenizedText:
         self._evidence: dict[tuple[int, str], int] = {}
         same = text if text.isascii() else text.translate(_SAME)
         if text.isascii():
-            pattern = _pattern(_PLAIN_PIECES)
-        elif _pattern(_CHINESE).search(same):
+            pattern = _PLAIN_PIECES
+        elif _CHINESE.search(same):
             pattern = _unspaced_pattern()
         else:
-            pattern = _pattern(_PIECES)
+            pattern = _ANY_PIECES
         self.keys: list[str] = []
         self.starts: list[int] = []
         self.ends: list[int] = []
@@ -458,6 +463,8 @@ class PhraseReader:
         keys, classes = self._tokens.keys, self._classes
         while stack:
             node, here, values = stack.pop()
+            if None in node:
+                _grow(node)
             if "" in node:
                 found.append((here, node[""], values))
             if here == len(keys):
@@ -650,10 +657,10 @@ def _is_past(word: str, verbs: _Verbs) -> bool:
     )
 
 
-_JAPANESE_PAST = r"[ただ](?:$|[\s。？?！!、,]|っけ|の|か|ん|よ|ね|こと|時|とき|人|店|本)"
+_JAPANESE_PAST = regex(r"[ただ](?:$|[\s。？?！!、,]|っけ|の|か|ん|よ|ね|こと|時|とき|人|店|本)")
 
 
 def _ends_in_past(sentence: str, language: str) -> bool:
     if language == "ja":
-        return _pattern(_JAPANESE_PAST).search(sentence) is not None
+        return _JAPANESE_PAST.search(sentence) is not None
     return any(word in sentence for word in _verbs(language).past)

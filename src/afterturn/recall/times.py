@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-import re
-from calendar import monthrange
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from afterturn.recall.time_phrases import (
@@ -25,6 +22,7 @@ from afterturn.recall.time_phrases import (
     language_words,
     read_tense,
 )
+from afterturn.text import regex
 
 Range: TypeAlias = tuple[date | None, date | None]
 """The first day, and the day after the last one. None is open."""
@@ -34,7 +32,7 @@ _SEASONS = {"spring": (3, 1), "summer": (6, 1), "autumn": (9, 1), "winter": (12,
 _NAMED_UNITS = {"week": "week", "weekend": "weekend", "month_unit": "month", "year_unit": "year"}
 _SECONDS = {"minute": 60, "hour": 3600}
 _ONE = timedelta(days=1)
-_DATED = r"\s?[(（][^()（）]{0,40}\d{4}[^()（）]{0,20}[)）]"
+_DATED = regex(r"\s?[(（][^()（）]{0,40}\d{4}[^()（）]{0,20}[)）]")
 # A pasted page names many times and asks about none of them.
 _READ_CHARS_MAX = 2_000
 _SOON = timedelta(days=60)
@@ -108,7 +106,7 @@ def resolve_times(text: str, said_at: float, *, zone: tzinfo = UTC) -> str:
     for group in _datable(_groups(PhraseReader(tokens).read_all(), tokens)):
         label = _group_label(group, calendar)
         end = tokens.ends[group[-1].end - 1]
-        if label is None or _dated().match(text, end):
+        if label is None or _DATED.match(text, end):
             continue
         pieces += [text[done:end], f"（{label}）" if group[-1].meaning.language in UNSPACED else f" ({label})"]
         done = end
@@ -394,7 +392,13 @@ def _add_months(day: date, months: int) -> date:
     year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
     if day.day == 1:
         return date(year, month + 1, 1)
-    return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
+    return date(year, month + 1, min(day.day, _days_in(year, month + 1)))
+
+
+def _days_in(year: int, month: int) -> int:
+    from calendar import monthrange
+
+    return monthrange(year, month)[1]
 
 
 _UNIT_MONTHS = {"month": 1, "quarter": 3, "year": 12}
@@ -510,7 +514,7 @@ def _occurrences(found: TimePhrase, near: date) -> Iterator[Days]:
 
 
 def _on_day(month: date, day: int) -> Days | None:
-    if day > monthrange(month.year, month.month)[1]:
+    if day > _days_in(month.year, month.month):
         return None
     only = month.replace(day=day)
     return only, only + _ONE
@@ -533,11 +537,6 @@ def _season(name: str, year: int) -> Days:
 
 
 # Writing dates.
-
-
-@cache
-def _dated() -> re.Pattern[str]:
-    return re.compile(_DATED)
 
 
 def _group_label(group: Sequence[TimePhrase], calendar: _Calendar) -> str | None:

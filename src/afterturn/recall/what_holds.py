@@ -24,7 +24,7 @@ from afterturn.lasting_facts import FactKind
 from afterturn.ports import Unit
 from afterturn.recall.features import features_of, is_request
 from afterturn.recall.query import admits, is_decidable
-from afterturn.text import fold
+from afterturn.text import fold, regex
 from afterturn.types import Entry, Hit, Kind, Lane, LaneQuery, Scope, Status
 from afterturn.utterance import UtteranceChances, is_about_speaker, read_utterance
 
@@ -183,14 +183,14 @@ def log_odds(chance: float) -> float:
 _WORDS_PATH = Path(__file__).with_name("what_holds_words.json")
 # Of a longer message, only the beginning is compared.
 _READ_CHARS_MAX, _SENTENCES_MAX = 1_000, 8
-_SENTENCE_END = re.compile(r"(?<=[^\W\d_]{3}[.!…])\s+|(?<=[?。！？؟।])\s*|\n+")
-_CLAUSE_END = re.compile(r"[,;:–—、，،]\s*| - ")
-_TOKEN = re.compile(r"\d+(?:[.,:/]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)*(?:\d+(?:[.,:]\d+)*)?(?:-[^\W_]+)*")
-_UNSPACED = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]")
+_SENTENCE_END = regex(r"(?<=[^\W\d_]{3}[.!…])\s+|(?<=[?。！？؟।])\s*|\n+")
+_CLAUSE_END = regex(r"[,;:–—、，،]\s*| - ")
+_TOKEN = regex(r"\d+(?:[.,:/]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)*(?:\d+(?:[.,:]\d+)*)?(?:-[^\W_]+)*")
+_UNSPACED = regex(r"[\u3041-\u30ff\u3400-\u9fff]")
 # Without hiragana, which is mostly grammar.
-_UNSPACED_TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9.-]*|\d+|[\u30a1-\u30fa\u30fc]+|[\u3400-\u9fff]+")
-_DIGITS = re.compile(r"\d+")
-_WORD = re.compile(r"\w+")
+_UNSPACED_TOKEN = regex(r"[A-Za-z][A-Za-z0-9.-]*|\d+|[\u30a1-\u30fa\u30fc]+|[\u3400-\u9fff]+")
+_DIGITS = regex(r"\d+")
+_WORD = regex(r"\w+")
 _LETTERS = str.maketrans("ıłø", "ilo")
 _CUES = ("strong", "weak", "corrects", "denial", "again", "also", "past", "longer")
 # An older sentence with more words of its own may be about something else.
@@ -769,4 +769,4 @@ def _words() -> dict[str, frozenset[str]]:
 @cache
 def _unspaced_patterns() -> dict[str, re.Pattern[str]]:
     stored: dict[str, str] = json.loads(_WORDS_PATH.read_text(encoding="utf-8"))["unspaced"]
-    return {name: re.compile(pattern) for name, pattern in stored.items()}
+    return {name: regex(pattern) for name, pattern in stored.items()}

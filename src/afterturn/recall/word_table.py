@@ -4,7 +4,6 @@ texts by these vectors. The files are part of the package; the build writes them
 from __future__ import annotations
 
 import mmap
-import re
 import unicodedata
 from array import array
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.errors import EmbedderUnavailable
+from afterturn.text import regex
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,9 +28,9 @@ _SPACES = dict.fromkeys(map(ord, "\t\n\f\r\u1680\u200b\u200e\u200f\u2028\u2029\u
 _PIECE_CHARS_MAX = 16
 _PIECES_BYTES_AT_ONCE = 16_384
 
-_WORD = re.compile(r"\w+")
+_WORD = regex(r"\w+")
 # Thai, Lao, Chinese and Japanese have no spaces between words: there each piece is a word.
-_SPACELESS = re.compile("[\u0e00-\u0fff\u2e80-\uabff]")
+_SPACELESS = regex("[\u0e00-\u0fff\u2e80-\uabff]")
 _TEXT_CHARS_MAX = 1000
 _WORDS_MAX = 150
 # Two words with a smaller cosine are not related.

@@ -1,6 +1,6 @@
 """Recognizes text that tells a model what to do: a linear classifier over phrases, words and pairs of words.
 
-`instruction_phrases.toml` has the phrases and `instruction_weights.json` the weights, which `lab/train_instructions.py`
+`instruction_phrases.json` has the phrases and `instruction_weights.json` the weights, which `lab/train_instructions.py`
 trains. A text is judged in parts of a few sentences, in its normal form and in what is decoded from it, and counts as
 its most suspicious part. The scanners are for all text that is aimed at a model: hidden text, look-alikes, and links
 that carry data out too.
@@ -11,17 +11,17 @@ from __future__ import annotations
 import json
 import math
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from afterturn.scanners.detection import Detection, ScanAction
 from afterturn.scanners.invisible import find_hidden
 from afterturn.scanners.normal_form import CHARS_MAX, is_readable, look_alikes, views
+from afterturn.text import regex
 
 # What the scanner calls its findings.
 INSTRUCTION = "instruction to the model"
@@ -35,8 +35,7 @@ _SENTENCE_WORDS = 12
 # are full of entities.
 _DISGUISED = 1.0
 _USUAL = ("", "html entities", "url encoding")
-_FOLDER = files("afterturn.scanners")
-_TABLES = tomllib.loads(_FOLDER.joinpath("instruction_phrases.toml").read_text(encoding="utf-8"))
+_TABLES = json.loads(Path(__file__).with_name("instruction_phrases.json").read_text(encoding="utf-8"))
 PHRASES: Mapping[str, str] = {
     name: re.sub("<([A-Z]+)>", lambda part: _TABLES["parts"][part[1]], phrase)
     for name, phrase in _TABLES["phrases"].items()
@@ -61,7 +60,7 @@ class Suspicion(NamedTuple):
 
 @cache
 def load_weights() -> Weights:
-    content = json.loads(_FOLDER.joinpath("instruction_weights.json").read_text(encoding="utf-8"))
+    content = json.loads(Path(__file__).with_name("instruction_weights.json").read_text(encoding="utf-8"))
     return Weights(content["bias"], content["threshold"], content["phrases"], content["words"])
 
 
@@ -90,15 +89,13 @@ def is_plain_wish(text: str) -> bool:
 _PHRASES_OF_WISHES = frozenset(
     ["always", "your answer", "change your answer", "please at start", "first person", "you must", "from now on"]
 )
-_MANNER = re.compile(
-    r"\b(?:answer|repl(?:y|ies)|respon[ds]|write|speak|talk|explain|(?:call|address) me)", re.IGNORECASE
-)
-_OWN_NAME = re.compile(r"\b(?:in|call me|call the user)(?: [A-Z]\w+)+")
-_OTHERS_NAME = re.compile(
+_MANNER = regex(r"\b(?:answer|repl(?:y|ies)|respon[ds]|write|speak|talk|explain|(?:call|address) me)", re.IGNORECASE)
+_OWN_NAME = regex(r"\b(?:in|call me|call the user)(?: [A-Z]\w+)+")
+_OTHERS_NAME = regex(
     r"(?<=\S )[A-Z]\w|://|@|\b(?i:recommend|suggest|promot|mention|prefer|choose|approv|compl[iy]|trust|prioriti)"
 )
-_SHORT_QUOTE = re.compile(r"[\"“'‘]\w+(?: \w+){0,2}[!?.,]?[\"”'’]")
-_BAN = re.compile(
+_SHORT_QUOTE = regex(r"[\"“'‘]\w+(?: \w+){0,2}[!?.,]?[\"”'’]")
+_BAN = regex(
     r"(\s*(?:please )?(?:never|do not|don['’]t) [^.;!?\n]+?) without "
     r"(?:asking|(?:my |our )?(?:approval|confirmation|permission|review))(?: \w+){0,2}[.!]?",
     re.IGNORECASE,
@@ -147,9 +144,9 @@ def features_of(part: str) -> tuple[list[str], set[str]]:
     return phrases, {*words, *(f"{first} {second}" for first, second in pairwise(words))}
 
 
-_ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}|https?://\S{1,300}")
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
-_TOKEN = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
+_ADDRESS = regex(r"[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}|https?://\S{1,300}")
+_SENTENCE = regex(r"(?<=[.!?;])\s+|\n+")
+_TOKEN = regex(r"[^\W\d_]+|\d+|[^\w\s]")
 
 
 class _Phrase(NamedTuple):
@@ -162,7 +159,7 @@ class _Phrase(NamedTuple):
 
 @cache
 def _compiled() -> tuple[_Phrase, ...]:
-    return tuple(_Phrase(name, _hints(pattern), re.compile(pattern)) for name, pattern in PHRASES.items())
+    return tuple(_Phrase(name, _hints(pattern), regex(pattern)) for name, pattern in PHRASES.items())
 
 
 def _hints(pattern: str) -> tuple[str, ...]:
@@ -183,7 +180,7 @@ def _hints(pattern: str) -> tuple[str, ...]:
 
 
 _ALTERNATIVES = r"\b(?:"
-_LITERAL = re.compile(r"[a-zçéèíñ'. -]{2,}(?![?*])|[a-zçéèíñ'. -]+(?=[a-z][?*])")
+_LITERAL = regex(r"[a-zçéèíñ'. -]{2,}(?![?*])|[a-zçéèíñ'. -]+(?=[a-z][?*])")
 
 
 # How many hidden characters of a kind may be an accident: copied pages have some soft hyphens and spaces. Any number of
@@ -199,7 +196,7 @@ _ACCIDENTS = {
     "zero-width character": 15,
     "control character": 3,
 }
-_CONCEALED = re.compile(r"\x1b\[[0-9;]{0,16}8m")
+_CONCEALED = regex(r"\x1b\[[0-9;]{0,16}8m")
 _LOOK_ALIKES_MIN = 2
 _OBFUSCATIONS = ("rot13", "reversed text", "spaced letters")
 
@@ -239,15 +236,15 @@ class LookAlikeScanner:
 
 _SAID = r"(?:summar|conversation|chat|histor|message|memor|prompt|transcript|secret|context|user|data|content)"
 # What a model is to put in: <summary>, {{conversation}}, [chat history], ${secret}, CONVERSATION_HERE.
-_TO_FILL = re.compile(
+_TO_FILL = regex(
     rf"<[^>\s][^>\n]{{0,80}}>|[{{\[][^}}\]\n]{{0,40}}?{_SAID}|\$\{{?\w{{0,30}}?{_SAID}|%7b|%3c"
     rf"|{_SAID}\w{{0,10}}(?:_|\+|%20)(?:here|so|of|text|goes|in|json|base64)",
     re.IGNORECASE,
 )
-_PARAMETER_TO_FILL = re.compile(rf"[?&][\w.-]{{1,30}}=[<{{\[$][^\s]{{0,40}}?{_SAID}", re.IGNORECASE)
+_PARAMETER_TO_FILL = regex(rf"[?&][\w.-]{{1,30}}=[<{{\[$][^\s]{{0,40}}?{_SAID}", re.IGNORECASE)
 # An image is fetched without a click.
-_IMAGE = re.compile(r"!\[[^\]\n]{0,200}\]\(([^)\n]{1,400})|<img\b([^\n]{1,400})", re.IGNORECASE)
-_ADDRESS = re.compile(r"https?://[^\s]{1,400}", re.IGNORECASE)
+_IMAGE = regex(r"!\[[^\]\n]{0,200}\]\(([^)\n]{1,400})|<img\b([^\n]{1,400})", re.IGNORECASE)
+_ADDRESS = regex(r"https?://[^\s]{1,400}", re.IGNORECASE)
 
 
 class LinkScanner:

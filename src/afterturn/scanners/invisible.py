@@ -8,12 +8,13 @@ is written from right to left. Where it changes nothing it could only carry data
 from __future__ import annotations
 
 import json
-import re
 import unicodedata
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypedDict
+
+from afterturn.text import regex
 
 ZWNJ, ZWJ = "\u200c", "\u200d"
 _TEXT_STYLE, _EMOJI_STYLE = "\ufe0e", "\ufe0f"
@@ -28,14 +29,14 @@ _TAG_END = "\U000e007f"
 
 # Line breaks that terminals and editors know, apart from "\n" and "\r\n". They become one.
 _LINE_BREAKS = "\r\x0b\x0c\x85\u2028\u2029"
-_LINE_END = re.compile(rf"[\n{_LINE_BREAKS}]")
+_LINE_END = regex(rf"[\n{_LINE_BREAKS}]")
 
 # One search decides whether a text has anything to look at. Escapes of terminals are one piece.
 _ESCAPE = (
     r"\x1b(?:\[[0-9;:?<=>]{0,32}[ -/]{0,4}[@-~]"
     rf"|[\]PX^_][^\x07\x1b\x9c\n{_LINE_BREAKS}]{{0,512}}(?:\x07|\x1b\\|\x9c)?|[ -/]{{0,4}}[0-~])"
 )
-_CANDIDATE = re.compile(
+_CANDIDATE = regex(
     _ESCAPE + r"|\r(?!\n)"
     "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\u2800\u3164\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
@@ -212,8 +213,8 @@ class _Scan:
 
 
 _SEQUENCE_CHARS_MAX = 24
-_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\U00010800-\U00010fff\U0001e800-\U0001efff]")
-_TONES = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
+_RIGHT_TO_LEFT = regex("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\U00010800-\U00010fff\U0001e800-\U0001efff]")
+_TONES = regex("[\ufe0f\U0001f3fb-\U0001f3ff]")
 _KINDS = {
     **dict.fromkeys("\u200b\u2060\ufeff\u00ad\u034f\u2061\u2062\u2063\u2064", "zero-width character"),
     **dict.fromkeys("\u206a\u206b\u206c\u206d\u206e\u206f", "zero-width character"),
@@ -250,7 +251,7 @@ def _is_arabic(character: str) -> bool:
 
 
 # Arabic letters that connect only to the letter before them, and the one that connects to none.
-_RIGHT_JOINING = re.compile(
+_RIGHT_JOINING = regex(
     "[\u0622-\u0625\u0627\u0629\u062f-\u0632\u0648\u0671-\u0673\u0675-\u0677\u0688-\u0699\u06c0\u06c3-\u06cb\u06cd"
     "\u06cf\u06d2\u06d3\u06d5\u06ee\u06ef\u0759-\u075b\u076b\u076c\u0771\u0773\u0774\u0778\u0779]"
 )

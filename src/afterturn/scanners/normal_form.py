@@ -7,7 +7,6 @@ characters once.
 from __future__ import annotations
 
 import codecs
-import html
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from urllib.parse import unquote
 
 from afterturn.scanners.invisible import clean
 from afterturn.scanners.secret_formats import decode
+from afterturn.text import regex
 
 CHARS_MAX = 20_000
 _DECODED_MAX = 16
@@ -99,14 +99,14 @@ def _is_leet(text: str) -> bool:
     return mixed >= _WORDS_MIN and mixed * 3 >= len(words)
 
 
-_WORD = re.compile(r"[a-z']+")
+_WORD = regex(r"[a-z']+")
 # Strokes and other marks that are drawn over letters.
-_OVERLAYS = re.compile("[\u0334-\u0338\u20d0-\u20f0]")
-_RUN = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
-_HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :]?){12,}|(?:\\x[0-9a-fA-F]{2}){8,}|(?:0x[0-9a-fA-F]{2}[ ,]{0,2}){8,}")
-_ENTITY = re.compile(r"&#?\w{2,8};")
-_SPACED = re.compile(r"(?:[^\s\w]?\w[ .\-_*|·]{1,3}){8,}\w?")
-_TOKEN = re.compile(r"\w+")
+_OVERLAYS = regex("[\u0334-\u0338\u20d0-\u20f0]")
+_RUN = regex(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+_HEX = regex(r"(?:[0-9a-fA-F]{2}[ :]?){12,}|(?:\\x[0-9a-fA-F]{2}){8,}|(?:0x[0-9a-fA-F]{2}[ ,]{0,2}){8,}")
+_ENTITY = regex(r"&#?\w{2,8};")
+_SPACED = regex(r"(?:[^\s\w]?\w[ .\-_*|·]{1,3}){8,}\w?")
+_TOKEN = regex(r"\w+")
 
 
 def _decoded(text: str) -> Iterator[View]:
@@ -114,6 +114,8 @@ def _decoded(text: str) -> Iterator[View]:
     if text.count("%") > 2:
         yield View("url encoding", unquote(text, errors="ignore"))
     if len(_ENTITY.findall(text[:_DECODED_CHARS_MAX])) > 2:
+        import html
+
         yield View("html entities", html.unescape(text))
     if "\\u00" in text:
         yield View("escapes", re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found.group(1), 16)), text))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from afterturn.scanners.detection import Detection, ScanAction, without_overlaps
-from afterturn.text import load_patterns
+from afterturn.text import load_patterns, regex
 
 # Lengths of IBANs by country. Another length is another number.
 _IBAN_CHARS = {
@@ -76,7 +76,7 @@ _KINDS = (
     _Pattern("phone number", "+", _PATTERNS["international_phone"], _is_phone),
     _Pattern("phone number", "", _PATTERNS["phone"], _is_phone),
 )
-_DIGITS = re.compile(r"[0-9]")
+_DIGITS = regex(r"[0-9]")
 
 
 class PersonalDataScanner:

@@ -28,7 +28,7 @@ from afterturn.scanners.secret_formats import (
     is_value,
     longest_run,
 )
-from afterturn.text import content_hash
+from afterturn.text import content_hash, regex
 
 # How far a scan reads beyond the end that a text is cut at, so that no half of a secret remains.
 MARGIN_CHARS = 8_192
@@ -530,13 +530,13 @@ def _find_encoded(text: str) -> Iterator[Detection]:
 
 # Passwords, PINs and keys in a sentence: "the password is hunter2" has no format, but its words reveal it
 
-_SECRET_SENTENCE = re.compile(
+_SECRET_SENTENCE = regex(
     r"\b(?:password|passphrase|passcode|pin|api key|(?:secret|access|private) key|(?:access|auth) token|passwort|"
     r"kennwort|mot de passe|contraseña)(?: (?:of|for|to|von|für|de|du)\b[^.!?\n]{0,30}?)?"
     r"(?: (?:is|are|ist|lautet|est|es)\b|\s?[:=])",
     re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"[.,;!?]+(?:\s|$)|\n")
+_SENTENCE_END = regex(r"[.,;!?]+(?:\s|$)|\n")
 # Longer than any value, so that a long text costs no more than a short one.
 _LOOKED_AT_CHARS = 200
 _PASSWORD_QUOTES = "\"'`“‘«"

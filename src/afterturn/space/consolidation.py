@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.trust import check_change, is_privileged, lineage_of, waits
@@ -61,8 +61,7 @@ class ConsolidationReason(StrEnum):
     UNUSED = "unused"
 
 
-@dataclass(frozen=True, slots=True)
-class ConsolidationStep:
+class ConsolidationStep(NamedTuple):
     """Hides `entry` because of `by`, which stays. `merged` are the new sources of `by`; None if they do not change.
 
     `needs_approval`: a person should decide, because `entry` is trusted more, or standing and `by` was not typed.
@@ -75,8 +74,7 @@ class ConsolidationStep:
     needs_approval: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RecallUsage:
+class RecallUsage(NamedTuple):
     """When memories were last shown, by `Entry.ref`. Those not shown for `fade_days` are hidden; None for never."""
 
     shown: Mapping[str, float]
@@ -193,8 +191,7 @@ class _ConsolidationResults:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Consolidation:
+class Consolidation(NamedTuple):
     """The consolidation of one space. A step is taken only if its memories have not changed since."""
 
     services: Services
@@ -220,11 +217,11 @@ class Consolidation:
         steps = plan(entries, _find_restated(entries), RecallUsage(shown, now, fade_days))
         deciding = sum(not step.needs_approval for step in steps)
         if len(entries) >= ENTRIES_MANY and deciding > HIDDEN_SHARE_MAX * len(entries):
-            steps = [replace(step, needs_approval=True) for step in steps]
+            steps = [step._replace(needs_approval=True) for step in steps]
         lineage = StandingLineage(unit, scope)
         for at, step in enumerate(steps):
             if step.by is not None and is_privileged(step.entry) and not lineage.is_trusted(step.by):
-                steps[at] = replace(step, needs_approval=True)
+                steps[at] = step._replace(needs_approval=True)
         return cls(services, row, [step for step in steps if not _was_rejected(unit, scope, step)])
 
     @property

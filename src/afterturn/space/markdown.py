@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import chain, islice
 from operator import itemgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.statement_writer import StatementWriter
@@ -18,7 +18,7 @@ from afterturn.guard.trust import TRUST_MIN, find_entry
 from afterturn.ports import Unit
 from afterturn.scanners.invisible import clean
 from afterturn.space.arguments import SpaceVerbs, parse_target
-from afterturn.text import is_unspaced, words
+from afterturn.text import is_unspaced, regex, words
 from afterturn.types import (
     Admitted,
     Changed,
@@ -39,17 +39,17 @@ from afterturn.validation import check_name
 
 Section: TypeAlias = tuple[Target, str | None]
 
-_TITLE = re.compile(r"# Memories of (\S.*)")
-_HEADING = re.compile(r"##[ \t]+(\w+)(?:, project (.+))?")
-_BULLET = re.compile(r"[-*+](?:[ \t](.*))?", re.DOTALL)
-_INDENT = re.compile(r" {2}|\t")
+_TITLE = regex(r"# Memories of (\S.*)")
+_HEADING = regex(r"##[ \t]+(\w+)(?:, project (.+))?")
+_BULLET = regex(r"[-*+](?:[ \t](.*))?", re.DOTALL)
+_INDENT = regex(r" {2}|\t")
 # The comment at the end of a bullet, which identifies its memory.
-_MARK = re.compile(
+_MARK = regex(
     r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v([1-9][0-9]{0,17})"
     r"((?:[ \t]+(?:pinned|firm|quoted|from[ \t]+[a-z_]{1,30},?))*)[ \t]*-->"
 )
-_PINNED = re.compile(r"<!--[ \t]*pinned[ \t]*-->")
-_REF = re.compile(r"([0-9a-z]{4,40})(?:\.([1-9][0-9]{0,17}))?")
+_PINNED = regex(r"<!--[ \t]*pinned[ \t]*-->")
+_REF = regex(r"([0-9a-z]{4,40})(?:\.([1-9][0-9]{0,17}))?")
 _SHOWN = "<!-- shown"
 PINNED = "<!-- pinned -->"
 _SIGNS = {
@@ -87,8 +87,7 @@ class Bullet:
     version: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MarkdownText:
+class MarkdownText(NamedTuple):
     """A text that was read. `shown` are the ids and versions that it was rendered from; None if not listed."""
 
     bullets: tuple[Bullet, ...] = ()
@@ -270,7 +269,7 @@ def _read_bullet(number: int, text: str, section: Section) -> Bullet:
     return bullet
 
 
-_MARK_BEGINS = re.compile(r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v[1-9]")
+_MARK_BEGINS = regex(r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v[1-9]")
 _EXCERPT_CHARS = 500
 _EDIT_HELP = """\
 These changes were not applied; the reason is above each.
@@ -516,8 +515,7 @@ class Edited:
     skipped: tuple[SkippedEdit, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Prepared:
+class _Prepared(NamedTuple):
     edit: Edit
     operation: Operation
     admitted: Admitted | None

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from afterturn.errors import InvalidInput
 from afterturn.guard.statement_writer import StatementWriter
@@ -157,8 +157,7 @@ async def import_drafts(
     return await _Import(services, space, group, clean).run(iter(drafts), progress)
 
 
-@dataclass(frozen=True, slots=True)
-class _Import:
+class _Import(NamedTuple):
     services: Services
     space: str
     group: str

@@ -28,7 +28,6 @@ from afterturn.space.arguments import (
     parse_origin,
     search_request,
 )
-from afterturn.space.consolidation import consolidate
 from afterturn.space.inbox import InboxVerbs
 from afterturn.space.markdown import MarkdownVerbs
 from afterturn.space.reviews import Review, ReviewVerbs
@@ -429,6 +428,8 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
 
         Returns the review, which `undo_review` takes back. With `dry_run`, only reports what it would do.
         """
+        from afterturn.space.consolidation import consolidate
+
         return await consolidate(self._services, self.name, dry_run=dry_run)
 
     async def standing_audit(

@@ -11,10 +11,8 @@ import errno
 import hashlib
 import json
 import os
-import re
 import stat
 import threading
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,6 +23,7 @@ from afterturn.errors import ExtraMissing, KeyMissing, KeysUnavailable, StoreCor
 from afterturn.log import logger
 from afterturn.ports import Clock, KeyProvider
 from afterturn.runtime.files import sync
+from afterturn.text import regex
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -42,7 +41,7 @@ _MISSING_SECONDS = 5.0
 _KEPT_MAX = 10_000
 # So many calls may hang before the next one waits for the end of one of them.
 _CALLS_MAX = 8
-_ID = re.compile(r"[0-9a-f]{32}")
+_ID = regex(r"[0-9a-f]{32}")
 
 
 def key_provider(config: Config) -> KeyProvider | None:
@@ -73,7 +72,7 @@ class FolderKeys:
     def make(self, tenant: str, space: str) -> str:
         # Only for the store's own key, which is the first: a folder that is missing later is not mounted, or wrong.
         self._check(create=not tenant and not space)
-        key_id, key = uuid.uuid4().hex, os.urandom(KEY_BYTES)
+        key_id, key = os.urandom(16).hex(), os.urandom(KEY_BYTES)
         content = json.dumps({"tenant": tenant, "space": space, "key": base64.b64encode(key).decode()})
         descriptor = os.open(self._path(key_id), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

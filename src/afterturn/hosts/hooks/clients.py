@@ -9,7 +9,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -317,7 +317,7 @@ class Copilot(HookClient):
                 arguments = json.loads(arguments)
             except (ValueError, RecursionError):
                 arguments = {"arguments": arguments}
-        return None if event is None else replace(event, arguments=arguments)
+        return None if event is None else event._replace(arguments=arguments)
 
     def write(self, event: HookEvent, answer: HookAnswer) -> dict[str, Any]:
         if answer.refusal and event.kind is EventKind.TOOL_CALL:

@@ -267,7 +267,7 @@ class HookServer:
         if event is None:
             return b"{}"
         assert self._handler is not None
-        event = replace(event, cwd=check_folder(event.cwd, request.cwd))
+        event = event._replace(cwd=check_folder(event.cwd, request.cwd))
         answer = await self._handler.handle(client, event, was_answered=was_answered, was_shown=request.shown)
         written = json.dumps(client.write(event, answer)).encode()
         return written if len(written) < ANSWER_BYTES_MAX else b"{}"

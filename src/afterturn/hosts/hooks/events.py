@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Payload: TypeAlias = Mapping[str, Any]
 """The JSON object that a client writes to a hook's standard input."""
@@ -25,8 +24,7 @@ class EventKind(StrEnum):
     SESSION_END = "session_end"
 
 
-@dataclass(frozen=True, slots=True)
-class HookEvent:
+class HookEvent(NamedTuple):
     """`name` is the client's own name of the event.
 
     `text` is what the user typed, what a tool returned, or the agent's last words; then `prompt` may be what the user
@@ -52,8 +50,7 @@ class HookEvent:
     transcript: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HookAnswer:
+class HookAnswer(NamedTuple):
     """`context` is text for the model, `refusal` the reason why a tool call is refused, `notice` a line for the
     user."""
 

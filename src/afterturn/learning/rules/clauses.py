@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from afterturn.learning.rules.sentences import Sentence
-from afterturn.text import load_patterns
+from afterturn.text import load_patterns, regex
 from afterturn.types import Target
 
 PREFERENCE = "preference"
@@ -19,8 +19,7 @@ RULE = "rule"
 CORRECTION = "correction"
 
 
-@dataclass(frozen=True, slots=True)
-class Lesson:
+class Lesson(NamedTuple):
     """One statement that a message teaches. `message` is the index of that message.
 
     `replaces` is the value that a correction says is wrong; empty if there is none. `is_quote`: the text is in the
@@ -40,8 +39,8 @@ _TABLES = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 _PRONOUNS: dict[str, tuple[str, str]] = _TABLES["pronouns"]
 _IRREGULAR: dict[str, str] = _TABLES["irregular"]
 _PATTERNS = load_patterns(__file__)
-_NAME_IS = re.compile(r"^(my (?:\w+ )?name)'?s ", re.IGNORECASE)
-_WORD = re.compile(r"[a-z]+(?:'t)?", re.IGNORECASE)
+_NAME_IS = regex(r"^(my (?:\w+ )?name)'?s ", re.IGNORECASE)
+_WORD = regex(r"[a-z]+(?:'t)?", re.IGNORECASE)
 _UNCHANGED = frozenset(
     """
     can can't cant cannot will won't wont would wouldn't should shouldn't could couldn't might must may
@@ -125,7 +124,7 @@ def _third_of(verb: str) -> str:
 
 # Text that teaches nothing, whatever its words: fiction, text to work on, hypotheses, reports, jokes, temporary states.
 
-_POINTS_BACK = re.compile(r"\b(?:this|that|it|above|these|those|das|ça|cela|esto|eso)\b", re.IGNORECASE)
+_POINTS_BACK = regex(r"\b(?:this|that|it|above|these|those|das|ça|cela|esto|eso)\b", re.IGNORECASE)
 
 
 def begins_play(text: str) -> bool:
@@ -171,16 +170,15 @@ CLAUSES_MAX = 12
 _WORDS_MAX = 40
 
 _LEADS_MAX = 6
-_AND = re.compile(r",\snot\s|\sand\s(?!some\b|an?\b|the\b|raised\b)(?=[a-z])")
+_AND = regex(r",\snot\s|\sand\s(?!some\b|an?\b|the\b|raised\b)(?=[a-z])")
 
 
 def pattern(text: str) -> re.Pattern[str]:
     """Compiled to ignore case; white space in `text` is ignored too, so it has to be written as `\\s`."""
-    return re.compile(text, re.IGNORECASE | re.VERBOSE)
+    return regex(text, re.IGNORECASE | re.VERBOSE)
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(NamedTuple):
     """A part of a sentence from `start` to the sentence's end.
 
     `is_correction`: it opened with "no", "actually" or the like. `is_first`: nothing but greetings comes before it.
@@ -199,8 +197,7 @@ class Clause:
         return self.text == self.text.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A clause teaches if it begins with `head`, continues with `requires` and does not contain `excludes`.
 
     `needs_name`: a name must follow `head`. `stops_at_and`: the words after "and" are not part of it.
@@ -251,8 +248,7 @@ class Rule:
         return len(rest.split()) > _WORDS_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class RuleMatch:
+class RuleMatch(NamedTuple):
     """A rule and the words that it matched; `end` is where they end in the clause."""
 
     rule: Rule

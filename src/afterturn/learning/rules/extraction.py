@@ -6,9 +6,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from afterturn.guard.pasted import typed_text
 from afterturn.learning.rules.clauses import (
@@ -36,7 +35,7 @@ from afterturn.learning.rules.clauses import (
 )
 from afterturn.learning.rules.sentences import Sentence, has_hint, may_introduce, plain_start, split_sentences
 from afterturn.learning.rules.statements import find_statements
-from afterturn.text import expand_pattern, load_patterns
+from afterturn.text import expand_pattern, load_patterns, regex
 from afterturn.types import Target
 
 USER = "user"
@@ -65,7 +64,7 @@ _RULES_BY_NAME = {name: tuple(map(_read_rule, rows)) for name, rows in _TABLES["
 _RULES = tuple(rule for name in ("CHANGES", "NAMES", "PREFERENCES", "FACTS", "STACK") for rule in _RULES_BY_NAME[name])
 _PATTERNS = {name: _compiled(lines) for name, lines in _TABLES["patterns"].items()} | load_patterns(__file__)
 _ALTERNATIVES = {name: list(map(_compiled, rows)) for name, rows in _TABLES["alternatives"].items()}
-_OF_USER = re.compile(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.IGNORECASE)
+_OF_USER = regex(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.IGNORECASE)
 
 
 def may_teach(text: str) -> bool:
@@ -98,7 +97,7 @@ def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
         own = typed_text(text)
         for lesson in find_lessons_in(own, answer, by_rules=has_hint(own)) if own else ():
             found.pop(lesson.text.casefold(), None)
-            found[lesson.text.casefold()] = replace(lesson, message=at)
+            found[lesson.text.casefold()] = lesson._replace(message=at)
     return list(found.values())
 
 
@@ -114,7 +113,7 @@ def find_lessons_in(text: str, answer: str, *, by_rules: bool = True) -> list[Le
     stated = find_statements(sentences)
     for at, sentence in enumerate(sentences):
         after_task = any(map(is_task, sentences[:at]))
-        explicit = list(_find_in_sentence(replace(sentence, after_task=after_task), answer)) if by_rules else []
+        explicit = list(_find_in_sentence(sentence._replace(after_task=after_task), answer)) if by_rules else []
         found += explicit
         kinds = {lesson.kind for lesson in explicit}
         if at in stated and (not kinds or stated[at].kind == PREFERENCE not in kinds):
@@ -183,7 +182,7 @@ def _to_lesson(found: RuleMatch) -> Lesson:
     if found.clause.is_correction or rule in _RULES_BY_NAME["STACK"]:
         kept, old = split_replaced(found.matched)
     kind = CORRECTION if (found.clause.is_correction or old) and rule.kind == FACT else rule.kind
-    return Lesson(replace(found, matched=kept).statement, rule.target, kind, 0, old)
+    return Lesson(found._replace(matched=kept).statement, rule.target, kind, 0, old)
 
 
 def _contains_secret(lesson: Lesson) -> bool:
@@ -192,8 +191,7 @@ def _contains_secret(lesson: Lesson) -> bool:
     return bool(shape.search(lesson.text.replace("’", "'")))
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(NamedTuple):
     """`old` is wrong, `new` is right."""
 
     old: str
@@ -220,7 +218,7 @@ def correct_answer(replacement: Replacement, answer: str) -> str:
     """The assistant's sentence with the right value. Empty if no sentence states the wrong value plainly."""
     if replacement.old.lower() == replacement.new.lower() or _PATTERNS["STATE"].match(replacement.new):
         return ""
-    wrong = re.compile(rf"(?<![\w-]){re.escape(replacement.old)}(?![\w-])", re.IGNORECASE)
+    wrong = regex(rf"(?<![\w-]){re.escape(replacement.old)}(?![\w-])", re.IGNORECASE)
     for sentence in reversed(split_sentences(answer[-_CONTEXT_CHARACTERS_MAX:])):
         if (
             sentence.is_question

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from afterturn.text import load_patterns
+from afterturn.text import load_patterns, regex
 
 # A longer message is most likely pasted.
 MESSAGE_CHARACTERS_MAX = 16_384
@@ -40,8 +40,8 @@ SENTENCES_MAX = 60
 
 MASK = "\ufffc"
 
-_FENCE = re.compile(r"\s*(```|~~~)")
-_FOREIGN_LINE = re.compile(
+_FENCE = regex(r"\s*(```|~~~)")
+_FOREIGN_LINE = regex(
     r"""\s*(?:
         [>|<{}\[\]$%@=#]                              # quotations, tables, markup, prompts, comments
       | //|/\*|--|\*|-\s|•|\d{1,3}[.)]\s              # comments, lists
@@ -54,16 +54,15 @@ _FOREIGN_LINE = re.compile(
     re.VERBOSE,
 )
 # A shell prompt: the output follows, up to the next blank line.
-_PROMPT = re.compile(r"\s*(?:\$|>>>|%|PS [A-Z]:|C:\\\\|Traceback\b)\s?\S")
-_INDENTED = re.compile(r"(?:\t| {4,})\S")
+_PROMPT = regex(r"\s*(?:\$|>>>|%|PS [A-Z]:|C:\\\\|Traceback\b)\s?\S")
+_INDENTED = regex(r"(?:\t| {4,})\S")
 # "A: My name is Tom." and "Subject: hi" quote somebody else. The words in _OWN_WORDS before a colon do not.
-_SPEAKER = re.compile(r"\s*[\w .-]{1,24}:(?:\s|$)")
+_SPEAKER = regex(r"\s*[\w .-]{1,24}:(?:\s|$)")
 # A line that ends with a colon announces pasted text.
-_ANNOUNCES = re.compile(r":\s*$")
+_ANNOUNCES = regex(r":\s*$")
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """`plain` is what patterns match: as long as `text`, with quotations masked and straight apostrophes.
 
     `after_task`: the message gave the agent a task before this sentence.
@@ -79,7 +78,7 @@ class Sentence:
         smile = _PATTERNS["SMILE"].search(self.plain)
         if smile is None or smile.start() == 0:
             return self
-        return replace(self, text=self.text[: smile.start()], plain=self.plain[: smile.start()])
+        return self._replace(text=self.text[: smile.start()], plain=self.plain[: smile.start()])
 
     @property
     def is_question(self) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from afterturn.learning.rules.clauses import FACT, NAME, PREFERENCE, RULE, Lesson, capitalise, is_task, trim
 from afterturn.learning.rules.sentences import Sentence
 from afterturn.learning.rules.vocabulary import JAPANESE, KANA, WordLists, find_language
-from afterturn.text import load_patterns, terms
+from afterturn.text import load_patterns, regex, terms
 from afterturn.types import Target
 
 STATEMENT_CHARACTERS_MAX = 240
@@ -25,17 +25,16 @@ _VALUE_WORDS_MAX = 8
 _CONTRAST_WORDS_MAX = 4
 
 _PATTERNS = load_patterns(__file__)
-_AND = re.compile(r"\s(?:and|then|und|et|y|e|en)\s")
-_NUMBER = re.compile(r"\d")
-_ING = re.compile(r"\w+ing\b")
+_AND = regex(r"\s(?:and|then|und|et|y|e|en)\s")
+_NUMBER = regex(r"\d")
+_ING = regex(r"\w+ing\b")
 # The user's name is for the rules: with an order, it is the name to call out.
-_CALLED = re.compile(r"(?<!\w)name(?!\w)")
+_CALLED = regex(r"(?<!\w)name(?!\w)")
 # Where every noun has a capital, only the word after these is likely to be a name.
-_PLACE = re.compile(r"(?<!\w)(?:in|bei|nach|als|namens)\s[A-ZÄÖÜ]\w+")
+_PLACE = regex(r"(?<!\w)(?:in|bei|nach|als|namens)\s[A-ZÄÖÜ]\w+")
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     start: int
     end: int
     states: bool
@@ -399,12 +398,11 @@ def _is_dated(plain: str, language: WordLists) -> bool:
     return bool(language.pattern("weekdays").search(plain) or language.pattern("months").search(plain))
 
 
-_ADDED_DATE = re.compile(r"\s?[(（][^()（）]{0,40}\d{4}[^()（）]{0,20}[)）]")
-_VALUE_WORD = re.compile(r"\d[\d.,:]*")
+_ADDED_DATE = regex(r"\s?[(（][^()（）]{0,40}\d{4}[^()（）]{0,20}[)）]")
+_VALUE_WORD = regex(r"\d[\d.,:]*")
 
 
-@dataclass(frozen=True, slots=True)
-class _StatedValue:
+class _StatedValue(NamedTuple):
     """What a statement says about its subject: its value's kinds, their words, and the words around them."""
 
     subject: frozenset[str]

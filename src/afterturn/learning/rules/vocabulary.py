@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
-from afterturn.text import load_patterns
+from afterturn.text import load_patterns, regex
 
 
 def any_of(words: str) -> re.Pattern[str]:
     """A pattern for one of `words`, which are lower case."""
-    return re.compile(rf"(?<![\w'])(?:{alternatives(words)})(?!\w|'t)")
+    return regex(rf"(?<![\w'])(?:{alternatives(words)})(?!\w|'t)")
 
 
 def alternatives(words: str) -> str:
@@ -47,6 +46,11 @@ class WordLists:
     ends_in_participle: bool = False
     has_capital_nouns: bool = False
 
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """Every word of the lists."""
+        return frozenset(" ".join(self.words.values()).replace("_", " ").split())
+
     def pattern(self, name: str) -> re.Pattern[str]:
         return self.patterns[name]
 
@@ -70,52 +74,48 @@ class WordLists:
         theirs = rf"(?:(?:{the}|{my})\s+)?(?:(?:[\w-]+\s+)?(?:{measures})|(?!(?:{the})\s)[\w-]+\s+(?:{amounts}))"
         no_name = "|".join(of[name] for name in ("is", "common", "says", "adverbs", "always", "must"))
         return {
-            "manner": re.compile("|".join(self.manner)),
-            "names": re.compile("|".join(shape.format(name=_NAME) for shape in self.names) or "(?!)"),
-            "notes": re.compile("|".join(self.notes).replace("(?P<rest>", "(") or "(?!)"),
-            "bans": re.compile("|".join(self.bans) or "(?!)"),
-            "being": re.compile(rf"(?:{of['am']})\s+{adverbs}"),
-            "preferring": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['prefers']}))(?!\w)"),
-            "doing": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{does}){others})(?!\w)"),
-            "having": re.compile(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['has']}))(?!\w)"),
-            "person": re.compile(rf"(?<![\w'])(?:{person}|^(?:(?:{the})\s+)?(?:{people})(?=\s+(?:{verb})\s))"),
-            "is_person": re.compile(rf"\s(?:{of['be']})\s+(?:{my})\s+(?:[\w-]+\s+){{0,2}}?(?:{people})(?!\w|'t)"),
-            "named": re.compile(rf"\s+(?!(?:{no_name})(?!\w))[^\W\d_]+\s+(?:{verb})(?!\w)"),
-            "measured": re.compile(rf"{theirs}(?:'s)?\s+(?:\w+\s+){{0,3}}\d"),
-            "amount": re.compile(rf"(?<![\w'])(?:(?:{my})\s.*|(?!(?:{the})\s)[\w'-]+\s+)(?:{amounts})(?!\w)"),
-            "points_back": re.compile(rf"(?:{of['pronouns']})(?:(?<=['’]s)|(?<=['’]re)|\s+(?:{verb})(?!\w))"),
-            "first": re.compile(rf"(?<![\w'])(?:{i}|{of['am']})(?!\w)"),
-            "verb": re.compile(rf"(?:(?<=\w)'s|(?<![\w'])(?:{verb}))(?!\w|'t)"),
+            "manner": regex("|".join(self.manner)),
+            "names": regex("|".join(shape.format(name=_NAME) for shape in self.names) or "(?!)"),
+            "notes": regex("|".join(self.notes).replace("(?P<rest>", "(") or "(?!)"),
+            "bans": regex("|".join(self.bans) or "(?!)"),
+            "being": regex(rf"(?:{of['am']})\s+{adverbs}"),
+            "preferring": regex(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['prefers']}))(?!\w)"),
+            "doing": regex(rf"(?<![\w'])(?:{subject}{adverbs}(?:{does}){others})(?!\w)"),
+            "having": regex(rf"(?<![\w'])(?:{subject}{adverbs}(?:{of['has']}))(?!\w)"),
+            "person": regex(rf"(?<![\w'])(?:{person}|^(?:(?:{the})\s+)?(?:{people})(?=\s+(?:{verb})\s))"),
+            "is_person": regex(rf"\s(?:{of['be']})\s+(?:{my})\s+(?:[\w-]+\s+){{0,2}}?(?:{people})(?!\w|'t)"),
+            "named": regex(rf"\s+(?!(?:{no_name})(?!\w))[^\W\d_]+\s+(?:{verb})(?!\w)"),
+            "measured": regex(rf"{theirs}(?:'s)?\s+(?:\w+\s+){{0,3}}\d"),
+            "amount": regex(rf"(?<![\w'])(?:(?:{my})\s.*|(?!(?:{the})\s)[\w'-]+\s+)(?:{amounts})(?!\w)"),
+            "points_back": regex(rf"(?:{of['pronouns']})(?:(?<=['’]s)|(?<=['’]re)|\s+(?:{verb})(?!\w))"),
+            "first": regex(rf"(?<![\w'])(?:{i}|{of['am']})(?!\w)"),
+            "verb": regex(rf"(?:(?<=\w)'s|(?<![\w'])(?:{verb}))(?!\w|'t)"),
         }
 
 
 # Japanese has no spaces, so its lists are patterns, in `vocabulary.json`.
 JAPANESE = load_patterns(__file__)
-KANA = re.compile(r"[\u3040-\u30ff]")
+KANA = regex(r"[\u3040-\u30ff]")
 
 
-def _read_languages() -> Iterator[WordLists]:
-    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    for code, table in tomllib.loads(text).items():
+@cache
+def languages() -> tuple[WordLists, ...]:
+    """Those of `vocabulary.toml`, English first."""
+    import tomllib
+
+    found = []
+    for code, table in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items():
         words = {name: value for name, value in table.items() if isinstance(value, str)}
-        yield WordLists(code, words, **{name: value for name, value in table.items() if name not in words})
+        found.append(WordLists(code, words, **{name: value for name, value in table.items() if name not in words}))
+    return tuple(found)
 
 
-LANGUAGES = tuple(_read_languages())
-LANGUAGE_CODES = (*(language.code for language in LANGUAGES), "ja")
-_WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
-_COMMON = {
-    language.code: frozenset(" ".join(language.words.values()).replace("_", " ").split()) for language in LANGUAGES
-}
+_WORD = regex(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
 
 
 def find_language(text: str) -> WordLists | None:
     """The language whose words the text has most of; None if it has none of any."""
     words = _WORD.findall(text.lower())
-    counts = [sum(word in _COMMON[language.code] for word in words) for language in LANGUAGES]
+    counts = [sum(word in language.known for word in words) for language in languages()]
     most = max(counts)
-    return LANGUAGES[counts.index(most)] if most else None
-
-
-# Compiling takes 15 ms for each language; only English, the first, is worth that at the start.
-assert LANGUAGES[0].patterns
+    return languages()[counts.index(most)] if most else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -51,8 +50,7 @@ def find_stats(unit: Unit, space_key: SpaceKey) -> SpaceStats | None:
     return unit.index.stats(space_key.scope).get(space_key.space)
 
 
-@dataclass(frozen=True, slots=True)
-class BuildPlan:
+class BuildPlan(NamedTuple):
     """What to keep: `whole` vectors, or only quantized ones where memory is short. `stats` is the expected size."""
 
     embedder: EmbedderIdentity | None
@@ -60,8 +58,7 @@ class BuildPlan:
     whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class RowPage:
+class RowPage(NamedTuple):
     """Some rows as they were read: terms by occurrence, vectors and the rows that they belong to."""
 
     columns: Columns

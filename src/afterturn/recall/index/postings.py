@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -48,8 +47,7 @@ def numbers(terms: Iterable[str]) -> list[int]:
     return [number - _UNSIGNED if number >= _UNSIGNED >> 1 else number for number in map(known.__getitem__, terms)]
 
 
-@dataclass(frozen=True, slots=True)
-class PostingForm:
+class PostingForm(NamedTuple):
     """How a term and a row share 64 bits: the row has the lower ones. Two of a hundred thousand terms have the same
     upper bits about once in ten thousand spaces."""
 
@@ -67,8 +65,7 @@ def form_for(rows: int) -> PostingForm:
     return PostingForm((4 * rows + 4096).bit_length())
 
 
-@dataclass(frozen=True, slots=True)
-class PostingPart:
+class PostingPart(NamedTuple):
     """Sorted by term, then row: term `i` is in `rows[starts[i] : starts[i + 1]]`, each row once."""
 
     form: PostingForm

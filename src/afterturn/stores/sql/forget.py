@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from afterturn.errors import InvalidInput, StoreCorrupt
@@ -38,8 +37,7 @@ class Version(NamedTuple):
 Doomed: TypeAlias = dict[int, Version]
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(NamedTuple):
     """The names of the versions to erase: references of versions, and ids of which no version stays.
 
     `own` by space, for that space's statements. `gone` are ids of records, by which statements of other spaces name
@@ -344,7 +342,7 @@ class Eraser:
         copied = {*spaces, *(owner for owner, *_ in turns), *(name for (name,) in reviewing)}
         copied |= {self._entries.spaces.name(key) for key in elsewhere}
         key_ids = self._sealer.drop(tenant, space)
-        return replace(erased, key_ids=key_ids, copied_to=tuple(sorted(copied - {space})))
+        return erased._replace(key_ids=key_ids, copied_to=tuple(sorted(copied - {space})))
 
     def _set_change_times(self, space_keys: Collection[int]) -> None:
         """A space whose operations or consolidations were erased is due for a consolidation by those that are left."""

@@ -5,7 +5,6 @@ tenant, whose time is a row of `meta`.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from afterturn.errors import KeyMissing, StoreCorrupt
 from afterturn.stores.sql.entries import Entries
@@ -188,10 +187,10 @@ class SqlJobs:
             return job
         try:
             cipher = self._sealer.find(job.tenant, job.space)
-            return replace(job, error="" if cipher is None else cipher.open("job.error", row_name(job.id), job.error))
+            return job._replace(error="" if cipher is None else cipher.open("job.error", row_name(job.id), job.error))
         except (KeyMissing, StoreCorrupt) as error:
             # Others wait in the same queue.
-            return replace(job, error=str(error))
+            return job._replace(error=str(error))
 
 
 def _of_tenant(tenant: str | None) -> tuple[list[str], list[Value]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from afterturn.errors import Conflict, InvalidInput, NotFound
 from afterturn.stores.sql.entries import (
@@ -42,8 +43,7 @@ def promoted(existing: Entry, admitted: Admitted) -> Admitted:
     """The new statement, with the fields of the existing one that the draft leaves open."""
     draft = admitted.draft
     valid_from, valid_to = _validity(existing, admitted)
-    return replace(
-        admitted,
+    return admitted._replace(
         draft=replace(
             draft,
             pinned=draft.pinned or existing.pinned,
@@ -83,8 +83,7 @@ _SQL = load_queries(__file__)
 _ACTIVE = f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.id = ? AND e.status = 'active'"
 
 
-@dataclass(frozen=True, slots=True)
-class PendingProposal:
+class PendingProposal(NamedTuple):
     """A proposal. `base` is the version that it would replace, None for a new statement."""
 
     key: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import closing
@@ -76,7 +75,8 @@ def _permissions(place: StoreLocation) -> Finding:
 
 
 def _space(place: StoreLocation) -> Finding:
-    free = shutil.disk_usage(place.path.parent).free
+    disk = os.statvfs(place.path.parent)
+    free = disk.f_bavail * disk.f_frsize
     message = f"{free / _MEBIBYTE:.0f} MiB are free on the store's disk."
     if free >= max(_FREE_BYTES_MIN, os.stat(place.path).st_size // 4):
         return Finding("ok", "space", message)

@@ -107,7 +107,7 @@ class TestTurns:
         ending: dict[str, Any] = {"status": TurnStatus.COMPLETED, "at": 60.0, "recorded": True, "taint": Taint.TOOL}
         await store.write(lambda unit: unit.conversations.end_turn(TALK, "turn-2", **ending), at=ALL_SPACES)
         found = await store.read(lambda unit: unit.conversations.find_turn(TALK, "turn-2"), at=ALL_SPACES)
-        keys = (TALK, replace(TALK, id="another"))
+        keys = (TALK, TALK._replace(id="another"))
         tainted = await store.read(lambda unit: [unit.conversations.is_tainted(key) for key in keys], at=ALL_SPACES)
         assert found is not None
         assert (clean, found.taint, tainted) == (False, Taint.TOOL, [True, False])
@@ -138,10 +138,10 @@ class TestTurns:
         await self._start(store)
         await store.write(lambda unit: unit.conversations.mark_incognito(TALK, "turn-1"), at=ALL_SPACES)
         await store.write(
-            lambda unit: unit.conversations.mark_incognito(replace(TALK, space="user:bob"), "turn-1"), at=ALL_SPACES
+            lambda unit: unit.conversations.mark_incognito(TALK._replace(space="user:bob"), "turn-1"), at=ALL_SPACES
         )
         await store.write(lambda unit: unit.conversations.set_incognito(TALK, on=False, at=20.0), at=ALL_SPACES)
-        found, keys = await self._find(store), (TALK, replace(TALK, id="another"))
+        found, keys = await self._find(store), (TALK, TALK._replace(id="another"))
         states = await store.read(lambda unit: [unit.conversations.state(key) for key in keys], at=ALL_SPACES)
         assert found is not None
         assert (found.incognito, found.user_hash) == (True, "")

@@ -1,7 +1,6 @@
 """Jobs: leased to one owner at a time, completed by that owner, retried, or left dead."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 from afterturn.ports import Store
@@ -235,7 +234,7 @@ class TestJobs:
     async def _add(
         self, store: Store, job_id: str, *, coalesce: bool = False, later: bool = False, **fields: Any
     ) -> None:
-        job = replace(Job(job_id, "embed", TENANT, SPACE, "{}", 1.0), **fields)
+        job = Job(job_id, "embed", TENANT, SPACE, "{}", 1.0)._replace(**fields)
         await store.write(lambda unit: unit.jobs.add(job, coalesce=coalesce, later=later), at=Tenant(job.tenant))
 
     async def _claim(
