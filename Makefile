@@ -48,7 +48,7 @@ test-slow: $(READY) ## Run only the tests that are marked slow
 check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
+	@$(BIN)/mypy --num-workers 2
 	@$(BIN)/lint-imports
 
 bench: $(READY) ## Benchmark store, turns, recall, reviews, load and hooks against bare baselines; ARGS=--page writes docs/benchmarks.md

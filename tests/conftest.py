@@ -102,6 +102,11 @@ def _log_of_its_own() -> None:
     rate_limit.reset()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests first: one that began last would leave the other process without work."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     _not_run.update(item.nodeid for item in items)
 
