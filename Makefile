@@ -21,6 +21,8 @@ BENCH := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.bench
 # The folder is part of the name, so an environment that was moved with the project is created again.
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
+# Without compiled files every process that a test starts compiles the package again, which takes longer than its work.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help ratchet demo test everything test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
 	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat test-postgres bench-postgres benchmarks lock-postgres
@@ -46,7 +48,7 @@ test-slow: $(READY) ## Run only the tests that are marked slow
 check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
+	@$(BIN)/mypy --num-workers 2
 	@$(BIN)/lint-imports
 
 bench: $(READY) ## Benchmark store, turns, recall, reviews, load and hooks against bare baselines; ARGS=--page writes docs/benchmarks.md

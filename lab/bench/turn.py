@@ -419,7 +419,8 @@ class _Pairs:
 
         One extra round warms up and is not counted, unless there is only one. The order changes with every round.
         """
-        await self.memory.ready()
+        # With a store that hangs it is never ready; its embedder is, by then.
+        await self.memory.ready(within=1.0 if self.case.hangs else 10.0)
         counted = range(rounds if rounds == 1 else rounds + 1)
         found = [await self._both(at, question) for at, question in zip(counted, questions(rounds + 1), strict=False)]
         return found[-rounds:]

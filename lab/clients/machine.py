@@ -50,8 +50,8 @@ class Machine:
     """Use it as a context manager: it stops the helper and removes the home."""
 
     def __enter__(self) -> Machine:
-        # A socket's name has at most 107 bytes, so the home has a short one.
-        self.home = Path(tempfile.mkdtemp(prefix="at-"))
+        # A socket's name has at most 107 bytes, so the home has a short one. A client's sandbox may hide /dev/shm.
+        self.home = Path(tempfile.mkdtemp(prefix="at-", dir="/tmp"))
         self.rules: list[Rule] = []
         self.server = ModelServer(lambda request: follow(self.rules)(request)).__enter__()
         self._clients: dict[str, Client] = {}

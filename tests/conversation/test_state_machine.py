@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +71,13 @@ def possible(host: Host) -> set[str]:
 class Hosts(RuleBasedStateMachine):
     """One conversation of one host, whose memory is closed and opened again now and then."""
 
-    template: Path
-
     def __init__(self) -> None:
         super().__init__()
         self.host: Host | None = None
 
     @initialize(form=st.sampled_from(FORMATS), style=STYLES, named=st.booleans(), refined=st.booleans())
     def begin(self, *, form: Format, style: str, named: bool, refined: bool) -> None:
-        self.host = Host(self.template, form, style, named=named, refined=refined)
+        self.host = Host(_template(), form, style, named=named, refined=refined)
 
     @rule(data=st.data())
     def something_happens(self, data: st.DataObject) -> None:
@@ -133,16 +132,19 @@ def check_outcomes(host: Host) -> None:
     assert {(one, phase) for one in started - carried for phase in phases} - set(ended) == set()
 
 
+_folder = tempfile.TemporaryDirectory()
+
+
+@cache
 def _template() -> Path:
     """A store that knows something, made once and copied for each conversation."""
-    path = Path(tempfile.mkdtemp()) / "memory.db"
+    path = Path(_folder.name) / "memory.db"
     with blocking.open(path, CONFIG) as memory:
         for text in KNOWN:
             memory.space("user:ada").add(text)
     return path
 
 
-Hosts.template = _template()
 # In the suite a failure is told as it was found: threads take their own time, and making it shorter takes minutes.
 PHASES = [Phase.explicit, Phase.generate] if settings().derandomize else list(Phase)
 EXAMPLES = 150 if settings().derandomize else settings().max_examples

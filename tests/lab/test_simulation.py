@@ -111,13 +111,13 @@ def _forget_nothing(self: Tombstones, *values: object, **named: object) -> State
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "place, name, fault, rule",
+    "place, name, fault, rule, seed",
     [
-        (Recorder, "_record", _refuse, "C4"),
-        (Prefetcher, "_finish", _tell_nothing, "R5"),
-        (Turn, "inject", _dawdle, "R7"),
-        (ReviewJobs, "_report", _report_twice, "V4"),
-        (Tombstones, "covering", _forget_nothing, "M2"),
+        (Recorder, "_record", _refuse, "C4", 1),
+        (Prefetcher, "_finish", _tell_nothing, "R5", 1),
+        (Turn, "inject", _dawdle, "R7", 1),
+        (ReviewJobs, "_report", _report_twice, "V4", 2),
+        (Tombstones, "covering", _forget_nothing, "M2", 109),
     ],
 )
 def test_a_broken_promise_is_noticed(
@@ -127,11 +127,13 @@ def test_a_broken_promise_is_noticed(
     name: str,
     fault: Callable[..., object],
     rule: str,
+    seed: int,
 ) -> None:
     """C4, R5, R7, V4, M2: a recorder that drops turns, a recall without an outcome, a hand-over that waits too long,
-    a review that ends twice, a turn that outlives a forget."""
+    a review that ends twice, a turn that outlives a forget.
+    The seed that showed it before is tried first."""
     monkeypatch.setattr(place, name, fault)
-    assert any(what.startswith(rule) for seed in range(1, 121) for what in run(seed).broken)
+    assert any(what.startswith(rule) for tried in (seed, *range(1, 121)) for what in run(tried).broken)
 
 
 def _said(role: str, content: str | None, **more: object) -> Message:

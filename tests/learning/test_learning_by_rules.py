@@ -358,16 +358,16 @@ async def test_relative_times_are_resolved_to_dates(tmp_path: Path) -> None:
 
 
 async def test_a_year_of_small_talk_leaves_few_memories(tmp_path: Path) -> None:
-    """V11: many days of ordinary turns, of which a few say something to keep."""
+    """V11: many days of ordinary turns, of which a few say something to keep. One conversation every third day."""
     clock = ManualClock()
     parts = afterturn.Components(clock=clock)
     config = {"embedder": "none", "grace": 0.0, "synchronous": "normal"}
-    lasting = {40: "I prefer metric units.", 90: "My birthday is on 3 May.", 200: "Never send mail after 8pm."}
+    lasting = {39: "I prefer metric units.", 90: "My birthday is on 3 May.", 201: "Never send mail after 8pm."}
     async with afterturn.open(tmp_path / "memory.db", config, components=parts) as memory:
-        for day in range(365):
+        for day in range(0, 365, 3):
             said = lasting.get(day, f"what should I cook today? there are {day % 7} eggs and some rice left")
             await say(memory.conversation(f"day-{day}", user="ada"), said, "Fried rice.")
-            clock.advance(86_400.0)
+            clock.advance(3 * 86_400.0)
         assert await memory.drain(within=60)
         learned = await statements(memory.space("user:ada"))
 

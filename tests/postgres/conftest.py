@@ -49,7 +49,7 @@ def own_server(pytestconfig: pytest.Config) -> Iterator["PostgresServer"]:
         yield started
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_sql(server: "PostgresServer") -> Callable[..., list[tuple[Any, ...]]]:
     """Runs statements as the server's administrator."""
     import psycopg
@@ -76,8 +76,18 @@ def place(server: "PostgresServer", pytestconfig: pytest.Config) -> Iterator["Po
 
 
 @pytest.fixture
-def url(server: "PostgresServer", place: "PostgresServer | PgBouncer", run_sql: Callable[..., object]) -> Iterator[str]:
+def url(place: "PostgresServer | PgBouncer", run_sql: Callable[..., object]) -> Iterator[str]:
     """The URL of a schema that is removed after the test, with a role for which row-level security is on."""
+    yield from _new_schema(place, run_sql)
+
+
+@pytest.fixture(scope="module")
+def module_url(place: "PostgresServer | PgBouncer", run_sql: Callable[..., object]) -> Iterator[str]:
+    """Like `url`, for all tests of a module."""
+    yield from _new_schema(place, run_sql)
+
+
+def _new_schema(place: "PostgresServer | PgBouncer", run_sql: Callable[..., object]) -> Iterator[str]:
     if not run_sql("SELECT 1 FROM pg_roles WHERE rolname = 'memory'"):
         run_sql("CREATE ROLE memory LOGIN; GRANT CREATE ON DATABASE postgres TO memory")
     _numbers.append(len(_numbers))

@@ -581,8 +581,8 @@ def calls(text: str) -> int:
 def test_a_hostile_text_takes_time_in_proportion_to_its_length(piece):
     """L12, L14: twice the text, twice the work."""
     resolve_times("yesterday, 先週, é", NOW)
-    half = calls((piece * 50_000)[:50_000])
-    assert calls((piece * 100_000)[:100_000]) < 2.1 * half + 1_000
+    half = calls((piece * 20_000)[:20_000])
+    assert calls((piece * 40_000)[:40_000]) < 2.1 * half + 1_000
 
 
 def without_dates(line: str) -> str:
