@@ -60,6 +60,7 @@ from afterturn.types import (
     Purpose,
     RecallCause,
     Scalar,
+    Scope,
 )
 
 if TYPE_CHECKING:
@@ -172,10 +173,16 @@ class RecallClient:
             await asyncio.sleep(0)
         return offered
 
-    def begin_turn(self, turn: object) -> None:
+    def begin_turn(self, turn: object, scope: Scope) -> None:
         """Background work of the embedder pauses until `end_turn`."""
         if self.embedding is not None:
             self.embedding.begin_turn(turn)
+        self.load_index(scope)
+
+    def load_index(self, scope: Scope) -> None:
+        """A conversation with these spaces has begun, and will ask."""
+        if self.embedding is not None:
+            self.embedding.load_index(scope)
 
     def note_block_delivered(self) -> None:
         """The turn has its block: work that would disturb a recall may run while the model answers."""

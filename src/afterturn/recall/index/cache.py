@@ -24,7 +24,7 @@ from afterturn.recall.index.searcher import EntryResolver, IndexSearcher
 from afterturn.recall.index.snapshot import vector_bytes
 from afterturn.recall.index.space_index import CHANGES_MAX, SpaceIndex
 from afterturn.recall.word_table import WordTable
-from afterturn.types import Changes, EmbedderIdentity, SpaceStats
+from afterturn.types import Changes, EmbedderIdentity, Scope, SpaceStats
 
 _QUEUE_MAX = 256
 # Some milliseconds, for which a search of that space waits.
@@ -127,10 +127,21 @@ class IndexCache:
             self._enqueue(space_key)
             return None
         try:
-            return build_at_once(unit, space_key, BuildPlan(self._embedder, stats))
+            space_index = build_at_once(unit, space_key, BuildPlan(self._embedder, stats))
+            with self._lock:
+                self._queue.pop(space_key, None)
+            return space_index
         except DeadlineExceeded:
             self._enqueue(space_key)
             raise
+
+    def load(self, scope: Scope) -> None:
+        """`run_builder` builds the indexes of these spaces, unless they are in memory. Call it on that loop."""
+        for space in scope.spaces:
+            space_key = SpaceKey(scope.tenant, space)
+            if space_key not in self._spaces:
+                self._enqueue(space_key)
+        self._asked.set()
 
     def wake_builder(self) -> None:
         """A question is about to be asked, which may queue a space. Call it on the loop of `run_builder`."""
