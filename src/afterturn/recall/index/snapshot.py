@@ -408,10 +408,11 @@ class IndexSnapshot:
     def vectors_count(self) -> int:
         return int(np.count_nonzero(self.has_vector))
 
-    @property
+    @cached_property
     def is_complete(self) -> bool:
         """Whether nearly every entry that is recalled has a vector."""
-        return is_nearly_all(int(np.count_nonzero(self.has_vector.take(self.recalled))), self.recalled.size)
+        lacking = self.is_alive[self.without_vector] & ~self.columns.is_output[self.without_vector]
+        return is_nearly_all(self.recalled.size - int(np.count_nonzero(lacking)), self.recalled.size)
 
     @cached_property
     def without_vector(self) -> NDArray[np.intp]:
@@ -480,6 +481,23 @@ class IndexSnapshot:
         weighted *= _FACTORS
         weighted *= there
         return weighted
+
+
+def extend_derived(snapshot: IndexSnapshot, before: IndexSnapshot) -> None:
+    """Takes over what was derived of the snapshot `before`, of which no row has died, and adds the rows after it."""
+    added = slice(before.count, snapshot.count)
+    columns, known, derived = snapshot.columns, vars(before), vars(snapshot)
+    is_record, is_output = columns.is_record[added], columns.is_output[added]
+    for name, is_in in (
+        ("statements", ~is_record),
+        ("records", is_record & ~is_output),
+        ("recalled", ~is_output),
+        ("without_content", ~columns.has_content[added]),
+    ):
+        if name in known:
+            rows = np.flatnonzero(is_in) + before.count
+            derived[name] = np.append(known[name], rows) if rows.size else known[name]
+    derived["alive_count"] = before.alive_count + snapshot.count - before.count
 
 
 def is_nearly_all(present: int, documents: int) -> bool:
