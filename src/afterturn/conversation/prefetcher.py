@@ -177,11 +177,6 @@ class RecallClient:
         """Background work of the embedder pauses until `end_turn`."""
         if self.embedding is not None:
             self.embedding.begin_turn(turn)
-        self.load_index(scope)
-
-    def load_index(self, scope: Scope) -> None:
-        """A conversation with these spaces has begun, and will ask."""
-        if self.embedding is not None:
             self.embedding.load_index(scope)
 
     def note_block_delivered(self) -> None:

@@ -257,7 +257,7 @@ class WordTable:
         filled = {at: text for at, text in enumerate(texts) if text is not None and text.starts.size}
         if not filled or not question.starts.size:
             return [NO_MATCH] * len(candidates)
-        asked = self._words(question.rows, question.starts)
+        asked = _add_pieces(self._vectors(question.rows), question.starts)
         # Of each text, the best cosine with each word of the question.
         best = np.full((len(texts), len(asked)), -np.inf, dtype=np.float32)
         best[list(filled)] = self._best_cosines(asked / question.norms[:, None], list(filled.values()))
@@ -285,10 +285,6 @@ class WordTable:
         cosines = products / np.concatenate([text.norms for text in texts])[:, None]
         best: NDArray[np.float32] = np.maximum.reduceat(cosines, np.cumsum(counts) - counts, axis=0)
         return best
-
-    def _words(self, rows: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The vectors of words."""
-        return _add_pieces(self._vectors(rows), starts)
 
     def _vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         assert self._pieces is not None
