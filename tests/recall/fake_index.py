@@ -89,8 +89,7 @@ class MemoryIndex:
         changes = index.changes("default", SPACE, since=0)
         builder = IndexBuilder(SpaceKey("default", SPACE), BuildPlan(embedder, index.extent(), whole=whole))
         while not builder.is_read:
-            for page in builder.read(_Unit(index)):
-                builder.add(page)
+            builder.read(_Unit(index))
         self.root = SpaceIndex(builder, changes)
         self._index = index
         self._exact = exact

@@ -245,7 +245,6 @@ def test_a_space_that_grows_while_it_is_read_is_read_again(library, cache, monke
     monkeypatch.setattr(builder_module, "form_for", lambda rows: PostingForm(4 if rows < 20 else 12))
     monkeypatch.setattr(cache_module, "AT_ONCE_ROWS_MAX", 0)
     monkeypatch.setattr(builder_module, "PAGE_ROWS", 4)
-    monkeypatch.setattr(builder_module, "_PAGES_AT_ONCE", 1)
     library.add_all([f"red apple {number}" for number in range(5)])
     for _ in range(2):
         find(library, cache)

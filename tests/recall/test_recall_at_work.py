@@ -100,6 +100,25 @@ async def is_in_memory(memory: afterturn.Memory) -> bool:
     return await store.read(lambda unit: cache.find(unit, "default", "user:ada") is not None, at=None)
 
 
+@pytest.mark.parametrize("begun", ["turn", "standing"])
+async def test_a_space_is_loaded_before_the_first_question(tmp_path: Path, built: Built, begun: str) -> None:
+    """L6: with a turn that asks nothing, or with the standing block."""
+    path = tmp_path / "memory.db"
+    async with afterturn.open(path, components=afterturn.Components(embedder=HashingEmbedder())) as memory:
+        assert await memory.ready()
+        await memory.space("user:ada").add(HIKE)
+    async with afterturn.open(path, components=afterturn.Components(embedder=HashingEmbedder())) as memory:
+        conversation = memory.conversation("c", user="ada")
+        if begun == "turn":
+            async with conversation.turn([{"role": "user", "content": "Thanks!"}]) as turn:
+                turn.abort()
+        else:
+            await conversation.standing().block()
+        assert await memory.ready()
+        await built.wait()
+        assert await is_in_memory(memory)
+
+
 async def test_a_large_space_is_found_by_words_until_it_is_in_memory(tmp_path: Path, built: Built) -> None:
     """L6: which it is behind the first answer."""
     parts = afterturn.Components(embedder=HashingEmbedder())

@@ -436,7 +436,7 @@ class ConversationEngine(StoredConversation):
         self._start(turn, messages, recall=recall)
 
     def _start(self, turn: HostTurn, messages: list[object], *, recall: bool = True) -> None:
-        self._services.recall_client.begin_turn(turn.shared)
+        self._services.recall_client.begin_turn(turn.shared, turn.loop.scope.readable)
         if (earlier := self._current) is not None and earlier.id in self._open_turns:
             # Its host began another turn without leaving it: its end is stored, its messages are not.
             self._open_turns[earlier.id] = None

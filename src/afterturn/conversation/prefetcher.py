@@ -59,6 +59,7 @@ from afterturn.types import (
     Purpose,
     RecallCause,
     Scalar,
+    Scope,
 )
 
 if TYPE_CHECKING:
@@ -173,10 +174,11 @@ class RecallClient:
             await asyncio.sleep(0)
         return offered
 
-    def begin_turn(self, turn: object) -> None:
+    def begin_turn(self, turn: object, scope: Scope) -> None:
         """Background work of the embedder pauses until `end_turn`."""
         if self.embedding is not None:
             self.embedding.begin_turn(turn)
+            self.embedding.load_index(scope)
 
     def note_block_delivered(self) -> None:
         """The turn has its block: work that would disturb a recall may run while the model answers."""

@@ -421,6 +421,8 @@ class StandingCore:
             return render_standing(content._replace(memories=find_standing(unit, reader)), room)
 
         if self._services.has_store:
+            if self._services.embedding is not None:
+                self._services.embedding.load_index(reader.scope)
             return await self._try_store(lambda store: store.read(work, at=reader.scope), "is made without memories")
         if not content.files:
             return render_standing(content, room)

@@ -335,6 +335,7 @@ RETRY_AFTER = 2.0
 RETRY_AFTER_MAX = 300.0
 # Between two progress events of one backlog.
 PROGRESS_EVERY = 2.0
+_AWAITED_MAX = 256
 _REMEDY = (
     "If it is your own, correct its `embed`. For minilm, run `afterturn models remove minilm`, then `afterturn models "
     "get minilm`. For a server, check embedder_url and embedder_model."
@@ -381,6 +382,8 @@ class EmbeddingService:
         self._table_tried = asyncio.Event()
         self.table_failure = ""
         self.index: IndexCache | None = None
+        # Spaces of conversations that began before there was an index.
+        self._awaited: dict[Scope, None] = {}
         self._is_adopted = False
         self._is_closed = threading.Event()
         # Cleared while a turn waits for its block.
@@ -411,6 +414,13 @@ class EmbeddingService:
         self._turns.discard(turn)
         self.want()
 
+    def load_index(self, scope: Scope) -> None:
+        """A conversation with these spaces has begun, and will ask. Call it on memory's loop."""
+        if self.index is not None:
+            self.index.load(scope)
+        elif len(self._awaited) < _AWAITED_MAX:
+            self._awaited[scope] = None
+
     async def import_index(self) -> None:
         """Imports numpy and the index, and loads the word lists of recall. To be awaited before the first turn:
         importing numpy holds Python's lock for longer than the grace of a turn, and a process that forks meanwhile may
@@ -434,6 +444,9 @@ class EmbeddingService:
         self._note_success()
         await (self.adopt() if works else self.join())
         self.index = index
+        for scope in self._awaited:
+            index.load(scope)
+        self._awaited.clear()
         self._events.emit("vectors_ready", embedder=self._embedder.identity.name)
         self.tried.set()
         return True

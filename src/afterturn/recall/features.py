@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -127,13 +127,13 @@ def shows_report(hit: Hit) -> bool:
     return hit.entry.is_report or (hit.answer is not None and hit.answer.is_report)
 
 
-def words_of(features: EntryFeatures | None, table: WordTable) -> TextWords | None:
-    """The words of a text in the table, cached with its features."""
-    if features is None:
-        return None
-    if features.table_words is None:
-        features.table_words = table.read(features.text)
-    return features.table_words
+def words_of(texts: Sequence[EntryFeatures | None], table: WordTable) -> list[TextWords | None]:
+    """The words of each text in the table, cached with its features."""
+    unread = [text for text in texts if text is not None and text.table_words is None]
+    if unread:
+        for text, read in zip(unread, table.read_all([text.text for text in unread]), strict=True):
+            text.table_words = read
+    return [None if text is None else text.table_words for text in texts]
 
 
 # The chance from which a message states something, whatever else it does.

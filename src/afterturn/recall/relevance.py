@@ -311,8 +311,8 @@ _NOTHING = UtteranceChances(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 def match_words(text: str, exchanges: Sequence[RecalledExchange], table: WordTable) -> list[WordMatch]:
     """How well the words of the question match those of each exchange, by their meaning."""
-    pairs = [(words_of(one.said_passage, table), words_of(one.answer_passage, table)) for one in exchanges]
-    return table.match(table.read(text), pairs)
+    words = words_of([passage for one in exchanges for passage in (one.said_passage, one.answer_passage)], table)
+    return table.match(table.read(text), list(zip(words[::2], words[1::2], strict=True)))
 
 
 def line_features(

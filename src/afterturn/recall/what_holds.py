@@ -193,6 +193,7 @@ _DIGITS = regex(r"\d+")
 _WORD = regex(r"\w+")
 _LETTERS = str.maketrans("ıłø", "ilo")
 _CUES = ("strong", "weak", "corrects", "denial", "again", "also", "past", "longer")
+_NO_CUES: frozenset[str] = frozenset()
 # An older sentence with more words of its own may be about something else.
 _OTHER_WORDS_MAX = 2
 _STATES_MIN = 0.3
@@ -290,12 +291,12 @@ def _read_claim(text: str) -> Claim:
         if at > _OTHER_WORDS_MAX and word in words["reason"]:
             break
         is_inner = at > 0
-        found = {name for name in _CUES if word in words[name]}
+        found = _cues().get(word, _NO_CUES)
         if token.endswith(("n't", "n’t")):
-            found.add("denial")
+            found = found | {"denial"}
         # In Portuguese, "no Porto" is "in Porto".
         elif word == "no" and is_inner and not "".join(tokens[at + 1 : at + 2])[:1].islower():
-            found.discard("denial")
+            found = found - {"denial"}
         cues |= found
         cues_at += [at] if found & {"strong", "weak"} else []
         opening = opening or word
@@ -335,6 +336,8 @@ def _read_unspaced(text: str) -> Claim:
 
 def _folded(token: str) -> str:
     """Without what is contracted: "I'm", "Ruth's", "l'appartement"."""
+    if token.isascii() and "'" not in token:
+        return token.lower()
     first, *rest = re.split("['’]", fold(token).translate(_LETTERS))
     return rest[0] if rest and len(first) <= 2 < len(rest[0]) else first
 
@@ -764,6 +767,13 @@ def _weights() -> dict[str, Weights]:
 def _words() -> dict[str, frozenset[str]]:
     stored: dict[str, str] = json.loads(_WORDS_PATH.read_text(encoding="utf-8"))["words"]
     return {name: frozenset(listed.split()) for name, listed in stored.items()}
+
+
+@cache
+def _cues() -> dict[str, frozenset[str]]:
+    """The cues that each word is."""
+    listed = frozenset[str]().union(*(_words()[name] for name in _CUES))
+    return {word: frozenset(name for name in _CUES if word in _words()[name]) for word in listed}
 
 
 @cache

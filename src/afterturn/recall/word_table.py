@@ -7,7 +7,7 @@ import mmap
 import unicodedata
 from array import array
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -207,21 +207,45 @@ class WordTable:
 
     def read(self, text: str) -> TextWords:
         """The first 150 words in the first 1,000 characters. Words of unknown characters are left out."""
+        return self.read_all([text])[0]
+
+    def read_all(self, texts: Sequence[str]) -> list[TextWords]:
+        """As `read`. A word that several texts have is split once, and a piece of several words is converted once."""
         import numpy as np
 
+        known: dict[str, list[tuple[list[int], float]]] = {}
+        split = [self._split_words(text, known) for text in texts]
+        rows = [np.fromiter(chain.from_iterable(pieces for pieces, _ in words), np.int64) for words in split]
+        sizes = [np.fromiter((len(pieces) for pieces, _ in words), np.int64, len(words)) for words in split]
+        distinct, places = np.unique(np.concatenate(rows), return_inverse=True)
+        ends = np.cumsum(np.concatenate(sizes))
+        vectors = self._vectors(distinct).take(places, axis=0)
+        norms = _norms(_add_pieces(vectors, np.append(0, ends[:-1])[: ends.size]))
+        found: list[TextWords] = []
+        start = 0
+        for words, pieces, size in zip(split, rows, sizes, strict=True):
+            weights = np.array([weight for _, weight in words], np.float32)
+            # A copy, which does not keep the others in memory.
+            found.append(TextWords(pieces, np.cumsum(size) - size, norms[start : start + len(words)].copy(), weights))
+            start += len(words)
+        return found
+
+    def _split_words(self, text: str, known: dict[str, list[tuple[list[int], float]]]) -> list[tuple[list[int], float]]:
+        """The words of a text, each with its pieces and its weight. `known` is a cache, which is filled here."""
+        found: list[tuple[list[int], float]] = []
+        for match in islice(_WORD.finditer(text[:_TEXT_CHARS_MAX].lower()), _WORDS_MAX):
+            word = match.group()
+            if word not in known:
+                known[word] = self._split_word(word)
+            found += known[word]
+        return found
+
+    def _split_word(self, word: str) -> list[tuple[list[int], float]]:
         assert self._pieces is not None
-        scores, known = self._pieces.scores, dict[str, list[int]]()
-        rows: list[int] = []
-        starts: list[int] = []
-        weights: list[float] = []
-        for word in islice(_WORD.finditer(text[:_TEXT_CHARS_MAX].lower()), _WORDS_MAX):
-            pieces = [piece for piece in self._pieces.tokens(word.group(), known) if piece != _UNKNOWN]
-            for one in [[piece] for piece in pieces] if _SPACELESS.match(word.group()) else filter(None, [pieces]):
-                starts.append(len(rows))
-                rows += one
-                weights.append(max(_LEAST_WEIGHT, -min(scores[piece] for piece in one) - _COMMON))
-        found, at = np.array(rows, dtype=np.int64), np.array(starts, dtype=np.int64)
-        return TextWords(found, at, _norms(self._words(found, at)), np.array(weights, dtype=np.float32))
+        scores = self._pieces.scores
+        pieces = [piece for piece in self._pieces.tokens(word, {}) if piece != _UNKNOWN]
+        words = [[piece] for piece in pieces] if _SPACELESS.match(word) else filter(None, [pieces])
+        return [(one, max(_LEAST_WEIGHT, -min(scores[piece] for piece in one) - _COMMON)) for one in words]
 
     def match(
         self, question: TextWords, candidates: Sequence[tuple[TextWords | None, TextWords | None]]
@@ -233,7 +257,7 @@ class WordTable:
         filled = {at: text for at, text in enumerate(texts) if text is not None and text.starts.size}
         if not filled or not question.starts.size:
             return [NO_MATCH] * len(candidates)
-        asked = self._words(question.rows, question.starts)
+        asked = _add_pieces(self._vectors(question.rows), question.starts)
         # Of each text, the best cosine with each word of the question.
         best = np.full((len(texts), len(asked)), -np.inf, dtype=np.float32)
         best[list(filled)] = self._best_cosines(asked / question.norms[:, None], list(filled.values()))
@@ -262,18 +286,18 @@ class WordTable:
         best: NDArray[np.float32] = np.maximum.reduceat(cosines, np.cumsum(counts) - counts, axis=0)
         return best
 
-    def _words(self, rows: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The vectors of words."""
-        import numpy as np
-
-        pieces = self._vectors(rows)
-        # Without words there is nothing to add, which numpy refuses.
-        words: NDArray[np.float32] = np.add.reduceat(pieces, starts, axis=0) if starts.size else pieces
-        return words
-
     def _vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         assert self._pieces is not None
         return self._pieces.vectors(rows, _WORD_DIMENSIONS)
+
+
+def _add_pieces(vectors: NDArray[np.float32], starts: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The vectors of words, from those of their pieces."""
+    import numpy as np
+
+    # Without words there is nothing to add, which numpy refuses.
+    words: NDArray[np.float32] = np.add.reduceat(vectors, starts, axis=0) if starts.size else vectors
+    return words
 
 
 def _norms(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.ports import Unit
-from afterturn.recall.index.postings import Postings, form_for, hashed, make_part
+from afterturn.recall.index.postings import Postings, TermNumbers, form_for, hashed, make_part
 from afterturn.recall.index.snapshot import (
     Columns,
     Dictionary,
@@ -24,12 +24,11 @@ from afterturn.recall.index.snapshot import (
 )
 from afterturn.types import EmbedderIdentity, Scope, SpaceStats
 
-PAGE_ROWS = 256
-"""How many rows are read at a time: about 3 ms of Python."""
+# How many rows are read at a time: about 10 ms of Python. A read waits for its turn among all readers, of which there
+# are many when a space is queued.
+PAGE_ROWS = 2048
 AT_ONCE_ROWS_MAX = 2048
 """A larger space is not built while a question waits for it: 1,000 rows take 14 ms."""
-# A read waits for its turn among all readers, of which there are many when a space is queued.
-_PAGES_AT_ONCE = 8
 MEAN_ROWS = 4096
 """The mean of this many vectors is close enough to the mean of all to quantize around it."""
 _ROOM_MIN = 16
@@ -58,19 +57,6 @@ class BuildPlan(NamedTuple):
     whole: bool = True
 
 
-class RowPage(NamedTuple):
-    """Some rows as they were read: terms by occurrence, vectors and the rows that they belong to."""
-
-    columns: Columns
-    terms: NDArray[np.int64]
-    embedded: NDArray[np.int32]
-    vectors: NDArray[np.float16] | None
-
-    @property
-    def is_last(self) -> bool:
-        return self.columns.capacity < PAGE_ROWS
-
-
 class IndexBuilder:
     """Vectors are put in their final place as soon as they are read, so that they are never in memory twice."""
 
@@ -81,6 +67,7 @@ class IndexBuilder:
         self.is_read = False
         self._count = 0
         self._after = 0
+        self._numbers = TermNumbers()
         self._columns: list[Columns] = []
         self._form = form_for(plan.stats.documents)
         self._packed = np.empty(room_for(plan.stats.terms_total), np.int64)
@@ -89,46 +76,32 @@ class IndexBuilder:
         self._embedded: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
         self._vectors = _room_for_vectors(plan)
 
-    def read(self, unit: Unit) -> list[RowPage]:
-        """The next pages. Pass them to `add` one by one."""
-        pages: list[RowPage] = []
-        after = self._after
-        for _ in range(_PAGES_AT_ONCE):
-            unit.check()
-            pages.append(self._read_page(unit, after))
-            if pages[-1].is_last:
-                break
-            after = int(pages[-1].columns.keys[-1])
-        return pages
-
-    def _read_page(self, unit: Unit, after: int) -> RowPage:
+    def read(self, unit: Unit) -> None:
+        """Reads the next page. It changes the builder last, so a unit that runs again reads no page twice."""
+        unit.check()
         index, embedder = unit.index, self.plan.embedder
         tenant, space = self.space_key.tenant, self.space_key.space
-        entries = index.entries(tenant, space, after=after, limit=PAGE_ROWS)
+        entries = index.entries(tenant, space, after=self._after, limit=PAGE_ROWS)
         columns = read_columns(entries, self.dictionary)
-        terms = hashed([entry.terms for entry in entries])
-        if embedder is None:
-            return RowPage(columns, terms, np.zeros(0, np.int32), None)
-        found = index.vectors(tenant, space, embedder, columns.keys.tolist())
-        rows = columns.keys.searchsorted(np.fromiter(found, np.int64, len(found))).astype(np.int32)
-        return RowPage(columns, terms, rows, read_vectors(found.values(), embedder.dimensions))
+        terms = hashed([entry.terms for entry in entries], self._numbers)
+        if embedder is not None:
+            found = index.vectors(tenant, space, embedder, columns.keys.tolist())
+            rows = columns.keys.searchsorted(np.fromiter(found, np.int64, len(found))).astype(np.int32)
+            if found:
+                vectors = read_vectors(found.values(), embedder.dimensions)
+                self._waiting.append((rows + np.int32(self._count), vectors))
+        self._columns.append(columns)
+        self._put_terms(terms, columns.lengths)
+        self._count += columns.capacity
+        self._after = int(columns.keys[-1]) if columns.capacity else self._after
+        self.is_read = columns.capacity < PAGE_ROWS
+        if self._embedded[1:] or sum(rows.size for rows, _ in self._waiting) >= MEAN_ROWS:
+            self._put_vectors()
 
     @property
     def is_outgrown(self) -> bool:
         """Whether the space has grown so much that it needs another plan."""
-        return not self._form.holds(self._count + PAGE_ROWS * _PAGES_AT_ONCE)
-
-    def add(self, page: RowPage) -> None:
-        if page.vectors is not None and page.embedded.size:
-            self._waiting.append((page.embedded + np.int32(self._count), page.vectors))
-        self._columns.append(page.columns)
-        self._put_terms(page)
-        size = page.columns.capacity
-        self._count += size
-        self._after = int(page.columns.keys[-1]) if size else self._after
-        self.is_read = page.is_last
-        if self._embedded[1:] or sum(rows.size for rows, _ in self._waiting) >= MEAN_ROWS:
-            self._put_vectors()
+        return not self._form.holds(self._count + PAGE_ROWS)
 
     def snapshot(self) -> IndexSnapshot:
         """A snapshot of all rows that were added."""
@@ -153,14 +126,13 @@ class IndexBuilder:
         set_priors(snapshot)
         return snapshot
 
-    def _put_terms(self, page: RowPage) -> None:
-        size = page.columns.capacity
-        start, self._packed_count = self._packed_count, self._packed_count + page.terms.size
+    def _put_terms(self, terms: NDArray[np.int64], lengths: NDArray[np.float32]) -> None:
+        start, self._packed_count = self._packed_count, self._packed_count + terms.size
         if self._packed_count > self._packed.size:
             self._packed = grown(self._packed, room_for(self._packed_count))
-        rows = np.arange(self._count, self._count + size, dtype=np.int32)
-        of_terms = np.repeat(rows, page.columns.lengths.astype(np.int64))
-        self._packed[start : self._packed_count] = self._form.packed(page.terms, of_terms)
+        rows = np.arange(self._count, self._count + lengths.size, dtype=np.int32)
+        of_terms = np.repeat(rows, lengths.astype(np.int64))
+        self._packed[start : self._packed_count] = self._form.packed(terms, of_terms)
 
     def _put_vectors(self) -> None:
         waiting, self._waiting = self._waiting, []

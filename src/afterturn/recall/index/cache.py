@@ -14,7 +14,6 @@ from afterturn.log import logger
 from afterturn.ports import Store, Unit
 from afterturn.recall.index.builder import (
     AT_ONCE_ROWS_MAX,
-    PAGE_ROWS,
     BuildPlan,
     IndexBuilder,
     SpaceKey,
@@ -25,9 +24,11 @@ from afterturn.recall.index.searcher import EntryResolver, IndexSearcher
 from afterturn.recall.index.snapshot import vector_bytes
 from afterturn.recall.index.space_index import CHANGES_MAX, SpaceIndex
 from afterturn.recall.word_table import WordTable
-from afterturn.types import Changes, EmbedderIdentity, SpaceStats
+from afterturn.types import Changes, EmbedderIdentity, Scope, SpaceStats
 
 _QUEUE_MAX = 256
+# Some milliseconds, for which a search of that space waits.
+_APPLIED_AT_ONCE = 256
 # Longer than a turn waits for its block.
 _BUILD_AFTER = 0.1
 # Building an index of 100,000 entries leaves 20 MB of free memory in the process.
@@ -126,10 +127,21 @@ class IndexCache:
             self._enqueue(space_key)
             return None
         try:
-            return build_at_once(unit, space_key, BuildPlan(self._embedder, stats))
+            space_index = build_at_once(unit, space_key, BuildPlan(self._embedder, stats))
+            with self._lock:
+                self._queue.pop(space_key, None)
+            return space_index
         except DeadlineExceeded:
             self._enqueue(space_key)
             raise
+
+    def load(self, scope: Scope) -> None:
+        """`run_builder` builds the indexes of these spaces, unless they are in memory. Call it on that loop."""
+        for space in scope.spaces:
+            space_key = SpaceKey(scope.tenant, space)
+            if space_key not in self._spaces:
+                self._enqueue(space_key)
+        self._asked.set()
 
     def wake_builder(self) -> None:
         """A question is about to be asked, which may queue a space. Call it on the loop of `run_builder`."""
@@ -285,8 +297,8 @@ async def _catch_up(store: Store, space_index: SpaceIndex) -> bool:
         return False
     if len(changes.keys) > max(CHANGES_MAX, space_index.snapshot.count):
         return False
-    for start in range(0, len(changes.keys), PAGE_ROWS):
-        await store.read(partial(space_index.apply, keys=changes.keys[start : start + PAGE_ROWS]), at=scope)
+    for start in range(0, len(changes.keys), _APPLIED_AT_ONCE):
+        await store.read(partial(space_index.apply, keys=changes.keys[start : start + _APPLIED_AT_ONCE]), at=scope)
     space_index.advance(changes)
     return True
 
@@ -300,8 +312,7 @@ def build_at_once(unit: Unit, space_key: SpaceKey, plan: BuildPlan) -> SpaceInde
     changes = unit.index.changes(space_key.tenant, space_key.space, since=plan.stats.seq)
     builder = IndexBuilder(space_key, plan)
     while not builder.is_read:
-        for page in builder.read(unit):
-            builder.add(page)
+        builder.read(unit)
     return SpaceIndex(builder, changes)
 
 
@@ -311,8 +322,7 @@ async def build(store: Store, space_key: SpaceKey, plan: BuildPlan, changes: Cha
     while not builder.is_read:
         if builder.is_outgrown:
             return None
-        for page in await store.read(builder.read, at=scope):
-            builder.add(page)
+        await store.read(builder.read, at=scope)
     # Tens of milliseconds of numpy: not on the loop.
     space_index = await store.read(lambda _: SpaceIndex(builder, changes), at=scope)
     is_current = await store.read(lambda unit: space_index.update(unit.index, changed_max=None), at=scope)

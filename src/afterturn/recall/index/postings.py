@@ -26,7 +26,7 @@ PostingList: TypeAlias = tuple[NDArray[np.int32], NDArray[np.uint16]]
 """Rows, and how often each contains a term."""
 
 
-class _TermNumbers(dict[str, int]):
+class TermNumbers(dict[str, int]):
     """The hash of each term, computed when it is first met."""
 
     def __missing__(self, term: str) -> int:
@@ -35,15 +35,15 @@ class _TermNumbers(dict[str, int]):
         return number
 
 
-def hashed(terms: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """One hash per occurrence, in order; equal in every process."""
-    numbers = map(_TermNumbers().__getitem__, chain.from_iterable(terms))
+def hashed(terms: Sequence[Sequence[str]], known: TermNumbers | None = None) -> NDArray[np.int64]:
+    """One hash per occurrence, in order; equal in every process. Whoever hashes many texts passes `known`."""
+    numbers = map((TermNumbers() if known is None else known).__getitem__, chain.from_iterable(terms))
     return np.fromiter(numbers, np.uint64, sum(map(len, terms))).view(np.int64)
 
 
 def numbers(terms: Iterable[str]) -> list[int]:
     """The hashes of a few terms, as signed numbers."""
-    known = _TermNumbers()
+    known = TermNumbers()
     return [number - _UNSIGNED if number >= _UNSIGNED >> 1 else number for number in map(known.__getitem__, terms)]
 
 

@@ -326,6 +326,10 @@ class Columns:
 
 
 def read_columns(entries: Sequence[IndexedEntry], dictionary: Dictionary) -> Columns:
+    kinds = [(entry.kind, entry.origin) for entry in entries]
+    # Looking up the few that there are is faster than three calls for each entry.
+    properties = {one: (one[0] is Kind.RECORD, _is_output(*one), is_own(*one)) for one in set(kinds)}
+    is_record, is_output, own = np.array([properties[one] for one in kinds], np.bool_).reshape(-1, 3).T
     return Columns(
         keys=np.array([entry.key for entry in entries], np.int64),
         lengths=np.array([len(entry.terms) for entry in entries], np.float32),
@@ -334,9 +338,9 @@ def read_columns(entries: Sequence[IndexedEntry], dictionary: Dictionary) -> Col
         ),
         positions=np.array([_position(entry) for entry in entries], np.int64),
         speakers=np.array([dictionary.speaker(entry.speaker) for entry in entries], np.int32),
-        is_record=np.array([entry.kind is Kind.RECORD for entry in entries], np.bool_),
-        is_output=np.array([_is_output(entry) for entry in entries], np.bool_),
-        is_own=np.array([is_own(entry.kind, entry.origin) for entry in entries], np.float32),
+        is_record=is_record,
+        is_output=is_output,
+        is_own=own.astype(np.float32),
         has_content=np.array([has_content(entry.terms) for entry in entries], np.bool_),
     )
 
@@ -404,10 +408,11 @@ class IndexSnapshot:
     def vectors_count(self) -> int:
         return int(np.count_nonzero(self.has_vector))
 
-    @property
+    @cached_property
     def is_complete(self) -> bool:
         """Whether nearly every entry that is recalled has a vector."""
-        return is_nearly_all(int(np.count_nonzero(self.has_vector.take(self.recalled))), self.recalled.size)
+        lacking = self.is_alive[self.without_vector] & ~self.columns.is_output[self.without_vector]
+        return is_nearly_all(self.recalled.size - int(np.count_nonzero(lacking)), self.recalled.size)
 
     @cached_property
     def without_vector(self) -> NDArray[np.intp]:
@@ -476,6 +481,23 @@ class IndexSnapshot:
         weighted *= _FACTORS
         weighted *= there
         return weighted
+
+
+def extend_derived(snapshot: IndexSnapshot, before: IndexSnapshot) -> None:
+    """Takes over what was derived of the snapshot `before`, of which no row has died, and adds the rows after it."""
+    added = slice(before.count, snapshot.count)
+    columns, known, derived = snapshot.columns, vars(before), vars(snapshot)
+    is_record, is_output = columns.is_record[added], columns.is_output[added]
+    for name, is_in in (
+        ("statements", ~is_record),
+        ("records", is_record & ~is_output),
+        ("recalled", ~is_output),
+        ("without_content", ~columns.has_content[added]),
+    ):
+        if name in known:
+            rows = np.flatnonzero(is_in) + before.count
+            derived[name] = np.append(known[name], rows) if rows.size else known[name]
+    derived["alive_count"] = before.alive_count + snapshot.count - before.count
 
 
 def is_nearly_all(present: int, documents: int) -> bool:
@@ -581,9 +603,9 @@ def _position(entry: IndexedEntry) -> int:
     return NO_POSITION if entry.position is None or entry.origin is Origin.TOOL else entry.position
 
 
-def _is_output(entry: IndexedEntry) -> bool:
+def _is_output(kind: Kind, origin: Origin) -> bool:
     """Whether it is a recorded tool output: its words count in the frequencies, but it is not recalled."""
-    return entry.kind is Kind.RECORD and entry.origin is Origin.TOOL
+    return kind is Kind.RECORD and origin is Origin.TOOL
 
 
 def grown(array: NDArray[Any], size: int) -> NDArray[Any]:

@@ -19,6 +19,7 @@ from afterturn.recall.index.postings import hashed
 from afterturn.recall.index.snapshot import (
     NOWHERE,
     IndexSnapshot,
+    extend_derived,
     grown,
     link,
     read_columns,
@@ -194,6 +195,8 @@ class SpaceIndex:
             snapshot = self._with_changes(fresh, gone)
         else:
             snapshot = replace(self.snapshot, has_vector=self.snapshot.has_vector.copy())
+        if not gone.size:
+            extend_derived(snapshot, self.snapshot)
         self._put_vectors(snapshot, vectors)
         self.snapshot = snapshot
         self.index_bytes = self._size()

@@ -180,6 +180,7 @@ class PostgresSession:
     """`failure` is the error that ended the transaction: the server refuses every statement after it."""
 
     skip_locked = " FOR UPDATE SKIP LOCKED"
+    after_key = "(space_key, key) > (?, ?) AND space_key <= ?"
 
     def __init__(self, transaction: Transaction, name: str, halt: Stoppable) -> None:
         self._transaction = transaction

@@ -427,6 +427,9 @@ INDEXED_COLUMNS = "e.key, e.space_key, e.kind, e.origin, e.speaker, e.conversati
 SEALED_TEXT_COLUMNS = ", e.id, e.version, e.text"
 """Further columns, for the terms of a sealed text."""
 FROM_ENTRY = "entry AS e JOIN space AS s ON s.key = e.space_key"
+SPACE_LAST = "s.key = e.space_key + 0"
+"""For entries that are found by something else than their space: the sum keeps the query planner from starting at the
+space, and so at all of its messages."""
 
 _INSERT = (
     f"INSERT INTO entry (tenant, space_key, has_sources, telling, {', '.join(_COLUMNS)}) "

@@ -10,6 +10,7 @@ from afterturn.stores.sql.entries import (
     ENTRY_COLUMNS,
     INDEXED_COLUMNS,
     SEALED_TEXT_COLUMNS,
+    SPACE_LAST,
     Conditions,
     Entries,
     read_indexed_entry,
@@ -86,8 +87,6 @@ _NEIGHBOURS = (
     "e.space_key = c.space_key AND e.conversation = c.conversation AND coalesce(e.owner, '') = coalesce(c.owner, '') "
     "AND e.position BETWEEN c.position - ? AND c.position + ?"
 )
-# The sum keeps the query planner from starting at the space, and so at all of its messages.
-_SPACE_LAST = "s.key = e.space_key + 0"
 # A range and not an equality, and the space in the order too: otherwise PostgreSQL may walk the entries of all spaces
 # by key, because it expects those of a large space everywhere. They can be far from the newest.
 _ACTIVE_OF_SPACE = "space_key BETWEEN ? AND ? AND status = 'active'"
@@ -158,7 +157,7 @@ class SqlIndex:
         where = Conditions(self._entries, query.scope)
         where.lane(query, at=query.now)
         rows = self._session.rows(
-            f"SELECT {self._columns}, {text.column} FROM {text.source} JOIN space AS s ON {_SPACE_LAST} "
+            f"SELECT {self._columns}, {text.column} FROM {text.source} JOIN space AS s ON {SPACE_LAST} "
             f"WHERE {condition} AND {where.sql} ORDER BY {text.newest} LIMIT ?",
             [value, *where.values, limit],
         )
@@ -173,7 +172,7 @@ class SqlIndex:
         where.lane(query, at=query.now)
         where.among("e.key", keys)
         admitted: Statement = (
-            f"SELECT {ENTRY_COLUMNS} FROM entry AS e JOIN space AS s ON {_SPACE_LAST} "
+            f"SELECT {ENTRY_COLUMNS} FROM entry AS e JOIN space AS s ON {SPACE_LAST} "
             f"WHERE e.status = 'active' AND {where.sql}",
             where.values,
         )
@@ -188,7 +187,7 @@ class SqlIndex:
         admitted.lane(query, at=query.now)
         found = self._session.rows(
             f"SELECT {self._columns}, {admitted.sql} "
-            f"FROM entry AS c JOIN entry AS e ON {_NEIGHBOURS} JOIN space AS s ON {_SPACE_LAST} "
+            f"FROM entry AS c JOIN entry AS e ON {_NEIGHBOURS} JOIN space AS s ON {SPACE_LAST} "
             f"WHERE e.status = 'active' AND e.kind = 'record' AND e.origin <> 'tool' AND {where.sql}",
             [*admitted.values, reach, reach, *where.values],
         )
@@ -222,8 +221,8 @@ class SqlIndex:
         text, space_key = self._entries.text, self._entries.spaces.find(tenant, space)
         if space_key is None:
             return []
-        chosen: str = f"{_ACTIVE_OF_SPACE} AND key > ? ORDER BY space_key, key"
-        values: list[Value] = [space_key, space_key, after]
+        chosen = f"{self._session.after_key} AND status = 'active' ORDER BY space_key, key"
+        values: list[Value] = [space_key, after, space_key]
         if keys is not None:
             among, value = self._session.among("key", keys)
             chosen, values = f"{_ACTIVE_WITH_KEYS} AND {among} ORDER BY key", [space_key, value]

@@ -11,6 +11,7 @@ from afterturn.stores.sql.entries import (
     ENTRY_COLUMNS,
     FROM_ENTRY,
     REFERENCE,
+    SPACE_LAST,
     Conditions,
     Entries,
     encode_metadata,
@@ -371,7 +372,8 @@ class SqlMemories:
         where = Conditions(self._entries, scope)
         condition, value = self._session.among("source", sorted(sources))
         where.add(f"e.status = 'superseded' AND e.key IN (SELECT entry_key FROM source WHERE {condition})", value)
-        return self._select(where, "ORDER BY e.key")
+        sql = f"SELECT {ENTRY_COLUMNS} FROM entry AS e JOIN space AS s ON {SPACE_LAST} WHERE {where.sql} ORDER BY e.key"
+        return self._entries.read(self._session.rows(sql, where.values))
 
     def page(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
         where = self._listed(scope, filter)

@@ -63,6 +63,11 @@ class Session(Protocol):
         """SQL after a SELECT that locks its rows and leaves out those that others have locked. Blank if nobody else can
         write meanwhile."""
 
+    @property
+    def after_key(self) -> str:
+        """The condition that an entry is in a space and its key is larger; binds space, key and space. The two query
+        planners need different ones to read on from that key, and not from the first of the space."""
+
     def check(self) -> None:
         """Raises DeadlineExceeded if the caller has given up."""
 

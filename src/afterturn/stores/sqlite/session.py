@@ -30,6 +30,7 @@ class ApswSession:
     """
 
     skip_locked = ""
+    after_key = "space_key = ? AND key > ? AND space_key <= ?"
 
     def __init__(self, connection: apsw.Connection, halt: Halt | None = None) -> None:
         self._connection = connection
