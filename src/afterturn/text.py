@@ -7,12 +7,14 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 import Stemmer
+
+V = TypeVar("V")
 
 
 class _LazyPattern:
@@ -296,3 +298,23 @@ def load_patterns(module_file: str) -> dict[str, re.Pattern[str]]:
 def expand_pattern(lines: str | list[str], parts: Mapping[str, str | list[str]]) -> str:
     """Puts the parts that a text names, as in `<VERB>`, in their places. A long text is a list of lines."""
     return re.sub("<([A-Z_]+)>", lambda found: expand_pattern(parts[found[1]], parts), "".join(lines))
+
+
+class HashCache(Generic[V]):
+    """Values that are computed from texts, by keys with the hashes of the texts: it keeps no text that is forgotten.
+
+    A full cache is emptied.
+    """
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._values: dict[Hashable, V] = {}
+
+    def get(self, key: Hashable, compute: Callable[[], V]) -> V:
+        if key in self._values:
+            return self._values[key]
+        value = compute()
+        if len(self._values) >= self._size_max:
+            self._values.clear()
+        self._values[key] = value
+        return value

@@ -17,7 +17,7 @@ from math import exp
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
-from afterturn.text import fold, regex
+from afterturn.text import HashCache, fold, regex
 
 # A longer text is read at its beginning and its end only.
 START_CHARS = 2_000
@@ -65,7 +65,11 @@ _NOTHING = UtteranceChances(0.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
 def read_utterance(text: str) -> UtteranceChances:
     """Reads every script, with or without punctuation and capitals. A text without words is social."""
-    return _read(_sentence_bits(text))
+    return _known.get(hash(text), lambda: _read(_sentence_bits(text)))
+
+
+# Candidates of recalls and facts that stand are read again and again, as new objects.
+_known = HashCache[UtteranceChances](16_384)
 
 
 def _read(sentences: list[int]) -> UtteranceChances:

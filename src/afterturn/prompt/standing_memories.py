@@ -24,7 +24,7 @@ from afterturn.recall.features import features_of, is_request
 from afterturn.recall.times import resolve_times, time_asked
 from afterturn.recall.what_holds import RatedEntry, find_changes, find_replaced
 from afterturn.scanners.detection import Scanning
-from afterturn.text import WORDS_CUT, content_hash, cut, terms
+from afterturn.text import WORDS_CUT, HashCache, content_hash, cut, terms
 from afterturn.types import ANYTHING, Entry, Filter, Hit, Kind, Lane, Origin, Scope, Status, Target, Verb
 from afterturn.utterance import is_about_speaker, read_utterance
 
@@ -269,6 +269,7 @@ def _read_messages(unit: Unit, reader: StandingReader) -> dict[str, list[Standin
 # The ratings of messages, by the hash of the message: each conversation reads the same ones again. No texts are kept.
 _known: dict[int, list[tuple[int, int, FactKind, float]]] = {}
 _KNOWN_MAX = 16_384
+_rated_statements = HashCache[list[tuple[float, FactKind]]](_KNOWN_MAX)
 
 
 def _rate(text: str) -> list[tuple[str, FactKind, float]]:
@@ -317,7 +318,10 @@ def _has_typed(entry: Entry, sources: Sequence[Entry]) -> bool:
 
 def _state(entry: Entry, same: Sequence[StandingFact]) -> StandingFact:
     """The fact that a statement states, rated by its own words and those of the sentences that it was learned from."""
-    rated = [(one.chance, one.kind) for one in rate_sentences(entry.text)] + [(one.chance, one.kind) for one in same]
+    own = _rated_statements.get(
+        hash(entry.text), lambda: [(one.chance, one.kind) for one in rate_sentences(entry.text)]
+    )
+    rated = [*own, *((one.chance, one.kind) for one in same)]
     chance, kind = max(rated, key=lambda one: (one[0], -_KINDS.index(one[1])), default=(0.0, FactKind.PASSING))
     least = _STORED_CHANCE if entry.origin is Origin.USER else 0.0
     if entry.metadata.get("kind") in STANDING_KINDS:

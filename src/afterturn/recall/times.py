@@ -22,7 +22,7 @@ from afterturn.recall.time_phrases import (
     language_words,
     read_tense,
 )
-from afterturn.text import regex
+from afterturn.text import HashCache, regex
 
 Range: TypeAlias = tuple[date | None, date | None]
 """The first day, and the day after the last one. None is open."""
@@ -90,6 +90,10 @@ def time_asked(text: str, now: float, *, zone: tzinfo = UTC, is_query: bool = Fa
     return AskedTime(_midnight(since, zone), _midnight(until, zone), is_past, looks_ahead)
 
 
+# Most lines of a standing block name no time, and are the same in each conversation.
+_has_phrases = HashCache[bool](16_384)
+
+
 def resolve_times(text: str, said_at: float, *, zone: tzinfo = UTC) -> str:
     """Adds dates to relative times: "last weekend" becomes "last weekend (14 Nov 2026)".
 
@@ -97,7 +101,7 @@ def resolve_times(text: str, said_at: float, *, zone: tzinfo = UTC) -> str:
     whose tense is not clear, are left alone. `said_at` is in Unix seconds.
     """
     today = _day(said_at, zone)
-    if today is None:
+    if today is None or not _has_phrases.get(hash(text), lambda: bool(PhraseReader(TokenizedText(text)).read_all())):
         return text
     tokens = TokenizedText(text)
     calendar = _Calendar(today, tokens)

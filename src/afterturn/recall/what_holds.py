@@ -24,7 +24,7 @@ from afterturn.lasting_facts import FactKind
 from afterturn.ports import Unit
 from afterturn.recall.features import features_of, is_request
 from afterturn.recall.query import admits, is_decidable
-from afterturn.text import fold, regex
+from afterturn.text import HashCache, fold, regex
 from afterturn.types import Entry, Hit, Kind, Lane, LaneQuery, Scope, Status
 from afterturn.utterance import UtteranceChances, is_about_speaker, read_utterance
 
@@ -236,6 +236,34 @@ class Claims(NamedTuple):
     changes: tuple[Claim, ...]
     beginnings: frozenset[str]
     values: frozenset[tuple[str, str]]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return self.beginnings | {f"{kind} {form}" for kind, form in self.values}
+
+
+class _ClaimHashes(NamedTuple):
+    """Of the claims of a text: the hashes of its words' beginnings, of those of its changes, and of its keys."""
+
+    beginnings: frozenset[int]
+    changes: frozenset[int]
+    keys: frozenset[int]
+
+
+# Each conversation compares the same facts again to make its standing block. One of 300 facts compares some 1,500
+# pairs, which takes 100 ms without these.
+_hashes = HashCache[_ClaimHashes](16_384)
+_shares = HashCache[float](65_536)
+_scores = HashCache[float | None](65_536)
+
+
+def _hashes_of(entry: Entry) -> _ClaimHashes:
+    def compute() -> _ClaimHashes:
+        claims = claims_of(entry)
+        changes = {beginning for claim in claims.changes for beginning in claim.beginnings}
+        return _ClaimHashes(*(frozenset(map(hash, some)) for some in (claims.beginnings, changes, claims.keys)))
+
+    return _hashes.get(hash(entry.text), compute)
 
 
 def claims_of(entry: Entry) -> Claims:
@@ -495,11 +523,16 @@ def _is_given_up(newer: Claim, older: Claim, old: _Item, new: _Item) -> bool:
 
 def replaced_share(older: Entry, newer: Entry) -> float:
     """How much of `older` a sentence of `newer`, which was said later, replaces: from 0 to 1, by its words."""
+    if _hashes_of(newer).changes.isdisjoint(_hashes_of(older).beginnings) or not _may_be_compared(older, newer):
+        return 0.0
+    key = (hash(older.text), older.kind, hash(newer.text), newer.kind)
+    return _shares.get(key, lambda: _compute_share(older, newer))
+
+
+def _compute_share(older: Entry, newer: Entry) -> float:
     before, after = claims_of(older), claims_of(newer)
     sentences = before.sentences
     later = [claim for claim in after.changes if not claim.beginnings.isdisjoint(before.beginnings)]
-    if not later or not _may_be_compared(older, newer):
-        return 0.0
     is_stated, found = newer.kind is Kind.STATEMENT, 0
     for claims in sentences:
         replaced = (one for one in claims if any(replaces(new, one) and (is_stated or _states(new)) for new in later))
@@ -519,9 +552,10 @@ def _may_be_compared(older: Entry, newer: Entry) -> bool:
     """Said by the same person in the same place, and the newer one later and trusted."""
     one, other = ((entry.space, entry.speaker, entry.target, entry.agent, entry.project) for entry in (older, newer))
     is_trusted = newer.trust >= TRUST_MIN or older.trust < TRUST_MIN
-    is_correction = any("corrects" in claim.cues for claim in claims_of(newer).changes)
-    # What was said in one turn belongs together; the next turn may change it.
-    is_apart = is_correction or (newer.conversation, newer.turn) != (older.conversation, older.turn)
+    # What was said in one turn belongs together, except for a correction; the next turn may change it.
+    is_apart = (newer.conversation, newer.turn) != (older.conversation, older.turn) or any(
+        "corrects" in claim.cues for claim in claims_of(newer).changes
+    )
     # Ids are in order of time.
     is_later = (newer.occurred_at, newer.id) > (older.occurred_at + (0 if is_apart else _MOMENT), older.id)
     return one == other and is_trusted and is_later
@@ -542,13 +576,13 @@ def find_replaced(entries: Sequence[Entry]) -> dict[str, Entry]:
     """
     ordered = sorted(entries, key=lambda entry: (entry.occurred_at, entry.id))
     # By the beginnings of their words: comparing all pairs of 500 entries would take seconds.
-    places: defaultdict[str, list[int]] = defaultdict(list)
+    places: defaultdict[int, list[int]] = defaultdict(list)
     for at, entry in enumerate(ordered):
-        for beginning in {beginning for claim in claims_of(entry).changes for beginning in claim.beginnings}:
+        for beginning in _hashes_of(entry).changes:
             places[beginning].append(at)
     replaced: dict[str, Entry] = {}
     for at, older in enumerate(ordered):
-        later = {other for beginning in claims_of(older).beginnings for other in places[beginning] if other > at}
+        later = {other for beginning in _hashes_of(older).beginnings for other in places[beginning] if other > at}
         newer = (ordered[other] for other in sorted(later, reverse=True))
         newest = next((one for one in newer if replaced_share(older, one) >= SHARE_MIN), None)
         if newest is not None:
@@ -584,8 +618,14 @@ def find_changes(facts: Sequence[RatedEntry], sentences: Sequence[RatedEntry]) -
     or a number have in common, and where they differ. One in four of the changes that it reports is wrong.
     """
     found: dict[int, FactChange] = {}
-    for fact, newer, features in pairs_of(facts, sentences):
-        chance = 1 / (1 + exp(-max(-30.0, weigh(features, _weights()["changes"]))))
+    weights = _weights()["changes"]
+    for fact, newer, rarity in _find_pairs(facts, sentences):
+        score = _score_texts(fact, newer)
+        if score is None:
+            continue
+        # The rest of the score does not depend on the other facts, and is known from earlier conversations.
+        score += weigh(_rarity_features(rarity), weights)
+        chance = 1 / (1 + exp(-max(-30.0, score)))
         if id(fact.entry) not in found or chance > found[id(fact.entry)].chance:
             found[id(fact.entry)] = FactChange(newer.entry, chance)
     return found
@@ -594,24 +634,39 @@ def find_changes(facts: Sequence[RatedEntry], sentences: Sequence[RatedEntry]) -
 def pairs_of(
     facts: Sequence[RatedEntry], sentences: Sequence[RatedEntry]
 ) -> Iterator[tuple[RatedEntry, RatedEntry, Features]]:
-    """Facts with the later sentences that share a rare word or number, and the features of both."""
-    places: defaultdict[str, list[int]] = defaultdict(list)
+    """Facts with the later sentences that may have changed them, and the features of both, to train with."""
+    for fact, newer, rarity in _find_pairs(facts, sentences):
+        if _is_about_same(fact.entry, newer.entry):
+            yield fact, newer, change_features(fact, newer) | _rarity_features(rarity)
+
+
+def _find_pairs(
+    facts: Sequence[RatedEntry], sentences: Sequence[RatedEntry]
+) -> Iterator[tuple[RatedEntry, RatedEntry, list[float]]]:
+    """Facts with the later sentences that share a rare word or number, and how rare each of these is, from 0 to 1."""
+    places: defaultdict[int, list[int]] = defaultdict(list)
     for at, one in enumerate(sentences):
-        for key in _keys(claims_of(one.entry)):
+        for key in _hashes_of(one.entry).keys:
             places[key].append(at)
     counts = {key: len({sentences[at].entry.id for at in found}) for key, found in places.items()}
     messages = max(_MESSAGES_MIN, len({one.entry.id for one in sentences}))
     for fact in facts:
-        shared = [key for key in _keys(claims_of(fact.entry)) if 0 < counts.get(key, 0) <= _RARE_MAX]
+        shared = [key for key in _hashes_of(fact.entry).keys if 0 < counts.get(key, 0) <= _RARE_MAX]
         for at in sorted({place for key in shared for place in places[key]}):
-            newer = sentences[at]
-            if _may_change_fact(fact.entry, newer.entry) and _is_about_same(fact.entry, newer.entry):
+            if _may_change_fact(fact.entry, sentences[at].entry):
                 rarity = [1 - log(counts[key]) / log(messages + 1) for key in shared if at in places[key]]
-                yield fact, newer, change_features(fact, newer, rarity)
+                yield fact, sentences[at], rarity
 
 
-def _keys(claims: Claims) -> frozenset[str]:
-    return claims.beginnings | {f"{kind} {form}" for kind, form in claims.values}
+def _score_texts(fact: RatedEntry, newer: RatedEntry) -> float | None:
+    """The score without that of the rarity. None if the newer one is not about the same, or changes nothing."""
+    older, later = fact.entry, newer.entry
+
+    def compute() -> float | None:
+        return weigh(change_features(fact, newer), _weights()["changes"]) if _is_about_same(older, later) else None
+
+    texts = (hash(older.text), fact.kind, fact.chance, hash(later.text), newer.kind, newer.chance)
+    return _scores.get((*texts, later.origin, later.kind, later.occurred_at - older.occurred_at < _DAY), compute)
 
 
 def _may_change_fact(older: Entry, newer: Entry) -> bool:
@@ -641,14 +696,21 @@ def _is_about_same(older: Entry, newer: Entry) -> bool:
     return not (is_unreal or is_repeated or is_relatives or _is_about_another(nearest, before))
 
 
-def change_features(older: RatedEntry, newer: RatedEntry, rarity: Sequence[float]) -> Features:
-    """The features of two sentences; `rarity`, from 0 to 1, is that of the words and numbers that they share."""
+def _rarity_features(rarity: Sequence[float]) -> Features:
+    return {"rarest": max(rarity, default=0.0), "rarity": min(3.0, sum(rarity))}
+
+
+def change_features(older: RatedEntry, newer: RatedEntry) -> Features:
+    """The features of two sentences, without those of the words that they share."""
     before, after = _whole_claim(older.entry), _whole_claim(newer.entry)
-    left = list(after.items)
+    left, starts = list(after.items), {one.form[:2] for one in after.items if " " not in one.form}
+    has_long = any(" " in one.form for one in left)
     shared: list[_Item] = []
     lost: list[_Item] = []
     for item in before.items:
-        match = next((one for one in left if _is_same(item.form, one.form)), None)
+        # Two words that are the same begin alike, and most do not.
+        may_match = has_long or " " in item.form or item.form[:2] in starts
+        match = next((one for one in left if _is_same(item.form, one.form)), None) if may_match else None
         (lost if match is None else shared).append(item)
         if match is not None:
             left.remove(match)
@@ -660,8 +722,6 @@ def change_features(older: RatedEntry, newer: RatedEntry, rarity: Sequence[float
         features[f"{kind} lost"] = float(has and not gets)
     return features | {
         "bias": 1.0,
-        "rarest": max(rarity, default=0.0),
-        "rarity": min(3.0, sum(rarity)),
         "shared": float(min(3, sum(not one.is_value and one.form not in units for one in shared))),
         "shared name": float(any(one.kind == "name" for one in shared)),
         "shared value": float(any(one.is_value for one in shared)),
@@ -686,6 +746,8 @@ def change_features(older: RatedEntry, newer: RatedEntry, rarity: Sequence[float
 def _whole_claim(entry: Entry) -> Claim:
     """The items and cues of all its sentences."""
     first, *others = (claims[0] for claims in claims_of(entry).sentences)
+    if not others:
+        return first
     items = tuple(item for claim in (first, *others) for item in claim.items)
     beginnings = first.beginnings.union(*(claim.beginnings for claim in others))
     return first._replace(items=items, cues=first.cues.union(*(claim.cues for claim in others)), beginnings=beginnings)
