@@ -76,17 +76,7 @@ from afterturn.stores.keys import key_provider
 from afterturn.stores.sqlite.engine import open_to_copy, rescue_store
 from afterturn.stores.sqlite.store import open_store as open_file
 from afterturn.stores.threaded_store import ThreadedStore
-from afterturn.types import (
-    ConversationKey,
-    Event,
-    Job,
-    JobKind,
-    Operation,
-    Scope,
-    Selector,
-    Step,
-    new_job,
-)
+from afterturn.types import ConversationKey, Event, Job, JobKind, Operation, Scope, Selector, Step, new_job
 
 R = TypeVar("R")
 

@@ -38,14 +38,7 @@ from afterturn.conversation.visible import VisibleBlocks, positions_of
 from afterturn.dialects.detection import DIALECTS, find_dialect
 from afterturn.dialects.dialect import CachedDialects, Dialect
 from afterturn.dialects.history import find_latest_user
-from afterturn.errors import (
-    AfterturnError,
-    ConfigError,
-    Conflict,
-    DeadlineExceeded,
-    InvalidInput,
-    NotFound,
-)
+from afterturn.errors import AfterturnError, ConfigError, Conflict, DeadlineExceeded, InvalidInput, NotFound
 from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.log import logger
 from afterturn.models.meter import MODEL_TIMEOUT

@@ -12,14 +12,7 @@ from dataclasses import dataclass, replace
 from afterturn.config import Config
 from afterturn.conversation.recall_queue import OVERLOAD
 from afterturn.conversation.record_sinks import RecordSink, RecordSinks
-from afterturn.conversation.recording import (
-    Key,
-    Recording,
-    RecordingOutcome,
-    RecordingResult,
-    SinkKind,
-    is_exchange,
-)
+from afterturn.conversation.recording import Key, Recording, RecordingOutcome, RecordingResult, SinkKind, is_exchange
 from afterturn.conversation.scope import is_private
 from afterturn.conversation.spill import Spill, covers
 from afterturn.conversation.tools import holds_answer

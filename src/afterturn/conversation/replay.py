@@ -18,17 +18,7 @@ from afterturn.recall.block import Block
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.relevance import worth_showing
 from afterturn.recall.scoring import ScoreKind, best_first, score_kind_of
-from afterturn.types import (
-    BlockRow,
-    ConversationKey,
-    Decision,
-    Hit,
-    Outcome,
-    Phase,
-    RecallRow,
-    Scalar,
-    Scope,
-)
+from afterturn.types import BlockRow, ConversationKey, Decision, Hit, Outcome, Phase, RecallRow, Scalar, Scope
 
 _OFFERED = (Decision.SHOWN, Decision.BUDGET)
 

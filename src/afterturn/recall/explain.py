@@ -5,10 +5,12 @@ It searches by words alone, so it does not find again what only its vector would
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 from afterturn.errors import NotFound
 from afterturn.guard.trust import find_entry
@@ -39,59 +41,11 @@ from afterturn.types import (
     reference,
 )
 
-_REASONS = {
-    Decision.SHOWN: "it is in the block",
-    Decision.BUDGET: "the block was full (at most {entries} entries, {size} bytes, {tokens} tokens)",
-    Decision.VISIBLE: "the model already sees it, or all its sources, in the conversation or its standing block",
-    Decision.STALE: "it was carried, and changed or became visible before it could be delivered",
-    Decision.EXCLUDED: "an earlier block shows it, or was about to show it",
-    Decision.DELETED: "it was deleted",
-    Decision.EXPIRED: "it was not valid at that time: expired, or not valid yet",
-    Decision.PROPOSED: "it waited for approval",
-    Decision.QUARANTINED: "the guard withheld it",
-    Decision.UNDONE: "it was undone",
-    Decision.RANK: "others match better, and only the best {scored} are scored",
-    Decision.LATER: "it was stored later",
-    Decision.MISSING: "its lane could not be searched",
-    Decision.UNRELATED: "it has no word in common with the question",
-    Decision.UNFOUND: "it matches now, but was not found at that time",
-}
-_OUTCOMES = {
-    (Outcome.EMPTY, "no_relevant_results"): "nothing relevant was found",
-    (Outcome.EMPTY, "already_visible"): "the model already sees all of it",
-    (Outcome.EMPTY, "budget"): "the block was full",
-    (Outcome.SUPERSEDED, "new_query"): "newer input arrived before it could be delivered",
-    (Outcome.SUPERSEDED, "compaction"): "the context was compacted, and a new recall was started",
-    (Outcome.SUPERSEDED, "selected"): "a model selected from it before it could be delivered",
-    (Outcome.CANCELLED, "abort"): "the turn was given up",
-    (Outcome.CANCELLED, "reset"): "the conversation was reset",
-    (Outcome.CANCELLED, "shutdown"): "memory was closed",
-    (Outcome.CANCELLED, "forgotten"): "something was forgotten meanwhile",
-    (Outcome.UNDELIVERED, "no_safe_point"): "no point was left for it in this turn or the next",
-    (Outcome.UNDELIVERED, "compaction"): "the context was compacted before it could be delivered",
-    (Outcome.UNDELIVERED, "reset"): "the conversation was reset before it could be delivered",
-    (Outcome.UNDELIVERED, "abort"): "the turn was given up",
-    (Outcome.UNDELIVERED, "forgotten"): "something was forgotten before it could be delivered",
-    (Outcome.UNDELIVERED, "selected"): "a model selected nothing of it before it could be delivered",
-    (Outcome.UNDELIVERED, "already_visible"): "all of it became visible meanwhile",
-    (Outcome.UNDELIVERED, "budget"): "the block was full",
-    (Outcome.UNDELIVERED, "stale"): "all of it changed meanwhile",
-    (Outcome.UNDELIVERED, "shutdown"): "memory was closed",
-    (Outcome.DEGRADED, "no_relevant_results"): "nothing was found, and a part could not be searched",
-    (Outcome.DEGRADED, "timeout"): "it took too long",
-}
-_POINTS = {
-    HandoverPoint.USER_MESSAGE: "after the user's message",
-    HandoverPoint.TOOL_RESULT: "after a tool's result",
-    HandoverPoint.PROMPT: "as text for the host's prompt",
-    HandoverPoint.STANDING: "the standing block, in front of the first block",
-}
-_CAUSES = {
-    RecallCause.MESSAGE: "the user's message",
-    RecallCause.INTERJECTION: "an interjection of the user",
-    RecallCause.CUE: "a cue of the host",
-    RecallCause.COMPACTION: "asked again after a compaction",
-}
+_TEXTS = json.loads(Path(__file__).with_suffix(".json").read_bytes())
+_REASONS: dict[Decision, str] = {Decision(name): text for name, text in _TEXTS["decisions"].items()}
+_OUTCOMES: dict[Outcome, dict[str, str]] = {Outcome(name): rows for name, rows in _TEXTS["outcomes"].items()}
+_POINTS: dict[HandoverPoint, str] = {HandoverPoint(name): text for name, text in _TEXTS["points"].items()}
+_CAUSES: dict[RecallCause, str] = {RecallCause(name): text for name, text in _TEXTS["causes"].items()}
 
 
 def describe_decision(why: Decision, row: RecallRow, *, score: float | None = None, by: str = "") -> str:
@@ -139,7 +93,7 @@ def describe_outcome(row: RecallRow) -> str:
     if row.outcome is Outcome.DELIVERED:
         return describe_point(row.point)
     other = f"{row.outcome} ({row.reason})" if row.reason else str(row.outcome)
-    return _OUTCOMES.get((row.outcome, row.reason), other)
+    return _OUTCOMES.get(row.outcome, {}).get(row.reason, other)
 
 
 def describe_point(point: str) -> str:

@@ -8,11 +8,13 @@ a `cached_property`, computed when it is first needed. To add one, write another
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from afterturn.guard.output_filter import neutralise
@@ -159,94 +161,14 @@ SPEAKER = "(speaker)"
 AGENT = "(agent)"
 _DENIED = "(not)"
 _OTHERS = frozenset(["(he)", "(she)", "(they)", "(we)", "(you)", AGENT])
-_FIRST = frozenset("i im ive me my mine myself".split())
-_SECOND = frozenset("you your yours yourself".split())
-_PERSONS = {
-    **dict.fromkeys("he him his himself".split(), "(he)"),
-    **dict.fromkeys("she her hers herself".split(), "(she)"),
-    **dict.fromkeys("they them their theirs themselves".split(), "(they)"),
-    **dict.fromkeys("we us our ours ourselves".split(), "(we)"),
-}
-# "The user likes tea" is about the speaker, "the user table" is not: the next word decides.
-_AFTER_USER = frozenset(
-    """
-    s is was has had does doesn did didn can cannot will would should wants needs likes loves hates dislikes enjoys
-    prefers uses lives resides works speaks drinks eats plays owns drives writes knows thinks said says asked mentioned
-    always never often usually really also currently
-    """.split()
+_WORDS = json.loads(Path(__file__).with_name("features_words.json").read_bytes())
+_FIRST, _SECOND, _AFTER_USER, _UNTOLD, _JOINS_CLAUSES, _CONTRACTED, _NOT, DENIALS, _CONDITIONS, _QUALIFIERS = (
+    frozenset(_WORDS[name].split())
+    for name in "first second after_user untold joins_clauses contracted not denials conditions qualifies".split()
 )
-_UNTOLD = frozenset(
-    """
-    a an the is are am be being s re ve m do does has have having of in at on this that these those there here it its
-    itself as also just very so now please and but because since really actually currently simply basically quite
-    indeed definitely certainly personally nowadays still der die das den dem ein eine einen einem einer le la les un
-    une el los las il lo gli
-    """.split()
-)
-_JOINS_CLAUSES = frozenset("and but because since so".split())
-_CONTRACTED = frozenset(
-    "aren can couldn didn doesn don hadn hasn haven isn mustn needn shan shouldn wasn weren won wouldn".split()
-)
-_NOT = frozenset("not no nor cannot dont doesnt didnt cant wont isnt arent wasnt".split())
-DENIALS = frozenset(
-    """
-    (not) never none nothing nobody neither without except unless only false wrong untrue longer nicht kein keine
-    keinen nie niemals ohne pas jamais sans aucun sin nunca jamas non mai senza nao sem niet geen nooit не нет ни без
-    никогда
-    """.split()
-)
-_CONDITIONS = frozenset("if when while unless until before after".split())
-_QUALIFIES = (
-    DENIALS
-    | _CONDITIONS
-    | frozenset(
-        """
-    or would could should might may was were had did used hope guess think maybe
-    perhaps probably supposedly allegedly
-    """.split()
-    )
-)
-_SAME = {
-    word: group.split()[0]
-    for group in (
-        "called named name names",
-        "dislike dislikes hate hates detest detests",
-        "like likes enjoy enjoys",
-        "live lives reside resides",
-        "with using via",
-        "start starts begin begins",
-        "buy buys purchase purchases",
-        "film films movie movies",
-        "holiday holidays vacation vacations",
-        "mother mum mom",
-        "father dad",
-        "child kid",
-        "children kids",
-        "bicycle bike",
-        "picture photo",
-        "pictures photos",
-        "color colour",
-        "colors colours",
-        "favorite favourite",
-        "gray grey",
-        "center centre",
-        "behavior behaviour",
-        "neighbor neighbour",
-        "repository repo",
-        "database db",
-        "documentation docs",
-        "configuration config",
-        "application app",
-        "postgresql postgres",
-        "kubernetes k8s",
-        "javascript js",
-        *(
-            f"{number} {word}"
-            for number, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())
-        ),
-    )
-    for word in group.split()
-}
+_PERSONS = {word: person for person, words in _WORDS["persons"].items() for word in words.split()}
+_QUALIFIES = DENIALS | _CONDITIONS | _QUALIFIERS
+_SAME = {word: group.split()[0] for group in _WORDS["same"] for word in group.split()}
 _AS_THEY_ARE = _SAME.keys() | _NOT | STOP_WORDS
 _SAME_RUN = (("用户", "我"), ("用戶", "我"), ("使用者", "我"), ("ユーザー", "私"), ("ユーザ", "私"))
 _POLITE_END = regex(r"(?:です|だ|である)[よね]?$")

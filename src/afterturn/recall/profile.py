@@ -19,14 +19,7 @@ from afterturn.recall.features import features_of
 from afterturn.recall.query import COMMON_TERMS, RecallRequest, admits, is_learned_from_seen, lane_of
 from afterturn.recall.what_holds import find_outdated_sources, find_replaced
 from afterturn.text import STOP_WORDS, regex, terms, words
-from afterturn.types import (
-    Entry,
-    Hit,
-    Kind,
-    Lane,
-    LaneQuery,
-    Target,
-)
+from afterturn.types import Entry, Hit, Kind, Lane, LaneQuery, Target
 from afterturn.utterance import states_about_speaker
 
 

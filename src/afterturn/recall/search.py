@@ -17,14 +17,7 @@ from afterturn.errors import DeadlineExceeded
 from afterturn.log import logger
 from afterturn.ports import Unit
 from afterturn.recall.duplicates import replace_sources
-from afterturn.recall.query import (
-    Query,
-    RecallRequest,
-    choose_terms,
-    read_query,
-    weigh_terms,
-    without_names,
-)
+from afterturn.recall.query import Query, RecallRequest, choose_terms, read_query, weigh_terms, without_names
 from afterturn.recall.scoring import RECENT, SEARCH_SCORE_MIN, ScoredRow, above_floor, best_first
 from afterturn.recall.store_search import LexicalScorer, Neighbours, StoreSearch, indexed_entry
 from afterturn.recall.times import time_asked

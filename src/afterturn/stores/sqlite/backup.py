@@ -12,14 +12,7 @@ from typing import TypeAlias
 
 import apsw
 
-from afterturn.errors import (
-    DeadlineExceeded,
-    ForeignFile,
-    InvalidFile,
-    StoreCorrupt,
-    StoreError,
-    StoreUnavailable,
-)
+from afterturn.errors import DeadlineExceeded, ForeignFile, InvalidFile, StoreCorrupt, StoreError, StoreUnavailable
 from afterturn.log import logger
 from afterturn.runtime.files import sync
 from afterturn.stores.sql.sealing import is_sealed_store, keep_keys, keys_to_destroy

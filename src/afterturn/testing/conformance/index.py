@@ -273,11 +273,9 @@ class TestVectors:
         assert await self._vectors(store, SMALL, [first, 999]) == {first: _VECTOR}
 
     async def test_keys_are_found_by_id(self, store: Store) -> None:
-        added, removed = await add(store, "Ada keeps bees"), await add(store, "Ada sells honey")
-        await delete(store, removed.entry.id)
-        ids, key = [added.entry.id, removed.entry.id, "unknown"], await key_of(store, "Ada keeps bees")
+        added, key = await add(store, "Ada keeps bees"), await key_of(store, "Ada keeps bees")
+        ids = [added.entry.id, "unknown"]
         assert await store.read(lambda unit: unit.index.keys_of(TENANT, SPACE, ids), at=ALL_SPACES) == {ids[0]: key}
-        assert await store.read(lambda unit: unit.index.keys_of(TENANT, "user:nobody", ids), at=ALL_SPACES) == {}
 
     async def test_a_late_vector_brings_nothing_back(self, store: Store) -> None:
         """M2: in-flight work can't bring back what was forgotten."""
@@ -470,12 +468,8 @@ class TestVectors:
         if not exists:
             await add(store, text)
         key = await key_of(store, text)
-        assert (
-            await store.write(
-                lambda unit: unit.index.put_vectors(TENANT, SPACE, SMALL, [(key, _VECTOR)]), at=ALL_SPACES
-            )
-            == 1
-        )
+        vectors = [(key, _VECTOR)]
+        assert await store.write(lambda unit: unit.index.put_vectors(TENANT, SPACE, SMALL, vectors), at=ALL_SPACES) == 1
         return key
 
     async def _vectors(

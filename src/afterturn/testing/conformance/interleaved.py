@@ -15,18 +15,7 @@ import pytest
 
 from afterturn.errors import AfterturnError, Conflict
 from afterturn.ports import Store, Unit
-from afterturn.testing.conformance.actions import (
-    ADA,
-    ALL_SPACES,
-    BOB,
-    QUEUE,
-    SMALL,
-    SPACE,
-    TALK,
-    TENANT,
-    add,
-    get,
-)
+from afterturn.testing.conformance.actions import ADA, ALL_SPACES, BOB, QUEUE, SMALL, SPACE, TALK, TENANT, add, get
 from afterturn.testing.entries import admit, operation
 from afterturn.types import BlockRow, Filter, Job, JobState, Kind, Scope, Selector, UnitScope, Verb
 

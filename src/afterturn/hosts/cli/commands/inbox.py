@@ -9,15 +9,7 @@ import click
 from afterturn.hosts.cli.changes import find_sources, print_difference, print_sources
 from afterturn.hosts.cli.command import Invocation, command, commands, group
 from afterturn.hosts.cli.options import LIMIT
-from afterturn.hosts.cli.output import (
-    age,
-    as_object,
-    note,
-    one_line,
-    print_line,
-    print_pairs,
-    print_table,
-)
+from afterturn.hosts.cli.output import age, as_object, note, one_line, print_line, print_pairs, print_table
 from afterturn.recall.block import describe_author
 from afterturn.types import Entry, Status
 from afterturn.validation import check_id

@@ -9,16 +9,7 @@ import click
 
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import LIMIT, as_filter, filter_options, range_options, time_range
-from afterturn.hosts.cli.output import (
-    age,
-    dim,
-    local,
-    note,
-    one_line,
-    print_pairs,
-    print_table,
-    safe,
-)
+from afterturn.hosts.cli.output import age, dim, local, note, one_line, print_pairs, print_table, safe
 from afterturn.recall.block import describe_author
 from afterturn.types import Entry, Kind, Status
 from afterturn.validation import check_id

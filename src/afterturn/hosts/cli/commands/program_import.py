@@ -16,15 +16,7 @@ from afterturn.config import Config
 from afterturn.errors import AfterturnError, InvalidFile, InvalidInput, InvalidName
 from afterturn.guard.gate import RECORD_BYTES_MAX, Gate
 from afterturn.hosts.cli.command import Invocation
-from afterturn.hosts.cli.output import (
-    ProgressCallback,
-    count,
-    note,
-    one_line,
-    print_document,
-    print_table,
-    progress,
-)
+from afterturn.hosts.cli.output import ProgressCallback, count, note, one_line, print_document, print_table, progress
 from afterturn.hosts.transcripts.libraries import make_reader, read_library
 from afterturn.hosts.transcripts.library_export import LibraryExport, RefusedItem
 from afterturn.hosts.transcripts.reading import FoundConversation, FoundNotes, read_everything

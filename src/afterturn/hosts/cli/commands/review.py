@@ -15,16 +15,7 @@ from afterturn.hosts.cli.changes import find_sources, print_details, print_diffe
 from afterturn.hosts.cli.command import Invocation, command, commands, group
 from afterturn.hosts.cli.commands.history import describe_step
 from afterturn.hosts.cli.options import LIMIT
-from afterturn.hosts.cli.output import (
-    age,
-    as_object,
-    count,
-    note,
-    one_line,
-    print_pairs,
-    print_table,
-    status,
-)
+from afterturn.hosts.cli.output import age, as_object, count, note, one_line, print_pairs, print_table, status
 from afterturn.types import Entry, ReviewRow, ReviewState, Status, Verb
 from afterturn.validation import check_id
 

@@ -6,14 +6,7 @@ from typing import Any
 import click
 
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.options import (
-    as_filter,
-    filter_options,
-    range_options,
-    read_text,
-    time_option,
-    time_range,
-)
+from afterturn.hosts.cli.options import as_filter, filter_options, range_options, read_text, time_option, time_range
 from afterturn.hosts.cli.output import age, dim, note, one_line
 from afterturn.recall.block import describe_author
 from afterturn.recall.scoring import SEARCH_SCORE_MIN, above_floor
