@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from exchanges import NO_EMBEDDER
 from simple_host import open_memory, say, statements, texts
 
 import afterturn
@@ -28,7 +27,7 @@ async def test_rules_are_loaded_and_applied_outside_of_memorys_loop(tmp_path: Pa
         return find_lessons(messages)
 
     monkeypatch.setattr(reviewer, "find_lessons", noting_thread)
-    async with afterturn.open(tmp_path / "memory.db", NO_EMBEDDER) as memory:
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea over coffee.", id="t1")
         assert await memory.drain(within=30)
 
