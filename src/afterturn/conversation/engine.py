@@ -232,11 +232,12 @@ class ConversationEngine(StoredConversation):
 
     def notice_compaction(self, turn: HostTurn, dialect: Dialect, messages: Sequence[object]) -> None:
         """Starts a new recall if blocks are gone for good, or if a compaction was announced whose result this is."""
-        is_lost = self._visible.find_lost(turn.shared, dialect, messages)
+        is_held = self._slot.is_held(turn.shared)
+        is_lost = self._visible.find_lost(turn.shared, dialect, messages, is_compacting=is_held)
         is_expected = turn.shared.take_expected()
-        # While a compaction is being examined, a list that lacks blocks is its result.
-        if is_expected or (is_lost and not self._slot.is_held(turn.shared)):
-            self._examine_compaction(turn, list(messages), dialect, "" if is_expected else "seen")
+        if is_expected or is_lost:
+            # While a compaction is being examined, a list that lacks blocks is its result.
+            self._examine_compaction(turn, list(messages), dialect, "" if is_expected or is_held else "seen")
 
     def restore_blocks(self, turn: HostTurn, dialect: Dialect, messages: MutableSequence[M]) -> M | None:
         """Puts back blocks that a host dropped while it rebuilt its list. Returns the last element."""

@@ -87,8 +87,11 @@ class VisibleBlocks:
         ordered = sorted(rows, key=lambda row: (row.injected_at, f"<{STANDING_TAG}>" not in row.text, bool(row.refs)))
         return {row.hash: row.text for row in ordered}
 
-    def find_lost(self, turn: SharedTurn, dialect: Dialect, messages: Sequence[object]) -> bool:
-        """Whether blocks are gone together with the messages around them. Each loss is found once.
+    def find_lost(
+        self, turn: SharedTurn, dialect: Dialect, messages: Sequence[object], *, is_compacting: bool = False
+    ) -> bool:
+        """Whether blocks are gone together with the messages around them. Each loss is found once. That of a standing
+        block counts only while a compaction is being examined, which may have read a list that still had it.
 
         Notes where the others are, and which ones a host dropped while it rebuilt its list: `restore` puts these back.
         Runs on the host's thread right before the model is called: for a list that only grew it costs one look at each
@@ -102,6 +105,8 @@ class VisibleBlocks:
             expected = visible_in_order(known[hash] for hash in hashes if hash in known and hash not in turn.reported)
             found = scan_blocks(dialect, messages, known)
             dropped, lost = find_missing(found, expected, known)
+            if is_compacting and found.is_complete:
+                lost = [row for row in expected if row.hash not in found.blocks and row not in dropped]
             if not lost:
                 # Otherwise that waits until the lost ones are examined: an anchor may look like one of theirs.
                 self.add(found.anchored(known).values())

@@ -515,7 +515,8 @@ class Edited:
     skipped: tuple[SkippedEdit, ...] = ()
 
 
-class _Prepared(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
     edit: Edit
     operation: Operation
     admitted: Admitted | None
