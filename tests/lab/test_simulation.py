@@ -23,7 +23,8 @@ from lab.simulation.templates import FileTemplate, Template
 from lab.simulation.transcript import Kind, ListCheck, Message, PromiseBroken, check_pairs, check_references
 from lab.simulation.world import SimLoop, SimWorker, Stuck, VirtualLoop, World
 
-SEEDS = range(1, 101)
+# The last two showed a fault once.
+SEEDS = (*range(1, 101), 106, 303)
 BLOCK = "<afterturn-memory>\n## Relevant Memory\n- [m1] today, user: tea\n</afterturn-memory>"
 
 
