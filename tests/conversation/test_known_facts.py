@@ -67,6 +67,25 @@ async def test_six_facts_reach_the_model_when_they_are_asked_for(tmp_path: Path)
         assert "toast" not in dose + await see(memory, "Hello!")
 
 
+async def test_what_a_standing_line_replaces_is_not_recalled_as_if_it_held(tmp_path: Path) -> None:
+    """L12: also if a rule learned the older sentence as a statement, and the newer one is only a message."""
+    async with afterturn.open(tmp_path / "memory.db") as memory:
+        dose, raised = "I take 75 micrograms of levothyroxine every morning", "doctor raised my levothyroxine to 100"
+        await tell(memory, dose, raised)
+        seen = await see(memory, "How much thyroid medication do I take?")
+    assert f"- {raised}\n" in seen
+    assert all("(earlier, " in line for line in seen.splitlines() if dose in line)
+
+
+async def test_where_the_user_moved_to_is_known(tmp_path: Path) -> None:
+    """S1: what changed in a life lasts, also if the sentence says on which day it happened."""
+    async with afterturn.open(tmp_path / "memory.db") as memory:
+        await tell(memory, "we live in Berlin", "we moved to Hamburg last weekend!")
+        seen = await see(memory, "Where do I live?")
+    assert "Hamburg" in seen
+    assert "Berlin" not in seen.partition("Hamburg")[0]
+
+
 def test_the_page_about_rules_has_examples() -> None:
     assert len(EXAMPLES) >= 12
 

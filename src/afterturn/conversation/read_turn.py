@@ -494,9 +494,10 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
     )
     found = replace(searched, hits=tuple(judged))
     lines = lines_of(request.text, worth_showing(found.hits, config.recall_score_min))
-    current, outdated = leave_out_replaced(lines)
-    # Only now: next to a line that stands and answers the question, a fair one is noise.
     stands = request.standing
+    stated = unit.memories.versions(request.scope, stands.refs) if lines and stands is not None else {}
+    current, outdated = leave_out_replaced(lines, list(stated.values()))
+    # Only now: next to a line that stands and answers the question, a fair one is noise.
     standing = tuple(line for line in current if stands is not None and _stands(line, stands))
     hits, restated = collapse([line for line in current if line not in standing])
     left_out = replaced_by_lines(lines, found.hits) | outdated | {item.hit.entry.ref: item.by_ref for item in restated}

@@ -550,7 +550,9 @@ def _count_replaced(older: Claim, later: Sequence[Claim]) -> int:
 
 def _may_be_compared(older: Entry, newer: Entry) -> bool:
     """Said by the same person in the same place, and the newer one later and trusted."""
-    one, other = ((entry.space, entry.speaker, entry.target, entry.agent, entry.project) for entry in (older, newer))
+    # A message is about nothing in particular, and what was learned from the user has no speaker.
+    targets = {entry.target for entry in (older, newer) if entry.kind is Kind.STATEMENT}
+    one, other = ((entry.space, entry.speaker or "user", entry.agent, entry.project) for entry in (older, newer))
     is_trusted = newer.trust >= TRUST_MIN or older.trust < TRUST_MIN
     # What was said in one turn belongs together, except for a correction; the next turn may change it.
     is_apart = (newer.conversation, newer.turn) != (older.conversation, older.turn) or any(
@@ -558,7 +560,7 @@ def _may_be_compared(older: Entry, newer: Entry) -> bool:
     )
     # Ids are in order of time.
     is_later = (newer.occurred_at, newer.id) > (older.occurred_at + (0 if is_apart else _MOMENT), older.id)
-    return one == other and is_trusted and is_later
+    return one == other and len(targets) < 2 and is_trusted and is_later
 
 
 def _states(claim: Claim) -> bool:
@@ -810,13 +812,15 @@ def find_outdated_sources(unit: Unit, scope: Scope, entries: Iterable[Entry]) ->
     return found
 
 
-def leave_out_replaced(lines: Sequence[Hit]) -> tuple[list[Hit], dict[str, str]]:
+def leave_out_replaced(lines: Sequence[Hit], standing: Sequence[Entry]) -> tuple[list[Hit], dict[str, str]]:
     """The lines without those marked as earlier that say nothing else than what a newer line replaces; and the newer
-    line's reference for each that is left out."""
+    line's reference for each that is left out. One that an entry of the standing block replaces is marked."""
     refs = {line.entry.ref for line in lines if line.is_earlier}
-    found = find_replaced([line.entry for line in lines]) if refs else {}
+    entries = {entry.ref: entry for entry in (*(line.entry for line in lines), *standing)}
+    found = find_replaced(list(entries.values())) if refs or standing else {}
     replaced = {ref: newer.ref for ref, newer in found.items() if ref in refs}
-    return [line for line in lines if line.entry.ref not in replaced], replaced
+    left = (line for line in lines if line.entry.ref not in replaced)
+    return [replace(line, is_earlier=True) if line.entry.ref in found else line for line in left], replaced
 
 
 @cache
