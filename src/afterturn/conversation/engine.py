@@ -637,11 +637,13 @@ class ConversationEngine(StoredConversation):
         turn.forgets = reading.forgets
         known, tenant = self._services.forgets, turn.scope.tenant
         known[tenant] = max(reading.forgets, known.get(tenant, 0))
+        # A turn that was read late leaves what was carried to the one that has begun since.
+        carried = reading.carried if turn is self._current and not turn.left else None
         if turn.carried is not None:
             for run in turn.carried.runs:
                 run.hits = tuple(hit for hit in run.hits if hit in reading.carried_hits)
-        elif reading.carried is not None and self._prefetcher.is_waiting(reading.carried):
-            turn.carried = self._prefetcher.adopt(turn, reading.carried, reading.carried_hits)
+        elif carried is not None and self._prefetcher.is_waiting(carried):
+            turn.carried = self._prefetcher.adopt(turn, carried, reading.carried_hits)
 
     def note_untrusted(self) -> None:
         """A model was given memories that are not trusted, besides a block."""
