@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -110,7 +111,12 @@ def test_an_interrupted_editor_leaves_what_was_written(
     """V8: and says where."""
     cli.add("Ada drinks tea")
     interrupt = "import os, signal; os.kill(os.getppid(), signal.SIGINT); sys.stdin.read(); sys.exit()"
-    answer = editing(f"path.write_text(text.replace('tea', 'oolong')); {interrupt}", "--yes")
+    # A shell lets the programs that it starts in the background ignore interrupts.
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        answer = editing(f"path.write_text(text.replace('tea', 'oolong')); {interrupt}", "--yes")
+    finally:
+        signal.signal(signal.SIGINT, earlier)
     (file,) = kept.iterdir()
     assert (answer.code, str(file) in answer.err) == (130, True)
     assert "oolong" in file.read_text()

@@ -619,7 +619,7 @@ class ItemStore:
         created = put.admitted.recorded_at if item is None else item.created_at
         draft = replace(put.admitted.draft, metadata={**put.admitted.draft.metadata, _CREATED: created})
         named = operation if is_active else replace(operation, verb=Verb.ADD)
-        self._writer.put_item(unit, named, replace(put.admitted, draft=draft))
+        self._writer.put_item(unit, named, put.admitted._replace(draft=draft))
         return named
 
     async def _refresh(self, items: Sequence[_StoredItem], now: float) -> None:

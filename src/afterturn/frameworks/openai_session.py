@@ -110,7 +110,7 @@ class AfterturnSession(SessionABC):
 
     def _placed(self, admitted: Admitted, position: int) -> Admitted:
         draft = replace(admitted.draft, conversation=self._conversation, position=position)
-        return replace(admitted, draft=draft)
+        return admitted._replace(draft=draft)
 
     def _operation(self, verb: Verb) -> Operation:
         services = self._services
