@@ -316,11 +316,11 @@ FAULTS = (
     ),
     Fault(
         "guard",
-        "prompt/standing_memories.py",
+        "standing/lineage.py",
         "return entry.trust >= TRUST_MIN and ",
         "return ",
         "An untrusted memory is put into the system prompt.",
-        ("tests/prompt/test_standing_memories.py",),
+        ("tests/standing/test_standing_memories.py",),
     ),
     Fault(
         "guard",

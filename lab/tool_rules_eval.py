@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from afterturn.conversation.tool_calls import read_call
-from afterturn.conversation.tool_rules import find_trigger
 from afterturn.text import STOP_WORDS, words
+from afterturn.tool_rules.calls import read_call
+from afterturn.tool_rules.triggers import find_trigger
 
 CASES = Path(__file__).resolve().parent.parent / "tests" / "conversation" / "tool_rules.json"
 # The share of a rule's words that must be in the call. Of the tenths, the one with the best F1 on the development half.

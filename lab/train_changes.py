@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.lasting_facts import FactKind, rate_sentences
-from afterturn.prompt.standing_memories import SAME_SUBJECT
 from afterturn.recall import what_holds
 from afterturn.recall.what_holds import Features, RatedEntry, Weights
+from afterturn.standing.memories import SAME_SUBJECT
 from afterturn.testing.entries import entry
 from afterturn.types import Kind
 from lab.lives import Life, LifeSentence, read_lives

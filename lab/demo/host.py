@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeAlias, get_type_hints
 
+from afterturn.conversation.compactor import Compacted
 from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.turn import Turn
 from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.memory import Memory, Space
-from afterturn.prompt.compaction import Compacted
 from afterturn.testing.model import ModelCall, ScriptedModel
 from afterturn.text import estimate_tokens
 from afterturn.types import Event

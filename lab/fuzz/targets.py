@@ -22,6 +22,7 @@ from typing import Any, Literal
 import afterturn
 from afterturn import blocking
 from afterturn.config import Config, load_config
+from afterturn.conversation.compactor import SnapshotMalformed, parse_snapshot, transcribe
 from afterturn.conversation.recording import Recording
 from afterturn.conversation.tools import holds_answer
 from afterturn.dialects import DIALECTS, find_dialect
@@ -50,13 +51,12 @@ from afterturn.learning.changes import read_answer, read_call
 from afterturn.learning.rules import find_lessons
 from afterturn.models.chat import CHAT, read_reply
 from afterturn.models.client import Reply, ReplyReader
-from afterturn.prompt.compaction import SnapshotMalformed, parse_snapshot, transcribe
-from afterturn.prompt.context_files import ContextFile, ContextFolders, Tier, read_standing, read_touched
-from afterturn.prompt.standing_block import StandingBudget, StandingContent, render_standing
-from afterturn.prompt.standing_memories import StandingMemories
 from afterturn.recall import block, rerank
 from afterturn.recall.times import parse_range
 from afterturn.space import markdown
+from afterturn.standing.block import StandingBudget, StandingContent, render_standing
+from afterturn.standing.context_files import ContextFile, ContextFolders, Tier, read_standing, read_touched
+from afterturn.standing.memories import StandingMemories
 from afterturn.testing.entries import NOW, entry, hit
 from afterturn.text import content_hash, cut, estimate_tokens, terms
 from afterturn.types import Entry, Excerpt, Filter, Kind, Message, Origin, Status

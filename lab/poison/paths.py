@@ -15,12 +15,12 @@ from typing import Any
 
 import afterturn
 from afterturn.config import Config
+from afterturn.conversation.compactor import SECTIONS
 from afterturn.dialects import get_dialect
 from afterturn.guard.output_filter import SNAPSHOT_TAG as TAG
 from afterturn.hosts.cli.commands.transfer import LineReader
 from afterturn.hosts.server.grant import Grant
 from afterturn.hosts.server.tools import call_tool
-from afterturn.prompt.compaction import SECTIONS
 from afterturn.space.markdown import show_controls
 from afterturn.testing import ObedientModel
 from afterturn.types import Draft, Entry, Filter, Kind, Origin

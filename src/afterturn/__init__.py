@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from afterturn import blocking as blocking
     from afterturn.config import Config as Config
     from afterturn.config import Settings as Settings
+    from afterturn.conversation.compactor import Compacted as Compacted
+    from afterturn.conversation.compactor import CompactionReason as CompactionReason
     from afterturn.conversation.conversation import Conversation as Conversation
     from afterturn.conversation.conversation import Standing as Standing
     from afterturn.conversation.replay import Replay as Replay
     from afterturn.conversation.replay import Replayed as Replayed
     from afterturn.conversation.scope import ConversationOptions as ConversationOptions
     from afterturn.conversation.subagents import Tools as Tools
-    from afterturn.conversation.tool_advice import ToolAdvice as ToolAdvice
-    from afterturn.conversation.tool_advice import ToolRule as ToolRule
     from afterturn.conversation.trace import Trace as Trace
     from afterturn.conversation.trace import TraceAnswer as TraceAnswer
     from afterturn.conversation.trace import TracedBlock as TracedBlock
@@ -74,8 +74,6 @@ if TYPE_CHECKING:
     from afterturn.ports import Interaction as Interaction
     from afterturn.ports import KeyProvider as KeyProvider
     from afterturn.ports import RecordingProvider as RecordingProvider
-    from afterturn.prompt.compaction import Compacted as Compacted
-    from afterturn.prompt.compaction import CompactionReason as CompactionReason
     from afterturn.recall.explain import Explained as Explained
     from afterturn.recall.profile import Profile as Profile
     from afterturn.recall.profile import ProfileSubject as ProfileSubject
@@ -95,8 +93,10 @@ if TYPE_CHECKING:
     from afterturn.space.markdown import SkippedEdit as SkippedEdit
     from afterturn.space.reviews import Review as Review
     from afterturn.space.reviews import ReviewedChange as ReviewedChange
-    from afterturn.space.standing_audit import StandingLine as StandingLine
     from afterturn.space.transfer import Imported as Imported
+    from afterturn.standing.audit import StandingLine as StandingLine
+    from afterturn.tool_rules.advice import ToolAdvice as ToolAdvice
+    from afterturn.tool_rules.advice import ToolRule as ToolRule
     from afterturn.types import Added as Added
     from afterturn.types import Candidate as Candidate
     from afterturn.types import Changed as Changed
@@ -148,7 +148,7 @@ _NAMES = {
     "afterturn.conversation.replay": "Replay Replayed",
     "afterturn.conversation.scope": "ConversationOptions",
     "afterturn.conversation.subagents": "Tools",
-    "afterturn.conversation.tool_advice": "ToolAdvice ToolRule",
+    "afterturn.tool_rules.advice": "ToolAdvice ToolRule",
     "afterturn.conversation.trace": "Trace TraceAnswer TracedBlock TracedRecall TracedRule TracedTurn",
     "afterturn.conversation.turn": "PhaseName Turn",
     "afterturn.errors": (
@@ -162,7 +162,7 @@ _NAMES = {
     "afterturn.models.chat": "OpenAICompatible",
     "afterturn.oneshot": "recall_block_once recall_once",
     "afterturn.ports": "ChatModel Embedder Interaction KeyProvider RecordingProvider",
-    "afterturn.prompt.compaction": "Compacted CompactionReason",
+    "afterturn.conversation.compactor": "Compacted CompactionReason",
     "afterturn.recall.explain": "Explained",
     "afterturn.recall.profile": "Profile ProfileSubject",
     "afterturn.recall.scoring": "ScoreKind",
@@ -172,7 +172,7 @@ _NAMES = {
     "afterturn.space.inbox": "Decided Proposal",
     "afterturn.space.markdown": "Bullet Edit Edited Edits SkippedEdit",
     "afterturn.space.reviews": "Review ReviewedChange",
-    "afterturn.space.standing_audit": "StandingLine",
+    "afterturn.standing.audit": "StandingLine",
     "afterturn.space.transfer": "Imported",
     "afterturn.types": (
         "Added Candidate Changed Decision Draft EmbedderIdentity Entry Event Filter Finding Forgotten History "

@@ -111,8 +111,8 @@ def standing_once(
 
 def _make_standing(unit: Unit, scope: ConversationScope, config: Config, now: float) -> StandingRow | None:
     # Loaded when it is needed: its patterns take longer than a recall for a hook, which has the block already.
-    from afterturn.prompt.standing_block import StandingBudget, StandingContent, render_standing
-    from afterturn.prompt.standing_memories import StandingReader, find_standing
+    from afterturn.standing.block import StandingBudget, StandingContent, render_standing
+    from afterturn.standing.memories import StandingReader, find_standing
 
     where = (scope.readable, now, scope.agent, scope.project, scope.owner)
     reader = StandingReader(*where, config.standing_chars_max, config.rules, config.scan_policy)

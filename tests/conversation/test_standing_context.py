@@ -15,7 +15,6 @@ import pytest
 
 import afterturn
 from afterturn.config import Config
-from afterturn.conversation import standing
 from afterturn.conversation.prefetcher import RecallClient
 from afterturn.conversation.scope import ConversationScope, make_scope
 from afterturn.conversation.standing import StandingCore
@@ -23,14 +22,15 @@ from afterturn.errors import InvalidInput, InvalidName, MemoryClosed, StoreFull,
 from afterturn.events import Events
 from afterturn.models.meter import Meter
 from afterturn.ports import Store
-from afterturn.prompt.context_files import Refusal
-from afterturn.prompt.standing_block import render_arrived
 from afterturn.recall.block import block_hash, find_blocks
 from afterturn.runtime import file_reads
 from afterturn.runtime.file_reads import FileReads
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
+from afterturn.standing import touched_files
+from afterturn.standing.block import render_arrived
+from afterturn.standing.context_files import Refusal
 from afterturn.stores.sqlite.store import SqliteStore, open_store
 from afterturn.testing.clock import ManualClock, SequentialIds
 from afterturn.testing.entries import admit, operation
@@ -432,7 +432,7 @@ def test_what_is_taken_while_more_is_rendered_does_not_come_again(
         taken.append(core.take_arrived())
         return honest(*values, **named)
 
-    monkeypatch.setattr(standing, "render_arrived", taken_meanwhile)
+    monkeypatch.setattr(touched_files, "render_arrived", taken_meanwhile)
     core.touch("docs/x.md")
     assert host.run(core.flush(within=WITHIN))
     monkeypatch.undo()
@@ -455,9 +455,9 @@ def test_touching_never_raises(host: Host, root: Path, path: Any):
 
 def test_more_touches_than_can_wait_are_let_go(host: Host, root: Path, monkeypatch: pytest.MonkeyPatch):
     """S2: bounded."""
-    monkeypatch.setattr(standing, "TOUCHED_MAX", 2)
+    monkeypatch.setattr(touched_files, "TOUCHED_MAX", 2)
     core = host.core(root)
-    waiting = standing.TouchedFiles(1000)
+    waiting = touched_files.TouchedFiles(1000)
     assert [waiting.touch(f"p{at}") for at in range(4)] == [True, False, False, False]
     assert waiting.next_touched() == ["p0", "p1"]
     assert host.touch(core, "src/x.py") is not None

@@ -11,10 +11,10 @@ from spoken import OpenMemory, Told, assistant, user
 
 import afterturn
 from afterturn import blocking
-from afterturn.conversation.tool_calls import read_call
-from afterturn.conversation.tool_rules import find_trigger, fits_path
 from afterturn.errors import InvalidInput, NotAllowed
 from afterturn.testing.clock import ManualClock
+from afterturn.tool_rules.calls import read_call
+from afterturn.tool_rules.triggers import find_trigger, fits_path
 from afterturn.types import Filter
 from lab.tool_rules_eval import by_matcher, measure
 

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import afterturn
+from afterturn.conversation.compactor import CompactionPlan, StateSnapshot, plan, read_contents, rebuild
 from afterturn.conversation.delivery import insert_block
 from afterturn.conversation.scope import Placement
 from afterturn.dialects.bedrock import Bedrock
 from afterturn.dialects.dialect import Utterance
 from afterturn.dialects.history import find_exchange, find_latest_user, find_point
-from afterturn.prompt.compaction import CompactionPlan, StateSnapshot, plan, read_contents, rebuild
 from afterturn.text import content_hash
 from afterturn.types import Filter, HandoverPoint, Kind
 

@@ -10,9 +10,7 @@ from histories import turns as scripts
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from afterturn.dialects.detection import get_dialect
-from afterturn.dialects.history import find_point
-from afterturn.prompt.compaction import (
+from afterturn.conversation.compactor import (
     CompactionPlan,
     StateSnapshot,
     element_tokens,
@@ -21,6 +19,8 @@ from afterturn.prompt.compaction import (
     rebuild,
     write_request,
 )
+from afterturn.dialects.detection import get_dialect
+from afterturn.dialects.history import find_point
 
 SHORT = StateSnapshot("x", "y", "None.", "z", "[TODO] w")
 BLOCK = "<afterturn-memory>\n## Relevant Memory\n- [m1] yesterday, user: Miso is my cat\n</afterturn-memory>"

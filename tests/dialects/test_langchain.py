@@ -27,10 +27,10 @@ from langchain_core.messages import (
 from pydantic import TypeAdapter
 
 import afterturn
+from afterturn.conversation.compactor import CompactionPlan, StateSnapshot, plan, read_contents, rebuild
 from afterturn.dialects import find_dialect, follow_dialect, get_dialect
 from afterturn.dialects.history import curated, find_exchange, find_latest_user, find_point, has_open_call, new_element
 from afterturn.dialects.langchain import LangChain
-from afterturn.prompt.compaction import CompactionPlan, StateSnapshot, plan, read_contents, rebuild
 from afterturn.text import content_hash
 from afterturn.types import Filter, HandoverPoint, Kind
 

@@ -11,18 +11,18 @@ from afterturn.conversation.conversation import ConversationVerbs, check_message
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.standing import StandingVerbs
 from afterturn.conversation.subagents import ToolVerbs
-from afterturn.conversation.tool_advice import ToolAdvice, ToolRule
 from afterturn.conversation.tools import failure
 from afterturn.conversation.turn import M, PhaseName, TurnVerbs
 from afterturn.errors import AfterturnError
 from afterturn.log import logger
 from afterturn.runtime.bridge import BlockingFacade
+from afterturn.tool_rules.advice import ToolAdvice, ToolRule
 from afterturn.types import Scalar
 
 if TYPE_CHECKING:
+    from afterturn.conversation.compactor import Compacted
     from afterturn.conversation.replay import Replay
     from afterturn.conversation.trace import Trace, TraceAnswer
-    from afterturn.prompt.compaction import Compacted
 
 
 class Turn(TurnVerbs):

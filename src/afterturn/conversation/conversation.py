@@ -13,19 +13,19 @@ from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.standing import StandingVerbs
 from afterturn.conversation.subagents import Tools
-from afterturn.conversation.tool_advice import NO_ADVICE, GivenRules, ToolAdvice, ToolRule
 from afterturn.conversation.turn import Turn, never_raises
 from afterturn.conversation.turn_state import HostTurn
 from afterturn.errors import AfterturnError, InvalidInput
 from afterturn.log import logger
 from afterturn.runtime.bridge import AsyncFacade
 from afterturn.runtime.loop_thread import LoopThread
+from afterturn.tool_rules.advice import NO_ADVICE, GivenRules, ToolAdvice, ToolRule
 from afterturn.types import Scalar
 
 if TYPE_CHECKING:
+    from afterturn.conversation.compactor import Compacted
     from afterturn.conversation.replay import Replay
     from afterturn.conversation.trace import Trace, TraceAnswer
-    from afterturn.prompt.compaction import Compacted
 
 
 class ConversationVerbs:

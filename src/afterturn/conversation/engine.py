@@ -64,7 +64,7 @@ from afterturn.types import (
 from afterturn.validation import check_name, check_no_secret
 
 if TYPE_CHECKING:
-    from afterturn.prompt.compaction import Compacted
+    from afterturn.conversation.compactor import Compacted
     from afterturn.services import Services
 
 M = TypeVar("M")
@@ -751,7 +751,7 @@ class ConversationEngine(StoredConversation):
         dialect = find_dialect(messages, scope.dialect)
         if dialect is None:
             raise InvalidInput(f"The message format is not known. Use one of: {', '.join(DIALECTS)}.")
-        from afterturn.prompt.compaction import block_facts, compact
+        from afterturn.conversation.compactor import block_facts, compact
 
         known = self.known_blocks
         done = await compact(

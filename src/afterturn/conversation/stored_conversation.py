@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from afterturn.config import Config
 from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.subagents import Subagents
-from afterturn.conversation.tool_advice import ToolAdvice, ToolRule, find_tool_rules, shown_name
 from afterturn.errors import InvalidInput, StoreUnavailable
 from afterturn.guard.output_filter import OutputFilter, neutralise, neutralise_quote
 from afterturn.guard.pasted import typed_text
@@ -23,6 +22,7 @@ from afterturn.log import logger
 from afterturn.ports import Store, Unit
 from afterturn.recall.block import describe_age
 from afterturn.text import estimate_tokens, is_acknowledgement, regex
+from afterturn.tool_rules.advice import ToolAdvice, ToolRule, find_tool_rules, shown_name
 from afterturn.types import ConversationKey, Entry, Filter, Kind, Origin, Scalar, Scope, Tenant
 from afterturn.validation import check_limit, check_space
 

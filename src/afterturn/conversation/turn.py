@@ -18,7 +18,6 @@ from afterturn.conversation.engine import ConversationEngine
 from afterturn.conversation.ledger import BlockPosition, end_anchor
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.subagents import assemble
-from afterturn.conversation.tool_advice import NO_ADVICE, GivenRules, ToolAdvice, ToolRule
 from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages, find_index
 from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect, field
@@ -30,6 +29,7 @@ from afterturn.log import logger
 from afterturn.models.meter import MODEL_TIMEOUT
 from afterturn.recall.block import spoken_words
 from afterturn.scanners.secrets import redact_within
+from afterturn.tool_rules.advice import NO_ADVICE, GivenRules, ToolAdvice, ToolRule
 from afterturn.types import HandoverPoint, Hit, Phase, RecallCause, Taint
 
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from afterturn.conversation.delivery import PhaseRun, Prefetch
 from afterturn.conversation.ledger import BlockPosition, Ledger, MessageChain
 from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.tool_advice import GivenRules
 from afterturn.dialects.dialect import Dialect
 from afterturn.runtime.once_future import OnceFuture
+from afterturn.tool_rules.advice import GivenRules
 from afterturn.types import BlockRow, Hit, Phase, Taint
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 from uuid import uuid4
 
-from afterturn.conversation.tool_advice import NO_ADVICE, ToolAdvice
 from afterturn.conversation.turn import Turn
 from afterturn.dialects.detection import register_dialect
 from afterturn.dialects.dialect import Element, ToolDefinition, Utterance, join_lines, read_user, text_field
 from afterturn.dialects.openai_chat import OpenAIChat
 from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules
 from afterturn.frameworks.requirements import check_framework
+from afterturn.tool_rules.advice import NO_ADVICE, ToolAdvice
 
 check_framework("agent-framework")
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, Unpack, cast
 
 from afterturn.conversation.conversation import Conversation
-from afterturn.conversation.tool_advice import ToolAdvice
 from afterturn.conversation.turn import Turn
 from afterturn.errors import AfterturnError, NotFound
 from afterturn.frameworks.core import OPEN_RUNS_MAX, FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions
 from afterturn.frameworks.requirements import check_framework
 from afterturn.log import logger
+from afterturn.tool_rules.advice import ToolAdvice
 
 check_framework("claude-agent-sdk")
 

@@ -18,7 +18,6 @@ from uuid import UUID, uuid4
 from afterturn import blocking
 from afterturn.conversation.conversation import Conversation, Standing
 from afterturn.conversation.scope import ConversationOptions
-from afterturn.conversation.tool_advice import ToolAdvice
 from afterturn.conversation.turn import Turn, recalled_hits
 from afterturn.errors import AfterturnError, ConfigError, InvalidInput, InvalidName
 from afterturn.guard.output_filter import OutputFilter, neutralise, neutralise_quote
@@ -26,6 +25,7 @@ from afterturn.log import logger
 from afterturn.memory import Memory, MemoryFacade, Space, share_memory
 from afterturn.recall.block import describe_author
 from afterturn.services import Services
+from afterturn.tool_rules.advice import ToolAdvice
 from afterturn.types import Entry, Hit
 from afterturn.validation import check_name
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 from uuid import uuid4
 
-from afterturn.conversation.tool_advice import ToolAdvice
 from afterturn.frameworks.core import (
     OPEN_RUNS_MAX,
     FrameworkMemory,
@@ -24,6 +23,7 @@ from afterturn.frameworks.core import (
     with_rules,
 )
 from afterturn.frameworks.requirements import check_framework
+from afterturn.tool_rules.advice import ToolAdvice
 
 check_framework("crewai")
 

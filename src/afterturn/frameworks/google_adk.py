@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Unpack
 
-from afterturn.conversation.tool_advice import NO_ADVICE, ToolAdvice
 from afterturn.conversation.turn import Turn
 from afterturn.dialects.detection import register_dialect
 from afterturn.dialects.dialect import Element, Utterance
@@ -34,6 +33,7 @@ from afterturn.guard.pasted import has_pasted
 from afterturn.memory import Space
 from afterturn.recall.block import describe_author
 from afterturn.runtime.clock import derive_id
+from afterturn.tool_rules.advice import NO_ADVICE, ToolAdvice
 from afterturn.types import PASTED, Draft, Entry, Filter, Kind, Origin, Target
 
 check_framework("google-adk")

@@ -10,10 +10,10 @@ from typing import Annotated, Any, NotRequired, Unpack
 from uuid import uuid4
 
 from afterturn import blocking
-from afterturn.conversation.tool_advice import ToolAdvice
 from afterturn.conversation.turn import Turn
 from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules
 from afterturn.frameworks.requirements import check_framework
+from afterturn.tool_rules.advice import ToolAdvice
 
 check_framework("langchain")
 

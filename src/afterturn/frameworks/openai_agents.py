@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, Unpack
 from uuid import uuid4
 
-from afterturn.conversation.tool_advice import ToolAdvice
 from afterturn.conversation.turn import Turn
 from afterturn.dialects.openai_responses import OpenAIResponses
 from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules
 from afterturn.frameworks.openai_session import AfterturnSession
 from afterturn.frameworks.requirements import check_framework
 from afterturn.log import logger
+from afterturn.tool_rules.advice import ToolAdvice
 
 check_framework("openai-agents")
 

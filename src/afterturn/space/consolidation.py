@@ -18,11 +18,11 @@ from afterturn.learning.evidence import find_losses
 from afterturn.learning.review_jobs import report_review_ended, steps_of_review
 from afterturn.learning.single_value import contradict, single_value
 from afterturn.ports import Unit
-from afterturn.prompt.standing_memories import StandingLineage
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.what_holds import find_replaced
 from afterturn.runtime.jobs import Commit
 from afterturn.space.reviews import Review, ReviewedChange, get_review
+from afterturn.standing.lineage import StandingLineage
 from afterturn.types import (
     SOURCES_MAX,
     Draft,

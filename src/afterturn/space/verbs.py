@@ -14,7 +14,6 @@ from afterturn.guard.output_filter import event_content
 from afterturn.guard.statement_writer import embed_later
 from afterturn.guard.trust import as_report, find_entry, is_privileged
 from afterturn.ports import Unit
-from afterturn.prompt.standing_memories import is_hidden
 from afterturn.recall.profile import Profile, make_profile
 from afterturn.recall.search import search, search_as_of
 from afterturn.space.arguments import (
@@ -31,8 +30,9 @@ from afterturn.space.arguments import (
 from afterturn.space.inbox import InboxVerbs
 from afterturn.space.markdown import MarkdownVerbs
 from afterturn.space.reviews import Review, ReviewVerbs
-from afterturn.space.standing_audit import StandingLine, audit_standing
 from afterturn.space.transfer import Imported, every_conversation, export_lines, import_drafts
+from afterturn.standing.audit import StandingLine, audit_standing
+from afterturn.standing.lineage import is_hidden
 from afterturn.types import (
     ANYTHING,
     Added,
@@ -446,7 +446,12 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
         for `agent` and `project`, and those for all; with `left_out`, also the facts that do not stand, and why.
         """
         return await audit_standing(
-            self._services, self.name, conversation=conversation, agent=agent, project=project, left_out=left_out
+            self._services,
+            self.name,
+            conversation=check_conversation(conversation),
+            agent=agent,
+            project=project,
+            left_out=left_out,
         )
 
     @reported

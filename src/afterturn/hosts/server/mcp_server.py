@@ -36,7 +36,7 @@ from afterturn.hosts.server.tools import (
     failure,
 )
 from afterturn.log import logger
-from afterturn.prompt.standing_block import append_standing
+from afterturn.standing.block import append_standing
 
 # The SDK and uvicorn log what clients send, and tracebacks.
 QUIET: dict[str, Any] = {

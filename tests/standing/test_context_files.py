@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from afterturn.prompt import context_files
-from afterturn.prompt.context_files import (
+from afterturn.standing import context_files
+from afterturn.standing.context_files import (
     ContextFiles,
     ContextFolders,
     Refusal,
@@ -452,13 +452,13 @@ def test_what_may_not_be_read_is_skipped(tmp_path: Path):
         if os.geteuid() == 0:
             os.setgid(65534)
             os.setuid(65534)
-        from afterturn.prompt.context_files import ContextFolders, read_touched
+        from afterturn.standing.context_files import ContextFolders, read_touched
         folders = ContextFolders(None, ({str(tmp_path)!r},), ("AGENTS.md",), 100)
         found = read_touched(folders, ["closed/x", "entered/x"], ())
         print([file.text for file in found.files], [item.reason.name for item in found.skipped])
     """
     done = subprocess.run(
-        [sys.executable, "-c", "import afterturn.prompt.context_files\n" + textwrap.dedent(program)],
+        [sys.executable, "-c", "import afterturn.standing.context_files\n" + textwrap.dedent(program)],
         check=True,
         capture_output=True,
         text=True,

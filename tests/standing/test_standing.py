@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from afterturn.guard.output_filter import neutralise_lines
 from afterturn.lasting_facts import FactKind
-from afterturn.prompt.context_files import ContextFile, Tier
-from afterturn.prompt.standing_block import (
+from afterturn.recall.block import find_blocks
+from afterturn.standing.block import (
     SEPARATOR,
     StandingBlock,
     StandingBudget,
@@ -22,8 +22,8 @@ from afterturn.prompt.standing_block import (
     shown_path,
     shown_paths,
 )
-from afterturn.prompt.standing_memories import StandingFact, StandingMemories
-from afterturn.recall.block import find_blocks
+from afterturn.standing.context_files import ContextFile, Tier
+from afterturn.standing.memories import StandingFact, StandingMemories
 from afterturn.testing.entries import entry
 from afterturn.text import LINES_CUT, WORDS_CUT, cut, shares, size
 from afterturn.types import Entry, Target

@@ -7,16 +7,20 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from afterturn.config import Config
-from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.tool_calls import read_call
-from afterturn.conversation.tool_rules import find_trigger
 from afterturn.guard.output_filter import OutputFilter, neutralise
 from afterturn.ports import Unit
-from afterturn.prompt.standing_memories import StandingLineage, StandingReader, find_standing_memories
+from afterturn.standing.lineage import StandingLineage
+from afterturn.standing.memories import StandingReader, find_standing_memories
 from afterturn.text import regex
+from afterturn.tool_rules.calls import read_call
+from afterturn.tool_rules.triggers import find_trigger
 from afterturn.types import Entry, Filter, Kind, Target
+
+if TYPE_CHECKING:
+    from afterturn.conversation.scope import ConversationScope
 
 # More rules than this would not be read. Firm ones come first.
 RULES_MAX = 5

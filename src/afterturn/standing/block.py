@@ -17,17 +17,12 @@ from afterturn.guard.output_filter import (
 )
 from afterturn.guard.scanning import is_suspected, scanner
 from afterturn.ports import Unit
-from afterturn.prompt.context_files import ContextFile
-from afterturn.prompt.standing_memories import (
-    BINDING,
-    NO_STANDING_MEMORIES,
-    StandingLineage,
-    StandingMemories,
-    is_hidden,
-)
 from afterturn.recall.block import ENTRY_BYTES_MAX, describe_day
 from afterturn.scanners.detection import Scanner, Scanning
 from afterturn.scanners.secrets import redact, redact_within
+from afterturn.standing.context_files import ContextFile
+from afterturn.standing.lineage import StandingLineage, is_hidden
+from afterturn.standing.memories import BINDING, NO_STANDING_MEMORIES, StandingMemories
 from afterturn.text import LINES_CUT, WORDS_CUT, cut, regex, shares, size
 from afterturn.types import Entry, Scope, StandingRow
 

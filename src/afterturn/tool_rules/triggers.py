@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
-from afterturn.conversation.tool_calls import IntendedCall, ShellCommand, all_programs
 from afterturn.text import regex
+from afterturn.tool_rules.calls import IntendedCall, ShellCommand, all_programs
 
 
 class _ToolTables(TypedDict):
-    """`tool_rules.json`. Strings are words separated by spaces; the key "why" says what some of the tables are for."""
+    """`triggers.json`. Strings are words separated by spaces; the key "why" says what some of the tables are for."""
 
     words: dict[str, str]
     families: list[str]

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from afterturn.errors import NotFound
 from afterturn.guard.trust import find_entry
 from afterturn.ports import Unit
-from afterturn.prompt.standing_block import shown_paths
-from afterturn.prompt.standing_memories import BINDING, StandingReader, find_standing
 from afterturn.recall.block import describe_author
-from afterturn.space.arguments import check_conversation
+from afterturn.standing.block import shown_paths
+from afterturn.standing.memories import BINDING, StandingReader, find_standing
 from afterturn.types import ConversationKey, Entry, Kind, Origin, ReviewKind, Scope, Status, Target, Verb
 from afterturn.validation import check_name
 
@@ -53,16 +52,16 @@ async def audit_standing(
     left_out: bool,
 ) -> list[StandingLine]:
     """The lines as they are now, or those that a conversation was given. Raises NotFound if it was given none."""
-    named, config = check_conversation(conversation), services.config
+    config = services.config
     name = None if project is None else check_name(project, "project")
     # The conventions of a project are in its own space.
     scope = Scope(services.tenant, (space,) if name is None else tuple(dict.fromkeys((space, f"project:{name}"))))
     who = None if agent is None else check_name(agent, "agent")
     where = (scope, services.clock.now(), who, name, space)
     reader = StandingReader(*where, config.standing_chars_max, config.rules, config.scan_policy)
-    if named is None:
+    if conversation is None:
         return await services.store.read(lambda unit: list(_current(unit, reader, left_out=left_out)), at=scope)
-    key = ConversationKey(services.tenant, space, named)
+    key = ConversationKey(services.tenant, space, conversation)
     return await services.store.read(lambda unit: list(_given(unit, scope, key)), at=scope)
 
 

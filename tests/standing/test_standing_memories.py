@@ -8,16 +8,16 @@ import pytest
 
 from afterturn.config import Config
 from afterturn.ports import Unit
-from afterturn.prompt import standing_memories
-from afterturn.prompt.standing_block import StandingBudget, StandingContent, render_standing
-from afterturn.prompt.standing_memories import (
+from afterturn.runtime.clock import SystemClock
+from afterturn.standing import lineage, memories
+from afterturn.standing.block import StandingBudget, StandingContent, render_standing
+from afterturn.standing.memories import (
     StandingMemories,
     StandingReader,
     find_agent_memories,
     find_standing,
     find_standing_memories,
 )
-from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.engine import Engine, open_engine
 from afterturn.testing.entries import admit, operation
 from afterturn.types import Entry, Kind, Origin, Scope, Target, Verb, Verdict
@@ -189,7 +189,7 @@ def test_an_ancestry_that_is_too_wide_to_follow_is_not_trusted(
     engine: Engine, add: Add, monkeypatch: pytest.MonkeyPatch
 ):
     """S1: bounded, on the safe side."""
-    monkeypatch.setattr(standing_memories, "_ANCESTORS_MAX", 3)
+    monkeypatch.setattr(lineage, "_ANCESTORS_MAX", 3)
     sources = tuple(add(f"source {at}").id for at in range(4))
     add("narrow", pinned=True, sources=sources[:3])
     assert found(engine)[1] == ["narrow"]
@@ -286,10 +286,10 @@ def test_many_untrusted_ones_hide_no_trusted_one(engine: Engine, add: Add):
 
 def test_no_more_than_anybody_would_read(engine: Engine):
     """S1: the newest of very many."""
-    add_many(engine, [f"pinned {at:04}" for at in range(standing_memories.ENTRIES_MAX + 5)], pinned=True)
+    add_many(engine, [f"pinned {at:04}" for at in range(memories.ENTRIES_MAX + 5)], pinned=True)
     pinned = found(engine)[1]
-    assert len(pinned) == standing_memories.ENTRIES_MAX
-    assert pinned[0] == f"pinned {standing_memories.ENTRIES_MAX + 4:04}"
+    assert len(pinned) == memories.ENTRIES_MAX
+    assert pinned[0] == f"pinned {memories.ENTRIES_MAX + 4:04}"
 
 
 def test_what_an_agent_should_know_of_its_own_work(engine: Engine, add: Add):

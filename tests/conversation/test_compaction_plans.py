@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from long_histories import NAMES, HistoryTurn, Step, Writer, calls_and_answers, memory_block, stories, written
 
-from afterturn.prompt.compaction import (
+from afterturn.conversation.compactor import (
     ACKNOWLEDGEMENT,
     KEEP_SHARE,
     THRESHOLD_SHARE,

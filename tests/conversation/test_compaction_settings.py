@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import afterturn
-from afterturn.prompt.compaction import StateSnapshot
+from afterturn.conversation.compactor import StateSnapshot
 from afterturn.testing.model import ScriptedModel
 
 SNAPSHOT = StateSnapshot("Ship the api.", "- The port is 5432.", "None.", "- Read the log.", "[TODO] Ship it.").text

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from long_histories import NAMES, HistoryTurn, Step, Writer, memory_block, stories, written
 
-from afterturn.prompt import compaction
-from afterturn.prompt.compaction import StateSnapshot, block_facts, find_snapshot, parse_snapshot
+from afterturn.conversation import compactor
+from afterturn.conversation.compactor import StateSnapshot, block_facts, find_snapshot, parse_snapshot
 from afterturn.recall.block import block_hash
 from afterturn.testing import ScriptedModel
 
@@ -35,7 +35,7 @@ async def at_once(work):
 
 
 async def compact(model, dialect, messages, *, limit_tokens, facts=lambda part: (), within=30.0, on_thread=at_once):
-    return await compaction.compact(
+    return await compactor.compact(
         model,
         dialect,
         messages,

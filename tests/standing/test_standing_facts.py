@@ -14,9 +14,9 @@ import afterturn
 from afterturn.config import Config
 from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.ports import Unit
-from afterturn.prompt.standing_block import StandingBudget, StandingContent, render_standing
-from afterturn.prompt.standing_memories import StandingFact, StandingReader, find_standing
 from afterturn.runtime.clock import SystemClock
+from afterturn.standing.block import StandingBudget, StandingContent, render_standing
+from afterturn.standing.memories import StandingFact, StandingReader, find_standing
 from afterturn.stores.sqlite.engine import Engine, open_engine
 from afterturn.testing.entries import admit, operation
 from afterturn.types import Entry, Kind, Origin, Scope, Target, Verb

@@ -1,1 +1,0 @@
-"""The parts of a prompt that afterturn builds: compaction, context files, the standing block."""
