@@ -40,7 +40,7 @@ class FactKind(StrEnum):
 
 class RatedSentence(NamedTuple):
     """`chance`, from 0 to 1, is that the sentence still matters in weeks. `text` can be two sentences if the second
-    refers to the first: "My aunt visits often. She is coeliac." """
+    says little without the first: "My aunt visits often. She is coeliac.", "Send me filters. Every 8 weeks." """
 
     text: str
     kind: FactKind
@@ -56,8 +56,9 @@ CHANCE_MIN = 0.5
 _TEXT_CHARS_MAX = 1_600
 _SENTENCES_MAX = 40
 _JOINED_CHARS_MAX = 300
+_WORDS_MIN, _BYTES_MIN = 4, 24
 # A sentence whose subject is in the one before.
-_REFERS_BACK = regex(
+REFERS_BACK = regex(
     r"(?:(?:she|he|they|it|that|those|these|her|his|their|er|elle|elles|ella|ellos|ellas|lei|ela|ele|eles|zij|hij|hon"
     r"|ona|oni|она|он|они|هي|هو|هم|वह|वे)\b|彼|她|他|它|그녀|그는)",
     re.IGNORECASE,
@@ -72,7 +73,7 @@ def rate_sentences(text: str) -> tuple[RatedSentence, ...]:
         chances = _rate_kinds(flags, buckets)
         chance = 1.0 - chances[-1] if 2 * len(text) < _TEXT_CHARS_MAX or _FIRST_PERSON in flags else 0.0
         kind = KINDS[chances.index(max(chances[:-1]))] if chance >= CHANCE_MIN else FactKind.PASSING
-        if found and chance >= CHANCE_MIN and _REFERS_BACK.match(sentence):
+        if found and chance >= CHANCE_MIN and (REFERS_BACK.match(sentence) or _is_fragment(sentence, kind)):
             before = found[-1]
             if len(before.text) + len(written) < _JOINED_CHARS_MAX:
                 kind = min(before.kind, kind, key=KINDS.index)
@@ -80,6 +81,12 @@ def rate_sentences(text: str) -> tuple[RatedSentence, ...]:
                 continue
         found.append(RatedSentence(written, kind, chance))
     return tuple(found[:_SENTENCES_MAX])
+
+
+def _is_fragment(sentence: str, kind: FactKind) -> bool:
+    """Whether it is too short to say what it is about. "No emojis" is not."""
+    is_short = len(_WORD.findall(sentence)) < _WORDS_MIN and len(sentence.encode()) < _BYTES_MIN
+    return is_short and kind not in (FactKind.REFUSAL, FactKind.MANNER)
 
 
 def rate_telling(text: str) -> int:

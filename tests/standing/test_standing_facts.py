@@ -311,6 +311,27 @@ def test_what_does_not_stand_itself_replaces_nothing(engine: Engine, say: Say, f
     assert any(fact in line for line in shown(engine))
 
 
+def test_a_newer_value_takes_the_place_of_the_fact_that_it_replaces(engine: Engine, say: Say):
+    """L12: the newer sentence alone would be a remark."""
+    say("My physio is Annika.", occurred_at=NOW - 20 * DAY)
+    newer = say("the physio is Jonas now", occurred_at=NOW - 2 * DAY)
+    assert shown(engine) == [newer.text]
+
+
+@pytest.mark.parametrize("text", ["she lives in Cardiff and has three cats", "does he need special shoes for swimming"])
+def test_what_needs_the_message_before_it_does_not_stand(engine: Engine, say: Say, text: str):
+    """S1: nobody knows who "she" is."""
+    say(text)
+    assert shown(engine) == []
+
+
+def test_a_fragment_stands_with_the_sentence_before_it(engine: Engine, say: Say):
+    """S1: "every 8 weeks" alone says nothing."""
+    text = "Put me down for the filter subscription. Every 8 weeks."
+    say(text)
+    assert shown(engine) == [text]
+
+
 def test_rules_and_refusals_stay(engine: Engine, say: Say):
     """S1: only what replaces them for certain removes them."""
     rule = "I can't eat peanuts, I'm allergic."

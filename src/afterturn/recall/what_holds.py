@@ -290,7 +290,7 @@ def _may_change(claim: Claim) -> bool:
 
 def _beginnings(items: Sequence[_Item]) -> frozenset[str]:
     words = (word for item in items if not item.is_value for word in item.form.split())
-    return frozenset([word[: 2 if _is_dense(word) else 4] for word in words])
+    return frozenset([word[:2] if _is_dense(word) else word[:4].rstrip("s") for word in words])
 
 
 def _read_sentence(sentence: str) -> tuple[Claim, ...]:
@@ -386,7 +386,7 @@ def _is_dense(word: str) -> bool:
 
 def _is_same(one: str, other: str) -> bool:
     """Whether two forms are the same word, perhaps inflected. "Hermano" and "hermana" are two."""
-    if one == other:
+    if one.rstrip("s") == other.rstrip("s"):
         return True
     if " " in one or " " in other:
         return set(one.split()) <= set(other.split()) or set(other.split()) <= set(one.split())
@@ -419,6 +419,9 @@ def replaces(newer: Claim, older: Claim) -> bool:
             pairs.append((item, match))
     lost, added = ([one for one in some if one.form not in words["unit"]] for some in (lost, left))
     subject = [pair for pair in pairs if not pair[0].is_value and pair[0].form not in words["unit"]]
+    kinds = {one.kind for one in added if one.is_value}
+    if subject and "denial" in newer.cues and any(old.is_value and old.kind in kinds for old, _ in pairs):
+        return True  # "The gate is 82, not 85."
     if (
         not subject
         or _is_other_subject(subject, older, lost)

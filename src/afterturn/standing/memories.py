@@ -14,7 +14,7 @@ from afterturn.guard.output_filter import neutralise
 from afterturn.guard.pasted import has_pasted, typed_text
 from afterturn.guard.scanning import ScannerGroup, is_suspected, scanner, suspicion_reason
 from afterturn.guard.trust import STANDING_KINDS
-from afterturn.lasting_facts import FactKind, rate_sentences
+from afterturn.lasting_facts import REFERS_BACK, FactKind, rate_sentences
 from afterturn.learning.rules.clauses import begins_play
 from afterturn.learning.rules.extraction import own_sentences
 from afterturn.ports import Unit
@@ -51,7 +51,7 @@ _STATEMENT_MIN, _SENTENCE_MIN, _OTHERS_MIN = 0.5, 0.7, 0.8
 _STORED_CHANCE, _STANDING_CHANCE = 0.6, 0.9
 # From this chance on that a later sentence made a fact untrue, the fact is left out if the messages of both are about
 # the same by the cosine of their vectors. `python -m lab.train_changes` shows how often that is wrong: one in eight.
-_CHANGED, SAME_SUBJECT = 0.8, 0.25
+_CHANGED, SAME_SUBJECT = 0.5, 0.25
 # The kinds that come first from a chance on, and how much of the room they may take before the others have their turn.
 BINDING = (FactKind.REFUSAL, FactKind.MANNER)
 _BINDING_SHARE = 0.75
@@ -396,24 +396,33 @@ def _compare(
     lasting = [at for at, fact in enumerate(ordered) if not fact.left_out and _is_lasting(fact)]
     for at in lasting[_COMPARED_MAX:]:
         ordered[at] = ordered[at]._replace(left_out="no room")
-    given = [*pinned, *(ordered[at].entry for at in lasting[:_COMPARED_MAX])]
+    passing = [at for at, fact in enumerate(ordered) if not fact.left_out and not _is_lasting(fact)]
+    compared = [*lasting[:_COMPARED_MAX], *passing[:_COMPARED_MAX]]
+    given = [*pinned, *(ordered[at].entry for at in compared)]
     # Sentences of one message have one reference, so each gets its own.
     numbered = [replace(entry, id=f"{at:04}", version=1) for at, entry in enumerate(given)]
-
-    def may_stand(number: int) -> bool:
-        return number < len(pinned) or not _find_objection(unit, reader, scan, ordered[lasting[number - len(pinned)]])
-
-    found = {int(ref): int(newer.id) for ref, newer in find_replaced(numbered).items()}
-    replaced = {older: newer for older, newer in found.items() if may_stand(newer)}
-    why = {older: f"replaced by {given[newer].ref}" for older, newer in replaced.items()}
-    hits = [Hit(one, Lane.LONG_TERM, 1.0, 0.0, None, ()) for at, one in enumerate(numbered) if at not in why]
-    for duplicate in collapse(hits)[1]:
+    places = dict(enumerate(compared, len(pinned)))
+    why: dict[int, str] = {}
+    for older, by in ((int(ref), int(newer.id)) for ref, newer in find_replaced(numbered).items()):
+        held, newer = (ordered[places[one]] if one in places else None for one in (older, by))
+        if held is not None and not _is_lasting(held):
+            continue
+        # A fragment does not stand, but may say that something changed. A refusal needs more than that.
+        accepted = ("",) if held is None or held.kind in BINDING else ("", _FRAGMENT)
+        if newer is None or _find_objection(unit, reader, scan, newer) in accepted:
+            why[older] = f"replaced by {given[by].ref}"
+            if newer is not None and held is not None and not _is_lasting(newer):
+                # It takes the place of what it replaces: "the new boss is Ada" may not look lasting by itself.
+                ordered[places[by]] = newer._replace(kind=held.kind, chance=held.chance)
+    standing = [
+        at for at in range(len(given)) if at not in why and (at not in places or _is_lasting(ordered[places[at]]))
+    ]
+    for duplicate in collapse([Hit(numbered[at], Lane.LONG_TERM, 1.0, 0.0, None, ()) for at in standing])[1]:
         at, by = sorted((int(duplicate.hit.entry.id), int(duplicate.by_ref)), reverse=True)
         at, by = (at, by) if by < len(pinned) else (int(duplicate.hit.entry.id), int(duplicate.by_ref))
         why[at] = f"said by {given[by].ref}"
-    for number in (number for number in why if number >= len(pinned)):
-        at = lasting[number - len(pinned)]
-        ordered[at] = ordered[at]._replace(left_out=why[number])
+    for number in why.keys() & places.keys():
+        ordered[places[number]] = ordered[places[number]]._replace(left_out=why[number])
     return ordered
 
 
@@ -504,9 +513,13 @@ def _is_lasting(fact: StandingFact) -> bool:
 
 
 def _is_whole(fact: StandingFact) -> bool:
-    """Whether a sentence says something by itself: not "mine is fine", nor "have a look around"."""
-    content = features_of(fact.entry).content_terms
-    return fact.kind in BINDING or (len(content) >= _CONTENT_MIN and not is_request(fact.entry))
+    """Whether a sentence says something by itself: not "mine is fine", "she is fine now", nor "have a look around"."""
+    content, said = features_of(fact.entry).content_terms, features_of(fact.entry).utterance
+    if REFERS_BACK.match(fact.entry.text):
+        return False
+    if is_request(fact.entry):
+        return fact.kind in BINDING and said.orders >= said.asks
+    return fact.kind in BINDING or len(content) >= _CONTENT_MIN
 
 
 def _is_clean(text: str, scan: ScannerGroup) -> bool:
