@@ -326,12 +326,17 @@ class SqlIndex:
         return None if text is None else read_identity(text)
 
     def unembedded(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> list[tuple[int, str]]:
-        state = self._find_state(tenant, space, embedder)
-        if state is None:
+        # Together: a turn asks for both when it is recorded.
+        backlog = self._entries.backlog
+        states, rows = self._session.batch(
+            (_SQL["state"], (*_identity_values(embedder), tenant, space)), backlog.finding(tenant, space, limit=limit)
+        )
+        if not states:
             return []
+        self._states[tenant, space, embedder] = state = _read_state(states[0], embedder)
         if state.is_own:
-            return self._entries.backlog.find(state.space_key, limit=limit)
-        return self._entries.backlog.compare(state.space_key, state.asked, limit=limit)
+            return backlog.found(state.space_key, rows, limit=limit)
+        return backlog.compare(state.space_key, state.asked, limit=limit)
 
     def waiting(self, tenant: str, embedder: EmbedderIdentity, *, space: str | None = None) -> int:
         if space is None:
