@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from afterturn.errors import ForkedProcess, MemoryClosed
 from afterturn.ports import Clock, Unit
@@ -56,6 +56,20 @@ class ReadCall(NamedTuple, Generic[R]):
     halt: Callable[[], None]
 
 
+class ReaderPool(Protocol):
+    """Connections that can be stopped and closed."""
+
+    def halt(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class GroupWriter(ReaderPool, Protocol):
+    """The connection that writes."""
+
+    def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]: ...
+
+
 class StoreEngine(ABC):
     """An open store whose methods block. They may be called from any thread; a forked child gets ForkedProcess.
 
@@ -63,6 +77,8 @@ class StoreEngine(ABC):
 
     readers_max: ClassVar[int]
     """How many reads may run at the same time."""
+    readers: ReaderPool
+    writer: GroupWriter
 
     def __init__(self, name: str, clock: Clock, keys: KeyRing | None) -> None:
         self.name = name
@@ -71,9 +87,9 @@ class StoreEngine(ABC):
         self._process = os.getpid()
         self._closed = False
 
-    @abstractmethod
     def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
         """The outcomes of the first of `writes`, in order, once they are durable. Others are left to the next call."""
+        return self.writer.commit(writes)
 
     @abstractmethod
     def new_read(self, work: Callable[[Unit], R], at: UnitScope = None) -> ReadCall[R]: ...
@@ -81,17 +97,14 @@ class StoreEngine(ABC):
     @abstractmethod
     def scrub(self) -> tuple[RemainingBytes, ...]: ...
 
-    @abstractmethod
     def halt(self) -> None:
         """Stops running work: reads fail, the open transaction is rolled back, and nothing new begins."""
+        self.writer.halt()
+        self.readers.halt()
 
     def advance_sequences(self, session: Session) -> None:
         """Lets new rows have keys after the largest that was copied. SQLite does that by itself."""
         return
-
-    @abstractmethod
-    def close_connections(self) -> None:
-        """Waits for running work."""
 
     def write_now(self, work: Callable[[Unit], R], *, at: UnitScope = None) -> R:
         self.check_usable()
@@ -106,10 +119,12 @@ class StoreEngine(ABC):
         return self.new_read(work, at).run()
 
     def close(self) -> None:
-        """Closing twice is harmless; in a forked child it leaves the parent's files and sockets alone."""
+        """Waits for running work. Closing twice is harmless. In a forked child it does nothing: the files and sockets
+        are the parent's."""
         if not (self._closed or self.is_foreign()):
             self._closed = True
-            self.close_connections()
+            self.readers.close()
+            self.writer.close()
 
     def is_foreign(self) -> bool:
         """Whether this is a forked child's copy of its parent's store."""

@@ -18,8 +18,8 @@ from afterturn.runtime.loop_thread import run_on
 from afterturn.runtime.once_future import call_on
 from afterturn.stores.engine import StoreEngine, Write, WriteOutcome
 from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, too_many_loads
-from afterturn.stores.sql.sealing import OF_STORE
-from afterturn.stores.sql.unit import find_dropped_keys, find_store_key, load_store_key, name_key, note_destroyed_key
+from afterturn.stores.sql.sealing import OF_STORE, find_key, keys_to_destroy, note_destroyed, store_key
+from afterturn.stores.sql.unit import in_session, load_store_key
 from afterturn.types import Finding, JobQueue, RemainingBytes, RemainingKey, Scope, UnitScope
 
 R = TypeVar("R")
@@ -111,15 +111,15 @@ class ThreadedStore:
 
     async def _load_keys(self, keys: KeyRing, needed: KeyNeeded) -> None:
         if needed.spaces:
-            store_key = await self._read(find_store_key, None)
-            keys.note_store_key(store_key)
-            if store_key is None:
+            of_store = await self._read(in_session(find_key, *OF_STORE), None)
+            keys.note_store_key(of_store)
+            if of_store is None:
                 # Alone, before the first key of a space: a provider that does not have it is not the store's.
                 needed = KeyNeeded(spaces=[OF_STORE])
         made = await self._ask_provider(lambda: keys.load(needed))
         for (tenant, space), key_id in made.items():
             at = None if (tenant, space) == OF_STORE else Scope(tenant, (space,))
-            stored = await self._write(partial(name_key, tenant, space, key_id), at)
+            stored = await self._write(in_session(store_key, tenant, space, key_id), at)
             if stored != key_id:
                 # Another process was quicker.
                 await self._ask_provider(partial(keys.destroy, key_id))
@@ -127,7 +127,7 @@ class ThreadedStore:
     async def _destroy_keys(self, keys: KeyRing) -> list[RemainingKey]:
         """Destroys the keys of spaces that were erased. Returns those that are left."""
         left = []
-        for key_id, tenant, space in await self._read(find_dropped_keys, None):
+        for key_id, tenant, space in await self._read(in_session(keys_to_destroy), None):
             try:
                 # A provider that does not have the store's own key would destroy nothing, and say that all is well.
                 await self._check_store_key(keys)
@@ -139,7 +139,7 @@ class ThreadedStore:
                     RemainingKey(f"the key of {space}", until, retry=True, key_id=key_id, tenant=tenant, space=space)
                 )
             else:
-                await self._write(partial(note_destroyed_key, key_id, tenant, space), JobQueue())
+                await self._write(in_session(note_destroyed, key_id, tenant, space), JobQueue())
         return left
 
     async def _check_store_key(self, keys: KeyRing) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -34,7 +34,6 @@ _DEFAULTS = {
 SERVER_TIMEOUT = 30.0
 # A host that stops in the middle of a transaction, for example in a debugger, must not keep others waiting for longer.
 _IDLE_TIMEOUT = 60.0
-_SET_TENANT = sql.SQL("SET LOCAL afterturn.tenant = {}")
 _MIGRATION_LOCK_TIMEOUT = "30s"
 
 
@@ -60,38 +59,37 @@ class StoreServer:
         # None if the store is not sealed.
         self.keys: KeyRing | None = None
         self._parameters = _parameters(url)
-        # In every transaction and not once for a connection: behind a pooler the next transaction has another one.
-        local = (
-            sql.SQL("SET LOCAL search_path TO {}, pg_temp").format(sql.Identifier(self.schema)),
-            *(
-                sql.SQL("SET LOCAL {} = {}").format(sql.Identifier(name), sql.Literal(f"{int(seconds * 1000)}ms"))
-                for name, seconds in (
-                    ("lock_timeout", max(config.busy_timeout, 0.001)),
-                    ("idle_in_transaction_session_timeout", 0.0 if patient else _IDLE_TIMEOUT),
-                )
-            ),
-        )
         self._lock_milliseconds = config.busy_timeout * 1000
-        # A commit that the server's disk need not have is what `normal` asks for.
-        relaxed = [sql.SQL("SET LOCAL synchronous_commit = off")] if config.synchronous == "normal" else []
-        self._begin = _joined(sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), *local, *relaxed)
-        self._begin_read = _joined(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), *local)
+        # In every transaction and not once for a connection: behind a pooler the next transaction has another one.
+        local = {
+            "search_path": f"{sql.Identifier(self.schema).as_string(None)}, pg_temp",
+            "lock_timeout": f"{int(max(config.busy_timeout, 0.001) * 1000)}ms",
+            "idle_in_transaction_session_timeout": "0ms" if patient else f"{int(_IDLE_TIMEOUT * 1000)}ms",
+        }
+        self._begin_read = _begin(b"REPEATABLE READ READ ONLY", local)
+        if config.synchronous == "normal":
+            # A commit that the server's disk need not have is what `normal` asks for.
+            local["synchronous_commit"] = "off"
+        self._begin = _begin(b"READ COMMITTED READ WRITE", local)
         self._store_lock = _lock_key(self.schema)
 
     def begin_read(self, scope: UnitScope) -> bytes:
-        return b"; ".join([self._begin_read, set_tenant(scope)])
+        return b", ".join([self._begin_read, _set_local("afterturn.tenant", tenant_setting(scope))])
 
     def begin_write(self, scopes: Sequence[UnitScope] = (None,)) -> bytes:
         """Begins a transaction and takes its locks before the first read, so that what a unit reads stays true.
 
         A unit without a scope locks the store. Others share that lock, and either lock their tenant, or share that lock
         too and lock their spaces. The store first, then tenants, then spaces, each in the order of their keys, so that
-        no two units wait for each other. Units with different settings make theirs themselves.
+        no two units wait for each other: the server calls the functions of a SELECT from left to right. Units with
+        different settings make theirs themselves.
         """
-        settings = {set_tenant(scope) for scope in scopes}
-        begin = [self._begin, *(settings if len(settings) == 1 else ())]
+        tenants_seen = {tenant_setting(scope) for scope in scopes}
+        begin = [self._begin]
+        if len(tenants_seen) == 1:
+            begin += [_set_local("afterturn.tenant", name) for name in tenants_seen]
         if None in scopes:
-            return b"; ".join([*begin, _lock(self._store_lock)])
+            return b", ".join([*begin, _lock(self._store_lock)])
         whole = {scope.name for scope in scopes if isinstance(scope, Tenant)}
         parts = [scope for scope in scopes if isinstance(scope, Scope) and scope.tenant not in whole]
         tenants = {_lock_key(self.schema, name): _lock for name in whole}
@@ -99,18 +97,18 @@ class StoreServer:
         spaces = {_lock_key(self.schema, scope.tenant, space) for scope in parts for space in scope.spaces}
         if len(spaces) > 1:
             # All of them together take no longer than `busy_timeout`. The client hears nothing until it has them all.
-            begin.append(f"SET LOCAL lock_timeout = {max(1, int(self._lock_milliseconds / len(spaces)))}".encode())
+            begin.append(_set_local("lock_timeout", str(max(1, int(self._lock_milliseconds / len(spaces))))))
         locks = [
             _share(self._store_lock),
             *(take(key) for key, take in sorted(tenants.items())),
             *(_lock(key) for key in sorted(spaces)),
         ]
-        return b"; ".join([*begin, *locks])
+        return b", ".join([*begin, *locks])
 
     def begin_migration(self) -> bytes:
         """Begins a transaction that changes the schema, one at a time. Units that write wait for its end."""
-        own = f"SET LOCAL lock_timeout = '{_MIGRATION_LOCK_TIMEOUT}'".encode()
-        return b"; ".join([self._begin, set_tenant(None), own, _lock(self._store_lock)])
+        own = (("afterturn.tenant", ALL_TENANTS), ("lock_timeout", _MIGRATION_LOCK_TIMEOUT))
+        return b", ".join([self._begin, *(_set_local(*one) for one in own), _lock(self._store_lock)])
 
     def connect(self) -> PgConnection:
         """Raises psycopg.OperationalError."""
@@ -132,18 +130,22 @@ class StoreServer:
         return connection
 
 
-def set_tenant(scope: UnitScope) -> bytes:
-    """The statement by which row-level security knows whose rows a unit may see. Raises InvalidInput."""
+def tenant_setting(scope: UnitScope) -> str:
+    """The setting by which row-level security knows whose rows a unit may see. Raises InvalidInput."""
     match scope:
         case Scope():
             tenant = scope.tenant
         case Tenant():
             tenant = scope.name
         case _:
-            return _SET_TENANT.format(ALL_TENANTS).as_bytes(None)
+            return ALL_TENANTS
     if tenant == ALL_TENANTS:
         raise InvalidInput(f"A store on PostgreSQL cannot have the tenant {tenant!r}. Choose another name.")
-    return _SET_TENANT.format(tenant).as_bytes(None)
+    return tenant
+
+
+def set_tenant(scope: UnitScope) -> bytes:
+    return b"SELECT " + _set_local("afterturn.tenant", tenant_setting(scope))
 
 
 def _parameters(url: StoreUrl) -> dict[str, Any]:
@@ -170,11 +172,11 @@ def _unfit(connection: PgConnection) -> str:
 
 
 def _lock(key: int) -> bytes:
-    return b"SELECT pg_advisory_xact_lock(%d)" % key
+    return b"pg_catalog.pg_advisory_xact_lock(%d)" % key
 
 
 def _share(key: int) -> bytes:
-    return b"SELECT pg_advisory_xact_lock_shared(%d)" % key
+    return b"pg_catalog.pg_advisory_xact_lock_shared(%d)" % key
 
 
 def _lock_key(schema: str, *names: str) -> int:
@@ -183,6 +185,11 @@ def _lock_key(schema: str, *names: str) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big", signed=True)
 
 
-def _joined(*statements: sql.Composable) -> bytes:
-    """One text, so that all of them take one round trip."""
-    return sql.SQL("; ").join(statements).as_bytes(None)
+def _begin(kind: bytes, settings: Mapping[str, str]) -> bytes:
+    """Ends in a SELECT to which more calls can be added: the server runs one statement in place of eight."""
+    calls = b", ".join(_set_local(name, value) for name, value in settings.items())
+    return b"BEGIN ISOLATION LEVEL %b; SELECT %b" % (kind, calls)
+
+
+def _set_local(name: str, value: str) -> bytes:
+    return sql.SQL("pg_catalog.set_config({}, {}, true)").format(name, value).as_bytes(None)

@@ -32,7 +32,7 @@ from afterturn.stores.postgres.session import HashedTerms, PgConnection, Postgre
 from afterturn.stores.sql.sealing import check_keys, is_sealed_store
 from afterturn.stores.sql.session import FIND_MARKS, Row, Session, refusal
 from afterturn.stores.sql.tables import TABLES
-from afterturn.stores.sql.unit import SqlUnit, settle_keys, sql_session
+from afterturn.stores.sql.unit import SqlUnit, in_session, settle_keys, sql_session
 from afterturn.types import RemainingBytes, Tenant, UnitScope
 
 R = TypeVar("R")
@@ -87,8 +87,7 @@ def open_engine(
     engine = open_to_copy(url, config, clock, migrations=migrations, patient=False, keys=keys)
     try:
         engine.read_now(lambda unit: _check_in_use(unit, engine.server))
-        engine.read_now(lambda unit: check_keys(sql_session(unit), engine.keys, engine.name))
-        if keys is not None and not engine.read_now(lambda unit: is_sealed_store(sql_session(unit))):
+        if keys is not None and not engine.read_now(in_session(is_sealed_store)):
             engine.write_now(partial(settle_keys, keys=engine.keys, name=engine.name))
     except BaseException:
         engine.close()
@@ -141,7 +140,6 @@ def read_once(
 
         def checked(unit: Unit) -> R:
             _check_in_use(unit, server)
-            check_keys(sql_session(unit), keys, server.name)
             return work(unit)
 
         try:
@@ -158,14 +156,18 @@ def is_created(url: StoreUrl, config: Config, clock: Clock) -> bool:
 
 
 def _check_in_use(unit: Unit, server: StoreServer) -> None:
-    """Raises for a store that was moved, or is sealed and opened without keys."""
-    rows = sql_session(unit).rows(FIND_MARKS)
-    if (refused := refusal(rows, server.name, has_keys=server.keys is not None)) is not None:
+    """Raises for a store that was moved, or that does not fit the keys."""
+    session = sql_session(unit)
+    refused = refusal(session.rows(FIND_MARKS), server.name, has_keys=server.keys is not None)
+    if refused is not None:
         raise refused
+    check_keys(session, server.keys, server.name)
 
 
 class PostgresEngine(StoreEngine):
     readers_max = READERS
+    readers: ServerReaders
+    writer: ServerWriter
 
     def __init__(self, server: StoreServer, connection: PgConnection) -> None:
         super().__init__(server.name, server.clock, server.keys)
@@ -174,9 +176,6 @@ class PostgresEngine(StoreEngine):
         # One more than there are reading threads, so that `read_now` need not wait for them.
         self.readers = ServerReaders(server, READERS + 1)
         self._canceller = ThreadWorker("afterturn-cancel")
-
-    def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
-        return self.writer.commit(writes)
 
     def new_read(self, work: Callable[[Unit], R], at: UnitScope = None) -> ReadCall[R]:
         read = ServerRead(work, at)
@@ -201,13 +200,8 @@ class PostgresEngine(StoreEngine):
         assert row is not None
         return int(row[0])
 
-    def halt(self) -> None:
-        self.writer.halt()
-        self.readers.halt()
-
-    def close_connections(self) -> None:
-        self.readers.close()
-        self.writer.close()
+    def close(self) -> None:
+        super().close()
         self._canceller.close(within=0.0)
 
     def _halt_soon(self, read: ServerRead[Any]) -> None:

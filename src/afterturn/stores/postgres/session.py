@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import chain, combinations
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 from psycopg.abc import RV, PQGen
@@ -23,7 +23,7 @@ from psycopg.pq import TransactionStatus
 from afterturn.errors import DeadlineExceeded, StoreError
 from afterturn.ports import Clock
 from afterturn.stores.postgres.errors import UNSTORABLE, NotAnswering, translate
-from afterturn.stores.sql.session import Row, Session, Statement, Value
+from afterturn.stores.sql.session import Halt, Row, Session, Statement, Value
 
 _TABLE = re.compile(r"INSERT INTO (\w+)")
 # Its values are placeholders only.
@@ -73,13 +73,6 @@ class PgConnection(psycopg.Connection[tuple[Any, ...]]):
         except StopIteration as end:
             value: RV = end.value
             return value
-
-
-class Stoppable(Protocol):
-    """Work that can be stopped from another thread."""
-
-    @property
-    def halted(self) -> bool: ...
 
 
 class Transaction:
@@ -182,7 +175,7 @@ class PostgresSession:
     skip_locked = " FOR UPDATE SKIP LOCKED"
     after_key = "(space_key, key) > (?, ?) AND space_key <= ?"
 
-    def __init__(self, transaction: Transaction, name: str, halt: Stoppable) -> None:
+    def __init__(self, transaction: Transaction, name: str, halt: Halt) -> None:
         self._transaction = transaction
         self._name = name
         self._halt = halt

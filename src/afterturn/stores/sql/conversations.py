@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from afterturn.stores.sql.entries import REFERENCE, Entries
 from afterturn.stores.sql.records import finding_position, read_position
 from afterturn.stores.sql.sealing import Sealer, hidden, open_text, row_name, seal_text
-from afterturn.stores.sql.session import Row, Session, Statement, Value, load_queries, values_clause
+from afterturn.stores.sql.session import Row, Statement, Value, load_queries, values_clause
 from afterturn.types import (
     BlockRow,
     Candidate,
@@ -163,11 +163,14 @@ class Tombstones:
     Names are stored as hashes, so a tombstone does not reveal what was forgotten.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, entries: Entries) -> None:
+        self._session = entries.session
+        self._newest = entries.newest_forgets
 
     def newest(self, tenant: str) -> int:
-        return read_forgets(self._session.rows(*finding_forgets(tenant)))
+        if tenant not in self._newest:
+            self._newest[tenant] = read_forgets(self._session.rows(*finding_forgets(tenant)))
+        return self._newest[tenant]
 
     def count(self, tenant: str) -> int:
         """Returns the number of a new forget."""
@@ -177,7 +180,8 @@ class Tombstones:
             (tenant,),
         )
         assert row is not None
-        return int(row[0])
+        self._newest[tenant] = int(row[0])
+        return self._newest[tenant]
 
     def add(self, space_key: int, kind: str, name: str, *, number: int, at: float) -> None:
         self._session.run(
@@ -544,7 +548,7 @@ class SqlConversations:
         self._blocks = BlockRows(entries)
         self._carried = CarriedRows(entries)
         self._standing = StandingRows(entries)
-        self._tombstones = Tombstones(entries.session)
+        self._tombstones = Tombstones(entries)
         self._sealer = entries.sealer
 
     def start_turn(self, key: ConversationKey, turn: TurnRow) -> bool:

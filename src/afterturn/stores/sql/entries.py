@@ -248,6 +248,8 @@ class Entries:
         self.journal = Journal(session, self.spaces)
         # When the conversations that this unit has made active were last active.
         self.active_conversations: dict[ConversationKey, float] = {}
+        # By tenant, the number of the newest forget, as far as this unit has read it.
+        self.newest_forgets: dict[str, int] = {}
 
     def insert(self, operation: Operation, admitted: Admitted, entry_id: str, *, version: int = 1) -> Entry | None:
         """None if a constraint forbids it; then nothing has changed."""

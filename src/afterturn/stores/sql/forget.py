@@ -296,7 +296,7 @@ class Eraser:
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
         self._session = entries.session
-        self._tombstones = Tombstones(entries.session)
+        self._tombstones = Tombstones(entries)
         self._sealer = entries.sealer
         self._traces = ConversationEraser(entries.session, entries.sealer)
         self._reviews = ReviewEraser(entries.session)

@@ -92,8 +92,11 @@ _NEIGHBOURS = (
 _ACTIVE_OF_SPACE = "space_key BETWEEN ? AND ? AND status = 'active'"
 # For a condition on the keys, which has to come first: by the space, all of its entries would be read.
 _ACTIVE_WITH_KEYS = "space_key + 0 = ? AND status = 'active'"
-# With the generation of the store: every recall needs both.
-_NEWEST = "SELECT (SELECT value FROM meta WHERE key = 'generation'), key, seq FROM space WHERE tenant = ? AND name = ?"
+# With the generation of the store, and the newest forget: every recall needs all of them.
+_NEWEST = (
+    "SELECT (SELECT value FROM meta WHERE key = 'generation'), s.key, s.seq, coalesce((SELECT forgets FROM tenant AS t "
+    "WHERE t.name = s.tenant), 0) FROM space AS s WHERE s.tenant = ? AND s.name = ?"
+)
 
 
 _SEALED_TEXT = slice(INDEXED_COLUMNS.count(",") + 1, INDEXED_COLUMNS.count(",") + 4)
@@ -242,7 +245,7 @@ class SqlIndex:
         found, rows = self._session.batch((_NEWEST, (tenant, space)), (_SQL["changed"], (tenant, space, since)))
         if not found:
             return Changes(find_meta(self._session, "generation") or "", 0, () if since == 0 else None)
-        generation, space_key, newest = found[0]
+        generation, space_key, newest, self._entries.newest_forgets[tenant] = found[0]
         self._entries.spaces.note(tenant, space, space_key)
         if since == newest:
             return Changes(generation, newest, ())
@@ -326,12 +329,17 @@ class SqlIndex:
         return None if text is None else read_identity(text)
 
     def unembedded(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> list[tuple[int, str]]:
-        state = self._find_state(tenant, space, embedder)
-        if state is None:
+        # Together: a turn asks for both when it is recorded.
+        backlog = self._entries.backlog
+        states, rows = self._session.batch(
+            (_SQL["state"], (*_identity_values(embedder), tenant, space)), backlog.finding(tenant, space, limit=limit)
+        )
+        if not states:
             return []
+        self._states[tenant, space, embedder] = state = _read_state(states[0], embedder)
         if state.is_own:
-            return self._entries.backlog.find(state.space_key, limit=limit)
-        return self._entries.backlog.compare(state.space_key, state.asked, limit=limit)
+            return backlog.found(state.space_key, rows, limit=limit)
+        return backlog.compare(state.space_key, state.asked, limit=limit)
 
     def waiting(self, tenant: str, embedder: EmbedderIdentity, *, space: str | None = None) -> int:
         if space is None:

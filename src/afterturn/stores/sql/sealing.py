@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from afterturn.errors import KeyMissing, KeysUnavailable, StoreCorrupt
 from afterturn.stores.keys import KeyNeeded, KeyRing, SpaceCipher
-from afterturn.stores.sql.session import SEALED_WITH_KEYS, Row, Session, set_meta
+from afterturn.stores.sql.session import SEALED_WITH_KEYS, Row, Session, find_meta, set_meta
 from afterturn.types import PASTED, Entry, Metadata, ReadMetadata, Scope
 
 # Its key "why" says what each table is for.
@@ -35,15 +35,11 @@ _OLDER = "older"
 
 
 def check_keys(session: Session, keys: KeyRing | None, name: str) -> None:
-    """Raises KeysUnavailable if the store is sealed and there are no keys, or the other way round."""
-    is_sealed = is_sealed_store(session)
-    if keys is not None:
-        keys.note_store_key(find_key(session, *OF_STORE))
-    if is_sealed and keys is None:
-        raise KeysUnavailable(
-            f"The store {name} is sealed with keys. Set `keys` to their folder, or pass `Components(keys=...)`."
-        )
-    if keys is not None and not is_sealed and session.row("SELECT 1 FROM space LIMIT 1") is not None:
+    """Raises KeysUnavailable if there are keys, but the store is not sealed. `refusal` has the opposite case."""
+    if keys is None:
+        return
+    keys.note_store_key(find_key(session, *OF_STORE))
+    if not is_sealed_store(session) and session.row("SELECT 1 FROM space LIMIT 1") is not None:
         raise KeysUnavailable(
             f"The store {name} was made without keys, so its text is not sealed. Open it without the setting `keys`, "
             "or export its spaces and import them into a new store with keys."
@@ -75,15 +71,14 @@ def store_key(session: Session, tenant: str, space: str, key_id: str) -> str:
             "Correct its `make`: it must return an id that was never used before."
         )
     session.run("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", (name, key_id))
-    row = session.row("SELECT value FROM meta WHERE key = ?", (name,))
-    assert row is not None
-    return str(row[0])
+    stored = find_meta(session, name)
+    assert stored is not None
+    return stored
 
 
 def find_key(session: Session, tenant: str, space: str) -> str | None:
     """The id of the space's key."""
-    row = session.row("SELECT value FROM meta WHERE key = ?", (_name(tenant, space),))
-    return None if row is None else str(row[0])
+    return find_meta(session, _name(tenant, space))
 
 
 def _note_dropped(session: Session, keys: Iterable[tuple[str, str, str]]) -> None:
@@ -101,8 +96,7 @@ def _line(key_id: str, tenant: str, space: str) -> str:
 
 def keys_to_destroy(session: Session) -> list[tuple[str, str, str]]:
     """(key id, tenant, space) of those that were dropped."""
-    row = session.row("SELECT value FROM meta WHERE key = ?", (_DESTROY,))
-    lines = [] if row is None else [json.loads(line) for line in str(row[0]).splitlines()]
+    lines = map(json.loads, (find_meta(session, _DESTROY) or "").splitlines())
     return [(key_id, tenant, space) for key_id, tenant, space in lines]
 
 

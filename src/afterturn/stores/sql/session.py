@@ -55,6 +55,13 @@ def values_clause(rows: Sequence[Sequence[Value]]) -> tuple[str, list[Value]]:
     return ", ".join([row] * len(rows)), [value for values in rows for value in values]
 
 
+class Halt(Protocol):
+    """Work that can be stopped from another thread."""
+
+    @property
+    def halted(self) -> bool: ...
+
+
 class Session(Protocol):
     """The statements of one transaction. Errors are translated into `StoreError`s."""
 

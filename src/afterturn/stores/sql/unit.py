@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import Concatenate, ParamSpec, TypeVar
 
 from afterturn.ports import Unit
 from afterturn.stores.keys import KeyRing
@@ -14,18 +16,12 @@ from afterturn.stores.sql.memories import SqlMemories
 from afterturn.stores.sql.operations import SqlOperations
 from afterturn.stores.sql.records import SqlRecords
 from afterturn.stores.sql.reviews import SqlReviews, SqlUsage
-from afterturn.stores.sql.sealing import (
-    OF_STORE,
-    Sealer,
-    check_keys,
-    find_key,
-    keys_to_destroy,
-    mark_sealed,
-    note_destroyed,
-    store_key,
-)
+from afterturn.stores.sql.sealing import Sealer, check_keys, mark_sealed
 from afterturn.stores.sql.session import Session, TextIndex
 from afterturn.stores.sql.timeline import SqlTimeline
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class SqlUnit:
@@ -67,13 +63,9 @@ def settle_keys(unit: Unit, *, keys: KeyRing | None, name: str) -> None:
         mark_sealed(session)
 
 
-def find_store_key(unit: Unit) -> str | None:
-    """The id of the store's own key, None if it has none yet."""
-    return find_key(sql_session(unit), *OF_STORE)
-
-
-def name_key(tenant: str, space: str, key_id: str, unit: Unit) -> str:
-    return store_key(sql_session(unit), tenant, space, key_id)
+def in_session(work: Callable[Concatenate[Session, P], R], *values: P.args, **named: P.kwargs) -> Callable[[Unit], R]:
+    """A unit of work that calls `work` with its session and these values."""
+    return lambda unit: work(sql_session(unit), *values, **named)
 
 
 def load_store_key(unit: Unit) -> str:
@@ -81,14 +73,6 @@ def load_store_key(unit: Unit) -> str:
     assert isinstance(unit, SqlUnit)
     assert unit.sealer is not None
     return unit.sealer.store.key_id
-
-
-def find_dropped_keys(unit: Unit) -> list[tuple[str, str, str]]:
-    return keys_to_destroy(sql_session(unit))
-
-
-def note_destroyed_key(key_id: str, tenant: str, space: str, unit: Unit) -> None:
-    note_destroyed(sql_session(unit), key_id, tenant, space)
 
 
 def sql_session(unit: Unit) -> Session:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence, Set
 
 from afterturn.stores.sql.sealing import Sealer, open_entry_text
-from afterturn.stores.sql.session import Row, Session, load_queries
+from afterturn.stores.sql.session import Row, Session, Statement, load_queries
 from afterturn.types import Entry, Kind, Origin
 
 # A batch of long records must fit into memory, and embedders use only the beginning of a text.
@@ -87,14 +87,17 @@ class VectorBacklog:
             known = {key for (key,) in rows}
         return known
 
-    def find(self, space_key: int, *, limit: int) -> list[tuple[int, str]]:
-        """(key, text) of the entries that wait for a vector of the space's embedder, oldest first."""
+    def finding(self, tenant: str, space: str, *, limit: int) -> Statement:
+        """What reads the entries that wait for a vector of the space's embedder, oldest first, for `found`."""
         self._flush_left()
-        rows = self._session.rows(
+        return (
             f"SELECT e.key, {self._text}, e.id, e.version FROM unembedded AS u JOIN entry AS e ON e.key = u.entry_key "
-            "WHERE u.space_key = ? ORDER BY u.entry_key LIMIT ?",
-            (space_key, limit),
+            "WHERE u.space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) ORDER BY u.entry_key LIMIT ?",
+            (tenant, space, limit),
         )
+
+    def found(self, space_key: int, rows: Sequence[Row], *, limit: int) -> list[tuple[int, str]]:
+        """(key, text) of each, with those that this unit has added."""
         return _oldest([*self._opened(space_key, rows), *self._new[space_key].items()], limit)
 
     def _opened(self, space_key: int, rows: Sequence[Row]) -> list[tuple[int, str]]:

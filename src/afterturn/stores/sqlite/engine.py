@@ -187,6 +187,8 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 class Engine(StoreEngine):
     readers_max = READERS
+    readers: Readers
+    writer: Writer
 
     def __init__(self, place: StoreLocation, connection: apsw.Connection, unit: UnitFactory) -> None:
         super().__init__(str(place.path), place.clock, None)
@@ -195,9 +197,6 @@ class Engine(StoreEngine):
         # One more than there are reading threads, so that `read_now` need not wait for them.
         self.readers = Readers(place, READERS + 1, unit)
         _open.update((self.writer, self.readers))
-
-    def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
-        return self.writer.commit(writes)
 
     def new_read(self, work: Callable[[Unit], R], at: UnitScope = None) -> ReadCall[R]:
         read = Read(work)
@@ -237,14 +236,6 @@ class Engine(StoreEngine):
         with closing(connect_reader(self.place)) as connection:
             noted = noted_copies(connection)
         return automatic_copies(self.place.path) + leftovers(self.place.path) + noted
-
-    def halt(self) -> None:
-        self.writer.halt()
-        self.readers.halt()
-
-    def close_connections(self) -> None:
-        self.readers.close()
-        self.writer.close()
 
 
 # Reading

@@ -6,21 +6,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import Protocol
 
 import apsw
 
 from afterturn.errors import DeadlineExceeded
-from afterturn.stores.sql.session import Row, Session, Statement, Value
+from afterturn.stores.sql.session import Halt, Row, Session, Statement, Value
 from afterturn.stores.sqlite.errors import UNSTORABLE, translate
 from afterturn.text import regex
-
-
-class Halt(Protocol):
-    """Work that can be stopped from another thread."""
-
-    @property
-    def halted(self) -> bool: ...
 
 
 class ApswSession:
