@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 from uuid import uuid4
 
 from afterturn.conversation.tools import SEARCH_MEMORY
@@ -206,8 +206,9 @@ def _finished(messages: list[ModelMessage], output: object, output_tools: set[st
 
 def _without(message: ModelMessage, tools: set[str]) -> ModelMessage:
     kinds = (ToolReturnPart, ToolCallPart)
-    parts: list[Any] = [one for one in message.parts if not (isinstance(one, kinds) and one.tool_name in tools)]
-    return message if len(parts) == len(message.parts) else replace(message, parts=parts)
+    parts = [one for one in message.parts if not (isinstance(one, kinds) and one.tool_name in tools)]
+    changed: ModelMessage = message if len(parts) == len(message.parts) else replace(cast(Any, message), parts=parts)
+    return changed
 
 
 def _text_of(output: object) -> str:

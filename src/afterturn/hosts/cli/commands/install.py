@@ -119,11 +119,8 @@ def _report(
         return
     if dry_run:
         for change in changed:
-            before, after, name = (
-                (change.before or "").splitlines(),
-                (change.after or "").splitlines(),
-                str(change.path),
-            )
+            before, after = (change.before or "").splitlines(), (change.after or "").splitlines()
+            name = str(change.path)
             click.echo(safe("\n".join(difflib.unified_diff(before, after, name, name, lineterm=""))))
     for change in changes:
         for title in change.kept:
@@ -193,10 +190,6 @@ def helper() -> None:
 @command("status")
 def status(invocation: Invocation) -> None:
     """Show the helpers that run, and whether hooks are paused."""
-    _print_status(invocation)
-
-
-def _print_status(invocation: Invocation) -> None:
     helpers, is_paused = running_helpers(), are_hooks_paused()
     if invocation.print_json({"paused": is_paused, "helpers": helpers}):
         return
