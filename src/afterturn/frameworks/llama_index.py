@@ -121,7 +121,7 @@ class AfterturnChatMemory(LlamaIndexMemory):
         made = cls.from_defaults(session_id=session_id, **arguments)
         assert isinstance(made, AfterturnChatMemory)
         made._framework_memory = FrameworkMemory(
-            memory, user=user, messages={"dialect": "llama_index"}, standing="inject", **(options or {})
+            memory, messages={"dialect": "llama_index"}, standing="inject", **{**(options or {}), "user": user}
         )
         return made
 
