@@ -58,7 +58,7 @@ def install(invocation: Invocation, *, client: str | None, status: bool, in_proj
         _print_states(invocation, list(CLIENTS.values()) if client is None else [CLIENTS[client]])
         return
     files = CLIENTS[client]
-    changes = plan_install(files.targets(_root(in_project=in_project)))
+    changes = [plan_install(target) for target in files.targets(_root(in_project=in_project))]
     if not dry_run:
         for change in changes:
             write_change(change)
@@ -79,7 +79,7 @@ def uninstall(invocation: Invocation, *, client: str, in_project: bool, dry_run:
     """Remove what `install` added to a coding agent. Memories stay."""
     files = CLIENTS[client]
     targets = files.targets(_root(in_project=in_project))
-    changes = plan_uninstall(targets)
+    changes = [plan_uninstall(target) for target in targets]
     if not dry_run:
         for change in changes:
             write_change(change)
