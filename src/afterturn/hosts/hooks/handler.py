@@ -491,9 +491,9 @@ class HookHandler:
         if was_answered or not session.client.takes_after_compaction:
             # The next safe point offers it.
             return NOTHING
-        turn, messages = session.turn, session.messages
-        element = None if turn is None else await turn.inject(messages, within=RECALL_WITHIN)
-        block = _text_of(session, element)
+        block = ""
+        if session.turn is not None:
+            block = _text_of(session, await session.turn.inject(session.messages, within=RECALL_WITHIN))
         return HookAnswer(_joined(await self._session_text(session), block))
 
 
