@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Unpack
 
 from afterturn.conversation.turn import Turn
 from afterturn.errors import InvalidInput
-from afterturn.frameworks.core import FrameworkMemory, MemoryTarget, RunIds, RunOptions, with_rules_in
+from afterturn.frameworks.core import FrameworkMemory, MemoryTarget, MessageFormat, RunIds, RunOptions, with_rules_in
 from afterturn.frameworks.requirements import check_framework
 
 check_framework("agno")
@@ -43,12 +43,8 @@ class AfterturnLearning:
             raise InvalidInput(
                 "Agno puts memory into the system prompt, so only trusted lines go there. Omit `trusted_only`."
             )
-        self.memory = FrameworkMemory(
-            memory,
-            messages={"dialect": "openai_chat", "history": "hidden"},
-            needs_user=False,
-            **options,
-        )
+        hidden: MessageFormat = {"dialect": "openai_chat", "history": "hidden"}
+        self.memory = FrameworkMemory(memory, messages=hidden, needs_user=False, **options)
 
     def add_to(self, agent: A) -> A:
         """Adds this store and its hooks to an agent or a team, next to those that it has, and returns it.

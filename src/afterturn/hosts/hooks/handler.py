@@ -491,9 +491,10 @@ class HookHandler:
         if was_answered or not session.client.takes_after_compaction:
             # The next safe point offers it.
             return NOTHING
-        block = ""
+        element = None
         if session.turn is not None:
-            block = _text_of(session, await session.turn.inject(session.messages, within=RECALL_WITHIN))
+            element = await session.turn.inject(session.messages, within=RECALL_WITHIN)
+        block = _text_of(session, element)
         return HookAnswer(_joined(await self._session_text(session), block))
 
 
