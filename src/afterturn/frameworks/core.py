@@ -10,7 +10,7 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast
 from uuid import UUID, uuid4
@@ -26,7 +26,7 @@ from afterturn.log import logger
 from afterturn.memory import Memory, MemoryFacade, Space, share_memory
 from afterturn.recall.block import describe_author
 from afterturn.services import Services
-from afterturn.types import Entry, Hit
+from afterturn.types import Hit
 from afterturn.validation import check_name
 
 MemoryTarget: TypeAlias = Memory | blocking.Memory | str | os.PathLike[str]
@@ -187,11 +187,15 @@ class FrameworkMemory:
         _, where = self._choose(ids)
         return share_memory(self.opened(), Memory).space(where.get("owner") or f"user:{where.get('user')}")
 
-    def readable(self, hits: Iterable[Hit]) -> list[tuple[Hit, str]]:
+    def readable(self, hits: Iterable[Hit]) -> Iterator[tuple[Hit, str]]:
         """The hits with the text that a model may read: others' words are quoted, and their instructions left out."""
         output_filter = OutputFilter(scanning=self.opened().config.scan_policy)
-        shown = ((hit, output_filter.shown(hit.entry)) for hit in hits)
-        return [(hit, _quoted(hit.entry, text)) for hit, text in shown if text is not None]
+        for hit in hits:
+            text, entry = output_filter.shown(hit.entry), hit.entry
+            if text is not None and entry.is_report:
+                yield hit, f'According to {describe_author(entry)}: "{neutralise_quote(text)}"'
+            elif text is not None:
+                yield hit, neutralise(text)
 
     def _choose(self, ids: RunIds) -> tuple[str, ConversationOptions]:
         where = dict(self._options)
@@ -337,12 +341,6 @@ class FrameworkMemory:
                 self._standing[name] = run.conversation.standing()
             standing = self._standing[name]
         return standing if isinstance(standing, kind) else None
-
-
-def _quoted(entry: Entry, text: str) -> str:
-    if not entry.is_report:
-        return neutralise(text)
-    return f'According to {describe_author(entry)}: "{neutralise_quote(text)}"'
 
 
 def _identity(conversation: Conversation | blocking.Conversation) -> tuple[str, str]:
