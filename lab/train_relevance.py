@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from afterturn.conversation import read_turn
 from afterturn.evaluation.everyday import (
+    EvalOptions,
     EverydayJudge,
     EverydayMemories,
-    EverydayOptions,
     EverydayVerdict,
     HandedOver,
     figures_of,
@@ -115,7 +115,7 @@ def collect(
     people: Sequence[Person], *, lived: bool = False, remarks: Sequence[str] = (), weight: float = 1.0
 ) -> list[Case]:
     """`remarks` are small talk, of which everybody says twice as much as of anything else."""
-    options = EverydayOptions(lived=lived)
+    options = EvalOptions(lived=lived)
     if remarks:
         people = [_with_remarks(person, remarks) for person in people]
     judges = {person.name: EverydayJudge(person) for person in people}

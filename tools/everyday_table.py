@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from afterturn.evaluation.everyday import EverydayMiss, WantedLine
-from afterturn.evaluation.run import EvalOptions, evaluate
+from afterturn.evaluation.everyday import EvalOptions, EverydayMiss, WantedLine
+from afterturn.evaluation.run import evaluate
 from afterturn.types import Decision
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "evaluation.md"

@@ -11,9 +11,9 @@ from afterturn import blocking
 from afterturn.errors import InvalidFile, InvalidInput
 from afterturn.evaluation.datasets import find_sources
 from afterturn.evaluation.everyday import (
+    EvalOptions,
     EverydayJudge,
     EverydayMemories,
-    EverydayOptions,
     HandedOver,
     chosen_people,
     figures_of,
@@ -23,7 +23,7 @@ from afterturn.evaluation.everyday_file import EverydayQuestion, Person, add_fil
 from afterturn.evaluation.examination import MissingParts
 from afterturn.evaluation.preferences import has_words
 from afterturn.evaluation.report import as_markdown, as_text
-from afterturn.evaluation.run import EvalOptions, Evaluation, evaluate
+from afterturn.evaluation.run import Evaluation, evaluate
 from afterturn.hosts.cli.app import run
 
 pytestmark = pytest.mark.standing
@@ -227,10 +227,15 @@ def test_figures_are_counts_and_means_over_questions_with_an_answer(ines: Person
             judge.verdict(question(ines, "ines-q3"), HandedOver((new,), chars=1000)),
         ]
     )
-    assert (figures.n, figures.right, figures.first) == (3, 2, 1)
-    assert (figures.answerable, figures.answerable_asked, figures.word, figures.no_word_asked) == (2, 2, 0, 2)
-    assert (figures.stale, figures.stale_asked, figures.silent, figures.silent_asked) == (1, 1, 0, 1)
-    assert (figures.useful_share, figures.block_lines, figures.block_tokens) == (0.5, 2.0, 15.0)
+    assert (figures["n"], figures["right"], figures["first"]) == (3, 2, 1)
+    assert (figures["answerable"], figures["answerable_asked"], figures["word"], figures["no_word_asked"]) == (
+        2,
+        2,
+        0,
+        2,
+    )
+    assert (figures["stale"], figures["stale_asked"], figures["silent"], figures["silent_asked"]) == (1, 1, 0, 1)
+    assert (figures["useful_share"], figures["block_lines"], figures["block_tokens"]) == (0.5, 2.0, 15.0)
 
 
 def test_facts_that_were_said_in_earlier_sessions_are_handed_over(evaluation: Evaluation):
@@ -295,7 +300,7 @@ def test_a_host_may_put_the_standing_block_into_its_system_prompt(tmp_path: Path
 
 
 def test_long_answers_and_small_talk_are_lived_through_too(file: Path):
-    wanted = EverydayOptions(long=True, filler=5)
+    wanted = EvalOptions(long=True, filler=5)
     (ines, _) = chosen_people(find_sources([file]).everyday[0], wanted)
     assert [len(one.exchanges) for one in ines.sessions] == [2, 3, 1, 2]
     first, *rest = ines.sessions[0].exchanges[0].assistant.split("\n\n")
@@ -308,7 +313,7 @@ def test_long_answers_and_small_talk_are_lived_through_too(file: Path):
 
 
 def test_lived_records_the_questions_before_they_are_asked(tmp_path: Path, ines: Person):
-    path, options = tmp_path / "memory.db", EverydayOptions(lived=True)
+    path, options = tmp_path / "memory.db", EvalOptions(lived=True)
     EverydayMemories(path, options, {"ines": EverydayJudge(ines)}, MissingParts(), lambda: None).record([ines])
     with blocking.open(path, {"background": False}) as memory:
         said = [entry.text for entry in memory.space("user:ines").list(limit=100)]

@@ -9,9 +9,10 @@ import pytest
 from afterturn.config import Config
 from afterturn.errors import InvalidFile
 from afterturn.evaluation.datasets import read_cases
+from afterturn.evaluation.everyday import EvalOptions
 from afterturn.evaluation.examination import open_subject
 from afterturn.evaluation.precision import Precision, comparable
-from afterturn.evaluation.run import EvalOptions, evaluate
+from afterturn.evaluation.run import evaluate
 
 
 def belief(name: str, content: str, **fields: Any) -> dict[str, Any]:

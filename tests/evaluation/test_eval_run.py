@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from afterturn.evaluation.datasets import Dataset, Item, Question, Talk, Utterances
+from afterturn.evaluation.everyday import EvalOptions
 from afterturn.evaluation.examination import (
     DAY,
     CachedEmbedder,
@@ -21,7 +22,7 @@ from afterturn.evaluation.examination import (
     spaces_of,
 )
 from afterturn.evaluation.report import as_markdown, as_text
-from afterturn.evaluation.run import EvalOptions, Evaluation, SilenceCounts, count_silence, evaluate
+from afterturn.evaluation.run import Evaluation, SilenceCounts, count_silence, evaluate
 from afterturn.hosts.cli.app import run
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.types import Event

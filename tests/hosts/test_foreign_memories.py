@@ -40,7 +40,7 @@ def _read(library: str, file: Path, namespace: str | None = None) -> LibraryExpo
 
 
 def _texts(export: LibraryExport) -> list[str]:
-    return [fact.text for fact in export.facts]
+    return [fact.draft.text for fact in export.facts]
 
 
 def _said(export: LibraryExport) -> list[tuple[str, str, str]]:
@@ -90,8 +90,8 @@ def test_mem0_keeps_ids_metadata_and_times(tmp_path: Path):
         updated_at="2026-04-02T08:00:00+00:00",
     )
     (fact,) = _read("mem0", _write(tmp_path / "m.json", [item])).facts
-    assert fact.at == 1775116800
-    assert fact.metadata == {
+    assert fact.draft.occurred_at == 1775116800
+    assert fact.draft.metadata == {
         "mem0_id": "id of Ada drinks oolong",
         "created_at": "2026-03-01T08:00:00+00:00",
         "team": "tea",
@@ -100,7 +100,7 @@ def test_mem0_keeps_ids_metadata_and_times(tmp_path: Path):
             {"nested": {"a": [1]}, "kind": "preference", "quotes": "user", "categories": ["food", "drinks"]}
         ),
     }
-    draft = fact.draft()
+    draft = fact.draft
     assert (fact.owner, draft.agent, draft.conversation) == ("user:ada", "barista", "run-7")
     assert (draft.kind, draft.origin, draft.target, draft.occurred_at) == (
         Kind.STATEMENT,
@@ -179,10 +179,10 @@ def test_zep_edges_become_facts_with_their_validity(tmp_path: Path):
     assert _texts(export) == ["Ada likes oolong", "Ada is on leave"]
     assert export.left_out["facts that are no longer valid"] == 3
     likes, leave = export.facts
-    assert (likes.owner, likes.valid_from, likes.valid_to) == ("user:u-1", 1769904000, None)
-    assert leave.valid_to == 1798761600
-    assert likes.at == pytest.approx(1772352000.123456)
-    assert likes.metadata["source_node_name"] == "Ada"
+    assert (likes.owner, likes.draft.valid_from, likes.draft.valid_to) == ("user:u-1", 1769904000, None)
+    assert leave.draft.valid_to == 1798761600
+    assert likes.draft.occurred_at == pytest.approx(1772352000.123456)
+    assert likes.draft.metadata["source_node_name"] == "Ada"
 
 
 def _thread(user: str, thread: str, *messages: tuple[str, str]) -> dict[str, Any]:
@@ -286,7 +286,7 @@ def _agent_file() -> dict[str, Any]:
 
 def test_letta_agent_file(tmp_path: Path):
     export = _read("letta", _write(tmp_path / "helper.af", _agent_file()))
-    assert [(fact.text, fact.target, fact.metadata["block"]) for fact in export.facts] == [
+    assert [(fact.draft.text, fact.draft.target, fact.draft.metadata["block"]) for fact in export.facts] == [
         ("Name: Ada", Target.USER, "human"),
         ("Likes oolong", Target.USER, "human"),
         ("Lives in Lyon", Target.USER, "human"),
@@ -310,7 +310,7 @@ def test_letta_agent_file_of_the_first_version(tmp_path: Path):
         "messages": _agent_file()["agents"][0]["messages"],
     }
     export = _read("letta", _write(tmp_path / "old.af", legacy))
-    assert (_texts(export), export.facts[0].at) == (["Likes oolong"], 1772352000)
+    assert (_texts(export), export.facts[0].draft.occurred_at) == (["Likes oolong"], 1772352000)
     assert len(_said(export)) == 4
 
 
@@ -352,7 +352,7 @@ def test_letta_passages_and_messages_of_the_api(tmp_path: Path):
     ]
     export = _read("letta", _write(tmp_path / "agent.json", items))
     assert _texts(export) == ["Ada's sister is Ruth"]
-    assert export.facts[0].metadata == {"letta_id": "passage-1", "tags": '["family"]'}
+    assert export.facts[0].draft.metadata == {"letta_id": "passage-1", "tags": '["family"]'}
     assert _said(export) == [("letta:agent", "user", "Hello"), ("letta:agent", "assistant", "Hi.")]
     assert sum(export.left_out.values()) == 3
 
@@ -376,8 +376,8 @@ def test_langgraph_items_become_facts(tmp_path: Path):
     export = _read("langgraph", _write_lines(tmp_path / "s.jsonl", *items), "memories.{user}")
     assert _texts(export) == [text for _, text in values]
     assert {fact.owner for fact in export.facts} == {"user:ada"}
-    assert export.facts[0].at == 1772438400
-    assert export.facts[0].metadata == {"namespace": "memories.ada", "key": "0"}
+    assert export.facts[0].draft.occurred_at == 1772438400
+    assert export.facts[0].draft.metadata == {"namespace": "memories.ada", "key": "0"}
     searched = _read("langgraph", _write(tmp_path / "s.json", {"items": items}))
     assert _texts(searched) == _texts(export)
     assert {fact.owner for fact in searched.facts} == {"user:memories.ada"}
@@ -426,7 +426,9 @@ def test_langgraph_sqlite_store(tmp_path: Path, old: bool):
     file = _sqlite_store(tmp_path / "store.db", old=old)
     before = file.read_bytes()
     export = _read("langgraph", file, "memories.{user}")
-    assert [(fact.owner, fact.text, fact.at) for fact in export.facts] == [("user:ada", "Ada likes oolong", 1772352000)]
+    assert [(fact.owner, fact.draft.text, fact.draft.occurred_at) for fact in export.facts] == [
+        ("user:ada", "Ada likes oolong", 1772352000)
+    ]
     assert [item.where for item in export.refused] == ["row 2"]
     assert export.left_out["facts that are no longer valid"] == (0 if old else 1)
     assert file.read_bytes() == before

@@ -21,8 +21,7 @@ from afterturn.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from afterturn.models.chat import ANSWER_BYTES_MAX, CHAT, OpenAICompatible
-from afterturn.models.client import load_transport
+from afterturn.models.chat import ANSWER_BYTES_MAX, OpenAICompatible
 from afterturn.ports import ChatModel
 from afterturn.runtime.loop_thread import LoopThread
 
@@ -170,7 +169,7 @@ async def test_a_server_that_hangs_is_left_when_the_time_is_up(serve: Serve, beg
     server = serve(Scripted(body=b'{"choices"', held=True, begins=begins))
     model = OpenAICompatible(server.url, "small", timeout=0.3)
     # So that the time is spent on the call alone, and not on loading the client.
-    model._client._transport = await load_transport(CHAT, model._client.endpoint, {})
+    model._client._transport = await model._client.load_transport()
     with pytest.raises(ModelUnavailable, match=r"did not answer within 0.3 seconds") as caught:
         await model.complete(HELLO)
     assert caught.value.reason == "timeout"

@@ -26,8 +26,8 @@ def _read(file: Path) -> LibraryExport:
 
 
 def _facts(export: LibraryExport) -> list[tuple[str, str]]:
-    assert (export.refused, [fact for fact in export.facts if fact.at < 1_700_000_000]) == ([], [])
-    return sorted((fact.owner, fact.text) for fact in export.facts)
+    assert (export.refused, [fact for fact in export.facts if fact.draft.occurred_at < 1_700_000_000]) == ([], [])
+    return sorted((fact.owner, fact.draft.text) for fact in export.facts)
 
 
 FACTS = [

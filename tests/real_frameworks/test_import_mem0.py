@@ -37,14 +37,15 @@ def test_what_get_all_returns_is_read(real: Any, tmp_path: Path):
     file.write_text("".join(json.dumps(one) + "\n" for one in returned), encoding="utf-8")
     export = _read(file)
     assert (export.refused, dict(export.left_out)) == ([], {})
-    facts = {fact.text: fact for fact in export.facts}
+    facts = {fact.draft.text: fact for fact in export.facts}
     assert facts.keys() == {"Ada drinks oolong", "I live in Lyon", "Nice.", "The kettle is red"}
-    assert facts["Ada drinks oolong"].metadata["team"] == "tea"
-    assert json.loads(str(facts["Ada drinks oolong"].metadata["mem0"])) == {"tags": ["a"]}
-    lyon = facts["I live in Lyon"]
-    assert (lyon.owner, lyon.agent, lyon.run, lyon.speaker) == ("user:ada", "barista", "r1", "Ada")
+    assert facts["Ada drinks oolong"].draft.metadata["team"] == "tea"
+    assert json.loads(str(facts["Ada drinks oolong"].draft.metadata["mem0"])) == {"tags": ["a"]}
+    lyon = facts["I live in Lyon"].draft
+    assert facts["I live in Lyon"].owner == "user:ada"
+    assert (lyon.agent, lyon.conversation, lyon.speaker) == ("barista", "r1", "Ada")
     assert facts["The kettle is red"].owner == "agent:barista"
-    assert all(fact.at > 1_700_000_000 for fact in export.facts)
+    assert all(fact.draft.occurred_at > 1_700_000_000 for fact in export.facts)
 
 
 def test_the_files_of_mem0_are_refused(real: Any, tmp_path: Path):

@@ -129,14 +129,14 @@ class HttpEmbedder:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"HttpEmbedder({self._client.endpoint.shown!r}, {self._model!r})"
+        return f"HttpEmbedder({self._client.shown!r}, {self._model!r})"
 
     @property
     def identity(self) -> EmbedderIdentity:
         """Raises EmbedderUnavailable before the first answer."""
         if self._dimensions is None:
             raise EmbedderUnavailable(f"{self!r} has not answered yet, so the length of its vectors is not known.")
-        place = urlsplit(self._client.endpoint.shown)
+        place = urlsplit(self._client.shown)
         return EmbedderIdentity(f"{self._model}@{place.netloc.lower()}{place.path}", "http-1", self._dimensions)
 
     def embed(self, texts: Sequence[str]) -> Rows:

@@ -151,21 +151,17 @@ class Answering:
     def _prompt(
         self, system: str, talk: Talk, question: Question, answers: Mapping[str, Answer]
     ) -> list[Mapping[str, str]]:
-        today = _day(max(item.at for item in talk.items[: question.known]) + DAY) if question.known else ""
-        known = self._known(system, talk.items[: question.known], answers)
+        items, known = talk.items[: question.known], ""
+        if system == FULL_HISTORY:
+            known, is_cut = history(items, self._asking.history_tokens_max)
+            self._cut += is_cut
+        elif system != NO_MEMORY:
+            known = answers[system].block.text
+        today = _day(max(item.at for item in items) + DAY) if items else ""
         return [
             {"role": "system", "content": f"{_TASK} Today is {today}." if today else _TASK},
             *({"role": "user", "content": text} for text in (known, question.text) if text),
         ]
-
-    def _known(self, system: str, items: Sequence[Item], answers: Mapping[str, Answer]) -> str:
-        if system == NO_MEMORY:
-            return ""
-        if system == FULL_HISTORY:
-            text, is_cut = history(items, self._asking.history_tokens_max)
-            self._cut += is_cut
-            return text
-        return answers[system].block.text
 
 
 def answerable(talk: Talk) -> Talk:

@@ -46,7 +46,11 @@ def find_time(text: str) -> float | None:
     day = _day(text)
     if day is None:
         return None
-    hour, minute = _time_of_day(text)
+    hour = minute = 0
+    if (found := _CLOCK.search(text)) is not None:
+        hour, minute = int(found[1]), int(found[2])
+        if found[3]:
+            hour = hour % 12 + (12 if found[3].lower() == "p" else 0)
     try:
         return datetime(*day, hour, minute, tzinfo=UTC).timestamp()
     except ValueError:
@@ -68,16 +72,6 @@ def _day(text: str) -> tuple[int, int, int] | None:
 
 def _month(name: str) -> int | None:
     return next((number for month, number in _MONTHS.items() if month.startswith(name.lower())), None)
-
-
-def _time_of_day(text: str) -> tuple[int, int]:
-    found = _CLOCK.search(text)
-    if found is None:
-        return 0, 0
-    hour, half = int(found[1]), (found[3] or "").lower()
-    if half:
-        hour = hour % 12 + (12 if half == "p" else 0)
-    return hour, int(found[2])
 
 
 # Seconds between messages without a time of their own, so that they keep their order.
@@ -189,8 +183,11 @@ def _text(value: Mapping[str, Any]) -> str:
 
 
 def _question(value: Mapping[str, Any], items: Sequence[Item]) -> Question:
-    by_session = "evidence_sessions" in value
-    known = _known(value.get("before_session"), items)
+    by_session, before = "evidence_sessions" in value, value.get("before_session")
+    # All items if no session is named.
+    known = next(
+        (at for at, item in enumerate(items) if before is not None and item.session == str(before)), len(items)
+    )
     reachable = {item.session if by_session else item.id for item in items[:known]}
     evidence = value["evidence_sessions"] if by_session else value["evidence"]
     return Question(
@@ -202,13 +199,6 @@ def _question(value: Mapping[str, Any], items: Sequence[Item]) -> Question:
         known=known,
         by_session=by_session,
     )
-
-
-def _known(before_session: object, items: Sequence[Item]) -> int:
-    """The number of items before that session; all items if none is named."""
-    if before_session is None:
-        return len(items)
-    return next((at for at, item in enumerate(items) if item.session == str(before_session)), len(items))
 
 
 # The scope of beliefs that are valid everywhere.

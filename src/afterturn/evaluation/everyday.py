@@ -11,15 +11,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from afterturn import blocking
-from afterturn.config import Config, load_config
+from afterturn.config import Config
 from afterturn.conversation.blocking_conversation import Conversation
 from afterturn.conversation.turn import PhaseName
-from afterturn.errors import ConfigError, DeadlineExceeded
+from afterturn.errors import DeadlineExceeded
 from afterturn.evaluation.everyday_file import Everyday, EverydayQuestion, Person, add_filler, lengthen_answers
 from afterturn.evaluation.examination import (
     OURS,
@@ -28,12 +28,15 @@ from afterturn.evaluation.examination import (
     EvalClock,
     MissingParts,
     QuestionScore,
+    drain,
     drawn_of,
+    eval_config,
     in_turn,
     intervals,
     margins,
     scratch_folder,
     shorten,
+    wait_until_ready,
 )
 from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.services import Components
@@ -41,6 +44,8 @@ from afterturn.testing import SelectingModel
 from afterturn.types import Decision, Entry
 
 OUTDATED = "an outdated line leads"
+# Pieces in the life of somebody who states preferences.
+SMALL_TALK = 150
 BASELINE_LINES = 10
 # Of a line only so many characters count, and a line that is longer by more than its id, age and author does not.
 LINE_CHARS_MAX = 600
@@ -177,66 +182,41 @@ class EverydayJudge:
         return _normal(_AUTHOR.sub("", line)) not in self._questions
 
 
-@dataclass(frozen=True, slots=True)
-class EverydayFigures:
-    """Counts of questions, and means over the questions that have an answer (None if there are none).
+def figures_of(verdicts: Sequence[EverydayVerdict]) -> dict[str, float | None]:
+    """Counts of questions, and means over the questions that have an answer (None if there are none). `verdicts` must
+    not be empty.
 
     `answerable` is how many of the questions that have an answer are right, `word` and `no_word` the same for those
     that share a distinctive word with a right message and those that do not, `right` counts silence too. `stale` and
     `outdated_stands` are out of the questions whose answer has changed. `useful_share` is the share of all lines.
     """
-
-    n: int
-    answerable: int
-    answerable_asked: int
-    stale: int
-    outdated_stands: int
-    stale_asked: int
-    useful_share: float | None
-    block_tokens: float | None
-    block_lines: float | None
-    silent: int
-    silent_asked: int
-    no_word: int
-    no_word_asked: int
-    word: int
-    word_asked: int
-    right: int
-    first: int
-    standing_lines: float
-    standing_tokens: float
-    standing_chars_max: int
-
-
-def figures_of(verdicts: Sequence[EverydayVerdict]) -> EverydayFigures:
-    """`verdicts` must not be empty."""
     answerable = [one for one in verdicts if one.question.right]
     changed = [one for one in answerable if one.question.stale]
     unanswerable = [one for one in verdicts if not one.question.right]
     worded = [one for one in answerable if one.has_word]
     lines, right = sum(len(one.handed.shown) for one in answerable), sum(one.is_right for one in answerable)
-    return EverydayFigures(
-        n=len(verdicts),
-        answerable=right,
-        answerable_asked=len(answerable),
-        stale=sum(one.is_outdated for one in changed),
-        outdated_stands=sum(one.stands_outdated for one in changed),
-        stale_asked=len(changed),
-        useful_share=_ratio(sum(one.useful for one in answerable), lines),
-        block_tokens=_ratio(sum(one.handed.chars for one in answerable) / CHARS_A_TOKEN, len(answerable)),
-        block_lines=_ratio(lines, len(answerable)),
-        silent=sum(not one.handed.shown for one in unanswerable),
-        silent_asked=len(unanswerable),
-        no_word=right - sum(one.is_right for one in worded),
-        no_word_asked=len(answerable) - len(worded),
-        word=sum(one.is_right for one in worded),
-        word_asked=len(worded),
-        right=sum(one.is_right for one in verdicts),
-        first=sum(one.is_first for one in verdicts),
-        standing_lines=sum(len(one.handed.standing) for one in verdicts) / len(verdicts),
-        standing_tokens=sum(one.handed.standing_chars for one in verdicts) / CHARS_A_TOKEN / len(verdicts),
-        standing_chars_max=max(one.handed.standing_chars for one in verdicts),
-    )
+    return {
+        "n": len(verdicts),
+        "answerable": right,
+        "answerable_asked": len(answerable),
+        "stale": sum(one.is_outdated for one in changed),
+        "outdated_stands": sum(one.stands_outdated for one in changed),
+        "stale_asked": len(changed),
+        "useful_share": _ratio(sum(one.useful for one in answerable), lines),
+        "block_tokens": _ratio(sum(one.handed.chars for one in answerable) / CHARS_A_TOKEN, len(answerable)),
+        "block_lines": _ratio(lines, len(answerable)),
+        "silent": sum(not one.handed.shown for one in unanswerable),
+        "silent_asked": len(unanswerable),
+        "no_word": right - sum(one.is_right for one in worded),
+        "no_word_asked": len(answerable) - len(worded),
+        "word": sum(one.is_right for one in worded),
+        "word_asked": len(worded),
+        "right": sum(one.is_right for one in verdicts),
+        "first": sum(one.is_first for one in verdicts),
+        "standing_lines": sum(len(one.handed.standing) for one in verdicts) / len(verdicts),
+        "standing_tokens": sum(one.handed.standing_chars for one in verdicts) / CHARS_A_TOKEN / len(verdicts),
+        "standing_chars_max": max(one.handed.standing_chars for one in verdicts),
+    }
 
 
 def _ratio(part: float, whole: int) -> float | None:
@@ -244,24 +224,35 @@ def _ratio(part: float, whole: int) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class EverydayOptions:
-    """`host` is "inject" for the loop of the README, "standing" for a host that also puts the standing block into its
-    system prompt. `long` lengthens the answers, `filler` adds so many pieces of small talk for each person. `half`
-    scores every second question; with `lived`, the others were asked and recorded twice before. `user` is the only
-    person who is examined; `limit` is the most questions per person; `alone` skips the baselines; `misses` is the
-    number of reported misses; `selector` is "perfect" for refined recall by a model that knows the answers."""
+class EvalOptions:
+    """The options of `afterturn eval`. `limit` is the most questions per conversation or person; `alone` skips the
+    baselines; `misses` is the number of reported misses.
+
+    Everyday files: `host` is "inject" for the loop of the README, "standing" for a host that also puts the standing
+    block into its system prompt. `long` lengthens the answers, `filler` is the number of pieces of small talk for each
+    person. `half` scores every second question; with `lived`, the others were asked and recorded twice before. `user`
+    is the only person who is examined. `selector` is "perfect" for refined recall by a model that knows the answers.
+    Preferences have `host` and `filler` too, and `people` is how many made-up people state them.
+    """
 
     embedder: str | None = None
-    lived: bool = False
-    user: str | None = None
     limit: int | None = None
     alone: bool = False
     misses: int = 0
+    lived: bool = False
+    user: str | None = None
     selector: str | None = None
     host: str = "inject"
     long: bool = False
     filler: int | None = None
     half: bool = False
+    people: int = 8
+
+    @property
+    def preferences(self) -> EvalOptions:
+        """The options that apply to preferences."""
+        small_talk = SMALL_TALK if self.filler is None else self.filler
+        return EvalOptions(embedder=self.embedder, alone=self.alone, host=self.host, filler=small_talk)
 
     @property
     def conditions(self) -> list[str]:
@@ -276,13 +267,13 @@ class EverydayOptions:
         ]
 
 
-def chosen_people(everyday: Everyday, options: EverydayOptions) -> list[Person]:
+def chosen_people(everyday: Everyday, options: EvalOptions) -> list[Person]:
     """The people to examine, each with the questions to ask."""
     people = [person for person in everyday.people if options.user in (None, person.name)]
     return [_prepare(person, options) for person in people]
 
 
-def _prepare(person: Person, options: EverydayOptions) -> Person:
+def _prepare(person: Person, options: EvalOptions) -> Person:
     person = replace(person, questions=tuple(drawn_of(person.questions, options.limit, person.name)))
     if options.long:
         person = lengthen_answers(person)
@@ -293,7 +284,7 @@ def _prepare(person: Person, options: EverydayOptions) -> Person:
     return person
 
 
-def count_steps(people: Sequence[Person], options: EverydayOptions) -> int:
+def count_steps(people: Sequence[Person], options: EvalOptions) -> int:
     """How often `examine_everyday` calls `done`."""
     exchanges = sum(len(session.exchanges) for person in people for session in person.sessions)
     before = _ASKED_BEFORE * sum(len(person.asked_before) for person in people) if options.lived else 0
@@ -301,7 +292,7 @@ def count_steps(people: Sequence[Person], options: EverydayOptions) -> int:
 
 
 def examine_everyday(
-    people: Sequence[Person], options: EverydayOptions, faults: MissingParts, done: Callable[[], None]
+    people: Sequence[Person], options: EvalOptions, faults: MissingParts, done: Callable[[], None]
 ) -> dict[str, dict[str, Any]]:
     """The figures of each system, with those by kind of question and by language. Calls `done` after each step."""
     verdicts: dict[str, list[tuple[Person, EverydayVerdict]]] = {}
@@ -336,9 +327,9 @@ def _summary(found: Sequence[tuple[Person, EverydayVerdict]]) -> dict[str, Any]:
         kinds.setdefault(verdict.question.kind, []).append(verdict)
         languages.setdefault(person.language, []).append(verdict)
     return {
-        **asdict(figures_of([verdict for _, verdict in found])),
-        "categories": {kind: asdict(figures_of(some)) for kind, some in sorted(kinds.items())},
-        "languages": {language: asdict(figures_of(some)) for language, some in sorted(languages.items())},
+        **figures_of([verdict for _, verdict in found]),
+        "categories": {kind: figures_of(some) for kind, some in sorted(kinds.items())},
+        "languages": {language: figures_of(some) for language, some in sorted(languages.items())},
     }
 
 
@@ -368,7 +359,7 @@ class EverydayMemories:
     def __init__(
         self,
         path: Path,
-        options: EverydayOptions,
+        options: EvalOptions,
         judges: Mapping[str, EverydayJudge],
         faults: MissingParts,
         done: Callable[[], None],
@@ -379,16 +370,7 @@ class EverydayMemories:
         self._faults = faults
         self._done = done
         self._clock = EvalClock()
-        chosen = {"embedder": options.embedder} if options.embedder is not None else {}
-        self._config = replace(
-            load_config(chosen),
-            synchronous="normal",
-            refined=False,
-            model_url=None,
-            tenant="default",
-            recall_timeout=PATIENCE,
-            tokens_per_day_max=None,
-        )
+        self._config = replace(eval_config(options.embedder), tokens_per_day_max=None)
         self._selector = SelectingModel(_choose_nothing)
 
     def record(self, people: Iterable[Person]) -> None:
@@ -402,7 +384,7 @@ class EverydayMemories:
                         self._ask(memory, person, question, f"before {round_number}", phase="fast")
                     # Questions are not in order of time, and no job may wait for a time that does not come.
                     self._clock.set(max(question.at for question in before) + _EXCHANGE_SECONDS)
-                    _drain(memory)
+                    drain(memory)
 
     def ask(self, people: Iterable[Person], when: str) -> Iterator[_Asked]:
         """Asks every question in a new conversation, without recording it."""
@@ -420,7 +402,7 @@ class EverydayMemories:
                     phase: PhaseName = "refined" if is_refined else "fast"
                     conversation, handed = self._ask(memory, person, question, when, phase=phase)
                     if self._options.misses:
-                        _drain(memory)  # The trace explains them.
+                        drain(memory)  # The trace explains them.
                     yield _Asked(person, question, handed, conversation, entries)
 
     @contextmanager
@@ -428,8 +410,8 @@ class EverydayMemories:
         components = Components(clock=self._clock, model=self._selector if config.refined else None)
         hear = faults.hear if faults is not None else None
         with blocking.open(self._path, config, components=components, on_event=hear) as memory:
-            if not memory.ready(within=PATIENCE) and config.embedder != "none":
-                raise ConfigError(f"The embedder {config.embedder!r} cannot be loaded. See `afterturn doctor`.")
+            if config.embedder != "none":
+                wait_until_ready(memory)
             yield memory
 
     def _live(self, memory: blocking.Memory, person: Person) -> None:
@@ -447,7 +429,7 @@ class EverydayMemories:
                     raise DeadlineExceeded(f"A turn of {session.id} was not recorded. See `afterturn doctor`.")
                 self._clock.advance(_EXCHANGE_SECONDS)
                 self._done()
-            _drain(memory)
+            drain(memory)
 
     def _ask(
         self, memory: blocking.Memory, person: Person, question: EverydayQuestion, when: str, *, phase: PhaseName
@@ -491,11 +473,6 @@ def split_standing(text: str) -> tuple[list[str], str]:
 
 def _choose_nothing(lines: Sequence[str]) -> list[int]:
     return []
-
-
-def _drain(memory: blocking.Memory) -> None:
-    if not memory.drain(within=PATIENCE):
-        raise DeadlineExceeded(f"Background jobs were not done after {PATIENCE:g} seconds. See `afterturn doctor`.")
 
 
 def _bullets(text: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -98,8 +98,7 @@ def is_everyday(content: object) -> bool:
 
 def read_people(content: object, path: Path) -> tuple[Person, ...]:
     """The people of a JSON document. Raises InvalidFile with the place of the first fault."""
-    users = _get(content, "users", list, str(path))
-    people = tuple(_person(value, f"{path}: users[{at}]") for at, value in enumerate(users))
+    people = _each(content, "users", _person, f"{path}:")
     if not people:
         raise InvalidFile(f'{path}: "users" is empty.{_SEE}')
     names = [person.name for person in people]
@@ -112,34 +111,24 @@ def read_people(content: object, path: Path) -> tuple[Person, ...]:
 def _person(value: object, where: str) -> Person:
     name = _get(value, "user", str, where)
     where = f"{where} ({name})"
-    sessions = _get(value, "sessions", list, where)
-    questions = _get(value, "questions", list, where)
-    if not sessions:
+    if not _get(value, "sessions", list, where):
         raise InvalidFile(f'{where}: "sessions" is empty.{_SEE}')
     return Person(
         name,
         _get(value, "language", str, where, default="unknown"),
-        tuple(_session(one, f"{where}, sessions[{at}]") for at, one in enumerate(sessions)),
-        tuple(_question(one, f"{where}, questions[{at}]") for at, one in enumerate(questions)),
+        _each(value, "sessions", _session, f"{where},"),
+        _each(value, "questions", _question, f"{where},"),
     )
 
 
 def _session(value: object, where: str) -> EverydaySession:
-    exchanges = _get(value, "exchanges", list, where)
-    return EverydaySession(
-        _get(value, "id", str, where),
-        _time(value, where),
-        tuple(_exchange(one, f"{where}, exchanges[{at}]") for at, one in enumerate(exchanges)),
-    )
+    exchanges = _each(value, "exchanges", _exchange, f"{where},")
+    return EverydaySession(_get(value, "id", str, where), _time(value, where), exchanges)
 
 
 def _exchange(value: object, where: str) -> EverydayExchange:
-    calls = _get(value, "tools", list, where, default=[])
-    return EverydayExchange(
-        _get(value, "user", str, where),
-        _get(value, "assistant", str, where),
-        tuple(_call(one, f"{where}, tools[{at}]") for at, one in enumerate(calls)),
-    )
+    calls = _each(value, "tools", _call, f"{where},", default=[])
+    return EverydayExchange(_get(value, "user", str, where), _get(value, "assistant", str, where), calls)
 
 
 def _call(value: object, where: str) -> tuple[str, str, str]:
@@ -183,6 +172,14 @@ def _time(value: object, where: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except ValueError as error:
         raise InvalidFile(f'{where}: "at" is not a time such as 2026-08-31T18:30:00+00:00: {text!r}.{_SEE}') from error
+
+
+def _each(
+    value: object, name: str, read: Callable[[object, str], V], where: str, default: list[object] | None = None
+) -> tuple[V, ...]:
+    """The items of a list, each read with its place in the file."""
+    items = _get(value, name, list, where.rstrip(",:"), default)
+    return tuple(read(item, f"{where} {name}[{at}]") for at, item in enumerate(items))
 
 
 def _get(value: object, name: str, kind: type[V], where: str, default: V | None = None) -> V:

@@ -326,12 +326,7 @@ class Subject:
         """Stores messages as they would have been recorded then, and waits for their vectors."""
         if drafts:
             self.memory.space(space).add_many(drafts, clean=True)
-            self.settle()
-
-    def settle(self) -> None:
-        """Waits for the vectors of all new memories."""
-        if not self.memory.drain(within=PATIENCE):
-            raise DeadlineExceeded(f"The vectors were not ready after {PATIENCE:g} seconds. Use a faster embedder.")
+            drain(self.memory)
 
     def ranked(self, space: str, question: str, limit: int) -> tuple[Hit, ...]:
         """The ranking, best first, without a minimum score."""
@@ -368,27 +363,36 @@ class Subject:
         return Hit(entry, Lane.EPISODIC, 1 / (place + 1), 0.0, None, shared)
 
 
+def eval_config(embedder: str | None) -> Config:
+    """The settings of this machine, without models."""
+    config = load_config({"embedder": embedder} if embedder is not None else {})
+    without_models = replace(config, refined=False, model_url=None)
+    return replace(without_models, synchronous="normal", tenant="default", recall_timeout=PATIENCE)
+
+
+def drain(memory: blocking.Memory) -> None:
+    """Waits for the vectors of all new memories, and for all other jobs."""
+    if not memory.drain(within=PATIENCE):
+        raise DeadlineExceeded(f"Background jobs were not done after {PATIENCE:g} seconds. See `afterturn doctor`.")
+
+
+def wait_until_ready(memory: blocking.Memory) -> None:
+    if not memory.ready(within=PATIENCE):
+        raise ConfigError(f"The embedder {memory.config.embedder!r} cannot be loaded. See `afterturn doctor`.")
+
+
 @contextmanager
 def open_subject(embedder: str | None = None) -> Iterator[Subject]:
     """Opens a temporary store with the settings of this machine, without models."""
-    chosen = {"embedder": embedder} if embedder is not None else {}
-    config = replace(
-        load_config(chosen),
-        background=False,
-        synchronous="normal",
-        refined=False,
-        model_url=None,
-        tenant="default",
-        recall_timeout=PATIENCE,
-    )
+    config = replace(eval_config(embedder), background=False)
     clock, inner = EvalClock(), default_embedder(config)
     cached = CachedEmbedder(inner) if inner is not None else None
     parts, faults = Components(embedder=cached, clock=clock), MissingParts()
     with ExitStack() as stack:
         path = stack.enter_context(scratch_folder("afterturn-eval-")) / "memory.db"
         memory = stack.enter_context(blocking.open(path, config, components=parts, on_event=faults.hear))
-        if cached is not None and not memory.ready(within=PATIENCE):
-            raise ConfigError(f"The embedder {config.embedder!r} cannot be loaded. See `afterturn doctor`.")
+        if cached is not None:
+            wait_until_ready(memory)
         yield Subject(memory, config, clock, cached, faults)
 
 
@@ -399,30 +403,24 @@ def drafts_of(items: Sequence[Item]) -> list[Draft]:
     positions: Counter[str] = Counter()
     for item in items:
         # An agent's message belongs to the turn that it answers.
-        follows = item.is_agents and drafts and drafts[-1].conversation == _conversation(item)
-        turn = drafts[-1].turn if follows else f"turn {len(drafts)}"
-        drafts.append(_draft(item, positions[item.session], turn, ids.new()))
+        conversation, role = f"session {item.session}", item.speaker.lower()
+        follows = item.is_agents and drafts and drafts[-1].conversation == conversation
+        drafts.append(
+            Draft(
+                text=cut(item.text, RECORD_BYTES_MAX, "…"),
+                kind=Kind.RECORD,
+                origin=Origin.AGENT if item.is_agents else Origin.USER,
+                target=Target.ENVIRONMENT if item.is_agents else Target.USER,
+                conversation=conversation,
+                turn=drafts[-1].turn if follows else f"turn {len(drafts)}",
+                position=positions[item.session],
+                speaker=role if role in ("user", "assistant") else item.speaker,
+                occurred_at=item.at,
+                id=ids.new(),
+            )
+        )
         positions[item.session] += 1
     return drafts
-
-
-def _draft(item: Item, position: int, turn: str | None, entry_id: str) -> Draft:
-    return Draft(
-        text=cut(item.text, RECORD_BYTES_MAX, "…"),
-        kind=Kind.RECORD,
-        origin=Origin.AGENT if item.is_agents else Origin.USER,
-        target=Target.ENVIRONMENT if item.is_agents else Target.USER,
-        conversation=_conversation(item),
-        turn=turn,
-        position=position,
-        speaker=item.speaker.lower() if item.speaker.lower() in ("user", "assistant") else item.speaker,
-        occurred_at=item.at,
-        id=entry_id,
-    )
-
-
-def _conversation(item: Item) -> str:
-    return f"session {item.session}"
 
 
 _FIRST_SHOWN = 3

@@ -9,7 +9,7 @@ from typing import Any
 from afterturn.config import Config
 from afterturn.conversation.read_turn import candidates_max
 from afterturn.evaluation.datasets import UNIVERSAL, Belief, Case, Collection
-from afterturn.evaluation.examination import DAY, OURS, Bm25, Dense, Subject
+from afterturn.evaluation.examination import DAY, OURS, Bm25, Dense, Subject, drain
 from afterturn.types import Entry
 
 
@@ -28,7 +28,7 @@ class Precision:
         self._subject.clock.set(max(belief.at for belief in self._collection.beliefs) + DAY)
         for belief in self._collection.beliefs:
             self._learn(belief)
-        self._subject.settle()
+        drain(self._subject.memory)
         verdicts: dict[str, list[PrecisionVerdict]] = {}
         for case in self._cases:
             for system, found in self._found(case).items():
@@ -39,7 +39,7 @@ class Precision:
 
     def _learn(self, belief: Belief) -> None:
         """Adds a belief; a superseded or resolved one is deleted again."""
-        space = self._subject.memory.space(_space(belief.user, belief.scope, self._collection.name))
+        space = self._subject.memory.space(self._space(belief.user, belief.scope))
         entry = space.add(belief.text, occurred_at=belief.at, pinned=belief.pinned).entry
         self._beliefs[belief.id] = belief
         self._entries[belief.id] = entry
@@ -52,29 +52,31 @@ class Precision:
         if case.renamed is not None:
             name, aliases = case.renamed
             belief = replace(self._beliefs[name], aliases=(*self._beliefs[name].aliases, *aliases))
-            space = self._subject.memory.space(_space(belief.user, belief.scope, self._collection.name))
+            space = self._subject.memory.space(self._space(belief.user, belief.scope))
             self._beliefs[name] = belief
             self._entries[name] = space.update(self._entries[name].id, belief.text).entry
         if case.learned is not None or case.renamed is not None:
-            self._subject.settle()
+            drain(self._subject.memory)
 
     def _found(self, case: Case) -> dict[str, list[str]]:
         """The names of the beliefs in each system's block."""
         names = {entry.id: name for name, entry in self._entries.items()}
-        home = _space(case.user, UNIVERSAL, self._collection.name)
-        reads = [_space(case.user, scope, self._collection.name) for scope in case.scopes]
+        home = self._space(case.user, UNIVERSAL)
+        reads = [self._space(case.user, scope) for scope in case.scopes]
         blocks = {OURS: self._subject.handed_over(home, case.question, reads=reads)}
-        entries = [self._entries[name] for name in self._reachable(case)]
+        entries = [
+            self._entries[name]
+            for name, belief in self._beliefs.items()
+            if belief.user == case.user and belief.scope in (*case.scopes, UNIVERSAL) and not belief.gone
+        ]
         for system, places in self._baselines(entries, case.question).items():
             blocks[system] = self._subject.rendered([entries[place] for place in places], case.question)
         return {system: [names[entry_id] for entry_id in block.ids] for system, block in blocks.items()}
 
-    def _reachable(self, case: Case) -> list[str]:
-        return [
-            name
-            for name, belief in self._beliefs.items()
-            if belief.user == case.user and belief.scope in (*case.scopes, UNIVERSAL) and not belief.gone
-        ]
+    def _space(self, user: str, scope: str) -> str:
+        """The user's own space for universal beliefs, or else a space for this scope and user."""
+        name = self._collection.name
+        return f"user:{name}/{user}" if scope == UNIVERSAL else f"{scope}/{name}/{user}"
 
     def _baselines(self, entries: Sequence[Entry], question: str) -> dict[str, list[int]]:
         limit = candidates_max(self._subject.config)
@@ -92,11 +94,6 @@ def comparable(cases: Sequence[Case], config: Config) -> list[Case]:
     """The cases without those that need a smaller budget than blocks have."""
     least = config.recall_entries_max
     return [case for case in cases if case.entries_max is None or case.entries_max >= least]
-
-
-def _space(user: str, scope: str, collection: str) -> str:
-    """The user's own space for universal beliefs, or else a space for this scope and user."""
-    return f"user:{collection}/{user}" if scope == UNIVERSAL else f"{scope}/{collection}/{user}"
 
 
 @dataclass(frozen=True, slots=True)

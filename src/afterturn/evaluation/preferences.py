@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from afterturn.evaluation.everyday import CHARS_A_TOKEN, EverydayJudge, EverydayMemories, EverydayOptions, HandedOver
+from afterturn.evaluation.everyday import CHARS_A_TOKEN, EvalOptions, EverydayJudge, EverydayMemories, HandedOver
 from afterturn.evaluation.everyday_file import (
     EverydayExchange,
     EverydayQuestion,
@@ -31,8 +31,6 @@ from afterturn.evaluation.examination import (
 )
 from afterturn.text import STOP_WORDS
 
-PEOPLE = 8
-SMALL_TALK = 150
 # Requests of other people in each life.
 _REQUESTS = 40
 _REACHED_SHARE = 0.6
@@ -75,7 +73,7 @@ def _person(preferences: Preferences, number: int, small_talk: int) -> Person:
 def examine_preferences(
     preferences: Preferences,
     people: Sequence[Person],
-    options: EverydayOptions,
+    options: EvalOptions,
     faults: MissingParts,
     done: Callable[[], None],
 ) -> dict[str, dict[str, Any]]:

@@ -126,8 +126,16 @@ def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
     names = [name for name, found in systems.items() if "replies" in found or name == OURS]
     lines = [f"95% of {name}: {_sure(systems[name]['intervals'])}" for name in names if "intervals" in systems[name]]
     for name, found in systems.get(OURS, {}).get("margins", {}).items():
-        lines.append(f"{OURS} minus {name}: {_above(found)}")
-    lines += [line for name, found in systems.items() if "replies" in found for line in _about_replies(name, found)]
+        above = (f"{one} {found[one]:+.3f}{_between(found['intervals'].get(one))}" for one in _ABOVE if one in found)
+        lines.append(f"{OURS} minus {name}: {', '.join(above)}")
+    for name, found in systems.items():
+        if found.get("failed"):
+            lines.append(f"{name}: the model gave no reply to {found['failed']} questions")
+        if found.get("cut"):
+            lines.append(f"{name}: for {found['cut']} questions the oldest messages were left out, to fit the limit")
+        if "replies" in found and name != OURS:
+            better, worse = found["better_than_ours"], found["worse_than_ours"]
+            lines.append(f"{name} was better than {OURS} on {better} questions, and worse on {worse}")
     silent = {name: found["unanswerable"] for name, found in systems.items() if "unanswerable" in found}
     if silent:
         shares = ", ".join(f"{name} {found['silence']:.1%}" for name, found in silent.items())
@@ -150,21 +158,5 @@ def _sure(intervals: Mapping[str, Sequence[float]]) -> str:
     return ", ".join(f"{name} {intervals[name][0]:.3f} to {intervals[name][1]:.3f}" for name in known)
 
 
-def _above(found: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {found[name]:+.3f}{_between(found['intervals'].get(name))}" for name in _ABOVE if name in found
-    )
-
-
 def _between(bounds: Sequence[float] | None) -> str:
     return "" if bounds is None else f" ({bounds[0]:+.3f} to {bounds[1]:+.3f})"
-
-
-def _about_replies(name: str, found: Mapping[str, Any]) -> Iterator[str]:
-    if found["failed"]:
-        yield f"{name}: the model gave no reply to {found['failed']} questions"
-    if found.get("cut"):
-        yield f"{name}: for {found['cut']} questions the oldest messages were left out, to fit the limit"
-    if name != OURS:
-        better, worse = found["better_than_ours"], found["worse_than_ours"]
-        yield f"{name} was better than {OURS} on {better} questions, and worse on {worse}"

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ from afterturn.config import Config
 from afterturn.errors import InvalidFile, InvalidInput
 from afterturn.evaluation.answering import Answering, Asking, count_questions
 from afterturn.evaluation.datasets import Dataset, Sources, Talk, Utterances, find_sources
-from afterturn.evaluation.everyday import EverydayOptions, chosen_people, count_steps, examine_everyday
+from afterturn.evaluation.everyday import EvalOptions, chosen_people, count_steps, examine_everyday
 from afterturn.evaluation.everyday_file import Person
 from afterturn.evaluation.examination import (
     DAY,
@@ -34,7 +34,7 @@ from afterturn.evaluation.examination import (
     worst,
 )
 from afterturn.evaluation.precision import Precision, comparable
-from afterturn.evaluation.preferences import PEOPLE, SMALL_TALK, examine_preferences, make_people
+from afterturn.evaluation.preferences import examine_preferences, make_people
 from afterturn.recall.query import needs_recall
 
 
@@ -85,38 +85,6 @@ class Evaluation:
     faults: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class EvalOptions:
-    """`limit` is the most questions per conversation; `alone` skips the baselines; `misses` is the number of reported
-    questions whose evidence was not delivered.
-
-    The others apply to everyday files, see EverydayOptions, and `host` and `filler` to preferences too. `people` is
-    the number of made-up people who state the preferences of a file.
-    """
-
-    embedder: str | None = None
-    limit: int | None = None
-    alone: bool = False
-    misses: int = 0
-    lived: bool = False
-    user: str | None = None
-    selector: str | None = None
-    host: str = "inject"
-    long: bool = False
-    filler: int | None = None
-    half: bool = False
-    people: int = PEOPLE
-
-    @property
-    def everyday(self) -> EverydayOptions:
-        return EverydayOptions(**{name: value for name, value in asdict(self).items() if name != "people"})
-
-    @property
-    def preferences(self) -> EverydayOptions:
-        small_talk = SMALL_TALK if self.filler is None else self.filler
-        return EverydayOptions(embedder=self.embedder, alone=self.alone, host=self.host, filler=small_talk)
-
-
 def evaluate(paths: Sequence[Path], wanted: EvalOptions, progress: Progress = lambda done, total: None) -> Evaluation:
     """Raises InvalidFile if nothing in `paths` can be evaluated, InvalidInput if an option does not fit them."""
     sources = find_sources(paths)
@@ -125,7 +93,7 @@ def evaluate(paths: Sequence[Path], wanted: EvalOptions, progress: Progress = la
     results: Results = {}
     with open_subject(wanted.embedder) as subject:
         steps = _steps(sources, subject.config, wanted.limit)
-        steps += sum(count_steps(some, wanted.everyday) for some in people.values())
+        steps += sum(count_steps(some, wanted) for some in people.values())
         steps += sum(count_steps(some, wanted.preferences) for some in stating.values())
         tally = _Tally(steps, progress)
         for dataset in sources.datasets:
@@ -133,7 +101,7 @@ def evaluate(paths: Sequence[Path], wanted: EvalOptions, progress: Progress = la
         for collection in sources.cases:
             results[collection.name] = Precision(subject, collection).examine(tally)
         for name, some in people.items():
-            results[name] = examine_everyday(some, wanted.everyday, subject.faults, tally)
+            results[name] = examine_everyday(some, wanted, subject.faults, tally)
         for one in sources.preferences:
             some = stating[one.name]
             results[one.name] = examine_preferences(one, some, wanted.preferences, subject.faults, tally)
@@ -147,7 +115,7 @@ def _people(sources: Sources, wanted: EvalOptions) -> dict[str, list[Person]]:
         raise InvalidInput(
             "--lived, --half, --long, --user and --selector need an everyday file. See docs/evaluation.md."
         )
-    chosen = {everyday.name: chosen_people(everyday, wanted.everyday) for everyday in sources.everyday}
+    chosen = {everyday.name: chosen_people(everyday, wanted) for everyday in sources.everyday}
     found = {name: people for name, people in chosen.items() if any(person.questions for person in people)}
     if sources.everyday and not found:
         names = ", ".join(person.name for everyday in sources.everyday for person in everyday.people)

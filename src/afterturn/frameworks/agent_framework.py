@@ -15,7 +15,7 @@ from afterturn.conversation.turn import Turn
 from afterturn.dialects.detection import register_dialect
 from afterturn.dialects.dialect import Element, ToolDefinition, Utterance, join_lines, read_user, text_field
 from afterturn.dialects.openai_chat import OpenAIChat
-from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules
+from afterturn.frameworks.core import FrameworkMemory, MemoryTarget, RunIds, RunOptions, with_rules
 from afterturn.frameworks.requirements import check_framework
 from afterturn.tool_rules.advice import NO_ADVICE, ToolAdvice
 
@@ -125,15 +125,11 @@ class AfterturnContextProvider(ContextProvider):
         self,
         memory: MemoryTarget,
         *,
-        user: IdChoice = None,
-        conversation: IdChoice = None,
         source_id: str = "afterturn",
         **options: Unpack[RunOptions],
     ) -> None:
         super().__init__(source_id)
-        self.memory = FrameworkMemory(
-            memory, user=user, conversation=conversation, messages={"dialect": "agent_framework"}, **options
-        )
+        self.memory = FrameworkMemory(memory, messages={"dialect": "agent_framework"}, **options)
 
     async def before_run(
         self, *, agent: Any, session: AgentSession, context: SessionContext, state: dict[str, Any]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Unpack
 
 from afterturn.conversation.turn import Turn
 from afterturn.errors import InvalidInput
-from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules_in
+from afterturn.frameworks.core import FrameworkMemory, MemoryTarget, MessageFormat, RunIds, RunOptions, with_rules_in
 from afterturn.frameworks.requirements import check_framework
 
 check_framework("agno")
@@ -38,26 +38,13 @@ class AfterturnLearning:
     schema = str
     was_updated = False
 
-    def __init__(
-        self,
-        memory: MemoryTarget,
-        *,
-        user: IdChoice = None,
-        conversation: IdChoice = None,
-        **options: Unpack[RunOptions],
-    ) -> None:
+    def __init__(self, memory: MemoryTarget, **options: Unpack[RunOptions]) -> None:
         if options.setdefault("trusted_only", True) is False:
             raise InvalidInput(
                 "Agno puts memory into the system prompt, so only trusted lines go there. Omit `trusted_only`."
             )
-        self.memory = FrameworkMemory(
-            memory,
-            user=user,
-            conversation=conversation,
-            messages={"dialect": "openai_chat", "history": "hidden"},
-            needs_user=False,
-            **options,
-        )
+        hidden: MessageFormat = {"dialect": "openai_chat", "history": "hidden"}
+        self.memory = FrameworkMemory(memory, messages=hidden, needs_user=False, **options)
 
     def add_to(self, agent: A) -> A:
         """Adds this store and its hooks to an agent or a team, next to those that it has, and returns it.

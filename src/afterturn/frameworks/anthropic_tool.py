@@ -7,13 +7,14 @@ them. Files exist only in the store: a path is a name there, and directories are
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import unicodedata
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Concatenate, ParamSpec, TypeAlias
 from urllib.parse import unquote
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotFound
@@ -23,6 +24,8 @@ from afterturn.guard.gate import Gate
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.guard.scanning import suspicion_reason
 from afterturn.ports import Unit
+from afterturn.runtime.bridge import AsyncFacade, BlockingFacade, Bridged
+from afterturn.runtime.loop_thread import LoopThread
 from afterturn.services import Services
 from afterturn.types import Admitted, Draft, Entry, Filter, Kind, Operation, Origin, Scope, Status, Step, Verb
 from afterturn.validation import check_name, check_space, is_storable
@@ -61,99 +64,9 @@ _FILES = Filter(kind=Kind.STATEMENT, metadata={_MARK: True})
 # Characters that are drawn like a slash or a backslash and that no normal form replaces by one.
 _SLASHES = frozenset("\\\u2044\u2215\u2216\u2571\u2572\u27cb\u27cd\u29f5\u29f8\u29f9\u3033\u30ce\u4e3f")
 
+P = ParamSpec("P")
 Parts: TypeAlias = tuple[str, ...]
 """The names of a path below the root; the root has none."""
-
-
-class SpaceOfFiles:
-    """What both tools have: the open memory, and the space of the files."""
-
-    def __init__(
-        self,
-        memory: MemoryTarget,
-        *,
-        user: str | None = None,
-        owner: str | None = None,
-        cache_control: BetaCacheControlEphemeralParam | None = None,
-    ) -> None:
-        super().__init__(cache_control=cache_control)  # type: ignore[call-arg]
-        if (user is None) == (owner is None):
-            raise InvalidInput('Say whose files they are: user="ada", or owner="project:api" for another space.')
-        self._space = check_space(f"user:{check_name(user, 'user')}" if owner is None else owner)
-        self._memory = FrameworkMemory(memory, needs_user=False)
-
-    def close(self) -> None:
-        """Closes a store that was opened by its path. Without it, that happens when the process exits."""
-        self._memory.close()
-
-    def _commands(self) -> FileCommands:
-        return FileCommands(self._memory.services, self._space)
-
-
-class AfterturnMemoryTool(SpaceOfFiles, BetaAbstractMemoryTool):
-    """For `client.beta.messages.tool_runner(..., tools=[AfterturnMemoryTool("memory.db", user="ada")])`.
-
-    Files are in the space of the user, or of `owner`. What a model writes has the origin agent and the trust of a
-    tool's output: it never becomes standing by itself. Secrets are removed, which the model is told.
-    """
-
-    def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
-        return self._wait(lambda files: files.view(command))
-
-    def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
-        return self._wait(lambda files: files.create(command))
-
-    def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
-        return self._wait(lambda files: files.str_replace(command))
-
-    def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
-        return self._wait(lambda files: files.insert(command))
-
-    def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
-        return self._wait(lambda files: files.delete(command))
-
-    def rename(self, command: BetaMemoryTool20250818RenameCommand) -> str:
-        return self._wait(lambda files: files.rename(command))
-
-    def clear_all_memory(self) -> str:
-        """Deletes all files, and no other memory. `undo` of the space brings them back."""
-        return self._wait(lambda files: files.clear())
-
-    def _wait(self, work: FileWork) -> str:
-        with errors_for_the_model():
-            files = self._commands()
-            return files.services.loop.wait(work(files))
-
-
-class AsyncAfterturnMemoryTool(SpaceOfFiles, BetaAsyncAbstractMemoryTool):
-    """The same for `AsyncAnthropic`."""
-
-    async def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
-        return await self._run(lambda files: files.view(command))
-
-    async def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
-        return await self._run(lambda files: files.create(command))
-
-    async def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
-        return await self._run(lambda files: files.str_replace(command))
-
-    async def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
-        return await self._run(lambda files: files.insert(command))
-
-    async def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
-        return await self._run(lambda files: files.delete(command))
-
-    async def rename(self, command: BetaMemoryTool20250818RenameCommand) -> str:
-        return await self._run(lambda files: files.rename(command))
-
-    async def clear_all_memory(self) -> str:
-        """Deletes all files, and no other memory. `undo` of the space brings them back."""
-        return await self._run(lambda files: files.clear())
-
-    async def _run(self, work: FileWork) -> str:
-        with errors_for_the_model():
-            files = self._commands()
-            return await files.services.loop.run(work(files))
 
 
 @contextmanager
@@ -163,6 +76,19 @@ def errors_for_the_model() -> Iterator[None]:
         yield
     except AfterturnError as error:
         raise ToolError(str(error)) from error
+
+
+def answering(
+    command: Callable[Concatenate[FileCommands, P], Coroutine[Any, Any, str]],
+) -> Callable[Concatenate[FileCommands, P], Coroutine[Any, Any, str]]:
+    """A command whose errors are the text of a ToolError."""
+
+    @functools.wraps(command)
+    async def call(self: FileCommands, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        with errors_for_the_model():
+            return await command(self, *args, **kwargs)
+
+    return call
 
 
 # Paths
@@ -178,8 +104,12 @@ def parts_of(path: object) -> Parts:
     shown, plain = _shown(path), unicodedata.normalize("NFC", path)
     if plain != ROOT and not plain.startswith(f"{ROOT}/"):
         raise ToolError(f"Path must start with /memories, got: {shown}")
-    if any(_leaves(form) for form in _readings(plain)):
-        raise ToolError(f"Path {shown} would escape /memories directory")
+    reading = plain
+    for _ in range(_DECODED_MAX):
+        # What a careless program could take it for: percent signs decoded, look-alikes replaced.
+        if _leaves(reading) or _leaves(unicodedata.normalize("NFKC", reading)):
+            raise ToolError(f"Path {shown} would escape /memories directory")
+        reading = unquote(reading)
     parts = tuple(part for part in plain[len(ROOT) :].split("/") if part not in ("", "."))
     if len(plain.encode("utf-8", "replace")) > PATH_BYTES_MAX or len(parts) > DEPTH_MAX:
         raise ToolError(f"The path {shown} is too long. Use at most {PATH_BYTES_MAX} bytes and {DEPTH_MAX} levels.")
@@ -189,14 +119,6 @@ def parts_of(path: object) -> Parts:
         if len(part.encode()) > NAME_BYTES_MAX:
             raise ToolError(f"The name {_shown(part)} is too long. Use at most {NAME_BYTES_MAX} bytes.")
     return parts
-
-
-def _readings(path: str) -> Iterator[str]:
-    """The path, and what a careless program could take it for: percent signs decoded, look-alikes replaced."""
-    for _ in range(_DECODED_MAX):
-        yield path
-        yield unicodedata.normalize("NFKC", path)
-        path = unquote(path)
 
 
 def _leaves(path: str) -> bool:
@@ -269,16 +191,18 @@ class FileCommands:
         # A file may be longer than a statement, which is one sentence.
         self._gate = Gate(services.config, services.clock, services.ids, statement_bytes_max=FILE_BYTES_MAX)
 
+    @answering
     async def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
         parts = parts_of(command.path)
         file = await self._find(parts) if parts else None
         if file is not None:
-            return self._numbered(file, command.path, _range_of(command.view_range))
-        files = [one for one in await self._all() if one.parts[: len(parts)] == parts]
+            return self._numbered(file, command.path, command.view_range)
+        files = await self._below(parts)
         if not files and parts:
             raise ToolError(f"The path {command.path} does not exist. Please provide a valid path.")
         return _listed(files, parts)
 
+    @answering
     async def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
         parts, text = parts_of(command.path), _text(command.file_text, "file_text")
         files = {file.parts for file in await self._all()}
@@ -293,6 +217,7 @@ class FileCommands:
         waits = await self._write([MemoryFileChange(parts, admitted, None)])
         return f"File created successfully at: {command.path}{removed}{waits}"
 
+    @answering
     async def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
         file = await self._get(command.path)
         old, new = _text(command.old_str, "old_str"), _text(command.new_str, "new_str")
@@ -311,6 +236,7 @@ class FileCommands:
         title = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
         return f"{title}\n{snippet}{notes}"
 
+    @answering
     async def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
         file, text, at = await self._get(command.path), _text(command.insert_text, "insert_text"), command.insert_line
         lines = file.lines[:-1] if file.lines[-1] == "" else file.lines
@@ -320,6 +246,7 @@ class FileCommands:
         _, notes = await self._rewrite(file, content if content.endswith("\n") else f"{content}\n")
         return f"The file {command.path} has been edited.{notes}"
 
+    @answering
     async def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
         parts = parts_of(command.path)
         if not parts:
@@ -327,9 +254,9 @@ class FileCommands:
         files = await self._below(parts)
         if not files:
             raise ToolError(f"The path {command.path} does not exist")
-        waits = await self._write([MemoryFileChange(file.parts, None, file.entry.version) for file in files])
-        return f"Successfully deleted {command.path}{waits}"
+        return f"Successfully deleted {command.path}{await self._remove(files)}"
 
+    @answering
     async def rename(self, command: BetaMemoryTool20250818RenameCommand) -> str:
         old, new = parts_of(command.old_path), parts_of(command.new_path)
         if not old:
@@ -349,14 +276,10 @@ class FileCommands:
         waits = await self._write(changes)
         return f"Successfully renamed {command.old_path} to {command.new_path}{waits}"
 
-    async def clear(self) -> str:
-        files = await self._all()
-        waits = (
-            await self._write([MemoryFileChange(file.parts, None, file.entry.version) for file in files])
-            if files
-            else ""
-        )
-        return f"All memory cleared{waits}"
+    @answering
+    async def clear_all_memory(self) -> str:
+        """Deletes all files, and no other memory. `undo` of the space brings them back."""
+        return f"All memory cleared{await self._remove(await self._all())}"
 
     # Reading
 
@@ -394,8 +317,11 @@ class FileCommands:
             raise ToolError(f"The path {path} is not a file.")
         raise ToolError(f"The path {path} does not exist. Please provide a valid path.")
 
-    def _numbered(self, file: MemoryFile, path: str, shown: tuple[int, int | None]) -> str:
-        """Scanned again, since scanners improve after a file was stored."""
+    def _numbered(self, file: MemoryFile, path: str, view_range: object) -> str:
+        """Scanned again, since scanners improve after a file was stored. Anything but two numbers shows all lines."""
+        first, last = 1, -1
+        if isinstance(view_range, list) and len(view_range) == 2 and all(isinstance(one, int) for one in view_range):
+            first, last = view_range
         screen = OutputFilter(scanning=self.services.config.scan_policy)
         text = screen.shown(file.entry)
         if text is None:
@@ -404,7 +330,8 @@ class FileCommands:
                 f"The content of {path} is withheld ({reason}). You can delete the file, and write another."
             )
         lines = file.content.replace(file.entry.text, text).split("\n")
-        return f"Here's the content of {path} with line numbers:\n{_with_numbers(lines, *shown)}"
+        shown = _with_numbers(lines, max(1, first) - 1, None if last == -1 else last)
+        return f"Here's the content of {path} with line numbers:\n{shown}"
 
     # Writing
 
@@ -449,6 +376,10 @@ class FileCommands:
         kinds = ", ".join(dict.fromkeys(clean.kinds))
         return admitted, f"\nSecrets were removed before the text was stored ({kinds})." if kinds else ""
 
+    async def _remove(self, files: Sequence[MemoryFile]) -> str:
+        changes = [MemoryFileChange(file.parts, None, file.entry.version) for file in files]
+        return await self._write(changes) if changes else ""
+
     async def _write(self, changes: Sequence[MemoryFileChange]) -> str:
         """Writes all changes or none. Several are one group for `undo`. Returns what the model is told if they wait."""
         services, group = self.services, self.services.ids.new() if len(changes) > 1 else None
@@ -480,9 +411,6 @@ class FileCommands:
         return operation, services.statement_writer.delete(unit, operation, entry_id, trust=Origin.TOOL.trust)
 
 
-FileWork: TypeAlias = Callable[[FileCommands], Coroutine[Any, Any, str]]
-
-
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise ToolError(f"`{name}` is missing. Pass it as a text.")
@@ -502,14 +430,6 @@ def _places(content: str, wanted: str) -> list[int]:
     return places
 
 
-def _range_of(given: object) -> tuple[int, int | None]:
-    """Which lines to show, from 0 on; None is the last. Anything but two numbers shows all."""
-    if not isinstance(given, list) or len(given) != 2 or not all(isinstance(one, int) for one in given):
-        return 0, None
-    first, last = given
-    return max(1, first) - 1, None if last == -1 else last
-
-
 def _with_numbers(lines: Sequence[str], first: int, last: int | None) -> str:
     shown = lines[first:last]
     return "\n".join(f"{number:>{_NUMBER_WIDTH}}\t{line}" for number, line in enumerate(shown, first + 1))
@@ -523,11 +443,11 @@ def _listed(files: Sequence[MemoryFile], parts: Parts) -> str:
         if not any(name.startswith(".") for name in names[:_LEVELS_SHOWN]):
             for depth in range(1, min(len(names), _LEVELS_SHOWN) + 1):
                 sizes[names[:depth]] = sizes.get(names[:depth], 0) + size
-    is_file: Mapping[Parts, bool] = {names: True for names, _ in below}
+    files_below = {names for names, _ in below}
     path = path_of(parts)
     lines = [f"{_size(sum(size for _, size in below))}\t{path}"]
     lines += [
-        f"{_size(size)}\t{path}/{'/'.join(names)}{'' if names in is_file else '/'}"
+        f"{_size(size)}\t{path}/{'/'.join(names)}{'' if names in files_below else '/'}"
         for names, size in sorted(sizes.items())
     ]
     title = f"Here're the files and directories up to {_LEVELS_SHOWN} levels deep in {path}, excluding hidden items:"
@@ -538,3 +458,58 @@ def _size(size: int) -> str:
     unit = min(max(size, 1).bit_length() - 1, 39) // 10
     value = size / 1024**unit
     return f"{int(value) if value == int(value) else f'{value:.1f}'}{'BKMG'[unit]}"
+
+
+# The tools
+
+
+class SpaceOfFiles:
+    """What both tools have: the open memory, and the commands on the files of a space."""
+
+    def __init__(
+        self,
+        memory: MemoryTarget,
+        *,
+        user: str | None = None,
+        owner: str | None = None,
+        cache_control: BetaCacheControlEphemeralParam | None = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)  # type: ignore[call-arg]
+        if (user is None) == (owner is None):
+            raise InvalidInput('Say whose files they are: user="ada", or owner="project:api" for another space.')
+        self._space = check_space(f"user:{check_name(user, 'user')}" if owner is None else owner)
+        self._memory = FrameworkMemory(memory, needs_user=False)
+
+    view = Bridged(FileCommands.view)
+    create = Bridged(FileCommands.create)
+    str_replace = Bridged(FileCommands.str_replace)
+    insert = Bridged(FileCommands.insert)
+    delete = Bridged(FileCommands.delete)
+    rename = Bridged(FileCommands.rename)
+    clear_all_memory = Bridged(FileCommands.clear_all_memory)
+
+    def close(self) -> None:
+        """Closes a store that was opened by its path. Without it, that happens when the process exits."""
+        self._memory.close()
+
+    @property
+    def _core(self) -> FileCommands:
+        with errors_for_the_model():
+            return FileCommands(self._memory.services, self._space)
+
+    @property
+    def _loop(self) -> LoopThread:
+        with errors_for_the_model():
+            return self._memory.services.loop
+
+
+class AfterturnMemoryTool(BlockingFacade, SpaceOfFiles, BetaAbstractMemoryTool):
+    """For `client.beta.messages.tool_runner(..., tools=[AfterturnMemoryTool("memory.db", user="ada")])`.
+
+    Files are in the space of the user, or of `owner`. What a model writes has the origin agent and the trust of a
+    tool's output: it never becomes standing by itself. Secrets are removed, and the answer to the model says so.
+    """
+
+
+class AsyncAfterturnMemoryTool(AsyncFacade, SpaceOfFiles, BetaAsyncAbstractMemoryTool):
+    """The same for `AsyncAnthropic`."""

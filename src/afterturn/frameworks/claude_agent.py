@@ -9,7 +9,6 @@ import asyncio
 import dataclasses
 import itertools
 import json
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, Unpack, cast
@@ -17,7 +16,7 @@ from typing import Any, TypeAlias, Unpack, cast
 from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.turn import Turn
 from afterturn.errors import AfterturnError, NotFound
-from afterturn.frameworks.core import OPEN_RUNS_MAX, FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions
+from afterturn.frameworks.core import BoundedDict, FrameworkMemory, MemoryTarget, RunIds, RunOptions
 from afterturn.frameworks.requirements import check_framework
 from afterturn.log import logger
 from afterturn.tool_rules.advice import ToolAdvice
@@ -83,23 +82,10 @@ class AfterturnHooks:
     has only lines that are trusted; `trusted_only=False` allows others.
     """
 
-    def __init__(
-        self,
-        memory: MemoryTarget,
-        *,
-        user: IdChoice = None,
-        conversation: IdChoice = None,
-        **options: Unpack[RunOptions],
-    ) -> None:
+    def __init__(self, memory: MemoryTarget, **options: Unpack[RunOptions]) -> None:
         options.setdefault("trusted_only", True)
-        self.memory = FrameworkMemory(
-            memory,
-            user=user,
-            conversation=conversation,
-            messages={"dialect": "openai_chat", "history": "reported"},
-            **options,
-        )
-        self._sessions: OrderedDict[str, ReportedSession] = OrderedDict()
+        self.memory = FrameworkMemory(memory, messages={"dialect": "openai_chat", "history": "reported"}, **options)
+        self._sessions: BoundedDict[str, ReportedSession] = BoundedDict()
 
     def hooks(self) -> dict[HookEvent, list[HookMatcher]]:
         """For `ClaudeAgentOptions(hooks=...)`. `with_memory` also keeps hooks that are there already."""
@@ -162,8 +148,6 @@ class AfterturnHooks:
     def _session(self, payload: Payload) -> ReportedSession:
         session = self._sessions.setdefault(_key(payload), ReportedSession())
         self._sessions.move_to_end(_key(payload))
-        while len(self._sessions) > OPEN_RUNS_MAX:
-            self._sessions.popitem(last=False)
         return session
 
     # The turn.
@@ -254,17 +238,10 @@ class AfterturnHooks:
         return await _recalled(turn, session.messages)
 
 
-def with_memory(
-    options: ClaudeAgentOptions,
-    memory: MemoryTarget,
-    *,
-    user: IdChoice = None,
-    conversation: IdChoice = None,
-    **more: Unpack[RunOptions],
-) -> ClaudeAgentOptions:
+def with_memory(options: ClaudeAgentOptions, memory: MemoryTarget, **more: Unpack[RunOptions]) -> ClaudeAgentOptions:
     """A copy of the options with memory's hooks behind those that they have. The parameters are `AfterturnHooks`'."""
     hooks = dict(options.hooks or {})
-    for event, matchers in AfterturnHooks(memory, user=user, conversation=conversation, **more).hooks().items():
+    for event, matchers in AfterturnHooks(memory, **more).hooks().items():
         hooks[event] = [*hooks.get(event, ()), *matchers]
     return dataclasses.replace(options, hooks=hooks)
 

@@ -10,7 +10,7 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast
 from uuid import UUID, uuid4
@@ -26,7 +26,7 @@ from afterturn.memory import Memory, MemoryFacade, Space, share_memory
 from afterturn.recall.block import describe_author
 from afterturn.services import Services
 from afterturn.tool_rules.advice import ToolAdvice
-from afterturn.types import Entry, Hit
+from afterturn.types import Hit
 from afterturn.validation import check_name
 
 MemoryTarget: TypeAlias = Memory | blocking.Memory | str | os.PathLike[str]
@@ -38,14 +38,18 @@ IdChoice: TypeAlias = str | Callable[[Any], str | None] | None
 # The most runs that are open at once. A run that failed is not reported by every framework; the oldest is removed.
 OPEN_RUNS_MAX = 1_000
 
+K = TypeVar("K")
 P = ParamSpec("P")
 R = TypeVar("R")
+V = TypeVar("V")
 T = TypeVar("T", Turn, blocking.Turn)
 
 
 class RunOptions(TypedDict, total=False):
-    """The options that every adapter passes on to `memory.conversation(...)`, which describes them."""
+    """`user` and `conversation` choose the ids of a run; `memory.conversation(...)` describes all other options."""
 
+    user: IdChoice
+    conversation: IdChoice
     owner: str | None
     reads: Sequence[str]
     writes: str | None
@@ -87,6 +91,15 @@ class OpenRun:
     turn: Turn | blocking.Turn
 
 
+class BoundedDict(OrderedDict[K, V]):
+    """The newest entries, at most OPEN_RUNS_MAX."""
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        if len(self) > OPEN_RUNS_MAX:
+            self.popitem(last=False)
+
+
 def without_failing(
     method: Callable[Concatenate[FrameworkMemory, P], R],
 ) -> Callable[Concatenate[FrameworkMemory, P], R | None]:
@@ -112,8 +125,6 @@ class FrameworkMemory:
         self,
         memory: MemoryTarget,
         *,
-        user: IdChoice = None,
-        conversation: IdChoice = None,
         messages: MessageFormat | None = None,
         needs_user: bool = True,
         standing: Literal["inject", "system"] = "system",
@@ -121,16 +132,16 @@ class FrameworkMemory:
     ) -> None:
         """`needs_user`: the framework has no ids of users. `standing` is that of `memory.conversation`: "system" for an
         adapter that calls `system_prompt`. Raises AfterturnError if the store cannot be opened."""
-        if needs_user and user is None and options.get("owner") is None:
-            raise InvalidInput('Say whose memory it is: user="ada", or a function that takes a run and returns the id.')
         self._target = memory
-        self._user = user
-        self._conversation = conversation
+        self._user = options.pop("user", None)
+        self._conversation = options.pop("conversation", None)
+        if needs_user and self._user is None and options.get("owner") is None:
+            raise InvalidInput('Say whose memory it is: user="ada", or a function that takes a run and returns the id.')
         self._options: dict[str, Any] = {"standing": standing, **options, **(messages or {})}
         self._lock = threading.Lock()
         self._runs: OrderedDict[str, OpenRun] = OrderedDict()
         self._paused: set[str] = set()
-        self._standing: OrderedDict[tuple[str, str, str], Standing | blocking.Standing] = OrderedDict()
+        self._standing: BoundedDict[tuple[str, str, str], Standing | blocking.Standing] = BoundedDict()
         self._own: blocking.Memory | None = None
         self.opened()
 
@@ -167,20 +178,24 @@ class FrameworkMemory:
         name, where = self._choose(ids)
         return share_memory(self.opened(), Memory).conversation(name, **where)
 
+    def blocking_conversation(self, ids: RunIds) -> blocking.Conversation:
+        name, where = self._choose(ids)
+        return share_memory(self.opened(), blocking.Memory).conversation(name, **where)
+
     def space(self, ids: RunIds) -> Space:
         """The space of the user, for what happens outside of turns. Raises AfterturnError as `conversation` does."""
         _, where = self._choose(ids)
         return share_memory(self.opened(), Memory).space(where.get("owner") or f"user:{where.get('user')}")
 
-    def readable(self, hits: Iterable[Hit]) -> list[tuple[Hit, str]]:
+    def readable(self, hits: Iterable[Hit]) -> Iterator[tuple[Hit, str]]:
         """The hits with the text that a model may read: others' words are quoted, and their instructions left out."""
         output_filter = OutputFilter(scanning=self.opened().config.scan_policy)
-        shown = ((hit, output_filter.shown(hit.entry)) for hit in hits)
-        return [(hit, _quoted(hit.entry, text)) for hit, text in shown if text is not None]
-
-    def blocking_conversation(self, ids: RunIds) -> blocking.Conversation:
-        name, where = self._choose(ids)
-        return share_memory(self.opened(), blocking.Memory).conversation(name, **where)
+        for hit in hits:
+            text, entry = output_filter.shown(hit.entry), hit.entry
+            if text is not None and entry.is_report:
+                yield hit, f'According to {describe_author(entry)}: "{neutralise_quote(text)}"'
+            elif text is not None:
+                yield hit, neutralise(text)
 
     def _choose(self, ids: RunIds) -> tuple[str, ConversationOptions]:
         where = dict(self._options)
@@ -188,13 +203,10 @@ class FrameworkMemory:
             where["user"] = _chosen(self._user, ids.native, ids.user)
             if not where["user"]:
                 raise ConfigError("The run names no user. Pass `user=` to the adapter: an id, or a function of a run.")
-        if ids.agent and "agent" not in where:
-            where["agent"] = ids.agent
-        if ids.project and "project" not in where:
-            where["project"] = ids.project
-        if ids.is_subagent:
-            # Unless the user of the adapter knows better.
-            where.setdefault("subagent", True)
+        for option, value in (("agent", ids.agent), ("project", ids.project), ("subagent", ids.is_subagent)):
+            if value:
+                # Unless the user of the adapter knows better.
+                where.setdefault(option, value)
         if ids.history:
             where["history"] = ids.history
         name = _chosen(self._conversation, ids.native, ids.conversation)
@@ -327,16 +339,8 @@ class FrameworkMemory:
         with self._lock:
             if name not in self._standing:
                 self._standing[name] = run.conversation.standing()
-                while len(self._standing) > OPEN_RUNS_MAX:
-                    self._standing.popitem(last=False)
             standing = self._standing[name]
         return standing if isinstance(standing, kind) else None
-
-
-def _quoted(entry: Entry, text: str) -> str:
-    if not entry.is_report:
-        return neutralise(text)
-    return f'According to {describe_author(entry)}: "{neutralise_quote(text)}"'
 
 
 def _identity(conversation: Conversation | blocking.Conversation) -> tuple[str, str]:

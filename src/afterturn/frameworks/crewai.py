@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Unpack
 from uuid import uuid4
 
 from afterturn.frameworks.core import (
-    OPEN_RUNS_MAX,
+    BoundedDict,
     FrameworkMemory,
-    IdChoice,
     MemoryTarget,
+    MessageFormat,
     RunIds,
     RunOptions,
     with_rules,
@@ -48,24 +47,11 @@ class AfterturnCrewHooks:
     user's.
     """
 
-    def __init__(
-        self,
-        memory: MemoryTarget,
-        *,
-        user: IdChoice = None,
-        conversation: IdChoice = None,
-        **options: Unpack[RunOptions],
-    ) -> None:
-        self.memory = FrameworkMemory(
-            memory,
-            user=user,
-            conversation=conversation,
-            messages={"dialect": "openai_chat", "history": "hidden"},
-            standing="inject",
-            **options,
-        )
+    def __init__(self, memory: MemoryTarget, **options: Unpack[RunOptions]) -> None:
+        hidden: MessageFormat = {"dialect": "openai_chat", "history": "hidden"}
+        self.memory = FrameworkMemory(memory, messages=hidden, standing="inject", **options)
         self._lock = threading.Lock()
-        self._open: OrderedDict[tuple[int, str], _OpenExecution] = OrderedDict()
+        self._open: BoundedDict[tuple[int, str], _OpenExecution] = BoundedDict()
 
     def install(self) -> AfterturnCrewHooks:
         """Registers the hooks with CrewAI, until `remove` is called."""
@@ -125,8 +111,6 @@ class AfterturnCrewHooks:
         with self._lock:
             if name not in self._open:
                 self._open[name] = _OpenExecution(uuid4().hex, context.executor, context.agent)
-                while len(self._open) > OPEN_RUNS_MAX:
-                    self._open.popitem(last=False)
             return self._open[name].key
 
     def _key_of_tool(self, context: ToolCallHookContext) -> str:

@@ -7,7 +7,7 @@ so the session has only what was said, and the beginning of the next request is 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from afterturn.dialects.dialect import Element, Utterance
 from afterturn.dialects.gemini import Gemini
 from afterturn.errors import InvalidName, NotFound
 from afterturn.frameworks.core import (
-    OPEN_RUNS_MAX,
+    BoundedDict,
     FrameworkMemory,
     IdChoice,
     MemoryTarget,
@@ -70,22 +70,13 @@ class AfterturnPlugin(BasePlugin):
         self,
         memory: MemoryTarget,
         *,
-        user: IdChoice = None,
-        conversation: IdChoice = None,
         name: str = "afterturn",
         **options: Unpack[RunOptions],
     ) -> None:
         super().__init__(name)
-        self.memory = FrameworkMemory(
-            memory,
-            user=user,
-            conversation=conversation,
-            messages={"dialect": _DIALECT},
-            needs_user=False,
-            **options,
-        )
+        self.memory = FrameworkMemory(memory, messages={"dialect": _DIALECT}, needs_user=False, **options)
         # ADK does not report the end of every call.
-        self._advice: OrderedDict[tuple[str, str], ToolAdvice] = OrderedDict()
+        self._advice: BoundedDict[tuple[str, str], ToolAdvice] = BoundedDict()
 
     async def close(self) -> None:
         """Waits until everything is recorded, and closes a store that this plugin has opened."""
@@ -119,8 +110,6 @@ class AfterturnPlugin(BasePlugin):
         if advice.refusal:
             return {"error": advice.refusal}
         self._advice[_call(tool_context)] = advice
-        while len(self._advice) > OPEN_RUNS_MAX:
-            self._advice.popitem(last=False)
         _outer.set((*_outer.get(), tool_context.invocation_id))
         return None
 
@@ -139,7 +128,7 @@ class AfterturnPlugin(BasePlugin):
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
         said = _said(invocation_context)
         # Without an answer, it waits for a person or a long-running tool, and goes on in another run.
-        if said and _is_answer(said[-1]):
+        if said and said[-1].author != _USER and _text(said[-1].content) and not said[-1].get_function_calls():
             contents = [event.content for event in said]
             self._find_turn(invocation_context, contents)
             self.memory.finish(invocation_context.invocation_id, contents)
@@ -172,13 +161,10 @@ class AfterturnPlugin(BasePlugin):
 
 def _shows_user(run: InvocationContext, contents: Sequence[types.Content]) -> bool:
     """Whether an agent reads what the user said. Others get a task, or what a node before them wrote, as the user's."""
-    prompts = (event.content for event in reversed(run.session.events) if _is_prompt(event, run.invocation_id))
+    own = (event for event in reversed(run.session.events) if event.invocation_id == run.invocation_id)
+    prompts = (event.content for event in own if event.author == _USER and not event.get_function_responses())
     message = next(prompts, None)
     return message is None or any(content.role == _USER and content.parts == message.parts for content in contents)
-
-
-def _is_prompt(event: Event, invocation_id: str) -> bool:
-    return event.invocation_id == invocation_id and event.author == _USER and not event.get_function_responses()
 
 
 def _said(run: InvocationContext) -> list[Event]:
@@ -187,10 +173,6 @@ def _said(run: InvocationContext) -> list[Event]:
     # The name of their branch ends with the id of the call.
     calls = tuple(f"@{call.id}" for event in own for call in event.get_function_calls())
     return [event for event in own if not any(call in (event.branch or "") for call in calls)]
-
-
-def _is_answer(event: Event) -> bool:
-    return event.author != _USER and bool(_text(event.content)) and not event.get_function_calls()
 
 
 def _call(tool_context: ToolContext) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from afterturn import blocking
 from afterturn.conversation.turn import Turn
-from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules
+from afterturn.frameworks.core import FrameworkMemory, MemoryTarget, RunIds, RunOptions, with_rules
 from afterturn.frameworks.requirements import check_framework
 from afterturn.tool_rules.advice import ToolAdvice
 
@@ -45,18 +45,9 @@ class AfterturnMiddleware(AgentMiddleware[AfterturnState, Any, Any]):
 
     state_schema = AfterturnState
 
-    def __init__(
-        self,
-        memory: MemoryTarget,
-        *,
-        user: IdChoice = None,
-        conversation: IdChoice = None,
-        **options: Unpack[RunOptions],
-    ) -> None:
+    def __init__(self, memory: MemoryTarget, **options: Unpack[RunOptions]) -> None:
         super().__init__()
-        self.memory = FrameworkMemory(
-            memory, user=user, conversation=conversation, messages={"dialect": "langchain"}, **options
-        )
+        self.memory = FrameworkMemory(memory, messages={"dialect": "langchain"}, **options)
 
     # The hooks of LangChain, each for runs with and without an event loop.
 

@@ -497,7 +497,8 @@ class ItemStore:
                 namespace = namespace_of(space)
                 if all(_matches(condition, namespace) for condition in op.match_conditions or ()):
                     shown = namespace if op.max_depth is None else namespace[: op.max_depth]
-                    if shown not in found and self._has_items(unit, space, now):
+                    items = (entry for entry in self._statements(unit, space) if _KEY in entry.metadata)
+                    if shown not in found and any(entry.holds(now) for entry in items):
                         found.add(shown)
             return sorted(found)
 
@@ -509,9 +510,6 @@ class ItemStore:
         top = space_of(self._root, prefix)
         names = unit.memories.space_names(self.services.tenant, top)
         return [name for name in names if not prefix or name == top or name.startswith(f"{top}.")]
-
-    def _has_items(self, unit: Unit, space: str, now: float) -> bool:
-        return any(_KEY in entry.metadata and entry.holds(now) for entry in self._statements(unit, space))
 
     def _statements(self, unit: Unit, space: str) -> Iterator[Entry]:
         size, before = 1, None
@@ -556,7 +554,13 @@ class ItemStore:
     def _admit(self, op: PutOp, value: Mapping[str, Any], space: str, now: float) -> Admitted:
         _check_key(op.key)
         encoded = _encode(value)
-        self._check_size(op.key, encoded)
+        if (size := len(encoded.encode())) > VALUE_BYTES_MAX:
+            raise TooLarge(
+                f"The value of {op.key[:60]!r} has {size} bytes as JSON; "
+                f"an item is limited to {VALUE_BYTES_MAX}. Split it.",
+                size_bytes=size,
+                limit_bytes=VALUE_BYTES_MAX,
+            )
         clean = without_secrets(json.loads(encoded), lambda text: self._gate.redact(text).text)
         encoded, entry_id = _encode(clean), _id_of(space, op.key)
         text = _indexed_text(clean, self._fields if op.index is None else op.index or ())
@@ -576,21 +580,15 @@ class ItemStore:
             expires_at=None if op.ttl is None else now + op.ttl * 60.0,
         )
         admitted = self._gate.admit(draft)
-        if not _is_object(admitted.draft.metadata.get(_VALUE) or admitted.text):
+        try:
+            stored = json.loads(str(admitted.draft.metadata.get(_VALUE) or admitted.text))
+        except ValueError:
+            stored = None
+        if not isinstance(stored, dict):
             raise NotAllowed(f"The value of {op.key[:60]!r} has a secret that cannot be removed. Leave it out.")
         if admitted.draft.metadata[_KEY] != op.key:
             raise InvalidName("The key contains a secret, which is never stored. Use another key.")
         return admitted
-
-    def _check_size(self, key: str, encoded: str) -> None:
-        size = len(encoded.encode())
-        if size > VALUE_BYTES_MAX:
-            raise TooLarge(
-                f"The value of {key[:60]!r} has {size} bytes as JSON; "
-                f"an item is limited to {VALUE_BYTES_MAX}. Split it.",
-                size_bytes=size,
-                limit_bytes=VALUE_BYTES_MAX,
-            )
 
     async def _write(self, apply: Callable[[Unit], list[Operation]], spaces: Iterable[str]) -> int:
         """Runs the work in these spaces as one transaction, and reports what its operations changed. Returns their
@@ -672,10 +670,3 @@ class ItemStore:
 def _has_expired(entry: Entry, now: float) -> bool:
     is_item = _KEY in entry.metadata and entry.status is Status.ACTIVE
     return is_item and entry.expires_at is not None and entry.expires_at <= now
-
-
-def _is_object(encoded: Scalar) -> bool:
-    try:
-        return isinstance(encoded, str) and isinstance(json.loads(encoded), dict)
-    except ValueError:
-        return False

@@ -21,7 +21,7 @@ from afterturn.dialects.dialect import (
     text_field,
 )
 from afterturn.dialects.openai_chat import OpenAIChat
-from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions
+from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, MessageFormat, RunIds, RunOptions
 from afterturn.frameworks.requirements import check_framework
 
 check_framework("llama-index")
@@ -120,9 +120,9 @@ class AfterturnChatMemory(LlamaIndexMemory):
         """
         made = cls.from_defaults(session_id=session_id, **arguments)
         assert isinstance(made, AfterturnChatMemory)
-        made._framework_memory = FrameworkMemory(
-            memory, user=user, messages={"dialect": "llama_index"}, standing="inject", **(options or {})
-        )
+        chosen: RunOptions = {**(options or {}), "user": user}
+        messages: MessageFormat = {"dialect": "llama_index"}
+        made._framework_memory = FrameworkMemory(memory, messages=messages, standing="inject", **chosen)
         return made
 
     async def aget(self, input: str | ChatMessage | None = None, **block_kwargs: Any) -> list[ChatMessage]:

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from afterturn.conversation.turn import Turn
 from afterturn.dialects.openai_responses import OpenAIResponses
-from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules
+from afterturn.frameworks.core import FrameworkMemory, MemoryTarget, RunIds, RunOptions, with_rules
 from afterturn.frameworks.openai_session import AfterturnSession
 from afterturn.frameworks.requirements import check_framework
 from afterturn.log import logger
@@ -39,7 +39,6 @@ from agents import (  # noqa: E402
     RunResultStreaming,
     RunState,
     Session,
-    Tool,
     ToolGuardrailFunctionOutput,
     ToolInputGuardrail,
     ToolInputGuardrailData,
@@ -76,38 +75,21 @@ class AfterturnRunner(AgentRunner):
     `agents.run.set_default_agent_runner(runner)`, `agents.Runner` uses this runner, also for agents that are tools.
     """
 
-    def __init__(
-        self,
-        memory: MemoryTarget,
-        *,
-        user: IdChoice = None,
-        conversation: IdChoice = None,
-        **options: Unpack[RunOptions],
-    ) -> None:
+    def __init__(self, memory: MemoryTarget, **options: Unpack[RunOptions]) -> None:
         super().__init__()
-        self.memory = FrameworkMemory(
-            memory, user=user, conversation=conversation, messages={"dialect": "openai_responses"}, **options
-        )
+        self.memory = FrameworkMemory(memory, messages={"dialect": "openai_responses"}, **options)
 
     async def run(self, starting_agent: Agent[Any], input: RunInput, **options: Any) -> RunResult:
         run = _SdkRun(self.memory, starting_agent, input, options)
         with run.entered():
-            try:
-                result = await super().run(starting_agent, input, **{**options, **run.extensions})
-            except BaseException as error:
-                run.abort(error)
-                raise
+            result = await super().run(starting_agent, input, **{**options, **run.extensions})
         run.end(result)
         return result
 
     def run_streamed(self, starting_agent: Agent[Any], input: RunInput, **options: Any) -> RunResultStreaming:
         run = _SdkRun(self.memory, starting_agent, input, options)
         with run.entered():
-            try:
-                result = super().run_streamed(starting_agent, input, **{**options, **run.extensions})
-            except BaseException as error:
-                run.abort(error)
-                raise
+            result = super().run_streamed(starting_agent, input, **{**options, **run.extensions})
         task = result.run_loop_task
         assert task is not None
         task.add_done_callback(functools.partial(run.end_stream, result))
@@ -123,8 +105,16 @@ class _SdkRun(RunHooks[Any]):
         self._outer = _current_run.get()
         self._session: Session | None = options.get("session")
         self._hooks: RunHooks[Any] = options.get("hooks") or RunHooks()
+        for name in ("on_handoff", "on_llm_start", "on_tool_start", "on_tool_end"):
+            setattr(self, name, getattr(self._hooks, name))
         self._config: RunConfig | dict[str, Any] = options.get("run_config") or {}
-        self._own_merge, self._own_filter = _own_callbacks(self._config)
+        given = self._config if isinstance(self._config, dict) else vars(self._config)
+        self._own_merge: SessionInputCallback | None = given.get("session_input_callback")
+        self._own_filter: CallModelInputFilter | None = given.get("call_model_input_filter")
+        outer = getattr(self._own_filter, "__self__", None)
+        if isinstance(outer, _SdkRun):
+            # An agent that is a tool is given the configuration of the run that calls it.
+            self._own_merge, self._own_filter = outer._own_merge, outer._own_filter
         self._agents = [getattr(input, "_current_agent", None) or agent]
         self._server_id: str | None = options.get("conversation_id") or getattr(input, "_conversation_id", None)
         self._is_on_server = bool(
@@ -163,6 +153,9 @@ class _SdkRun(RunHooks[Any]):
         run, tool = _current_run.set(self), _tool_call.set(None)
         try:
             yield
+        except BaseException as error:
+            self._abort(error)
+            raise
         finally:
             _tool_call.reset(tool)
             _current_run.reset(run)
@@ -207,13 +200,13 @@ class _SdkRun(RunHooks[Any]):
         else:
             self._memory.finish(self._key, self._seen)
 
-    def abort(self, error: BaseException) -> None:
+    def _abort(self, error: BaseException) -> None:
         self._memory.abort(self._key, type(error).__name__)
 
     def end_stream(self, result: RunResultStreaming, task: asyncio.Task[Any]) -> None:
         error = asyncio.CancelledError() if task.cancelled() else result.run_loop_exception
         if error is not None:
-            self.abort(error)
+            self._abort(error)
         elif self._has_answered or result.interruptions:
             self.end(result)
         else:
@@ -278,38 +271,14 @@ class _SdkRun(RunHooks[Any]):
         self._has_answered = True
         await self._hooks.on_agent_end(context, agent, output)
 
-    async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
-        await self._hooks.on_handoff(context, from_agent, to_agent)
-
-    async def on_llm_start(
-        self, context: Any, agent: Any, system_prompt: str | None, input_items: list[TResponseInputItem]
-    ) -> None:
-        await self._hooks.on_llm_start(context, agent, system_prompt, input_items)
-
     async def on_llm_end(self, context: Any, agent: Any, response: ModelResponse) -> None:
         self._seen += response.to_input_items()
         await self._store_late_blocks()
         await self._hooks.on_llm_end(context, agent, response)
 
-    async def on_tool_start(self, context: Any, agent: Any, tool: Tool) -> None:
-        await self._hooks.on_tool_start(context, agent, tool)
-
-    async def on_tool_end(self, context: Any, agent: Any, tool: Tool, result: object) -> None:
-        await self._hooks.on_tool_end(context, agent, tool, result)
-
 
 _current_run: ContextVar[_SdkRun | None] = ContextVar("afterturn_openai_agents_run", default=None)
 _tool_call: ContextVar[str | None] = ContextVar("afterturn_openai_agents_tool_call", default=None)
-
-
-def _own_callbacks(
-    config: RunConfig | dict[str, Any],
-) -> tuple[SessionInputCallback | None, CallModelInputFilter | None]:
-    """Those of the user. An agent that is a tool is given the configuration of the run that calls it."""
-    given = config if isinstance(config, dict) else vars(config)
-    merge, filter = given.get("session_input_callback"), given.get("call_model_input_filter")
-    outer = getattr(filter, "__self__", None)
-    return (outer._own_merge, outer._own_filter) if isinstance(outer, _SdkRun) else (merge, filter)
 
 
 def _without_orphans(history: list[TResponseInputItem]) -> list[TResponseInputItem]:

@@ -5,11 +5,10 @@ Blocks become messages of the run, so `result.all_messages()` has them and the n
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 from uuid import uuid4
 
 from afterturn.conversation.tools import SEARCH_MEMORY
@@ -19,9 +18,8 @@ from afterturn.dialects.detection import register_dialect
 from afterturn.dialects.dialect import Element, ToolDefinition, Utterance, join_parts, read_user, text_field
 from afterturn.dialects.openai_chat import OpenAIChat
 from afterturn.frameworks.core import (
-    OPEN_RUNS_MAX,
+    BoundedDict,
     FrameworkMemory,
-    IdChoice,
     MemoryTarget,
     RunIds,
     RunOptions,
@@ -72,16 +70,12 @@ class AfterturnCapability(AbstractCapability[Any]):
         self,
         memory: MemoryTarget,
         *,
-        user: IdChoice = None,
-        conversation: IdChoice = None,
         search_tool: bool = False,
         **options: Unpack[RunOptions],
     ) -> None:
-        self.memory = FrameworkMemory(
-            memory, user=user, conversation=conversation, messages={"dialect": _DIALECT}, **options
-        )
+        self.memory = FrameworkMemory(memory, messages={"dialect": _DIALECT}, **options)
         self._search_tool = search_tool
-        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._runs: BoundedDict[str, _Run] = BoundedDict()
 
     def get_ordering(self) -> CapabilityOrdering:
         """After functions that shorten the history, so that what they removed can be recalled for the same request."""
@@ -109,8 +103,6 @@ class AfterturnCapability(AbstractCapability[Any]):
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
         run = self._runs[_run_id(ctx)] = self._continued(ctx)
-        while len(self._runs) > OPEN_RUNS_MAX:
-            self._runs.popitem(last=False)
         try:
             result = await handler()
         except BaseException as error:
@@ -205,7 +197,7 @@ def _visible_from(messages: Sequence[ModelMessage]) -> int:
 
 
 def _finished(messages: list[ModelMessage], output: object, output_tools: set[str]) -> list[ModelMessage]:
-    """The messages with the answer at the end. A structured answer is a call of an output tool, which is no tool."""
+    """The messages with the answer at the end. A structured answer is a call of an output tool, not of a real one."""
     if not messages or not isinstance(messages[-1], ModelRequest):
         return messages
     kept = [_without(message, output_tools) for message in messages]
@@ -213,11 +205,10 @@ def _finished(messages: list[ModelMessage], output: object, output_tools: set[st
 
 
 def _without(message: ModelMessage, tools: set[str]) -> ModelMessage:
-    if isinstance(message, ModelRequest):
-        request = [one for one in message.parts if not (isinstance(one, ToolReturnPart) and one.tool_name in tools)]
-        return message if len(request) == len(message.parts) else replace(message, parts=request)
-    response = [one for one in message.parts if not (isinstance(one, ToolCallPart) and one.tool_name in tools)]
-    return message if len(response) == len(message.parts) else replace(message, parts=response)
+    kinds = (ToolReturnPart, ToolCallPart)
+    parts = [one for one in message.parts if not (isinstance(one, kinds) and one.tool_name in tools)]
+    changed: ModelMessage = message if len(parts) == len(message.parts) else replace(cast(Any, message), parts=parts)
+    return changed
 
 
 def _text_of(output: object) -> str:

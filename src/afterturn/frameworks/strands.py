@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, Unpack, cast
 from uuid import uuid4
 
 from afterturn.errors import StoreError
-from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, RunIds, RunOptions, with_rules
+from afterturn.frameworks.core import FrameworkMemory, MemoryTarget, RunIds, RunOptions, with_rules
 from afterturn.frameworks.requirements import check_framework
 from afterturn.types import Scalar
 
@@ -47,7 +47,7 @@ from strands.types.content import Message, Messages  # noqa: E402
 State: TypeAlias = dict[str, Any]
 
 # Keys in Strands' `invocation_state`, which the hooks of one invocation share.
-_TURN, _RULES, _ORCHESTRATOR = "afterturn_turn", "afterturn_rules", "afterturn_orchestrator"
+_RULES, _ORCHESTRATOR = "afterturn_rules", "afterturn_orchestrator"
 _DEFAULT_AGENT = "default"
 _ANSWERED = frozenset(["end_turn", "stop_sequence", "max_tokens"])
 RECORDED_WITHIN = 10.0
@@ -67,18 +67,9 @@ class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
 
     name = "afterturn"
 
-    def __init__(
-        self,
-        memory: MemoryTarget,
-        *,
-        user: IdChoice = None,
-        conversation: IdChoice = None,
-        **options: Unpack[RunOptions],
-    ) -> None:
+    def __init__(self, memory: MemoryTarget, **options: Unpack[RunOptions]) -> None:
         super().__init__()
-        self.memory = FrameworkMemory(
-            memory, user=user, conversation=conversation, messages={"dialect": "bedrock"}, **options
-        )
+        self.memory = FrameworkMemory(memory, messages={"dialect": "bedrock"}, **options)
 
     def init_agent(self, agent: Agent) -> None:
         agent.add_hook(self._begin, BeforeInvocationEvent)
@@ -97,10 +88,10 @@ class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
 
     async def _begin(self, event: BeforeInvocationEvent) -> None:
         ids, said = _ids(event), event.messages or []
-        event.invocation_state[_caller_key(event.agent)] = _caller.get()
+        event.invocation_state[_state_key(event.agent, "caller")] = _caller.get()
         # A run that was interrupted for a person continues without a message.
         key = (None if said else self.memory.continue_paused(ids)) or uuid4().hex
-        event.invocation_state[_turn_key(event.agent)] = key
+        event.invocation_state[_state_key(event.agent)] = key
         if self.memory.find(key) is None:
             self.memory.begin(key, ids, [*event.agent.messages, *said])
 
@@ -109,7 +100,7 @@ class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
         if turn is not None:
             await turn.inject(event.agent.messages)
             # A conversation manager may shorten the list before the run is reported as ended.
-            event.invocation_state[_sent_key(event.agent)] = list(event.agent.messages)
+            event.invocation_state[_state_key(event.agent, "sent")] = list(event.agent.messages)
 
     async def _with_standing(self, context: InvokeModelContext) -> InvokeModelContext:
         key, prompt = self._key(context.agent, context.invocation_state), context.system_prompt
@@ -132,7 +123,7 @@ class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
 
     async def _after_tool(self, event: AfterToolCallEvent) -> None:
         # Tools may run in the context in which the agent was invoked, which may be that of another agent's tool.
-        _caller.set(event.invocation_state.get(_caller_key(event.agent)))
+        _caller.set(event.invocation_state.get(_state_key(event.agent, "caller")))
         advice = event.invocation_state.get(_RULES, {}).pop(event.tool_use["toolUseId"], None)
         if advice is None:
             return
@@ -143,18 +134,18 @@ class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
     async def _finish(self, event: AfterInvocationEvent) -> None:
         key, result = self._key(event.agent, event.invocation_state), event.result
         # A tool that was interrupted is not reported as ended.
-        _caller.set(event.invocation_state.pop(_caller_key(event.agent), None))
+        _caller.set(event.invocation_state.pop(_state_key(event.agent, "caller"), None))
         if result is not None and result.stop_reason == "interrupt":
             self.memory.pause(key)
             return
-        sent = event.invocation_state.pop(_sent_key(event.agent), None)
+        sent = event.invocation_state.pop(_state_key(event.agent, "sent"), None)
         if result is None or result.stop_reason not in _ANSWERED or sent is None:
             self.memory.abort(key, "no answer" if result is None else str(result.stop_reason))
         else:
             self.memory.finish(key, [*sent, result.message])
 
     def _key(self, agent: object, state: State) -> str:
-        return str(state.get(_turn_key(agent), ""))
+        return str(state.get(_state_key(agent), ""))
 
     # Swarms and graphs.
 
@@ -164,7 +155,8 @@ class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
             return
         state[_ORCHESTRATOR] = key = uuid4().hex
         if task:
-            self.memory.begin(key, RunIds(event, conversation=_session_of(event.source)), [_asked(task)])
+            session = getattr(getattr(event.source, "session_manager", None), "session_id", None)
+            self.memory.begin(key, RunIds(event, conversation=session), [_asked(task)])
 
     async def _finish_orchestration(self, event: AfterMultiAgentInvocationEvent) -> None:
         state = cast(Swarm | Graph, event.source).state
@@ -176,17 +168,9 @@ class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
             self.memory.finish(key, [_asked(state.task), last])
 
 
-def _turn_key(agent: object) -> str:
+def _state_key(agent: object, what: str = "turn") -> str:
     """A swarm passes one state to all its agents."""
-    return f"{_TURN}_{id(agent)}"
-
-
-def _sent_key(agent: object) -> str:
-    return f"{_TURN}_sent_{id(agent)}"
-
-
-def _caller_key(agent: object) -> str:
-    return f"{_TURN}_caller_{id(agent)}"
+    return f"afterturn_{what}_{id(agent)}"
 
 
 def _ids(event: BeforeInvocationEvent) -> RunIds:
@@ -199,11 +183,6 @@ def _ids(event: BeforeInvocationEvent) -> RunIds:
 def _conversation(agent: Any) -> str:
     """Strands' session. Several agents of one session have lists of their own."""
     return f"{agent.session_id}" if agent.agent_id == _DEFAULT_AGENT else f"{agent.session_id}/{agent.agent_id}"
-
-
-def _session_of(orchestrator: object) -> str | None:
-    manager = getattr(orchestrator, "session_manager", None)
-    return getattr(manager, "session_id", None)
 
 
 def _asked(task: Any) -> Message:
@@ -229,8 +208,6 @@ class AfterturnMemoryStore(MemoryStore):
         self,
         memory: MemoryTarget,
         *,
-        user: str | None = None,
-        conversation: str | None = None,
         name: str = "afterturn",
         description: str | None = "What the user said in earlier conversations.",
         max_search_results: int | None = None,
@@ -244,16 +221,9 @@ class AfterturnMemoryStore(MemoryStore):
         self.writable = writable
         every_run = ExtractionConfig(trigger=InvocationTrigger(), filter=MemoryMessageFilter(exclude=[]))
         self.extraction = every_run if extraction is None and writable else extraction
-        self.memory = FrameworkMemory(
-            memory,
-            user=user,
-            conversation=conversation,
-            messages={"dialect": "bedrock", "history": "hidden"},
-            **options,
-        )
+        self.memory = FrameworkMemory(memory, messages={"dialect": "bedrock", "history": "hidden"}, **options)
         # Strands counts messages from 0 in each manager, so numbers identify a message only together with the store.
         self._id = uuid4().hex
-        self._conversation = conversation or self._id
 
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
         limit = (options or {}).get("max_search_results") or self.max_search_results
@@ -268,7 +238,10 @@ class AfterturnMemoryStore(MemoryStore):
 
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> str:
         """Returns the memory's id. The same content is added once."""
-        fields = {key: _as_scalar(value) for key, value in (metadata or {}).items()}
+        fields: dict[str, Scalar] = {
+            key: value if isinstance(value, str | int | float | bool | None) else json.dumps(value, default=str)
+            for key, value in (metadata or {}).items()
+        }
         added = await self.memory.space(self._ids()).add(content, origin="agent", metadata=fields)
         return added.entry.id
 
@@ -289,19 +262,15 @@ class AfterturnMemoryStore(MemoryStore):
         return f"strands-{hashlib.blake2b(named, digest_size=12).hexdigest()}"
 
     def _ids(self) -> RunIds:
-        return RunIds(self, conversation=self._conversation)
+        return RunIds(self, conversation=self._id)
 
 
 def _exchanges(messages: Messages) -> list[tuple[int, Messages]]:
     """Each message of the user with what follows it, and its index. Without an answer, the run has failed."""
-    starts = [at for at, message in enumerate(messages) if message["role"] == "user" and not _has_results(message)]
+    starts = [
+        at
+        for at, message in enumerate(messages)
+        if message["role"] == "user" and not any("toolResult" in block for block in message["content"])
+    ]
     found = ((start, messages[start:end]) for start, end in zip(starts, [*starts[1:], len(messages)], strict=True))
     return [(start, exchange) for start, exchange in found if exchange[-1]["role"] == "assistant"]
-
-
-def _has_results(message: Message) -> bool:
-    return any("toolResult" in block for block in message["content"])
-
-
-def _as_scalar(value: object) -> Scalar:
-    return value if isinstance(value, str | int | float | bool | None) else json.dumps(value, default=str)

@@ -63,7 +63,7 @@ def write_memory_files(
         if text is None:
             left_out += 1
         else:
-            topics.setdefault(_topic_of(entry), []).append((entry, _one_line(text)))
+            topics.setdefault(_topic_of(entry), []).append((entry, " ".join(neutralise(clean(text)).split())))
     for found in topics.values():
         found.sort(key=lambda pair: (not pair[0].pinned, -pair[0].recorded_at))
     named = {key: topics[key] for key in _TOPICS if key in topics}
@@ -80,10 +80,6 @@ def _topic_of(entry: Entry) -> str:
     if entry.target is Target.USER:
         return "preferences" if kind == "preference" else "user"
     return "conventions" if kind == "convention" else "environment"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(neutralise(clean(text)).split())
 
 
 def _topic_file(topic: Topic, found: Sequence[tuple[Entry, str]]) -> str:

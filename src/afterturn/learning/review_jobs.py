@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -106,7 +106,9 @@ class ReviewJobs:
         except ModelPaused:
             raise
         except Exception as error:  # the boundary of one review: whatever a host's model raises, the next one is run
-            if _is_worth_a_retry(error) and job.attempts < ATTEMPTS_MAX:
+            is_lasting = isinstance(error, ModelRefused | ModelAnswerInvalid)
+            is_passing = isinstance(error, StoreError | DeadlineExceeded | MemoryClosed | ModelError)
+            if is_passing and not is_lasting and job.attempts < ATTEMPTS_MAX:
                 raise
             state = ReviewState.TIMED_OUT if isinstance(error, TimeoutError) else ReviewState.FAILED
             expected = isinstance(error, AfterturnError | TimeoutError)
@@ -203,7 +205,13 @@ class ReviewJobs:
         ended = _with_outcome(ended, outcome)
         unit.reviews.end(ended)
         if ended.state in (ReviewState.FAILED, ReviewState.TIMED_OUT) and ended.kind.takes_turns:
-            _reopen(unit, ended, review_input.messages)
+            # Its messages are left to the next review.
+            sources = [one.source for one in review_input.messages if one.fresh and one.source is not None]
+            scope = Scope(ended.tenant, (ended.writes,))
+            position = unit.memories.get(scope, sources[0]).position if sources else None
+            if position is not None:
+                key = ConversationKey(ended.tenant, ended.space, ended.conversation)
+                unit.reviews.reopen(key, position=position)
         if unread_messages:
             forgets = unit.conversations.forgets(ended.tenant, ended.space)
             at = ended.ended_at or ended.created_at
@@ -263,16 +271,6 @@ def report_review_ended(services: Services, review: ReviewRow, steps: Sequence[S
     )
 
 
-def _reopen(unit: Unit, review: ReviewRow, messages: Sequence[ReviewMessage]) -> None:
-    """Leaves the messages of a failed review to the next review."""
-    scope = Scope(review.tenant, (review.writes,))
-    fresh = [message.source for message in messages if message.fresh and message.source is not None]
-    positions = [unit.memories.get(scope, source).position for source in fresh[:1]]
-    if positions and positions[0] is not None:
-        key = ConversationKey(review.tenant, review.space, review.conversation)
-        unit.reviews.reopen(key, position=positions[0])
-
-
 def _find_waiting(unit: Unit, tenant: str, review_id: str) -> ReviewRow | None:
     """None if it was forgotten or has ended."""
     try:
@@ -305,12 +303,6 @@ def _with_outcome(ended: ReviewRow, outcome: StagingOutcome) -> ReviewRow:
         refusals=outcome.refusals,
         spaces=outcome.spaces,
     )
-
-
-def _is_worth_a_retry(error: Exception) -> bool:
-    if isinstance(error, StoreError | DeadlineExceeded | MemoryClosed):
-        return True
-    return isinstance(error, ModelError) and not isinstance(error, ModelRefused | ModelAnswerInvalid)
 
 
 def _reason(error: Exception) -> str:
@@ -373,7 +365,16 @@ def find_related(
         ),
         reverse=True,
     )
-    return list(_fit(_screened(valid, OutputFilter(scanning=scanning))))
+    screen, related, room = OutputFilter(scanning=scanning), list[Entry](), RELATED_BYTES_MAX
+    # No more entries are scanned than fit.
+    for entry in valid:
+        text = screen.shown(entry)
+        if text is not None:
+            room -= len(text.encode())
+            if len(related) >= RELATED_MAX or room < 0:
+                break
+            related.append(entry if text == entry.text else replace(entry, text=text))
+    return related
 
 
 def _terms(messages: Sequence[ReviewMessage]) -> list[str]:
@@ -382,20 +383,3 @@ def _terms(messages: Sequence[ReviewMessage]) -> list[str]:
     ordered = sorted(fresh, key=lambda message: message.role != "user")
     found = dict.fromkeys(term for message in ordered for term in terms(message.text)[:_TERMS])
     return sorted(found, key=len, reverse=True)
-
-
-def _screened(entries: Iterable[Entry], screen: OutputFilter) -> Iterator[Entry]:
-    """A generator, so that no more entries are scanned than fit."""
-    for entry in entries:
-        text = screen.shown(entry)
-        if text is not None:
-            yield entry if text == entry.text else replace(entry, text=text)
-
-
-def _fit(entries: Iterable[Entry]) -> Iterator[Entry]:
-    room = RELATED_BYTES_MAX
-    for at, entry in enumerate(entries):
-        room -= len(entry.text.encode())
-        if at >= RELATED_MAX or room < 0:
-            return
-        yield entry

@@ -142,16 +142,15 @@ def _calls(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The tool calls in a form that can be sent back: servers want an id, and arguments as text."""
     found = answer.get("tool_calls")
     calls = [call for call in found if isinstance(call, Mapping)] if isinstance(found, list) else []
-    return [_normal_call(at, call) for at, call in enumerate(calls[:TOOL_CALLS_MAX])]
-
-
-def _normal_call(at: int, call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function")
-    given = function if isinstance(function, Mapping) else {}
-    arguments = given.get("arguments", "{}")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
-    normal = {"name": str(given.get("name", "")), "arguments": text}
-    return {"id": str(call.get("id") or f"call_{at}"), "type": "function", "function": normal}
+    normal = []
+    for at, call in enumerate(calls[:TOOL_CALLS_MAX]):
+        function = call.get("function")
+        given = function if isinstance(function, Mapping) else {}
+        arguments = given.get("arguments", "{}")
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+        called = {"name": str(given.get("name", "")), "arguments": text}
+        normal.append({"id": str(call.get("id") or f"call_{at}"), "type": "function", "function": called})
+    return normal
 
 
 # The reviewer that uses rules: lessons become changes, which replace the memories that they contradict.

@@ -55,7 +55,7 @@ def _read_thing(found: re.Match[str]) -> Value | None:
     if not _is_value(what, parts["value"]):
         return None
     value = " ".join(terms(parts["value"])) or parts["value"].lower()
-    return f"{parts['who'].lower()} {what}", f"{_NOT if parts.get('no') else ''}{value}"
+    return f"{parts['who'].lower()} {what}", f"{_no(found)}{value}"
 
 
 def _is_value(what: str, value: str) -> bool:
@@ -78,9 +78,17 @@ def _is_name(value: str) -> bool:
     return len(lower_words) <= 2 and _COMMON.isdisjoint(lower_words)
 
 
+def _who(found: re.Match[str]) -> str:
+    return (found.groupdict().get("who") or _USER).lower()
+
+
+def _no(found: re.Match[str]) -> str:
+    return _NOT if found.groupdict().get("no") else ""
+
+
 def _read_call_name(found: re.Match[str]) -> Value | None:
-    value, who = found["value"], found.groupdict().get("who") or _USER
-    return (f"{who.lower()} called", " ".join(words(value)) or value.lower()) if _is_name(value) else None
+    value = found["value"]
+    return (f"{_who(found)} called", " ".join(words(value)) or value.lower()) if _is_name(value) else None
 
 
 def _read_name(found: re.Match[str]) -> Value | None:
@@ -93,23 +101,19 @@ def _read_home(found: re.Match[str]) -> Value | None:
 
 
 def _read_branch(found: re.Match[str]) -> Value | None:
-    return (
-        None if _PATTERNS["STATE"].match(found["value"]) else (f"the {found['what'].lower()}", found["value"].lower())
-    )
+    value = found["value"]
+    return None if _PATTERNS["STATE"].match(value) else (f"the {found['what'].lower()}", value.lower())
 
 
 def _read_diet(found: re.Match[str]) -> Value | None:
     value = "vegan" if words(found["value"])[0].startswith("vegan") else found["value"].lower()
     value = "vegetarian" if words(value)[0].startswith("veget") else value
-    return (
-        f"{(found.groupdict().get('who') or _USER).lower()} diet",
-        f"{_NOT if found.groupdict().get('no') else ''}{value}",
-    )
+    return f"{_who(found)} diet", f"{_no(found)}{value}"
 
 
 def _read_language(found: re.Match[str]) -> Value | None:
     language = _LANGUAGES.get("".join(words(found["value"])))
-    return ("answers in", f"{_NOT if found.groupdict().get('no') else ''}{language}") if language else None
+    return ("answers in", f"{_no(found)}{language}") if language else None
 
 
 def _read_preference(found: re.Match[str]) -> Value | None:
@@ -117,7 +121,7 @@ def _read_preference(found: re.Match[str]) -> Value | None:
     pair = [_without_article(found["one"]), _without_article(found["other"])]
     if not all(pair) or pair[0] == pair[1]:
         return None
-    return f"{(found.groupdict().get('who') or _USER).lower()} prefers {' | '.join(sorted(pair))}", pair[0]
+    return f"{_who(found)} prefers {' | '.join(sorted(pair))}", pair[0]
 
 
 def _without_article(text: str) -> str:

@@ -28,7 +28,6 @@ from afterturn.types import (
     Entry,
     Filter,
     Kind,
-    Metadata,
     Operation,
     Origin,
     ReviewKind,
@@ -245,7 +244,7 @@ class Staging:
 
     def _base(self, unit: Unit, change: Change) -> Entry:
         """The current version of the memory to change, in a space that the conversation may change."""
-        scope = Scope(self.review.tenant, self._spaces())
+        scope = Scope(self.review.tenant, self.review.changeable)
         try:
             base = unit.memories.get(scope, change.entry_id)
         except (NotFound, InvalidInput):
@@ -257,9 +256,6 @@ class Staging:
         if any(staged.base is not None and staged.base.id == base.id for staged in self.staged):
             raise Refused("twice", "This review has already changed this memory. Leave it.")
         return base
-
-    def _spaces(self) -> tuple[str, ...]:
-        return self.review.changeable
 
     def _stage_add(self, unit: Unit, change: Change, cited: tuple[int, ...]) -> StagedChange:
         assert change.target is not None
@@ -273,7 +269,7 @@ class Staging:
         is_typed = change.kind not in STANDING_KINDS or self._is_typed(change.text, target_space, cited)
         waits_for_person = inferred or not is_typed
         target_space = replace(target_space, needs_approval=target_space.needs_approval or waits_for_person)
-        admitted = self._admit(change, self._draft(change, target_space, cited), cited)
+        admitted = self._admit(change, self._draft(change, None, target_space, cited), cited)
         self._check_quota(unit, target_space, admitted)
         return StagedChange(change, target_space, admitted, None, cited, is_tainted=self.view.is_tainted)
 
@@ -292,7 +288,7 @@ class Staging:
         is_untyped = is_standing and not self._is_typed(change.text, target_space, cited)
         waits_for_person = self._is_inference(change, cited, (base.text,)) or self._is_above(base) or is_untyped
         target_space = replace(target_space, needs_approval=target_space.needs_approval or waits_for_person)
-        draft = self._successor(change, base, target_space, cited)
+        draft = self._draft(change, base, target_space, cited)
         admitted = self._admit(change, draft, cited, base.trust)
         return StagedChange(change, target_space, admitted, base, cited, is_tainted=self.view.is_tainted)
 
@@ -365,45 +361,32 @@ class Staging:
         except OverBudget as error:
             raise Refused("budget", str(error)) from error
 
-    def _draft(self, change: Change, target_space: TargetSpace, cited: Sequence[int]) -> Draft:
+    def _draft(self, change: Change, base: Entry | None, target_space: TargetSpace, cited: Sequence[int]) -> Draft:
         review = self.review
-        assert change.target is not None
         occurred_at = max(self.messages[at].occurred_at for at in cited)
-        # A report stays in its project.
-        is_report = self.view.is_tainted and not target_space.needs_approval
-        return Draft(
-            text=resolve_times(change.text.strip(), occurred_at),
+        text = resolve_times(change.text.strip(), occurred_at)
+        if base is None:
+            assert change.target is not None
+            # A report stays in its project.
+            is_report = self.view.is_tainted and not target_space.needs_approval
+            project = review.project if is_report or change.target is Target.ENVIRONMENT else None
+            speaker = target_space.speaker
+            draft = Draft(text, target=change.target, agent=review.agent, project=project, speaker=speaker)
+        else:
+            draft = Draft.successor(base, text)
+        inherited = {name: value for name, value in draft.metadata.items() if name != QUOTES}
+        named = {"kind": change.kind} if change.kind else {}
+        quotes = {QUOTES: "user"} if change.is_quote else {}
+        return replace(
+            draft,
             origin=Origin.BACKGROUND_REVIEW,
-            target=change.target,
-            agent=review.agent,
-            project=review.project if is_report or change.target is Target.ENVIRONMENT else None,
             conversation=review.conversation or None,
             owner=None if target_space.space == review.space else review.space,
             turn=review.turn or None,
-            speaker=target_space.speaker,
             occurred_at=occurred_at,
-            metadata=self._metadata(change),
+            metadata={**inherited, **named, **quotes, "review": review.id},
             proposed=target_space.needs_approval or waits(self.services.config, Origin.BACKGROUND_REVIEW),
         )
-
-    def _successor(self, change: Change, base: Entry, target_space: TargetSpace, cited: Sequence[int]) -> Draft:
-        occurred_at = max(self.messages[at].occurred_at for at in cited)
-        inherited = {name: value for name, value in base.metadata.items() if name != QUOTES}
-        return replace(
-            Draft.successor(base, resolve_times(change.text.strip(), occurred_at)),
-            origin=Origin.BACKGROUND_REVIEW,
-            conversation=self.review.conversation or None,
-            owner=None if target_space.space == self.review.space else self.review.space,
-            turn=self.review.turn or None,
-            occurred_at=occurred_at,
-            metadata={**inherited, **self._metadata(change)},
-            proposed=target_space.needs_approval or waits(self.services.config, Origin.BACKGROUND_REVIEW),
-        )
-
-    def _metadata(self, change: Change) -> Metadata:
-        named = {"kind": change.kind} if change.kind else {}
-        quotes = {QUOTES: "user"} if change.is_quote else {}
-        return {**named, **quotes, "review": self.review.id}
 
     def _admit(self, change: Change, draft: Draft, cited: Sequence[int], *also: int) -> Admitted:
         """`also` is the trust of further texts that its words come from. Dates in the draft are ours.
@@ -486,7 +469,7 @@ class Staging:
 
     def _check_sources(self, unit: Unit, sources: Sequence[str]) -> None:
         """A message that was forgotten meanwhile must not come back as a memory."""
-        scope = Scope(self.review.tenant, self._spaces())
+        scope = Scope(self.review.tenant, self.review.changeable)
         for source in sources:
             try:
                 unit.memories.get(scope, source)

@@ -68,7 +68,7 @@ class OpenAICompatible:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"OpenAICompatible({self._client.endpoint.shown!r}, {self._model!r})"
+        return f"OpenAICompatible({self._client.shown!r}, {self._model!r})"
 
     async def complete(
         self,
@@ -80,7 +80,8 @@ class OpenAICompatible:
         """Returns the assistant's message. If the server refuses `schema`, asks again without it, and leaves it out
         from then on.
         """
-        self._check_open()
+        if self._closed:
+            raise ModelUnavailable(f"{self!r} is closed. Create another one.", reason="closed")
         async with self._client.bounded() as deadline:
             if schema is not None and self._takes_schema:
                 return await self._ask_with_schema(schema, messages, tools, deadline)
@@ -128,7 +129,3 @@ class OpenAICompatible:
             raise InvalidInput(f"The messages cannot be written as JSON: {error}. Pass plain values.") from error
         # JSON can contain half of a surrogate pair, which UTF-8 cannot encode.
         return text.encode("utf-8", "replace")
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ModelUnavailable(f"{self!r} is closed. Create another one.", reason="closed")

@@ -47,14 +47,6 @@ class ServerKind:
     answer_bytes_max: int
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """`url` is called. `shown` is for messages: it has no query, which may contain a secret."""
-
-    url: str
-    shown: str
-
-
 def bearer(service: ServerKind, key: str | None) -> dict[str, str]:
     """The header for `key`, or none for a blank key. Raises ConfigError, without the key, if no header can hold it."""
     secret = (key or "").strip()
@@ -72,16 +64,12 @@ def _split(service: ServerKind, url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        if is_address and " " not in url and url.isprintable():
+            return parts
     except ValueError:
-        raise _no_address(service, url) from None
-    if not is_address or " " in url or not url.isprintable():
-        raise _no_address(service, url)
-    return parts
-
-
-def _no_address(service: ServerKind, url: str) -> ConfigError:
+        pass
     shown = url.partition("?")[0]
-    return ConfigError(
+    raise ConfigError(
         f"{service.url} is {shown!r}, which is not an http or https address. Use the form http://localhost:8080/v1."
     )
 
@@ -220,11 +208,10 @@ class HttpClient:
         parts = _split(service, url.strip())
         path = parts.path.rstrip("/")
         base = path.removesuffix(service.path)
-        self.endpoint = Endpoint(
-            url=urlunsplit((parts.scheme, parts.netloc, base + service.path, parts.query, "")),
-            shown=urlunsplit((parts.scheme, parts.netloc, base, "", "")),
-        )
-        self.reader = ReplyReader(service, self.endpoint.shown, (key or "").strip())
+        self._url = urlunsplit((parts.scheme, parts.netloc, base + service.path, parts.query, ""))
+        # For messages: without the query, which may contain a secret.
+        self.shown = urlunsplit((parts.scheme, parts.netloc, base, "", ""))
+        self.reader = ReplyReader(service, self.shown, (key or "").strip())
         self._headers = bearer(service, key)
         self._timeout = timeout
         self._retries = retries
@@ -240,7 +227,7 @@ class HttpClient:
         except TimeoutError as error:
             service = self.reader.service
             raise ModelUnavailable(
-                f"The {service.name} {self.endpoint.shown} did not answer within {self._timeout:g} seconds. "
+                f"The {service.name} {self.shown} did not answer within {self._timeout:g} seconds. "
                 "Use a faster model or server.",
                 reason="timeout",
             ) from error
@@ -248,7 +235,7 @@ class HttpClient:
     async def ask(self, body: bytes, read: Callable[[Reply], R], deadline: asyncio.Timeout) -> R:
         """Returns `read(reply)`. Raises ModelError, also one from `read`, if there is no usable reply."""
         if self._transport is None:
-            self._transport = await load_transport(self.reader.service, self.endpoint, self._headers, keeps=self._keeps)
+            self._transport = await self.load_transport()
         attempt = 0
         while True:
             try:
@@ -262,6 +249,20 @@ class HttpClient:
             await asyncio.sleep(pause)
             attempt += 1
 
+    async def load_transport(self) -> Transport:
+        """Imports httpx2 on another thread. Raises ModelUnavailable if it is not installed."""
+        worker, reader = ThreadWorker("afterturn-http"), self.reader
+        try:
+            return await run_on(worker, lambda: Transport(reader, self._url, self._headers, keeps=self._keeps))
+        except ImportError as error:
+            raise ModelUnavailable(
+                f"A {reader.service.name} needs a package that is not installed ({error}). "
+                "Run `pip install 'afterturn[models]'`.",
+                reason="not_installed",
+            ) from error
+        finally:
+            worker.close(within=0.0)
+
     async def aclose(self) -> None:
         """Closes the kept connections. End all calls first."""
         if self._transport is not None:
@@ -269,19 +270,17 @@ class HttpClient:
 
 
 class Transport:
-    """Posts to one endpoint. Each call has its own connection, so any event loop may call, also after a fork.
+    """Posts to one URL. Each call has its own connection, so any event loop may call, also after a fork.
 
     With `keeps` connections are reused, because connecting can take longer than the answer.
     """
 
-    def __init__(
-        self, service: ServerKind, endpoint: Endpoint, headers: Mapping[str, str], *, keeps: bool = False
-    ) -> None:
+    def __init__(self, reader: ReplyReader, url: str, headers: Mapping[str, str], *, keeps: bool) -> None:
         import httpx2
 
         self._library = httpx2
-        self._service = service
-        self._endpoint = endpoint
+        self._reader = reader
+        self._url = url
         self._headers = dict(headers)
         # Loading the certificates takes 20 to 100 ms, so all connections share them.
         self._tls: ssl.SSLContext = httpx2.create_ssl_context()
@@ -292,9 +291,9 @@ class Transport:
 
     async def post(self, body: bytes) -> Reply:
         """Has no time limit of its own. Raises ModelUnavailable if there is no complete reply."""
-        service, shown = self._service, self._endpoint.shown
+        service, shown = self._reader.service, self._reader.shown
         try:
-            async with self._connected() as client, client.stream("POST", self._endpoint.url, content=body) as response:
+            async with self._connected() as client, client.stream("POST", self._url, content=body) as response:
                 return await _read(response, service.answer_bytes_max)
         except self._library.InvalidURL as error:
             raise ConfigError(f"{service.url} is {shown!r}, which is not an address: {error}.") from error
@@ -321,25 +320,9 @@ class Transport:
     def _client(self) -> httpx2.AsyncClient:
         # No compression: a small compressed reply could expand to a large one.
         headers = {"Accept-Encoding": "identity", "Content-Type": "application/json", **self._headers}
-        kept_max = None if self._endpoint.url.startswith(_KEPT_SCHEME) else 0
+        kept_max = None if self._url.startswith(_KEPT_SCHEME) else 0
         limits = self._library.Limits(max_keepalive_connections=kept_max, keepalive_expiry=_KEPT_FOR)
         return self._library.AsyncClient(headers=headers, verify=self._tls, timeout=None, limits=limits)
-
-
-async def load_transport(
-    service: ServerKind, endpoint: Endpoint, headers: Mapping[str, str], *, keeps: bool = False
-) -> Transport:
-    """Imports httpx2 on another thread. Raises ModelUnavailable if it is not installed."""
-    worker = ThreadWorker("afterturn-http")
-    try:
-        return await run_on(worker, lambda: Transport(service, endpoint, headers, keeps=keeps))
-    except ImportError as error:
-        raise ModelUnavailable(
-            f"A {service.name} needs a package that is not installed ({error}). Run `pip install 'afterturn[models]'`.",
-            reason="not_installed",
-        ) from error
-    finally:
-        worker.close(within=0.0)
 
 
 async def _read(response: httpx2.Response, answer_bytes_max: int) -> Reply:

@@ -106,18 +106,18 @@ def _steps(
     entries: Sequence[Entry], restated: Iterable[tuple[Entry, Entry]], usage: RecallUsage
 ) -> Iterator[ConsolidationStep]:
     for again, says in restated:
-        if _are_comparable(again, says) and not find_losses(says.text, again.text):
+        # Of the same kind, so that nothing leaves the system prompt, and `says` trusted at least as much.
+        one, other = (
+            (entry.target, entry.agent, entry.project, entry.metadata.get("kind") or "") for entry in (again, says)
+        )
+        if one == other and says.trust >= again.trust and not find_losses(says.text, again.text):
             yield _restatement(again, says)
     yield from _find_outdated(entries)
-    yield from (ConsolidationStep(ConsolidationReason.UNUSED, entry) for entry in entries if _is_unused(entry, usage))
-
-
-def _are_comparable(again: Entry, says: Entry) -> bool:
-    """Of the same kind, so that nothing leaves the system prompt, and `says` trusted at least as much as `again`."""
-    one, other = (
-        (entry.target, entry.agent, entry.project, entry.metadata.get("kind") or "") for entry in (again, says)
-    )
-    return one == other and says.trust >= again.trust
+    for entry in entries if usage.fade_days is not None else ():
+        last = max(entry.recorded_at, usage.shown.get(entry.ref, 0.0))
+        # Only memories that reviews learned can be unused, never what a person wrote.
+        if entry.origin is Origin.BACKGROUND_REVIEW and last + (usage.fade_days or 0.0) * DAY < usage.now:
+            yield ConsolidationStep(ConsolidationReason.UNUSED, entry)
 
 
 def _restatement(again: Entry, says: Entry) -> ConsolidationStep:
@@ -157,14 +157,6 @@ def _find_outdated(entries: Sequence[Entry]) -> Iterator[ConsolidationStep]:
     for entry in trusted:
         if entry.ref in replaced:
             yield ConsolidationStep(ConsolidationReason.OUTDATED, entry, replaced[entry.ref], needs_approval=True)
-
-
-def _is_unused(entry: Entry, usage: RecallUsage) -> bool:
-    """Only memories that reviews learned can be unused, never what a person wrote."""
-    if usage.fade_days is None or entry.origin is not Origin.BACKGROUND_REVIEW:
-        return False
-    last = max(entry.recorded_at, usage.shown.get(entry.ref, 0.0))
-    return last + usage.fade_days * DAY < usage.now
 
 
 # Only the newest of a space are compared: more would take longer than idle time lasts.
@@ -214,7 +206,13 @@ class Consolidation(NamedTuple):
         entries = list(_entries(unit, scope, now))
         fade_days = services.config.fade_days
         shown = {} if fade_days is None else unit.conversations.last_shown(tenant, [entry.ref for entry in entries])
-        steps = plan(entries, _find_restated(entries), RecallUsage(shown, now, fade_days))
+        # Pairs of a duplicate and the memory that says the same, as recall compares them.
+        hits, by_ref = (
+            [Hit(one, Lane.LONG_TERM, 1.0, 1.0, None, ()) for one in entries],
+            {one.ref: one for one in entries},
+        )
+        restated = [(again.hit.entry, by_ref[again.by_ref]) for again in collapse(hits)[1]]
+        steps = plan(entries, restated, RecallUsage(shown, now, fade_days))
         deciding = sum(not step.needs_approval for step in steps)
         if len(entries) >= ENTRIES_MANY and deciding > HIDDEN_SHARE_MAX * len(entries):
             steps = [step._replace(needs_approval=True) for step in steps]
@@ -363,13 +361,6 @@ def _was_rejected(unit: Unit, scope: Scope, step: ConsolidationStep) -> bool:
         return False
     later = [version for version in unit.memories.history(scope, step.entry.id) if version.version > step.entry.version]
     return any(version.status in (Status.DELETED, Status.WITHDRAWAL) for version in later)
-
-
-def _find_restated(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
-    """Pairs of a duplicate and the memory that says the same, as recall compares them."""
-    hits = [Hit(entry, Lane.LONG_TERM, 1.0, 1.0, None, ()) for entry in entries]
-    by_ref = {entry.ref: entry for entry in entries}
-    return [(again.hit.entry, by_ref[again.by_ref]) for again in collapse(hits)[1]]
 
 
 def _notes(steps: Sequence[ConsolidationStep]) -> tuple[str, ...]:

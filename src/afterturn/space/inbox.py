@@ -142,7 +142,13 @@ def _find_proposal(unit: Unit, scope: Scope, entry_id: str) -> Proposal:
     number = base_version(unit.operations.steps(scope, entry_id=entry_id), waiting.version)
     base = None if number is None else versions[number]
     current = next((entry for entry in versions.values() if entry.status is Status.ACTIVE), None)
-    return Proposal(waiting, base, current, _obstacle(base, current))
+    obstacle = ""
+    if base is not None and current is None:
+        obstacle = "The memory is no longer active, so this cannot be applied."
+    elif base is not None and current is not None and current.version != base.version:
+        versions_text = f"it was version {base.version} and is now version {current.version}"
+        obstacle = f"The memory has changed since: {versions_text}."
+    return Proposal(waiting, base, current, obstacle)
 
 
 def base_version(steps: Iterable[Step], version: int) -> int | None:
@@ -156,16 +162,6 @@ def base_version(steps: Iterable[Step], version: int) -> int | None:
         elif step.version == active:
             active = None
     return None
-
-
-def _obstacle(base: Entry | None, current: Entry | None) -> str:
-    if base is None:
-        return ""
-    if current is None:
-        return "The memory is no longer active, so this cannot be applied."
-    if current.version != base.version:
-        return f"The memory has changed since: it was version {base.version} and is now version {current.version}."
-    return ""
 
 
 def _reject(unit: Unit, operation: Operation, entry_id: str) -> Entry:

@@ -102,7 +102,7 @@ def render(space: str, entries: Iterable[Entry], sections: Iterable[Section] = (
     for entry in sorted(entries, key=lambda one: one.id):
         by_section.setdefault((entry.target, entry.project), []).append(entry)
     parts = [TITLE.format(space=space, help=_HELP)]
-    for section in sorted(by_section, key=_order):
+    for section in sorted(by_section, key=lambda one: (list(Target).index(one[0]), one[1] or "")):
         parts.append(f"\n{render_heading(section)}\n\n")
         parts.extend(render_bullet(entry.text, render_mark(entry)) for entry in by_section[section])
     refs = [entry.ref for found in by_section.values() for entry in found]
@@ -110,18 +110,12 @@ def render(space: str, entries: Iterable[Entry], sections: Iterable[Section] = (
     return "".join([*parts, ENDING.format(help=_HELP_BELOW), "\n".join([_SHOWN, *lines, "-->"]), "\n"])
 
 
-def _order(section: Section) -> tuple[int, str]:
-    return list(Target).index(section[0]), section[1] or ""
-
-
 def render_heading(section: Section) -> str:
+    """The project is quoted only if an editor that trims lines would change it."""
     target, project = section
-    return f"## {target}" if project is None else f"## {target}, project {_quoted(project)}"
-
-
-def _quoted(project: str) -> str:
-    """Quoted only if an editor that trims lines would change it."""
-    return json.dumps(project, ensure_ascii=False) if project != project.strip() or project[0] == '"' else project
+    if project is not None and (project != project.strip() or project[0] == '"'):
+        project = json.dumps(project, ensure_ascii=False)
+    return f"## {target}" if project is None else f"## {target}, project {project}"
 
 
 def render_mark(entry: Entry) -> str:
@@ -324,7 +318,9 @@ def compare(
     found = [_compare_bullet(bullet, bases, current, reports) for bullet in bullets]
     kept = {bullet.id for bullet in bullets}
     gone = {id: version for id, version in (parsed.shown or {}).items() if id not in kept}
-    found += [_compare_missing(id, version, current) for id, version in gone.items()]
+    for now, version in ((current[id], version) for id, version in gone.items() if id in current):
+        edit = Edit(Verb.DELETE, now, None)
+        found.append(edit if now.version == version else SkippedEdit(edit, _changed_message(now, version), now))
     return Edits(
         tuple(one for one in found if isinstance(one, Edit)),
         tuple(one for one in found if isinstance(one, SkippedEdit)),
@@ -351,7 +347,12 @@ def _compare_bullet(
 ) -> Edit | SkippedEdit | None:
     if bullet.id is None or bullet.version is None:
         _check_no_marks_inside(bullet, None)
-        return _compare_new(bullet, reports)
+        # The words of others in a new bullet do not become the user's.
+        report = reports.find([_words_of(bullet)])
+        added = Edit(Verb.ADD, None, bullet, report)
+        if report is None or _words_of(report) != _words_of(bullet):
+            return added
+        return SkippedEdit(added, f"{report.id} has the same text, from {report.origin}. Write it in your own words.")
     base, now = bases.get(reference(bullet.id, bullet.version)), current.get(bullet.id)
     if any(entry is not None and _content_of(entry) == _content_of(bullet) for entry in (base, now)):
         return None
@@ -366,15 +367,6 @@ def _compare_bullet(
         return SkippedEdit(
             edit, f"It repeats words of {report.id}, from {report.origin}. Write them in your own words.", now
         )
-    return edit
-
-
-def _compare_new(bullet: Bullet, reports: _Reports) -> Edit | SkippedEdit:
-    """The words of others in a new bullet do not become the user's."""
-    report = reports.find([_words_of(bullet)])
-    edit = Edit(Verb.ADD, None, bullet, report)
-    if report is not None and _words_of(report) == _words_of(bullet):
-        return SkippedEdit(edit, f"{report.id} has the same text, from {report.origin}. Write it in your own words.")
     return edit
 
 
@@ -444,14 +436,6 @@ def _check_no_marks_inside(bullet: Bullet, base: Entry | None) -> None:
             f"The bullet in line {bullet.line} has a memory's comment inside its text. Move the text before it, or "
             "remove it."
         )
-
-
-def _compare_missing(id: str, version: int, current: Mapping[str, Entry]) -> Edit | SkippedEdit | None:
-    now = current.get(id)
-    if now is None:
-        return None
-    edit = Edit(Verb.DELETE, now, None)
-    return edit if now.version == version else SkippedEdit(edit, _changed_message(now, version), now)
 
 
 def _changed_message(now: Entry, version: int) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from afterturn.errors import InvalidInput
 from afterturn.guard.statement_writer import StatementWriter
@@ -48,24 +48,19 @@ def export_lines(unit: Unit, scope: Scope, now: float) -> list[Line]:
     """
     (space,) = scope.spaces
     header: Line = {"afterturn_export": EXPORT_FORMAT, "tenant": scope.tenant, "space": space, "exported_at": now}
+    entries = _all_pages(
+        lambda before: unit.memories.page(scope, Filter(statuses=tuple(Status)), limit=PAGE, before=before),
+        lambda one: one.id,
+    )
     return [
         header,
-        *_entry_lines(unit, scope),
+        *({"entry": asdict(version)} for entry in entries for version in unit.memories.history(scope, entry.id)),
         *_operation_lines(unit, scope),
         *_conversation_lines(unit, scope.tenant, space),
         *_review_lines(unit, scope.tenant, space),
         *({"usage": asdict(spent)} for spent in unit.usage.page(scope.tenant, space=space, limit=ROWS_MAX)),
         *({"event": asdict(event)} for event in _events(unit, scope)),
     ]
-
-
-def _entry_lines(unit: Unit, scope: Scope) -> Iterator[Line]:
-    anything = Filter(statuses=tuple(Status))
-    for entry in _all_pages(
-        lambda before: unit.memories.page(scope, anything, limit=PAGE, before=before), lambda one: one.id
-    ):
-        for version in unit.memories.history(scope, entry.id):
-            yield {"entry": asdict(version)}
 
 
 def _operation_lines(unit: Unit, scope: Scope) -> Iterator[Line]:
@@ -87,22 +82,18 @@ def _conversation_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
             # Blocks of forgotten conversations are returned for every conversation and have no turn.
             if block.turn:
                 yield {"block": {"conversation": conversation, **asdict(block)}}
-        yield from _state_lines(unit, key)
-
-
-def _state_lines(unit: Unit, key: ConversationKey) -> Iterator[Line]:
-    """The state that a conversation keeps between turns, and its recalls."""
-    state = unit.conversations.state(key)
-    rows = {
-        "state": None if state == ConversationState() else state,
-        "carried": unit.conversations.find_carried(key),
-        "standing": unit.conversations.find_standing(key),
-    }
-    for name, row in rows.items():
-        if row is not None:
-            yield {name: {"conversation": key.id, **asdict(row)}}
-    for recall in unit.recalls.page(key, limit=ROWS_MAX):
-        yield {"recall": {"conversation": key.id, **asdict(recall)}}
+        # What it keeps between turns.
+        state = unit.conversations.state(key)
+        rows = {
+            "state": None if state == ConversationState() else state,
+            "carried": unit.conversations.find_carried(key),
+            "standing": unit.conversations.find_standing(key),
+        }
+        for name, row in rows.items():
+            if row is not None:
+                yield {name: {"conversation": conversation, **asdict(row)}}
+        for recall in unit.recalls.page(key, limit=ROWS_MAX):
+            yield {"recall": {"conversation": conversation, **asdict(recall)}}
 
 
 def _review_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
@@ -154,57 +145,41 @@ async def import_drafts(
     """Returns when all drafts are stored. They are found by their words until a job has embedded them."""
     if not isinstance(drafts, Iterable):
         raise InvalidInput(f"A {type(drafts).__name__} is not a list of drafts. Pass afterturn.Draft objects.")
-    return await _Import(services, space, group, clean).run(iter(drafts), progress)
+    source, created, total = iter(drafts), 0, 0
+    # Checks a chunk, then writes it. Doing both at once takes longer, because both need the GIL.
+    while chunk := await _admit_chunk(services, source, clean=clean):
+        created += await _write_chunk(services, space, group, chunk)
+        total += len(chunk)
+        if progress:
+            progress(total)
+    return Imported(created, total - created, group)
 
 
-class _Import(NamedTuple):
-    services: Services
-    space: str
-    group: str
-    clean: bool
+async def _admit_chunk(services: Services, source: Iterator[Draft], *, clean: bool) -> list[Admitted]:
+    chunk: list[Admitted] = []
+    while len(chunk) < CHUNK and (drafts := list(islice(source, GATE_SLICE))):
+        for draft in drafts:
+            stated, lineage = as_report(draft, clean=clean) if isinstance(draft, Draft) else (draft, ())
+            chunk.append(services.gate.admit_import(stated, lineage=lineage))
+        # Yields every few milliseconds, so that open turns are not held up.
+        await asyncio.sleep(0)
+    return chunk
 
-    @property
-    def _scope(self) -> Scope:
-        return Scope(self.services.tenant, (self.space,))
 
-    async def run(self, source: Iterator[Draft], progress: Progress | None) -> Imported:
-        """Checks a chunk, then writes it. Doing both at once takes longer, because both need the GIL."""
-        created = total = 0
-        while chunk := await self._admitted(source):
-            created += await self._write(chunk)
-            total += len(chunk)
-            if progress:
-                progress(total)
-        return Imported(created, total - created, self.group)
+async def _write_chunk(services: Services, space: str, group: str, chunk: list[Admitted]) -> int:
+    tenant, now = services.tenant, services.clock.now()
+    operation = Operation(services.ids.new(), tenant, space, Verb.IMPORT, Origin.IMPORT, now, group)
+    job = new_job(JobKind.EMBED, services.ids.new(), tenant, space, now)
 
-    async def _admitted(self, source: Iterator[Draft]) -> list[Admitted]:
-        chunk: list[Admitted] = []
-        while len(chunk) < CHUNK and (drafts := list(islice(source, GATE_SLICE))):
-            chunk.extend(map(self._admit, drafts))
-            # Yields every few milliseconds, so that open turns are not held up.
-            await asyncio.sleep(0)
-        return chunk
+    def work(unit: Unit) -> int:
+        unit.operations.start(operation)
+        created = sum(_store(unit, operation, admitted, services.statement_writer) for admitted in chunk)
+        unit.jobs.add(job, coalesce=True)
+        return created
 
-    def _admit(self, draft: Draft) -> Admitted:
-        stated, lineage = as_report(draft, clean=self.clean) if isinstance(draft, Draft) else (draft, ())
-        return self.services.gate.admit_import(stated, lineage=lineage)
-
-    async def _write(self, chunk: list[Admitted]) -> int:
-        services, now = self.services, self.services.clock.now()
-        operation = Operation(
-            services.ids.new(), services.tenant, self.space, Verb.IMPORT, Origin.IMPORT, now, self.group
-        )
-        job = new_job(JobKind.EMBED, services.ids.new(), services.tenant, self.space, now)
-
-        def work(unit: Unit) -> int:
-            unit.operations.start(operation)
-            created = sum(_store(unit, operation, admitted, services.statement_writer) for admitted in chunk)
-            unit.jobs.add(job, coalesce=True)
-            return created
-
-        written = await services.store.write(work, at=self._scope)
-        services.wake_jobs()
-        return written
+    written = await services.store.write(work, at=Scope(tenant, (space,)))
+    services.wake_jobs()
+    return written
 
 
 def _store(unit: Unit, operation: Operation, admitted: Admitted, writer: StatementWriter) -> bool:

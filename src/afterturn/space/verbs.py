@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack
 
 from afterturn.errors import InvalidInput
 from afterturn.guard.output_filter import event_content
@@ -62,9 +62,6 @@ from afterturn.types import (
     new_job,
 )
 from afterturn.validation import check_id, check_limit, check_name, check_no_secret, moment
-
-if TYPE_CHECKING:
-    pass
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -281,15 +278,7 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
             raise InvalidInput(f"{entry_id} is a recorded message, which cannot be changed. Add a statement instead.")
         changed = replace(Draft.successor(current, text), origin=parse_origin(origin))
         draft, lineage = as_report(changed, clean=clean, current=current)
-        admitted = self._services.gate.admit(draft, lineage=lineage)
-        operation = self._operation(Verb.UPDATE, admitted.draft.origin)
-        entry = await self._services.write_change(
-            operation,
-            lambda unit: self._services.statement_writer.update(
-                unit, operation, entry_id, admitted, expected_version=expected_version
-            ),
-        )
-        return Changed(entry, operation.id)
+        return await self._write_version(entry_id, draft, lineage, expected_version)
 
     @reported
     async def set_firm(self, entry_id: str, firm: bool = True) -> Changed:  # noqa: FBT001, FBT002
@@ -306,12 +295,17 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
             return Changed(current, "")
         draft = replace(Draft.successor(current, current.text), origin=Origin.USER, firm=firm)
         lineage = () if current.origin is Origin.USER else (current.trust,)
+        return await self._write_version(entry_id, draft, lineage, current.version)
+
+    async def _write_version(
+        self, entry_id: str, draft: Draft, lineage: Sequence[int], expected_version: int | None
+    ) -> Changed:
         admitted = self._services.gate.admit(draft, lineage=lineage)
-        operation = self._operation(Verb.UPDATE, Origin.USER)
+        operation = self._operation(Verb.UPDATE, admitted.draft.origin)
         entry = await self._services.write_change(
             operation,
             lambda unit: self._services.statement_writer.update(
-                unit, operation, entry_id, admitted, expected_version=current.version
+                unit, operation, entry_id, admitted, expected_version=expected_version
             ),
         )
         return Changed(entry, operation.id)
@@ -398,7 +392,17 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
         selector = check_selector(Selector(memory, conversation, source, speaker, everything))
         if memory is not None:
             await self._hide_sources(memory)
-        return await self._forget(selector)
+        services, at = self._services, self._services.clock.now()
+        waiting = await services.forget_cached(self.name, selector)
+        # What was learned from it, and blocks that show it, may be in every space of the tenant.
+        erased, number = await services.store.write(
+            lambda unit: self._erase(unit, selector, at), at=Tenant(services.tenant)
+        )
+        # Again: a turn that the store refused meanwhile may have been written to a file since.
+        waiting += await services.forget_cached(self.name, selector)
+        for space in {self.name, *erased.spaces}:
+            services.note_forget(space, number)
+        return await self._scrub(selector, erased, waiting)
 
     async def _hide_sources(self, entry_id: str) -> None:
         """What was learned from a message and forgotten does not stand in the words of the message. Raises NotFound."""
@@ -483,10 +487,13 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
         """Returns ids of conversations, newest activity first; with `turn`, of those that have a turn with that id."""
         count, named = check_limit(limit, LIMIT_MAX), None if turn is None else check_name(turn, "turn id")
 
+        tenant = self._services.tenant
+
         def work(unit: Unit) -> list[str]:
-            if named is not None:
-                return list(islice(self._conversations_with_turn(unit, named), count))
-            return unit.conversations.page(self._services.tenant, self.name, limit=count)
+            if named is None:
+                return unit.conversations.page(tenant, self.name, limit=count)
+            keys = (ConversationKey(tenant, self.name, one) for one in every_conversation(unit, tenant, self.name))
+            return list(islice((key.id for key in keys if unit.conversations.find_turn(key, named)), count))
 
         return await self._services.store.read(work, at=self._scope)
 
@@ -514,23 +521,9 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
 
         return await self._services.store.read(work, at=self._scope)
 
-    def _conversations_with_turn(self, unit: Unit, turn: str) -> Iterator[str]:
-        for conversation in every_conversation(unit, self._services.tenant, self.name):
-            key = ConversationKey(self._services.tenant, self.name, conversation)
-            if unit.conversations.find_turn(key, turn) is not None:
-                yield conversation
-
-    async def _forget(self, selector: Selector) -> Forgotten:
-        services, at = self._services, self._services.clock.now()
-        waiting = await services.forget_cached(self.name, selector)
-        # What was learned from it, and blocks that show it, may be in every space of the tenant.
-        erased, number = await services.store.write(
-            lambda unit: self._erase(unit, selector, at), at=Tenant(services.tenant)
-        )
-        # Again: a turn that the store refused meanwhile may have been written to a file since.
-        waiting += await services.forget_cached(self.name, selector)
-        for space in {self.name, *erased.spaces}:
-            services.note_forget(space, number)
+    async def _scrub(self, selector: Selector, erased: Erased, waiting: int) -> Forgotten:
+        """Erases the bytes, and reports what cannot be erased. `waiting` counts turns that were not in the store."""
+        services = self._services
         remaining = await services.store.scrub()
         keys = [place for place in remaining if isinstance(place, RemainingKey) and place.tenant == services.tenant]
         # Also those of an earlier forget: its rows in copies are the space's, too.

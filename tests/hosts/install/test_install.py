@@ -359,7 +359,7 @@ def test_the_list_shows_which_clients_are_there_and_installed(home, cli, monkeyp
 
 def test_a_file_that_another_program_changes_meanwhile_is_not_overwritten(home):
     settings = write(home / ".gemini/settings.json", "{}")
-    (change,) = plan_install(CLIENTS["gemini-cli"].targets(None))
+    (change,) = map(plan_install, CLIENTS["gemini-cli"].targets(None))
     settings.write_text('{"theme": "dark"}')
     with pytest.raises(Exception, match="changed by another program"):
         write_change(change)
@@ -459,7 +459,7 @@ def test_a_linked_file_of_a_project_is_shown_as_unreadable(home, cli, project, t
 
 def test_a_link_that_appears_after_the_plan_is_refused(home, project, tmp_path):
     """P1"""
-    (change,) = plan_install(CLIENTS["qwen-code"].targets(project))
+    (change,) = map(plan_install, CLIENTS["qwen-code"].targets(project))
     (tmp_path / "away").mkdir()
     (project / ".qwen").symlink_to(tmp_path / "away")
     with pytest.raises(InvalidFile, match="symbolic link"):

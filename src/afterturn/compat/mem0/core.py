@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -207,9 +208,8 @@ class Mem0Core:
         result, is_embedded = await services.write_change(operation, run)
         if embedding is not None and is_embedded:
             embedding.note_written(tenant, space)
-        else:
-            if len(self._unembedded) < UNEMBEDDED_MAX:
-                self._unembedded.add(space)
+        elif len(self._unembedded) < UNEMBEDDED_MAX:
+            self._unembedded.add(space)
         return result
 
     async def _record(
@@ -499,20 +499,17 @@ class Mem0Core:
         return {"message": "Memories deleted successfully!"}
 
     async def _delete_entries(self, space: SpaceCore, filter: Filter) -> None:
-        while page := await space.list(limit=PAGE, filter=filter):
-            await self._delete_page(space, [entry.id for entry in page])
+        services, scope = self._services, Scope(self._services.tenant, (space.name,))
 
-    async def _delete_page(self, space: SpaceCore, ids: Sequence[str]) -> None:
-        services, operation = self._services, self._operation(space, Verb.DELETE)
-        scope = Scope(services.tenant, (space.name,))
-
-        def work(unit: Unit) -> None:
-            for one in ids:
+        def delete(unit: Unit, operation: Operation, page: Sequence[Entry]) -> None:
+            for entry in page:
                 # Somebody else may have deleted it since it was listed.
-                if unit.memories.get(scope, one).status is Status.ACTIVE:
-                    services.statement_writer.delete(unit, operation, one, trust=Origin.USER.trust)
+                if unit.memories.get(scope, entry.id).status is Status.ACTIVE:
+                    services.statement_writer.delete(unit, operation, entry.id, trust=Origin.USER.trust)
 
-        await services.write_change(operation, work)
+        while page := await space.list(limit=PAGE, filter=filter):
+            operation = self._operation(space, Verb.DELETE)
+            await services.write_change(operation, functools.partial(delete, operation=operation, page=page))
 
     async def history(self, memory_id: str) -> list[Item]:
         """Returns the changes of a memory, oldest first. Empty for an id that is not known."""

@@ -88,20 +88,16 @@ def read_filters(filters: object, top_level: Mapping[str, Any]) -> tuple[Entitie
                 is_met({}, condition)  # so that a wrong operator is refused even if there is no memory
                 rest.append(condition)
             elif value is not None:
-                _take_id(ids, key, value)
+                wanted = value.get("eq") if isinstance(value, Mapping) and set(value) == {"eq"} else value
+                if isinstance(wanted, Mapping | list):
+                    raise InvalidInput(f"{key} is {wanted!r}, but a search reads the memories of one {key}. Name one.")
+                if ids.setdefault(key, wanted) != wanted:
+                    raise InvalidInput(f"There are two values for {key}: {ids[key]!r} and {wanted!r}. Name one.")
     except RecursionError as error:
         raise InvalidInput("The filters are nested too deeply. Write them flatter.") from error
     if not ids:
         raise InvalidInput(_NEEDS_ENTITY)
     return read_entities(ids), rest
-
-
-def _take_id(ids: dict[str, Any], key: str, value: object) -> None:
-    wanted = value.get("eq") if isinstance(value, Mapping) and set(value) == {"eq"} else value
-    if isinstance(wanted, Mapping | list):
-        raise InvalidInput(f"{key} is {wanted!r}, but a search reads the memories of one {key}. Name one.")
-    if ids.setdefault(key, wanted) != wanted:
-        raise InvalidInput(f"There are two values for {key}: {ids[key]!r} and {wanted!r}. Name one.")
 
 
 def _conjunction(filters: Conditions) -> Iterator[Conditions]:

@@ -92,7 +92,12 @@ def _read_message(message: object) -> SaidMessage | None:
 
 def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata as entries have it: texts, numbers and truth values as they are, everything else in one JSON text."""
-    flat = {key: value for key, value in metadata.items() if _is_flat(key, value)}
+    flat = {
+        key: value
+        for key, value in metadata.items()
+        if isinstance(key, str) and key and key not in OWN_KEYS and is_storable(key)
+        if isinstance(value, str | int | float | bool | None)
+    }
     nested = {key: value for key, value in metadata.items() if key not in flat}
     if nested:
         try:
@@ -100,12 +105,6 @@ def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"metadata cannot be written as JSON: {error}. Pass a flatter dict of texts.") from error
     return flat
-
-
-def _is_flat(key: object, value: object) -> bool:
-    if not isinstance(key, str) or not key or key in OWN_KEYS or not is_storable(key):
-        return False
-    return value is None or isinstance(value, str | int | float | bool)
 
 
 def unflatten(metadata: Mapping[str, Scalar]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from afterturn.validation import check_space
 
 if TYPE_CHECKING:
     from afterturn import blocking
+    from afterturn.types import Changed
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -96,6 +97,11 @@ class Invocation:
         if not self.print_json(document):
             click.echo(text)
 
+    def answer_changed(self, changed: Changed, what: str) -> None:
+        """Prints what was changed, and how to undo it."""
+        undo = f"  (undo: afterturn undo {changed.operation})" if changed.operation else ""
+        self.answer(changed, f"{changed.entry.id}  {what}{undo}")
+
     def print_json(self, document: object) -> bool:
         """Prints the document with --json. False without: the caller prints text."""
         if self.json:
@@ -163,13 +169,28 @@ class Command(click.Command):
     """A command whose help shows its own options first, and ends with its examples in `examples.txt`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        write_options(self, ctx, formatter)
+        own: list[tuple[str, str]] = []
+        shared: list[tuple[str, str]] = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                (shared if isinstance(parameter, SharedOption) else own).append(record)
+        for title, records in (("Options", own), ("Shared options", shared)):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        write_examples(ctx, formatter)
+        """Each paragraph of the file has the path of a command, and its examples."""
+        paragraphs = _EXAMPLES.read_text(encoding="utf-8").strip().split("\n\n")
+        examples = dict(paragraph.split("\n", 1) for paragraph in paragraphs)
+        if lines := examples.get(ctx.command_path):
+            with formatter.section("Examples"):
+                for line in lines.splitlines():
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
-class Group(click.Group):
+class Group(Command, click.Group):
     """Commands in titled sections, as `{title: {name: "module:attribute"}}`. A module is imported when it is needed."""
 
     def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **settings: Any) -> None:
@@ -203,10 +224,7 @@ class Group(click.Group):
             commands = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(title):
                 formatter.write_dl([(name, found.get_short_help_str(limit=80)) for name, found in commands if found])
-        write_options(self, ctx, formatter)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        write_examples(ctx, formatter)
+        Command.format_options(self, ctx, formatter)
 
 
 def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -252,26 +270,3 @@ def group(
 def commands(module: str, **attributes: str) -> Mapping[str, Mapping[str, str]]:
     """The commands of one module as the sections of a group."""
     return {"Commands": {name: f"{module}:{attribute}" for name, attribute in attributes.items()}}
-
-
-def write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    own: list[tuple[str, str]] = []
-    shared: list[tuple[str, str]] = []
-    for parameter in command.get_params(ctx):
-        record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
-        if record is not None:
-            (shared if isinstance(parameter, SharedOption) else own).append(record)
-    for title, records in (("Options", own), ("Shared options", shared)):
-        if records:
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-
-def write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    """Each paragraph of the file has the path of a command, and its examples."""
-    paragraphs = _EXAMPLES.read_text(encoding="utf-8").strip().split("\n\n")
-    examples = dict(paragraph.split("\n", 1) for paragraph in paragraphs)
-    if lines := examples.get(ctx.command_path):
-        with formatter.section("Examples"):
-            for line in lines.splitlines():
-                formatter.write(f"{'':{formatter.current_indent}}{line}\n")

@@ -74,16 +74,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, last_w
     """
     from rich.text import Text
 
-    console = _console()
     header = [[Text(title, style="dim") for title in columns]] if any(columns) else []
     body = [
         [Text(cell, style="" if header or at else _LEVELS.get(cell, "dim")) for at, cell in enumerate(row)]
         for row in rows
     ]
-    with console.capture() as captured:
-        for line in _lines(header + body, console, last_wraps=last_wraps):
-            console.print(line, soft_wrap=True)
-    click.echo(captured.get(), nl=False, color=True)
+    _print_rows(header + body, last_wraps=last_wraps)
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
@@ -95,12 +91,8 @@ def print_commented(items: Sequence[tuple[str, str, str]]) -> None:
     """Prints ids and texts, each with a dim comment below it."""
     from rich.text import Text
 
-    console = _console()
     rows = [row for name, text, said in items for row in ([Text(name), Text(text)], [Text(), Text(said, style="dim")])]
-    with console.capture() as captured:
-        for line in _lines(rows, console, last_wraps=True):
-            console.print(line, soft_wrap=True)
-    click.echo(captured.get(), nl=False, color=True)
+    _print_rows(rows, last_wraps=True)
 
 
 def dim(text: str) -> str:
@@ -162,6 +154,14 @@ def _console() -> Console:
     return shown
 
 
+def _print_rows(rows: Sequence[Sequence[Text]], *, last_wraps: bool) -> None:
+    console = _console()
+    with console.capture() as captured:
+        for line in _lines(rows, console, last_wraps=last_wraps):
+            console.print(line, soft_wrap=True)
+    click.echo(captured.get(), nl=False, color=True)
+
+
 def _lines(rows: Sequence[Sequence[Text]], console: Console, *, last_wraps: bool) -> Iterator[Text]:
     from rich.text import Text
 
@@ -220,7 +220,12 @@ _TIMES = frozenset(["at", "run_at", "valid_from", "valid_to"])
 def jsonable(value: object) -> object:
     """Dataclasses as objects with times in ISO-8601; metadata stays unchanged."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _field(item.name, getattr(value, item.name)) for item in fields(value)}
+        found = {item.name: getattr(value, item.name) for item in fields(value)}
+        is_time = {name for name in found if name in _TIMES or name.endswith("_at")}
+        return {
+            name: iso(one) if name in is_time and isinstance(one, int | float) else jsonable(one)
+            for name, one in found.items()
+        }
     if isinstance(value, Mapping):
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, tuple | list | set | frozenset):
@@ -247,12 +252,6 @@ def print_line(value: object) -> None:
 
 def dump_line(value: object) -> str:
     return safe_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-
-
-def _field(name: str, value: object) -> object:
-    if (name in _TIMES or name.endswith("_at")) and isinstance(value, int | float):
-        return iso(value)
-    return jsonable(value)
 
 
 def _dump(value: object, *, indent: int | None) -> str:

@@ -1,7 +1,7 @@
 """The helper: one warm process for each user and environment, which answers the hooks of all clients on a Unix socket.
 
-It is started by the script of a hook, which hands it a locked file. It ends when it is idle, when it is told to, and
-when the package or the settings file changed; then it starts itself again.
+It is started by the script of a hook, which hands it a locked file. It ends when it is idle, when it is stopped,
+and when the package or the settings file changed; then it starts itself again.
 """
 
 from __future__ import annotations
@@ -360,7 +360,10 @@ def serve(folder: str, name: str, lock: int) -> None:
     os.umask(0o077)
     os.chdir(folder)
     state = Path(folder)
-    _log_to(state / f"{name}.log")
+    handler = RotatingFileHandler(state / f"{name}.log", maxBytes=LOG_BYTES_MAX, backupCount=1, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
     failed = state / f"{name}.failed"
     try:
         restarts = asyncio.run(_run(state, name))
@@ -390,10 +393,3 @@ async def _run(folder: Path, name: str) -> bool:
     server = HookServer(folder, name, load_config())
     await server.run()
     return server.restarts
-
-
-def _log_to(path: Path) -> None:
-    handler = RotatingFileHandler(path, maxBytes=LOG_BYTES_MAX, backupCount=1, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger.handlers = [handler]
-    logger.setLevel(logging.INFO)

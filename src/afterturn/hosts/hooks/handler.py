@@ -18,7 +18,7 @@ import asyncio
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -156,13 +156,11 @@ class HookHandler:
                     return await self._compact(session, was_answered=was_answered)
                 case EventKind.TURN_END:
                     return await self._end_turn(session, event)
-                case EventKind.SUBAGENT_STOP:
-                    self._note_subagent(session, event)
+                case EventKind.SUBAGENT_STOP if event.text:
+                    self._note_report(session, event.text)
                 case EventKind.SESSION_END:
                     self._end_session(session, event)
-                case EventKind.SUBAGENT_START:
-                    # A sub-agent asks memory by its tools. It gets no block of its own.
-                    return NOTHING
+        # A sub-agent that starts asks memory by its tools. It gets no block of its own.
         return NOTHING
 
     # Sessions.
@@ -242,9 +240,9 @@ class HookHandler:
             logger.warning("a session starts without standing memories: %s", error)
         if standing:
             session.shown.add(STANDING_TAG)
-        texts = [text for text in (standing, await session.briefed.briefing()) if text]
-        session.session_texts.update(texts)
-        return "\n\n".join(texts)
+        texts = (standing, await session.briefed.briefing())
+        session.session_texts.update(filter(None, texts))
+        return _joined(*texts)
 
     def _end_session(self, session: ClientSession, event: HookEvent) -> None:
         if event.agent:
@@ -261,7 +259,7 @@ class HookHandler:
         if event.agent:
             # A sub-agent's task is not something that the user said.
             return NOTHING
-        if _is_subagents(session, event):
+        if session.client.shares_session and session.turn is not None and _names_task(session, event.text):
             session.nested += 1
             return NOTHING
         text, loaded = (self._without_injected(session, part) for part in (event.text, event.loaded))
@@ -293,7 +291,7 @@ class HookHandler:
             # The script has shown about the same lines.
             return NOTHING
         block = _text_of(session, element)
-        return HookAnswer("\n\n".join(part for part in (opening, block) if part), notice=self._notice(block))
+        return HookAnswer(_joined(opening, block), notice=self._notice(block))
 
     def _is_repeated(self, session: ClientSession, event: HookEvent, text: str) -> bool:
         """Hooks may be installed twice, for the user and for the project."""
@@ -427,7 +425,7 @@ class HookHandler:
             return HookAnswer(refusal=refusal)
         if session.client.takes_at_call:
             return HookAnswer(advice.text)
-        session.rules_due = "\n\n".join(part for part in (session.rules_due, advice.text) if part)
+        session.rules_due = _joined(session.rules_due, advice.text)
         return NOTHING
 
     async def _leave_statement(self, session: ClientSession, event: HookEvent) -> None:
@@ -449,13 +447,14 @@ class HookHandler:
         turn = await self._find_turn(session)
         if turn is None or event.agent:
             return NOTHING
-        call = _find_call(session.open_calls, event)
+        same = [
+            call for call in session.open_calls if (call.id == event.call if event.call else call.tool == event.tool)
+        ]
+        call = next((call for call in same if call.arguments == event.arguments), same[0] if same else None)
         if call is not None:
             session.open_calls.remove(call)
             session.nested = 0 if not session.open_calls else session.nested
-            session.messages.append(
-                {"role": "tool", "tool_call_id": call.id, "content": event.text or _UNSEEN},
-            )
+            session.messages.append({"role": "tool", "tool_call_id": call.id, "content": event.text or _UNSEEN})
         elif not session.nested:
             # Its call was not reported.
             session.calls += 1
@@ -466,11 +465,7 @@ class HookHandler:
         element = await turn.inject(session.messages)
         block = _text_of(session, element)
         rules, session.rules_due = session.rules_due, ""
-        return HookAnswer("\n\n".join(part for part in (rules, block) if part))
-
-    def _note_subagent(self, session: ClientSession, event: HookEvent) -> None:
-        if event.text:
-            self._note_report(session, event.text)
+        return HookAnswer(_joined(rules, block))
 
     def _note_report(self, session: ClientSession, text: str) -> None:
         """What a sub-agent or a task says reaches the user's agent."""
@@ -500,8 +495,11 @@ class HookHandler:
         if session.turn is not None:
             element = await session.turn.inject(session.messages, within=RECALL_WITHIN)
         block = _text_of(session, element)
-        standing = await self._session_text(session)
-        return HookAnswer("\n\n".join(part for part in (standing, block) if part))
+        return HookAnswer(_joined(await self._session_text(session), block))
+
+
+def _joined(*texts: str) -> str:
+    return "\n\n".join(text for text in texts if text)
 
 
 def _is_about(prompt: str, said: str) -> bool:
@@ -523,26 +521,13 @@ async def _begin(conversation: Conversation, messages: list[dict[str, Any]], tur
         return await conversation.start_turn(messages)
 
 
-def _is_subagents(session: ClientSession, event: HookEvent) -> bool:
+def _names_task(session: ClientSession, prompt: str) -> bool:
     """Whether a prompt in a shared session is a sub-agent's: it says what an open call of the agent says."""
-    if not session.client.shares_session or session.turn is None:
-        return False
     # A call that the user interrupted stays open, and the next prompt may well name its file.
-    calls = [call for call in session.open_calls if call.tool not in session.client.plain_tools]
-    tasks = [text for call in calls for text in _texts(call.arguments)]
-    return any(len(task) >= _TASK_CHARS_MIN and task in event.text for task in tasks)
-
-
-def _texts(arguments: Any) -> list[str]:
-    values: Sequence[Any] = list(arguments.values()) if isinstance(arguments, dict) else [arguments]
-    return [value.strip() for value in values if isinstance(value, str)]
-
-
-def _find_call(calls: list[OpenCall], event: HookEvent) -> OpenCall | None:
-    if event.call:
-        return next((call for call in calls if call.id == event.call), None)
-    same = [call for call in calls if call.tool == event.tool]
-    return next((call for call in same if call.arguments == event.arguments), same[0] if same else None)
+    calls = [call.arguments for call in session.open_calls if call.tool not in session.client.plain_tools]
+    values = [one for given in calls for one in (given.values() if isinstance(given, dict) else [given])]
+    tasks = [value.strip() for value in values if isinstance(value, str)]
+    return any(len(task) >= _TASK_CHARS_MIN and task in prompt for task in tasks)
 
 
 def _call_messages(call: str, tool: str, arguments: Any, result: str) -> list[dict[str, Any]]:
@@ -584,7 +569,11 @@ def find_exchange(client: str, path: str) -> tuple[str, str]:
     if not path or reader is None:
         return "", ""
     try:
-        lines = _read_tail(path)
+        with _open(path) as stream:
+            start = max(0, os.fstat(stream.fileno()).st_size - _TAIL_BYTES)
+            stream.seek(start)
+            # The first line is cut unless it begins the file.
+            lines = stream.read(_TAIL_BYTES).splitlines()[1 if start else 0 :]
     except (OSError, ValueError) as error:
         logger.warning("%s: the transcript is not read: %s", client, error)
         return "", ""
@@ -608,14 +597,6 @@ def are_in_history(client: str, path: str, shown: Collection[str]) -> bool:
         return True
     history = text[max(0, text.rfind(_REPLACED)) :]
     return all(part.encode() in history for part in shown)
-
-
-def _read_tail(path: str) -> list[bytes]:
-    with _open(path) as stream:
-        start = max(0, os.fstat(stream.fileno()).st_size - _TAIL_BYTES)
-        stream.seek(start)
-        lines = stream.read(_TAIL_BYTES).splitlines()
-    return lines[1:] if start else lines
 
 
 @contextmanager

@@ -91,13 +91,8 @@ def _opencode(folder: Path, settings: Path) -> list[ConfigFile]:
     return [ConfigFile(folder / "plugin" / "afterturn.js", (plugin,)), ConfigFile(file, (server,))]
 
 
-def _copilot_hooks(folder: Path) -> ConfigFile:
+def _copilot(folder: Path) -> ConfigFile:
     return ConfigFile(folder / "hooks" / "afterturn.json", (OwnFile(copilot_hooks()),))
-
-
-def _copilot_user(folder: Path) -> list[ConfigFile]:
-    server = _server("copilot", type="local", tools=["*"])
-    return [_copilot_hooks(folder), ConfigFile(folder / "mcp-config.json", (server,))]
 
 
 CLIENTS: dict[str, ClientFiles] = {
@@ -156,8 +151,11 @@ CLIENTS: dict[str, ClientFiles] = {
             "Copilot CLI",
             "copilot",
             lambda: folder_of_program("COPILOT_HOME", ".copilot"),
-            _copilot_user,
-            lambda root: [_copilot_hooks(root / ".github")],
+            lambda folder: [
+                _copilot(folder),
+                ConfigFile(folder / "mcp-config.json", (_server("copilot", type="local", tools=["*"]),)),
+            ],
+            lambda root: [_copilot(root / ".github")],
             "Start Copilot CLI again.",
         ),
     )

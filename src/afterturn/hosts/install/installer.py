@@ -60,16 +60,6 @@ class FileState:
     problem: str = ""
 
 
-def plan_install(targets: Sequence[ConfigFile]) -> list[FileChange]:
-    """Raises InvalidFile if a file cannot be changed safely."""
-    return [_plan_install(target) for target in targets]
-
-
-def plan_uninstall(targets: Sequence[ConfigFile]) -> list[FileChange]:
-    """Raises InvalidFile if a file cannot be changed safely."""
-    return [_plan_uninstall(target) for target in targets]
-
-
 def find_states(targets: Sequence[ConfigFile]) -> Iterator[FileState]:
     for target in targets:
         try:
@@ -122,7 +112,8 @@ def backup_of(path: Path) -> Path:
     return path.with_name(path.name + BACKUP)
 
 
-def _plan_install(target: ConfigFile) -> FileChange:
+def plan_install(target: ConfigFile) -> FileChange:
+    """Raises InvalidFile if the file cannot be changed safely."""
     before = _read_target(target)
     text = before or ""
     added, kept, was_there = [], [], False
@@ -140,7 +131,8 @@ def _plan_install(target: ConfigFile) -> FileChange:
     return _checked_change(FileChange(target, tuple(added), before, after, backup, tuple(kept)))
 
 
-def _plan_uninstall(target: ConfigFile) -> FileChange:
+def plan_uninstall(target: ConfigFile) -> FileChange:
+    """Raises InvalidFile if the file cannot be changed safely."""
     before = _read_target(target)
     if before is None:
         return FileChange(target, (), None, None)

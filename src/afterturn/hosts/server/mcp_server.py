@@ -30,7 +30,6 @@ from afterturn.hosts.server.tools import (
     INSTRUCTIONS,
     UPDATE,
     WRITING,
-    ToolAnswer,
     call_tool,
     definitions,
     failure,
@@ -91,15 +90,15 @@ def make_server(
         )
 
     async def handle_call(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        return _result(await _answer(context, params))
-
-    async def _answer(context: Context, params: types.CallToolRequestParams) -> ToolAnswer:
+        """Text alone: with structured content as well, some clients show it twice."""
         try:
             grant = find_grant(context)
             memory = await memories.get(grant.tenant)
         except Exception as error:  # noqa: BLE001 the boundary to a client: `failure` logs it
-            return failure(error)
-        return await call_tool(memory, grant, params.name, params.arguments)
+            answer = failure(error)
+        else:
+            answer = await call_tool(memory, grant, params.name, params.arguments)
+        return types.CallToolResult(content=[types.TextContent(type="text", text=answer.text)], is_error=answer.failed)
 
     return Server(
         "afterturn",
@@ -109,11 +108,6 @@ def make_server(
         on_list_tools=list_tools,
         on_call_tool=handle_call,
     )
-
-
-def _result(answer: ToolAnswer) -> types.CallToolResult:
-    """Text alone: with structured content as well, some clients show it twice."""
-    return types.CallToolResult(content=[types.TextContent(type="text", text=answer.text)], is_error=answer.failed)
 
 
 async def serve_stdio(memories: OpenMemories, find_grant: Callable[[], Grant], standing: str = "") -> None:

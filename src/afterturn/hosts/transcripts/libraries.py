@@ -12,7 +12,6 @@ import apsw
 from afterturn.compat.mem0.payload import NESTED, OWN_KEYS
 from afterturn.errors import InvalidFile, InvalidInput
 from afterturn.hosts.transcripts.library_export import (
-    ExportedFact,
     LibraryExport,
     LibraryReader,
     Report,
@@ -37,7 +36,7 @@ from afterturn.hosts.transcripts.transcript import (
     text_field,
     user_text,
 )
-from afterturn.types import Target
+from afterturn.types import Draft, Target
 
 _SQLITE = b"SQLite format 3\0"
 MISSING_PAGES = "pages that follow in the API, and are not in the file"
@@ -93,23 +92,23 @@ class Mem0Export:
         nested |= {"categories": item["categories"]} if item.get("categories") else {}
         kept = {key: item.get(key) for key in ("app_id", "attributed_to", "role", "expiration_date")}
         kept |= {"mem0_id": item.get("id"), "created_at": created if updated != created else None}
-        export.add_fact(
-            ExportedFact(
-                where,
-                text,
-                owner=owner_of(user) or (f"agent:{agent}" if agent else f"run:{run}" if run else ""),
-                at=latest(created, updated),
-                agent=agent or None,
-                run=run or None,
-                speaker=name_in(item, "actor_id") or None,
-                expires_at=last_day + _DAY if last_day is not None else None,
-                metadata=flat_metadata(
-                    {key: held for key, held in metadata.items() if key not in nested},
-                    kept,
-                    ours={NESTED: text_of(nested)} if nested else None,
-                ),
-            )
+        owner = owner_of(user) or (f"agent:{agent}" if agent else f"run:{run}" if run else "")
+        draft = Draft(
+            text,
+            agent=agent or None,
+            # The same words in two runs are two facts.
+            project=run or None,
+            conversation=run or None,
+            speaker=name_in(item, "actor_id") or None,
+            occurred_at=latest(created, updated) or None,
+            expires_at=last_day + _DAY if last_day is not None else None,
+            metadata=flat_metadata(
+                {key: held for key, held in metadata.items() if key not in nested},
+                kept,
+                ours={NESTED: text_of(nested)} if nested else None,
+            ),
         )
+        export.add_fact(where, owner, draft)
 
 
 class ZepExport:
@@ -157,17 +156,14 @@ class ZepExport:
             export.left_out["facts that are no longer valid"] += 1
             return
         names = ("name", "source_node_name", "target_node_name", "attributes")
-        export.add_fact(
-            ExportedFact(
-                where,
-                text,
-                owner=owner_of(user),
-                at=parse_utc(item.get("created_at")),
-                valid_from=parse_utc(item.get("valid_at")) or None,
-                valid_to=parse_end(item.get("invalid_at")),
-                metadata=flat_metadata({key: item.get(key) for key in names}, {"zep_id": first_text(item, *_ZEP_IDS)}),
-            )
+        draft = Draft(
+            text,
+            occurred_at=parse_utc(item.get("created_at")) or None,
+            valid_from=parse_utc(item.get("valid_at")) or None,
+            valid_to=parse_end(item.get("invalid_at")),
+            metadata=flat_metadata({key: item.get(key) for key in names}, {"zep_id": first_text(item, *_ZEP_IDS)}),
         )
+        export.add_fact(where, owner_of(user), draft)
 
     def _take_message(self, where: str, item: Object, export: LibraryExport, user: str, session: str) -> None:
         """In API 2, `role` is a name and `role_type` the role."""
@@ -231,7 +227,8 @@ class LettaExport:
             return
         target = Target.USER if label == "human" else Target.ENVIRONMENT
         for text in split_statements(text_field(block, "value")):
-            export.add_fact(ExportedFact(where, text, at=at, target=target, metadata=flat_metadata({"block": label})))
+            draft = Draft(text, target=target, occurred_at=at or None, metadata=flat_metadata({"block": label}))
+            export.add_fact(where, "", draft)
 
     def _take_passage(self, where: str, passage: Object, export: LibraryExport) -> None:
         if passage.get("is_deleted"):
@@ -240,14 +237,12 @@ class LettaExport:
             export.left_out["passages of files"] += 1
         else:
             kept = {"tags": passage.get("tags"), "letta_id": passage.get("id"), "archive_id": passage.get("archive_id")}
-            export.add_fact(
-                ExportedFact(
-                    where,
-                    text_field(passage, "text"),
-                    at=latest(passage.get("updated_at"), passage.get("created_at")),
-                    metadata=flat_metadata(mapping(passage.get("metadata")), kept),
-                )
+            at, metadata = (
+                latest(passage.get("updated_at"), passage.get("created_at")),
+                mapping(passage.get("metadata")),
             )
+            text = text_field(passage, "text")
+            export.add_fact(where, "", Draft(text, occurred_at=at or None, metadata=flat_metadata(metadata, kept)))
 
     def _take_message(self, where: str, message: Object, export: LibraryExport, session: str) -> None:
         role = text_field(message, "role") or text_field(message, "message_type").removesuffix("_message")
@@ -256,32 +251,26 @@ class LettaExport:
         text = _unpacked(user_text(content)) if role == "user" else assistant_text(content)
         if role == "assistant" and isinstance(message.get("tool_calls"), list):
             # With these calls, older agents answer; their text is what they think.
-            sent = [one for call in message["tool_calls"] if (one := _sent_message(mapping(call)))]
-            text = "\n".join(sent) if sent else text
+            functions = [mapping(mapping(call).get("function")) for call in message["tool_calls"]]
+            sent = [read_object(one.get("arguments")) for one in functions if one.get("name") == "send_message"]
+            text = "\n".join(filter(None, (text_field(one, "message") for one in sent))) or text
         export.add_message(where, "", session, role, text, at)
+
+
+def read_object(text: object) -> Object:
+    """The JSON object in a text; empty if there is none."""
+    try:
+        return mapping(json.loads(text)) if isinstance(text, str) else {}
+    except (ValueError, RecursionError):
+        return {}
 
 
 def _unpacked(text: str) -> str:
     """The words of a user, which Letta packs as JSON with the time. Blank for events, which it packs likewise."""
-    if not text.startswith("{"):
-        return text
-    try:
-        packed = mapping(json.loads(text))
-    except (ValueError, RecursionError):
-        return text
+    packed = read_object(text) if text.startswith("{") else {}
     if not isinstance(packed.get("type"), str):
         return text
     return text_field(packed, "message") if packed["type"] == "user_message" else ""
-
-
-def _sent_message(call: Object) -> str:
-    function = mapping(call.get("function"))
-    if function.get("name") != "send_message":
-        return ""
-    try:
-        return text_field(mapping(json.loads(text_field(function, "arguments"))), "message")
-    except (ValueError, RecursionError):
-        return ""
 
 
 class LangGraphExport:
@@ -318,18 +307,16 @@ class LangGraphExport:
         if user is None:
             export.left_out["items in other namespaces than --namespace"] += 1
             return
-        value = mapping(item["value"])
-        kept = {"namespace": ".".join(namespace), "key": item["key"]}
-        export.add_fact(
-            ExportedFact(
-                where,
-                _item_text(value),
-                owner=owner_of(user),
-                at=latest(item.get("updated_at"), item.get("created_at")),
-                expires_at=parse_end(item.get("expires_at")),
-                metadata=flat_metadata(kept),
-            )
+        value, names = mapping(item["value"]), ("text", "memory", "content", "data")
+        # The text that a value has under a usual name, else all of its fields.
+        text = first_text(value, *names) or first_text(value.get("content"), *names)
+        draft = Draft(
+            text or "; ".join(f"{key}: {text_of(held)}" for key, held in value.items() if held is not None),
+            occurred_at=latest(item.get("updated_at"), item.get("created_at")) or None,
+            expires_at=parse_end(item.get("expires_at")),
+            metadata=flat_metadata({"namespace": ".".join(namespace), "key": item["key"]}),
         )
+        export.add_fact(where, owner_of(user), draft)
 
     def _user_of(self, namespace: Sequence[str]) -> str | None:
         """None if the pattern does not match."""
@@ -340,13 +327,6 @@ class LangGraphExport:
         pairs = list(zip(self._pattern, namespace, strict=True))
         is_match = all(wanted in ("{user}", "*", part) for wanted, part in pairs)
         return next(part for wanted, part in pairs if wanted == "{user}") if is_match else None
-
-
-def _item_text(value: Object) -> str:
-    """The text that a value has under a usual name, else all of its fields."""
-    names = ("text", "memory", "content", "data")
-    text = first_text(value, *names) or first_text(value.get("content"), *names)
-    return text or "; ".join(f"{key}: {text_of(held)}" for key, held in value.items() if held is not None)
 
 
 def _store_rows(file: Path) -> Iterator[tuple[str, Object]]:

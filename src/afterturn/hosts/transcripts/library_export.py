@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from afterturn.compat.mem0.payload import OWN_KEYS
 from afterturn.errors import InvalidFile
@@ -26,7 +26,7 @@ from afterturn.hosts.transcripts.transcript import (
     parse_timestamp,
     text_field,
 )
-from afterturn.types import Draft, Metadata, Origin, Target
+from afterturn.types import Draft, Origin
 from afterturn.validation import METADATA_BYTES_MAX
 
 LINE_BYTES_MAX = 16 * 1024**2
@@ -44,44 +44,12 @@ _STEP = 100
 Report = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedFact:
-    """`owner` is the space of the user, such as user:ada; blank if the export names none. `at` is 0 if it is unknown.
-
-    `run` is the conversation that it belongs to. The same words in two runs are two facts.
-    """
+class ExportedFact(NamedTuple):
+    """`where` is its place in the file, `owner` the space of the user, such as user:ada; blank if it names none."""
 
     where: str
-    text: str
-    owner: str = ""
-    at: float = 0.0
-    target: Target = Target.USER
-    agent: str | None = None
-    run: str | None = None
-    speaker: str | None = None
-    valid_from: float | None = None
-    valid_to: float | None = None
-    expires_at: float | None = None
-    metadata: Metadata = field(default_factory=dict)
-
-    def draft(self) -> Draft:
-        """Nobody knows where the other library had it from, so it has the least trusted origin."""
-        return unprivileged(
-            Draft(
-                text=self.text,
-                origin=Origin.IMPORT,
-                target=self.target,
-                agent=self.agent,
-                project=self.run,
-                conversation=self.run,
-                speaker=self.speaker,
-                occurred_at=self.at or None,
-                valid_from=self.valid_from,
-                valid_to=self.valid_to,
-                expires_at=self.expires_at,
-                metadata=self.metadata,
-            )
-        )
+    owner: str
+    draft: Draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +90,14 @@ class LibraryExport:
     _messages: dict[tuple[str, str], list[tuple[str, TranscriptMessage]]] = field(default_factory=dict)
     _items: int = 0
 
-    def add_fact(self, fact: ExportedFact) -> None:
+    def add_fact(self, where: str, owner: str, draft: Draft) -> None:
         """Leaves out what is no longer valid."""
         self._count()
-        if any(end is not None and end <= self.now for end in (fact.valid_to, fact.expires_at)):
+        if any(end is not None and end <= self.now for end in (draft.valid_to, draft.expires_at)):
             self.left_out["facts that are no longer valid"] += 1
         else:
-            self.facts.append(fact)
+            # Nobody knows where the other library had it from, so it has the least trusted origin.
+            self.facts.append(ExportedFact(where, owner, unprivileged(replace(draft, origin=Origin.IMPORT))))
 
     def add_message(self, where: str, owner: str, session: str, role: str, text: str, at: float, id: str = "") -> None:
         """Leaves out what neither the user nor the assistant said, blank messages, and blocks of a memory."""

@@ -118,10 +118,13 @@ def find_lessons_in(text: str, answer: str, *, by_rules: bool = True) -> list[Le
         kinds = {lesson.kind for lesson in explicit}
         if at in stated and (not kinds or stated[at].kind == PREFERENCE not in kinds):
             found.append(stated[at])
-    found = [lesson for lesson in found if not _contains_secret(lesson)]
-    if is_order(sentences):
-        found = [lesson for lesson in found if lesson.kind != NAME]
-    return [] if len(found) > LESSONS_MAX else found
+    kept = []
+    for lesson in found:
+        # Any fact that mentions a secret, even "the API key is in the vault".
+        secret = _PATTERNS["GIVEN"] if lesson.kind in (RULE, PREFERENCE) else _PATTERNS["MENTIONED"]
+        if not secret.search(lesson.text.replace("’", "'")) and not (lesson.kind == NAME and is_order(sentences)):
+            kept.append(lesson)
+    return [] if len(kept) > LESSONS_MAX else kept
 
 
 def _find_in_sentence(sentence: Sentence, answer: str) -> Iterator[Lesson]:
@@ -185,12 +188,6 @@ def _to_lesson(found: RuleMatch) -> Lesson:
     return Lesson(found._replace(matched=kept).statement, rule.target, kind, 0, old)
 
 
-def _contains_secret(lesson: Lesson) -> bool:
-    """True for any fact that mentions a secret, even "the API key is in the vault"."""
-    shape = _PATTERNS["GIVEN"] if lesson.kind in (RULE, PREFERENCE) else _PATTERNS["MENTIONED"]
-    return bool(shape.search(lesson.text.replace("’", "'")))
-
-
 class Replacement(NamedTuple):
     """`old` is wrong, `new` is right."""
 
@@ -227,22 +224,16 @@ def correct_answer(replacement: Replacement, answer: str) -> str:
         ):
             continue
         if len(wrong.findall(sentence.plain)) == 1:
-            return _state_answer(wrong.sub(lambda _: replacement.new, sentence.text))
+            # "You live in Oslo" -> "The user lives in Oslo".
+            text = wrong.sub(lambda _: replacement.new, sentence.text)
+            if text.lower().startswith("your "):
+                return f"The user's {text[5:]}"
+            return f"The user {conjugate(text[4:])}" if text.lower().startswith("you ") else capitalise(text)
     return ""
 
 
 def is_about_user(text: str) -> bool:
     return text.startswith("The user") and not _PATTERNS["EQUIPMENT"].match(text)
-
-
-def _state_answer(text: str) -> str:
-    """ "You live in Oslo" -> "The user lives in Oslo"."""
-    lower = text.lower()
-    if lower.startswith("your "):
-        return f"The user's {text[5:]}"
-    if lower.startswith("you "):
-        return f"The user {conjugate(text[4:])}"
-    return capitalise(text)
 
 
 def find_introduction(sentences: Sequence[Sentence]) -> Lesson | None:

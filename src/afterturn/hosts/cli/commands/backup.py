@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,15 +47,7 @@ def restore(invocation: Invocation, file: Path, *, yes: bool) -> None:
         raise InvalidFile(f"There is no file {file}. Check the name.")
     if not yes:
         confirm(f"replace everything in the store with {file}")
-    damaged = _restore(invocation, file)
-    if invocation.print_json({"file": str(file), "restored": True, "damaged": str(damaged) if damaged else None}):
-        return
-    click.echo(f"Restored from {file}")
-    if damaged:
-        click.echo(f"The damaged store was renamed to {damaged}")
-
-
-def _restore(invocation: Invocation, file: Path) -> Path | None:
+    damaged = None
     with progress("Restoring pages") as report:
         try:
             with invocation.memory(create=True) as memory:
@@ -64,8 +55,12 @@ def _restore(invocation: Invocation, file: Path) -> Path | None:
         except StoreCorrupt:
             from afterturn import blocking
 
-            return blocking.rescue(invocation.path(), file, progress=report)
-    return None
+            damaged = blocking.rescue(invocation.path(), file, progress=report)
+    if invocation.print_json({"file": str(file), "restored": True, "damaged": str(damaged) if damaged else None}):
+        return
+    click.echo(f"Restored from {file}")
+    if damaged:
+        click.echo(f"The damaged store was renamed to {damaged}")
 
 
 @command("migrate")
@@ -109,10 +104,19 @@ def _print(invocation: Invocation, done: MigrationResult, *, keep: bool) -> None
     ):
         return
     if done.tables:
-        _print_tables(done.tables)
+        rows = [
+            (
+                table.source.name,
+                f"{table.source.rows:,}",
+                f"{table.target.rows:,}",
+                table.source.digest[:16],
+                "equal" if table.is_equal else "different",
+            )
+            for table in done.tables
+        ]
+        print_table(("table", "source", "target", "hash", "compared"), rows)
     if done.tables and done.is_equal:
-        rows = sum(table.source.rows for table in done.tables)
-        click.echo(f"{rows:,} rows are equal on both sides.")
+        click.echo(f"{sum(table.source.rows for table in done.tables):,} rows are equal on both sides.")
     elif not done.tables:
         click.echo(f"{done.source} was {'copied' if keep else 'moved'} to {done.target} before. Nothing was copied.")
     if done.waiting:
@@ -121,24 +125,6 @@ def _print(invocation: Invocation, done: MigrationResult, *, keep: bool) -> None
         )
     if not keep and done.is_equal:
         click.echo(f"{done.source} accepts no writes any more. Point your hosts at {done.target}.")
-
-
-def _print_tables(tables: Sequence[ComparedTable]) -> None:
-    rows = [
-        (
-            table.source.name,
-            f"{table.source.rows:,}",
-            f"{table.target.rows:,}",
-            table.source.digest[:16],
-            _verdict(table),
-        )
-        for table in tables
-    ]
-    print_table(("table", "source", "target", "hash", "compared"), rows)
-
-
-def _verdict(table: ComparedTable) -> str:
-    return "equal" if table.is_equal else "different"
 
 
 def _as_json(table: ComparedTable) -> dict[str, object]:

@@ -31,10 +31,10 @@ def stats(invocation: Invocation) -> None:
             numbers["space"] = memory.space(invocation.space_name()).stats()
     if invocation.print_json(numbers):
         return
-    print_pairs(list(_flat("", numbers["store"])))
-    if named:
-        click.echo()
-        print_pairs(list(_flat("", numbers["space"])))
+    for at, counted in enumerate(numbers.values()):
+        if at:
+            click.echo()
+        print_pairs(list(_flat("", counted)))
 
 
 def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
@@ -61,7 +61,10 @@ def doctor(invocation: Invocation) -> None:
     findings += _hook_findings()
     has_error = any(finding.level == "error" for finding in findings)
     if not invocation.print_json({"healthy": not has_error, "findings": findings}):
-        rows = [(one.level, one_line(one.subject), _advice(one)) for one in findings]
+        rows = []
+        for one in findings:
+            advice = f"{one.message.rstrip('.')}. {one.remedy}" if one.remedy else one.message
+            rows.append((one.level, one_line(one.subject), one_line(advice)))
         print_table(("", "", ""), rows, last_wraps=True)
     if has_error:
         raise click.exceptions.Exit(1)
@@ -77,12 +80,6 @@ def _hook_findings() -> Iterator[Finding]:
             f"{len(failures)} hooks failed, the last one {describe_age(newest.at, SystemClock().now())}: {newest.text}"
         )
         yield Finding("warning", "hooks", message, f"Remove {failures_path()} when it is solved.")
-
-
-def _advice(finding: Finding) -> str:
-    if not finding.remedy:
-        return one_line(finding.message)
-    return one_line(f"{finding.message.rstrip('.')}. {finding.remedy}")
 
 
 _ROWS_MAX = 10_000

@@ -18,10 +18,10 @@ from afterturn.hosts.cli.changes import print_details, print_difference, shorten
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS
 from afterturn.hosts.cli.output import as_object, confirm, count, one_line, safe
-from afterturn.types import Changed, Entry, Status
+from afterturn.types import Entry, Status
 
 if TYPE_CHECKING:
-    from afterturn.space.markdown import Bullet, Edit, Edited, Edits, SkippedEdit
+    from afterturn.space.markdown import Bullet, Edited, Edits, SkippedEdit
 
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
@@ -151,7 +151,10 @@ def _agreed(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) 
         for at, edit in enumerate(() if invocation.json else edits.edits):
             if at:
                 click.echo()
-            _print_edit(edit)
+            before, bullet, report = edit.before, edit.bullet, edit.copied_from
+            print_difference(None if before is None else before.text, None if bullet is None else bullet.text)
+            why = [] if report is None else [f"a report from {report.origin}, because it repeats words of {report.id}"]
+            print_details([", ".join([*_details(before, bullet), *why])])
         if dry_run:
             saved_as = None if draft.path is None else str(draft.path)
             _print_result(invocation, edits, saved_as, f"Nothing was changed.{draft.saved_hint()}")
@@ -198,26 +201,15 @@ _REASON_CHARS = 400
 
 
 def summary(edited: Edited) -> str:
-    done = Counter(_did(one) for one in edited.changed)
+    done = Counter(
+        "deleted" if one.status is Status.DELETED else "added" if one.version == 1 else "changed"
+        for one in (changed.entry for changed in edited.changed)
+    )
     parts = [f"{done[word]} {word}" for word in ("added", "changed", "deleted") if done[word]]
     parts += [f"{edited.existing} already known"] if edited.existing else []
     parts += [f"{len(edited.skipped)} not applied"] if edited.skipped else []
     back = f"  (undo: afterturn undo {edited.group})" if edited.group is not None else ""
     return f"{', '.join(parts) or 'Nothing was changed'}{back}"
-
-
-def _did(changed: Changed) -> str:
-    if changed.entry.status is Status.DELETED:
-        return "deleted"
-    return "added" if changed.entry.version == 1 else "changed"
-
-
-def _print_edit(edit: Edit) -> None:
-    before, bullet = edit.before, edit.bullet
-    print_difference(None if before is None else before.text, None if bullet is None else bullet.text)
-    report = edit.copied_from
-    copied = [] if report is None else [f"a report from {report.origin}, because it repeats words of {report.id}"]
-    print_details([", ".join([*_details(before, bullet), *copied])])
 
 
 def _details(before: Entry | None, bullet: Bullet | None) -> list[str]:

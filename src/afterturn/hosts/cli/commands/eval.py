@@ -89,10 +89,11 @@ def evaluate(
     of BM25 (a plain word search), and with the block of afterturn.
     """
     from afterturn.evaluation import run
+    from afterturn.evaluation.everyday import EvalOptions
     from afterturn.evaluation.report import as_markdown, as_text
     from afterturn.evaluation.run import end_on_sigterm
 
-    wanted = run.EvalOptions(**{one.name: options[one.name] for one in fields(run.EvalOptions)})
+    wanted = EvalOptions(**{one.name: options[one.name] for one in fields(EvalOptions)})
     with end_on_sigterm(), progress("Asking") as report:
         if answer:
             found = run.answer(datasets, wanted, _asking(invocation, options), report)

@@ -52,9 +52,8 @@ def _print_operations(invocation: Invocation, limit: int) -> None:
         operations = space.operations(limit=limit)
     if invocation.print_rows(operations, empty="Nothing has changed here yet."):
         return
-    print_table(
-        ("OPERATION", "AGE", "VERB", "ACTOR", "GROUP", "MEMORY", "TEXT"), [_operation_row(one) for one in operations]
-    )
+    rows = [_operation_row(one) for one in operations]
+    print_table(("OPERATION", "AGE", "VERB", "ACTOR", "GROUP", "MEMORY", "TEXT"), rows)
     note("Undo one: afterturn undo OPERATION. Undo a group: afterturn undo GROUP.")
 
 
@@ -113,13 +112,7 @@ def forget(invocation: Invocation, *, yes: bool, dry_run: bool, **choice: Any) -
             confirm(f"erase {_counted(space, selector)} of {invocation.space_name()} permanently")
         with progress("Forgetting") as report:
             report(0, 0)
-            forgotten = space.forget(
-                memory=selector.memory,
-                conversation=selector.conversation,
-                source=selector.source,
-                speaker=selector.speaker,
-                everything=selector.everything,
-            )
+            forgotten = space.forget(**choice)
     if not invocation.print_json(forgotten):
         print_forgotten(forgotten)
 
@@ -181,12 +174,6 @@ def print_forgotten(forgotten: Forgotten) -> None:
             click.echo(f"  {one_line(place)}")
 
 
-_WORDS = {
-    True: "Incognito is on for {name}: nothing of its turns is recorded or learned.",
-    False: "Incognito is off for {name}.",
-}
-
-
 @command("incognito")
 @click.argument("action", type=click.Choice(["on", "off", "status"]))
 @click.argument("name", metavar="CONVERSATION")
@@ -201,4 +188,5 @@ def incognito(invocation: Invocation, action: str, name: str) -> None:
         if action != "status":
             conversation.set_incognito(action == "on")
         is_on = conversation.is_incognito()
-    invocation.answer({"conversation": name, "incognito": is_on}, _WORDS[is_on].format(name=one_line(name)))
+    meaning = "on for {}: nothing of its turns is recorded or learned." if is_on else "off for {}."
+    invocation.answer({"conversation": name, "incognito": is_on}, f"Incognito is {meaning.format(one_line(name))}")

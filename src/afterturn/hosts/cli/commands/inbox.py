@@ -147,15 +147,16 @@ def _decide(
 ) -> None:
     if bool(ids) + (conversation is not None) + everything != 1:
         raise click.UsageError("Name proposals by id, or pass --conversation ID, or --all.")
-    if ids:
-        _decide_each(invocation, verb, ids)
-    else:
-        _decide_all(invocation, verb, conversation)
-
-
-def _decide_all(invocation: Invocation, verb: str, conversation: str | None) -> None:
-    done = f"{verb.removesuffix('e')}ed"
+    done, checked = f"{verb.removesuffix('e')}ed", [check_id(id) for id in ids]
     with invocation.in_space() as space:
+        if ids:
+            for id in checked:
+                changed = space.approve(id) if verb == "approve" else space.reject(id)
+                if invocation.json:
+                    print_line(changed)
+                else:
+                    invocation.answer_changed(changed, done)
+            return
         found: list[str] = []
         while page := space.proposals(conversation=conversation, limit=_ALL, before=found[-1] if found else None):
             found += [entry.id for entry in page]
@@ -169,15 +170,3 @@ def _decide_all(invocation: Invocation, verb: str, conversation: str | None) -> 
     left = f", {len(decided.skipped)} left" if decided.skipped else ""
     undo = f"  (undo: afterturn undo {decided.group})" if decided.group is not None else ""
     click.echo(f"{len(decided.changed)} {done}{left}{undo}")
-
-
-def _decide_each(invocation: Invocation, verb: str, ids: tuple[str, ...]) -> None:
-    checked = [check_id(id) for id in ids]
-    done = f"{verb.removesuffix('e')}ed"
-    with invocation.in_space() as space:
-        for id in checked:
-            changed = space.approve(id) if verb == "approve" else space.reject(id)
-            if invocation.json:
-                print_line(changed)
-            else:
-                click.echo(f"{changed.entry.id}  {done}  (undo: afterturn undo {changed.operation})")

@@ -58,7 +58,7 @@ def install(invocation: Invocation, *, client: str | None, status: bool, in_proj
         _print_states(invocation, list(CLIENTS.values()) if client is None else [CLIENTS[client]])
         return
     files = CLIENTS[client]
-    changes = plan_install(files.targets(_root(in_project=in_project)))
+    changes = [plan_install(target) for target in files.targets(_root(in_project=in_project))]
     if not dry_run:
         for change in changes:
             write_change(change)
@@ -79,7 +79,7 @@ def uninstall(invocation: Invocation, *, client: str, in_project: bool, dry_run:
     """Remove what `install` added to a coding agent. Memories stay."""
     files = CLIENTS[client]
     targets = files.targets(_root(in_project=in_project))
-    changes = plan_uninstall(targets)
+    changes = [plan_uninstall(target) for target in targets]
     if not dry_run:
         for change in changes:
             write_change(change)
@@ -119,11 +119,8 @@ def _report(
         return
     if dry_run:
         for change in changed:
-            before, after, name = (
-                (change.before or "").splitlines(),
-                (change.after or "").splitlines(),
-                str(change.path),
-            )
+            before, after = (change.before or "").splitlines(), (change.after or "").splitlines()
+            name = str(change.path)
             click.echo(safe("\n".join(difflib.unified_diff(before, after, name, name, lineterm=""))))
     for change in changes:
         for title in change.kept:
@@ -193,10 +190,6 @@ def helper() -> None:
 @command("status")
 def status(invocation: Invocation) -> None:
     """Show the helpers that run, and whether hooks are paused."""
-    _print_status(invocation)
-
-
-def _print_status(invocation: Invocation) -> None:
     helpers, is_paused = running_helpers(), are_hooks_paused()
     if invocation.print_json({"paused": is_paused, "helpers": helpers}):
         return

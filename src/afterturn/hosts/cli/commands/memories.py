@@ -66,11 +66,9 @@ def update(invocation: Invocation, id: str, text: str, expected_version: int | N
     content = read_text(text)
     with invocation.in_space() as space:
         changed = space.update(check_id(id), content, expected_version=expected_version)
-    if invocation.print_json(changed):
-        return
-    entry = changed.entry
-    click.echo(f"{entry.id}  updated to version {entry.version}  (undo: afterturn undo {changed.operation})")
-    _print_verdict(entry)
+    invocation.answer_changed(changed, f"updated to version {changed.entry.version}")
+    if not invocation.json:
+        _print_verdict(changed.entry)
 
 
 def _print_verdict(entry: Entry) -> None:
@@ -93,8 +91,7 @@ def firm(invocation: Invocation, id: str, *, off: bool) -> None:
     """
     with invocation.in_space() as space:
         changed = space.set_firm(check_id(id), not off)
-    undo = f"  (undo: afterturn undo {changed.operation})" if changed.operation else ""
-    invocation.answer(changed, f"{changed.entry.id}  {'no longer firm' if off else 'firm'}{undo}")
+    invocation.answer_changed(changed, "no longer firm" if off else "firm")
 
 
 @command("delete")
@@ -103,4 +100,4 @@ def delete(invocation: Invocation, id: str) -> None:
     """Hide a memory. `undo` brings it back; `forget` erases permanently."""
     with invocation.in_space() as space:
         changed = space.delete(check_id(id))
-    invocation.answer(changed, f"{changed.entry.id}  deleted  (undo: afterturn undo {changed.operation})")
+    invocation.answer_changed(changed, "deleted")

@@ -108,11 +108,10 @@ def _checked(draft: Draft, gate: Gate) -> Draft:
 
 
 def _row(source: FoundConversation | FoundNotes, drafts: list[Draft]) -> tuple[str, ...]:
-    last = max(draft.occurred_at or 0.0 for draft in drafts)
-    day = datetime.fromtimestamp(last).astimezone().date().isoformat()
-    words = one_line(drafts[0].text)[:_SHOWN_CHARS_MAX]
-    where = source.project or ""
-    return (day, where, str(len(drafts)), words if isinstance(source, FoundConversation) else f"notes: {words}")
+    day = _day(max(draft.occurred_at or 0.0 for draft in drafts))
+    words = _shown(drafts[0].text)
+    said = words if isinstance(source, FoundConversation) else f"notes: {words}"
+    return (day, source.project or "", str(len(drafts)), said)
 
 
 def _describe(plan: Plan) -> str:
@@ -232,7 +231,9 @@ def plan_library(
         drafts = list(_storable(enumerate(found, start=begun), config, plan, lambda done: report(done, total)))
         if drafts:
             plan.spaces.setdefault(space, []).extend(drafts)
-            plan.rows.append(_library_row(space, owner, drafts))
+            last, messages = max(draft.occurred_at or 0.0 for draft in drafts), sum(map(_is_message, drafts))
+            counts = (str(len(drafts) - messages), str(messages), _day(last) if last else "")
+            plan.rows.append((one_line(space), _shown(_user_in(owner) or owner), *counts))
     return plan
 
 
@@ -241,7 +242,7 @@ def _drafts_by_owner(
 ) -> dict[str, list[tuple[str, Draft]]]:
     """Each draft with its place in the file."""
     by_owner: dict[str, list[tuple[str, Draft]]] = {}
-    facts = ((fact.owner, fact.where, fact.draft()) for fact in export.facts)
+    facts = ((fact.owner, fact.where, fact.draft) for fact in export.facts)
     messages = (
         (conversation.owner, where, draft)
         for conversation in export.conversations()
@@ -382,11 +383,12 @@ def _shown(name: str) -> str:
     return one_line(name)[:_SHOWN_CHARS_MAX]
 
 
-def _library_row(space: str, owner: str, drafts: list[Draft]) -> tuple[str, ...]:
-    last = max(draft.occurred_at or 0.0 for draft in drafts)
-    day = datetime.fromtimestamp(last).astimezone().date().isoformat() if last else ""
-    messages = sum(draft.kind is Kind.RECORD for draft in drafts)
-    return (one_line(space), _shown(_user_in(owner) or owner), str(len(drafts) - messages), str(messages), day)
+def _is_message(draft: Draft) -> bool:
+    return draft.kind is Kind.RECORD
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().date().isoformat()
 
 
 def _print_library_plan(invocation: Invocation, plan: LibraryPlan) -> None:

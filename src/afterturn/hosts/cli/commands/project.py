@@ -38,10 +38,6 @@ def project() -> None:
 @command("list")
 def list_projects(invocation: Invocation) -> None:
     """List the projects that agents used on this machine."""
-    _print_projects(invocation)
-
-
-def _print_projects(invocation: Invocation) -> None:
     known = known_projects()
     if invocation.print_json(
         [{"space": one.space, "folder": one.root and str(one.root), "into": one.into} for one in known]

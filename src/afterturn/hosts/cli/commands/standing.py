@@ -52,23 +52,20 @@ def hide(invocation: Invocation, id: str) -> None:
 
     What is pinned stands all the same. A conversation that has its block keeps it until the block is rebuilt.
     """
-    _set_hidden(invocation, id, hidden=True)
+    set_hidden(invocation, id, hidden=True)
 
 
 @command("unhide")
 @click.argument("id")
 def unhide(invocation: Invocation, id: str) -> None:
     """Put a memory or a message back into the standing context."""
-    _set_hidden(invocation, id, hidden=False)
+    set_hidden(invocation, id, hidden=False)
 
 
-def _set_hidden(invocation: Invocation, id: str, *, hidden: bool) -> None:
+def set_hidden(invocation: Invocation, id: str, *, hidden: bool) -> None:
     with invocation.in_space() as space:
         changed = space.hide_standing(check_id(id), hidden)
-    if invocation.print_json(changed):
-        return
-    undo = f"  (undo: afterturn undo {changed.operation})" if changed.operation else ""
-    click.echo(f"{changed.entry.id}  {'hidden' if hidden else 'no longer hidden'}{undo}")
+    invocation.answer_changed(changed, "hidden" if hidden else "no longer hidden")
 
 
 @command("audit")

@@ -184,7 +184,11 @@ def _print_recall(trace: Trace, turn: TracedTurn, recall: TracedRecall, *, whole
         return
     found = recall.left_out if whole else recall.left_out[:_LEFT_OUT_SHOWN]
     _print_memories("included", [(one.ref, one_line(one.text), _scores(one)) for one in recall.shown])
-    _print_memories("not included", [(one.ref, shortened(one.text), _left_out(one, whole=whole)) for one in found])
+    left_out = []
+    for one in found:
+        score = _scores(one) if whole or one.score is None else describe_score(one.score, one.score_kind)
+        left_out.append((one.ref, shortened(one.text), f"{one.why}: {one_line(one.reason)} · {score}"))
+    _print_memories("not included", left_out)
     more = len(recall.left_out) - len(found)
     if more:
         where = f"afterturn trace {one_line(trace.conversation)} --turn {turn.number}"
@@ -212,25 +216,17 @@ def _pairs(turn: TracedTurn, recall: TracedRecall) -> list[tuple[str, str]]:
         pairs = [("carried", f"from turn {recall.turn}"), ("asked", asked)]
     else:
         pairs = [("asked", asked)]
-    return [*pairs, ("took", _settled(recall)), ("delivered", _delivered(turn, recall))]
-
-
-def _settled(recall: TracedRecall) -> str:
-    row = recall.row
-    if recall.milliseconds is None:
-        return "it never finished"
-    missing = f", missing: {', '.join(row.missing)}" if row.missing else ""
-    ahead = ", started while the user was typing" if row.settings.get("speculated") else ""
-    return f"{_milliseconds(recall.milliseconds)}{missing}{ahead}"
-
-
-def _delivered(turn: TracedTurn, recall: TracedRecall) -> str:
-    row = recall.row
-    if row.outcome is not Outcome.DELIVERED:
-        return f"no: {recall.fate}"
-    assert row.delivered_at is not None
-    later = f"in turn {recall.delivered_in}, " if recall.delivered_in not in (None, turn.number) else ""
-    return f"{later}{recall.fate}, {_milliseconds((row.delivered_at - row.asked_at) * 1000)} after the question"
+    took, delivered = "it never finished", f"no: {recall.fate}"
+    if recall.milliseconds is not None:
+        missing = f", missing: {', '.join(row.missing)}" if row.missing else ""
+        ahead = ", started while the user was typing" if row.settings.get("speculated") else ""
+        took = f"{_milliseconds(recall.milliseconds)}{missing}{ahead}"
+    if row.outcome is Outcome.DELIVERED:
+        assert row.delivered_at is not None
+        later = f"in turn {recall.delivered_in}, " if recall.delivered_in not in (None, turn.number) else ""
+        after = _milliseconds((row.delivered_at - row.asked_at) * 1000)
+        delivered = f"{later}{recall.fate}, {after} after the question"
+    return [*pairs, ("took", took), ("delivered", delivered)]
 
 
 def _milliseconds(value: float) -> str:
@@ -248,11 +244,6 @@ def _block(block: TracedBlock) -> str:
 
 def _rule(rule: TracedRule) -> str:
     return f"{one_line(rule.rule)} (before {one_line(rule.tool)}: {one_line(rule.why)}; {rule.ref})"
-
-
-def _left_out(one: Explained, *, whole: bool) -> str:
-    score = _scores(one) if whole or one.score is None else describe_score(one.score, one.score_kind)
-    return f"{one.why}: {one_line(one.reason)} · {score}"
 
 
 def _scores(one: Explained) -> str:

@@ -230,21 +230,17 @@ def _import_lines(invocation: Invocation, file: str, *, skip_bad: bool, keep_ori
     if invocation.print_json({"imported": imported, "passed_over": reading.passed_over, "bad": reading.bad}):
         return
     click.echo(f"{count(imported.created, 'memory', 'memories')} imported into {space_name}")
-    _print_rest(imported.existing, reading)
-    if imported.created:
-        click.echo(f"Undo: afterturn undo {imported.group}")
-        note("Vectors are made at the next search, or now: afterturn worker --once")
-
-
-def _print_rest(existing: int, reading: ParsedLines) -> None:
-    if existing:
-        click.echo(f"{existing:,} already known")
+    if imported.existing:
+        click.echo(f"{imported.existing:,} already known")
     if reading.passed_over:
         click.echo(f"{count(reading.passed_over, 'line')} skipped: not current")
     for bad in reading.bad[:_BAD_SHOWN_MAX]:
         click.echo(f"line {bad.line} skipped: {one_line(bad.message)}", err=True)
     if len(reading.bad) > _BAD_SHOWN_MAX:
         click.echo(f"{len(reading.bad) - _BAD_SHOWN_MAX:,} more lines skipped", err=True)
+    if imported.created:
+        click.echo(f"Undo: afterturn undo {imported.group}")
+        note("Vectors are made at the next search, or now: afterturn worker --once")
 
 
 def _lines(file: str) -> Iterator[bytes]:
@@ -308,7 +304,12 @@ class LineReader:
 
     def _take(self, line: Mapping[str, object], reading: ParsedLines) -> None:
         if "afterturn_export" in line:
-            self._begin_export(line)
+            version = line["afterturn_export"]
+            if version != 1:
+                raise InvalidInput(
+                    f"The export has version {_shown(version)}; this afterturn reads version 1. Update afterturn."
+                )
+            self._is_export = True
             return
         held = _current_entry(line) if self._is_export else line
         if held is None:
@@ -318,35 +319,32 @@ class LineReader:
         self._gate.admit_import(draft)
         reading.drafts.append(draft)
 
-    def _begin_export(self, header: Mapping[str, object]) -> None:
-        version = header["afterturn_export"]
-        if version != 1:
-            raise InvalidInput(
-                f"The export has version {_shown(version)}; this afterturn reads version 1. Update afterturn."
-            )
-        self._is_export = True
-
     def _record(self, line: Mapping[str, object]) -> Draft:
         """A recorded message keeps its id, so that it is not imported twice."""
         draft = self._draft({key: value for key, value in line.items() if key not in _RECORD_KEYS})
+        position = line.get("position")
+        if position is not None and not isinstance(position, int):
+            raise InvalidInput(f'"position" is {_shown(position)}, which is not a whole number.')
         return replace(
             draft,
             kind=Kind.RECORD,
             id=check_id(line.get("id")),
             owner=_text(line, "owner"),
             turn=_text(line, "turn"),
-            position=_position(line),
+            position=position,
         )
 
     def _draft(self, line: Mapping[str, object]) -> Draft:
         unknown = sorted(set(line) - _KEYS)
         if unknown:
             raise InvalidInput(f'{_shown(unknown[0])} is not a known key. Put it into "metadata", or remove it.')
-        text, metadata = line.get("text"), line.get("metadata", {})
+        text, metadata, sources = line.get("text"), line.get("metadata", {}), line.get("sources", [])
         if not isinstance(text, str):
             raise InvalidInput('"text" is missing or not a string.')
         if not isinstance(metadata, dict):
             raise InvalidInput(f'"metadata" is {_shown(metadata)}. It must be an object.')
+        if not isinstance(sources, list) or not all(isinstance(source, str) for source in sources):
+            raise InvalidInput(f'"sources" is {_shown(sources)}. It must be a list of strings.')
         draft = Draft(
             text=text,
             origin=Origin(_choice(line, "origin", [*Origin], "import")) if self._keep_origin else Origin.IMPORT,
@@ -354,7 +352,7 @@ class LineReader:
             pinned=_flag(line, "pinned"),
             firm=_flag(line, "firm"),
             metadata=metadata,
-            sources=_sources(line),
+            sources=tuple(sources),
             agent=_text(line, "agent"),
             project=_text(line, "project"),
             conversation=_text(line, "conversation"),
@@ -411,13 +409,6 @@ def _time(line: Mapping[str, object], key: str) -> float | None:
     raise InvalidInput(f'"{key}" is {_shown(value)}, which is neither an ISO-8601 time nor Unix seconds.')
 
 
-def _position(line: Mapping[str, object]) -> int | None:
-    value = line.get("position")
-    if value is not None and not isinstance(value, int):
-        raise InvalidInput(f'"position" is {_shown(value)}, which is not a whole number.')
-    return value
-
-
 def _choice(line: Mapping[str, object], key: str, choices: Sequence[str], default: str) -> str:
     value = line.get(key, default)
     if not isinstance(value, str) or value not in choices:
@@ -430,13 +421,6 @@ def _flag(line: Mapping[str, object], key: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidInput(f'"{key}" is {_shown(value)}. It must be true or false.')
     return value
-
-
-def _sources(line: Mapping[str, object]) -> tuple[str, ...]:
-    value = line.get("sources", [])
-    if not isinstance(value, list) or not all(isinstance(source, str) for source in value):
-        raise InvalidInput(f'"sources" is {_shown(value)}. It must be a list of strings.')
-    return tuple(value)
 
 
 def _shown(value: object) -> str:

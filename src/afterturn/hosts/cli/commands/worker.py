@@ -55,7 +55,11 @@ def worker(invocation: Invocation, *, status: bool, once: bool, retry: bool, wit
     url = invocation.path()
     directory = url if isinstance(url, StoreUrl) and url.directory is not None else None
     if status:
-        _show_status(invocation, directory)
+        counts: Counter[str] = Counter()
+        for store in [None] if directory is None else _stores(directory).values():
+            with invocation.memory(store=store) as memory:
+                counts.update(memory.jobs())
+        invocation.answer({name: counts[name] for name in ("waiting", "running", "dead")}, _describe(counts))
         return
     show_warnings()
     stop = _stop_signal()
@@ -76,14 +80,6 @@ def worker(invocation: Invocation, *, status: bool, once: bool, retry: bool, wit
     ended = f"{jobs['done']:,} done here, {jobs['failed']:,} failed attempts"
     text = f"{'Stopped' if stop.is_set() else 'All jobs are done'}: {ended}. {_describe(jobs)}"
     invocation.answer({"retried": jobs.pop("retried"), "drained": not stop.is_set(), **jobs}, text)
-
-
-def _show_status(invocation: Invocation, directory: StoreUrl | None) -> None:
-    jobs: Counter[str] = Counter()
-    for store in [None] if directory is None else _stores(directory).values():
-        with invocation.memory(store=store) as memory:
-            jobs.update(memory.jobs())
-    invocation.answer({name: jobs[name] for name in ("waiting", "running", "dead")}, _describe(jobs))
 
 
 def _stores(directory: StoreUrl) -> dict[str, StoreUrl]:
