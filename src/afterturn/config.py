@@ -88,7 +88,6 @@ class Config:
     # guard
     user_bytes_max: int | None = None
     environment_bytes_max: int | None = None
-    scanning: bool = True
     scanners: str = ", ".join(DEFAULT_SCANNERS)
     personal_data: str = "off"
     # time
@@ -102,7 +101,7 @@ class Config:
     @property
     def scan_policy(self) -> ScanPolicy:
         """The scanners that run, and what happens to personal data."""
-        names = tuple(name.strip() for name in self.scanners.split(",") if name.strip()) if self.scanning else ()
+        names = tuple(name.strip() for name in self.scanners.split(",") if name.strip() not in ("", "none"))
         return ScanPolicy(names, self.personal_data)
 
     def __post_init__(self) -> None:
@@ -156,7 +155,6 @@ class Settings(TypedDict, total=False):
     block_bytes_max: int
     user_bytes_max: int | None
     environment_bytes_max: int | None
-    scanning: bool
     scanners: str
     personal_data: str
     close_timeout: float
