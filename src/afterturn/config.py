@@ -175,11 +175,7 @@ DESCRIPTIONS = {name: Description(**_TABLE[name]) for name in KEYS}
 # Other systems call these settings so. Both names are accepted in every source of settings.
 ALIASES = {f"memory_{name}": name for name in KEYS if name.startswith("review_")}
 # The settings that shape a block: with them it can be made again, and with others another one.
-SHAPING = (
-    "recall_entries_max",
-    "recall_score_min",
-    "block_bytes_max",
-)
+SHAPING = ("recall_entries_max", "recall_score_min", "block_bytes_max")
 
 
 def load_config(
