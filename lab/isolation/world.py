@@ -26,7 +26,6 @@ SETTINGS: dict[str, Any] = {
     "busy_timeout": 30.0,
     "recall_score_min": 0.0,
     "grace": 5.0,
-    "scanning": True,
 }
 # The same in every space, so that a missing scope check finds somebody else's.
 TALKS = ("talk-1", "talk-2")

@@ -108,7 +108,7 @@ async def _run_arm(
 ) -> None:
     async with AsyncExitStack() as stack:
         model = Obedient()
-        settings = {**SETTINGS, "scanning": scanning}
+        settings = SETTINGS if scanning else {**SETTINGS, "scanners": "none"}
         memories = [
             await stack.enter_async_context(
                 afterturn.open(store, chosen, components=afterturn.Components(model=model, embedder=HashingEmbedder()))

@@ -88,7 +88,6 @@ class Config:
     # guard
     user_bytes_max: int | None = None
     environment_bytes_max: int | None = None
-    scanning: bool = True
     scanners: str = ", ".join(DEFAULT_SCANNERS)
     personal_data: str = "off"
     # time
@@ -102,7 +101,7 @@ class Config:
     @property
     def scan_policy(self) -> ScanPolicy:
         """The scanners that run, and what happens to personal data."""
-        names = tuple(name.strip() for name in self.scanners.split(",") if name.strip()) if self.scanning else ()
+        names = tuple(name.strip() for name in self.scanners.split(",") if name.strip() not in ("", "none"))
         return ScanPolicy(names, self.personal_data)
 
     def __post_init__(self) -> None:
@@ -156,7 +155,6 @@ class Settings(TypedDict, total=False):
     block_bytes_max: int
     user_bytes_max: int | None
     environment_bytes_max: int | None
-    scanning: bool
     scanners: str
     personal_data: str
     close_timeout: float
@@ -177,11 +175,7 @@ DESCRIPTIONS = {name: Description(**_TABLE[name]) for name in KEYS}
 # Other systems call these settings so. Both names are accepted in every source of settings.
 ALIASES = {f"memory_{name}": name for name in KEYS if name.startswith("review_")}
 # The settings that shape a block: with them it can be made again, and with others another one.
-SHAPING = (
-    "recall_entries_max",
-    "recall_score_min",
-    "block_bytes_max",
-)
+SHAPING = ("recall_entries_max", "recall_score_min", "block_bytes_max")
 
 
 def load_config(

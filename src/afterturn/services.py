@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from afterturn.config import Config, StoreUrl, config_folder, models_folder, spill_folder
 from afterturn.conversation.engine import ConversationEngine
@@ -69,7 +69,6 @@ from afterturn.runtime.once_future import run_pending
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.space.verbs import SpaceCore
-from afterturn.stores.copier import MigrationResult, StoreCopy
 from afterturn.stores.directory import find_tenant
 from afterturn.stores.engine import StoreEngine
 from afterturn.stores.keys import key_provider
@@ -77,6 +76,9 @@ from afterturn.stores.sqlite.engine import open_to_copy, rescue_store
 from afterturn.stores.sqlite.store import open_store as open_file
 from afterturn.stores.threaded_store import ThreadedStore
 from afterturn.types import ConversationKey, Event, Job, JobKind, Operation, Scope, Selector, Step, new_job
+
+if TYPE_CHECKING:
+    from afterturn.stores.copier import MigrationResult
 
 R = TypeVar("R")
 
@@ -475,6 +477,8 @@ def migrate(
 
     The source refuses writes afterwards, unless `keep`. Turns that wait in files of this machine go to the target.
     """
+    from afterturn.stores.copier import MigrationResult, StoreCopy
+
     with ExitStack() as stack:
         sides = [stack.enter_context(_opened_to_copy(place, config)) for place in (source, target)]
         tables = StoreCopy(*sides, tenant=tenant, report=progress, wants_keys=config.keys is not None).run(keep=keep)

@@ -3,6 +3,7 @@
 import pytest
 
 import afterturn
+from afterturn.config import Config
 from afterturn.errors import OverBudget
 from afterturn.guard.trust import waits
 from afterturn.types import Draft, Kind, Origin, Status
@@ -11,14 +12,14 @@ TEN = "tea is nice"[:10]
 TOKEN = "ghp_" + "a1B2" * 9
 
 
-@pytest.fixture(params=[True, False], ids=["scanning", "not_scanning"])
-def scanning(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+@pytest.fixture(params=[Config().scanners, "none"], ids=["scanning", "not_scanning"])
+def scanners(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-async def test_over_budget_lists_what_could_go(opened, scanning: bool) -> None:
+async def test_over_budget_lists_what_could_go(opened, scanners: str) -> None:
     """G4: least trusted first, then the oldest, what is pinned last; ids with how they begin."""
-    async with opened(user_bytes_max=200, scanning=scanning) as memory:
+    async with opened(user_bytes_max=200, scanners=scanners) as memory:
         ada = memory.space("user:ada")
         pinned = (await ada.add("p" * 60, pinned=True)).entry
         old = (await ada.add("Ada likes tea with milk, and biscuits that are dunked for three seconds")).entry
@@ -128,7 +129,7 @@ async def test_approving_is_weighed_too(opened) -> None:
 
 async def test_candidates_show_no_secret_that_is_known_today(opened) -> None:
     """G3, G4: a list of memories is looked at like any other rendering."""
-    async with opened(scanning=False) as memory:
+    async with opened(scanners="none") as memory:
         await memory.space("user:ada").add(f"key {TOKEN}")
     async with opened(user_bytes_max=10) as memory:
         with pytest.raises(OverBudget) as refused:

@@ -13,7 +13,7 @@ from afterturn.types import Draft, Kind, Origin, Verdict
 
 TOKEN = "ghp_" + "a1B2" * 9
 ON = Gate(Config(), ManualClock(), SequentialIds())
-OFF = Gate(Config(scanning=False), ManualClock(), SequentialIds())
+OFF = Gate(Config(scanners="none"), ManualClock(), SequentialIds())
 TRUSTED = [Origin.USER, Origin.AGENT, Origin.BACKGROUND_REVIEW]
 UNTRUSTED = [Origin.SUBAGENT, Origin.TOOL, Origin.WEB, Origin.IMPORT]
 

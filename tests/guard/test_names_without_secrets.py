@@ -70,7 +70,7 @@ def test_an_id_may_look_random(memory: afterturn.Memory) -> None:
 
 async def test_names_are_not_checked_while_scanning_is_off(opened) -> None:
     """G1: the host scans elsewhere."""
-    async with opened(scanning=False) as memory:
+    async with opened(scanners="none") as memory:
         assert memory.space(f"user:{TOKEN}").name == f"user:{TOKEN}"
 
 

@@ -19,7 +19,7 @@ EVIL = "evil.example"
 CONFIG: dict[str, object] = {
     "embedder": "none",
     "rules": True,
-    "scanning": False,
+    "scanners": "none",
     "review_interval": 1,
     "review_compaction": True,
     "review_entries_max": 40,

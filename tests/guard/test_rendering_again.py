@@ -17,7 +17,7 @@ QUESTION = "How is the api deployed?"
 
 async def stored_before(opened, **fields: object) -> str:
     """As if today's scanner had not been there."""
-    async with opened(scanning=False) as memory:
+    async with opened(scanners="none") as memory:
         added = await memory.space("user:ada").add(f"The api is deployed with {TOKEN}", **fields)
         await memory.drain()
     return added.entry.ref
@@ -73,7 +73,7 @@ async def test_what_is_withheld_gives_its_place_to_others(opened) -> None:
 async def test_nothing_is_withheld_while_scanning_is_off(opened) -> None:
     """G3: a host that scans elsewhere decides."""
     await stored_before(opened, origin="web")
-    async with opened(scanning=False) as memory:
+    async with opened(scanners="none") as memory:
         assert TOKEN in await shown(memory)
 
 
@@ -105,7 +105,7 @@ async def test_a_sub_agent_is_told_no_secret(opened, told: EventLog, origin: str
 async def test_the_standing_block_holds_no_secret_however_old_it_is(opened) -> None:
     """G3, S3: one that was frozen before is made anew."""
     await stored_before(opened, pinned=True)
-    async with opened(scanning=False) as memory:
+    async with opened(scanners="none") as memory:
         before = await memory.conversation("c", user="ada").standing().block()
     async with opened() as memory:
         standing = memory.conversation("c", user="ada").standing(instructions=[f"Use {TOKEN} for staging"])

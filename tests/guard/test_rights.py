@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import afterturn
+from afterturn.config import Config
 from afterturn.errors import NotAllowed
 from afterturn.types import Draft, Kind, Origin, Status, Target
 
@@ -12,9 +13,9 @@ TOKEN = "ghp_" + "a1B2" * 9
 UNTRUSTED = ["subagent", "tool", "web", "import"]
 
 
-@pytest.fixture(params=[True, False], ids=["scanning", "not_scanning"])
+@pytest.fixture(params=[Config().scanners, "none"], ids=["scanning", "not_scanning"])
 async def space(opened, request: pytest.FixtureRequest) -> AsyncIterator[afterturn.Space]:
-    async with opened(scanning=request.param) as memory:
+    async with opened(scanners=request.param) as memory:
         yield memory.space("user:ada")
 
 

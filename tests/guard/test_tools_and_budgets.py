@@ -3,6 +3,7 @@
 import pytest
 
 import afterturn
+from afterturn.config import Config
 from afterturn.guard import gate as guard_gate
 from afterturn.testing import EventLog
 from afterturn.types import Status
@@ -15,10 +16,10 @@ def question(text: str = "Which port?") -> list[dict[str, object]]:
     return [{"role": "user", "content": text}]
 
 
-@pytest.mark.parametrize("scanning", [True, False])
-async def test_a_model_over_budget_is_told_what_could_go(opened, told: EventLog, scanning: bool) -> None:
+@pytest.mark.parametrize("scanners", [Config().scanners, "none"])
+async def test_a_model_over_budget_is_told_what_could_go(opened, told: EventLog, scanners: str) -> None:
     """G4: the list, by id and beginning; nothing is proposed."""
-    async with opened(environment_bytes_max=40, scanning=scanning) as memory:
+    async with opened(environment_bytes_max=40, scanners=scanners) as memory:
         ada = memory.space("user:ada")
         held = (await ada.add("The port is 5432, since 2019", target="environment")).entry
         tools = memory.conversation("c", user="ada").tools(remember=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import afterturn
+from afterturn.config import Config
 from afterturn.guard import gate as guard_gate
 from afterturn.testing import EventLog
 from afterturn.testing.clock import ManualClock
@@ -133,7 +134,7 @@ async def test_what_is_recorded_is_redacted_and_what_a_tool_said_is_quarantined(
 
 async def test_nothing_is_redacted_while_scanning_is_off(opened, told: EventLog) -> None:
     """G1: a host that scans elsewhere gets what was said, and no event."""
-    async with opened(scanning=False) as memory:
+    async with opened(scanners="none") as memory:
         await speak(memory, [user(SAID)], *tool(f"token {TOKEN} accepted"))
         kept = await records(memory)
     assert [(entry.text, entry.status) for entry in kept][:2] == [
@@ -147,7 +148,7 @@ async def test_nothing_is_redacted_while_scanning_is_off(opened, told: EventLog)
 async def test_what_the_model_still_sees_is_not_recalled_though_it_was_redacted(opened, scanning: bool) -> None:
     """L9, G1: the message in sight and its record are known for the same."""
     stated = f"The api is deployed with {TOKEN}"
-    async with opened(scanning=scanning) as memory:
+    async with opened(scanners=Config().scanners if scanning else "none") as memory:
         messages = [user(stated)]
         await speak(memory, messages)
         await memory.drain()

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 import afterturn
+from afterturn.config import Config
 from afterturn.testing import ManualClock, ObedientModel, ScriptedModel, call_tools
 from afterturn.types import Draft, Filter, Kind, Origin, Status
 
 CONFIG: dict[str, object] = {
     "embedder": "none",
     "rules": False,
-    "scanning": False,
+    "scanners": "none",
     "review_entries_max": 40,
     "grace": 5.0,
     "synchronous": "normal",
@@ -33,7 +34,7 @@ def opened(path: Path, model: object = None, **config: object) -> afterturn.Memo
 
 @pytest.fixture
 async def memory(tmp_path: Path) -> AsyncIterator[afterturn.Memory]:
-    async with opened(tmp_path, rules=True, scanning=True) as memory:
+    async with opened(tmp_path, rules=True, scanners=Config().scanners) as memory:
         yield memory
 
 
@@ -261,7 +262,7 @@ ATTACKS = [
 async def test_an_attack_that_the_user_types_waits(tmp_path: Path, attack: str) -> None:
     """S1, G2b: whichever way it is learned: by the rules, by a model, or stated by a host for its user."""
     model = ScriptedModel(call_tools(("add_memory", learned(attack, 1))), *["Nothing to save."] * 3)
-    async with opened(tmp_path, model, rules=True, scanning=True, review_interval=1) as memory:
+    async with opened(tmp_path, model, rules=True, scanners=Config().scanners, review_interval=1) as memory:
         await say(memory, attack, "Fine.")
         stated = (await memory.space("user:ada").add(f"{attack}!", metadata=PREFERENCE)).entry
         lines = [line for line in (await standing(memory)).splitlines() if line.startswith("- ")]

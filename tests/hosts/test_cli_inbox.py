@@ -60,7 +60,7 @@ def test_a_person_sees_hidden_characters_before_approving(cli: CommandLine, hidd
     """A3, G5: in every place that shows a proposal, and before and after it is approved."""
     text = f"Ada likes tea{HIDDEN[hidden]} with milk"
     draft = Draft(text, origin=Origin.SUBAGENT, proposed=True, conversation="c1", metadata={"task": text, "x": text})
-    with blocking.open(cli.store, {"embedder": "none", "scanning": False}) as memory:
+    with blocking.open(cli.store, {"embedder": "none", "scanners": "none"}) as memory:
         memory.space("user:ada").add_many([draft])
         [entry] = memory.space("user:ada").proposals()
     id = entry.id

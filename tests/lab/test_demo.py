@@ -227,19 +227,21 @@ def test_it_fails_with_one_clear_line_if_nothing_is_recalled(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "switched_off, said",
+    "variable, value, said",
     [
-        ("AFTERTURN_RULES", "there was no review. Are rules or reviews switched off?"),
-        ("AFTERTURN_SCANNING", "a token is in its files. Is scanning switched off?"),
+        ("AFTERTURN_RULES", "off", "there was no review. Are rules or reviews switched off?"),
+        ("AFTERTURN_SCANNERS", "none", "a token is in its files. Is scanning switched off?"),
     ],
 )
-def test_it_fails_if_nothing_is_learned_or_a_token_is_stored(tmp_path: Path, switched_off: str, said: str) -> None:
+def test_it_fails_if_nothing_is_learned_or_a_token_is_stored(
+    tmp_path: Path, variable: str, value: str, said: str
+) -> None:
     """G1, V11: the first conversation checks the store itself."""
     at = next(number for number, scene in enumerate(scenes()) if scene.title.startswith("First conversation"))
     done = subprocess.run(
         [sys.executable, "-m", "lab.demo.scene", "memory.db", "cost.json", str(at), "--fast"],
         cwd=tmp_path,
-        env={**os.environ, switched_off: "off"},
+        env={**os.environ, variable: value},
         capture_output=True,
         text=True,
         timeout=100,

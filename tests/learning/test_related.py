@@ -15,7 +15,7 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 async def shown(path: Path, origin: str, **config: object) -> str:
     """What the model sees of a memory that was written while nobody scanned."""
-    async with open_memory(path, scanning=False) as memory:
+    async with open_memory(path, scanners="none") as memory:
         await memory.space("user:ada").add(f"The deploy token is {TOKEN}", origin=origin)
         await memory.space("user:ada").add("Deploys are on Tuesdays")
     model = ScriptedModel(NOTHING)
@@ -44,4 +44,4 @@ async def test_what_is_not_trusted_and_holds_a_secret_is_left_out(tmp_path: Path
 
 async def test_without_scanning_what_is_known_is_shown_as_it_is(tmp_path: Path) -> None:
     """G3: for hosts whose texts are scanned elsewhere."""
-    assert TOKEN in await shown(tmp_path, "user", scanning=False)
+    assert TOKEN in await shown(tmp_path, "user", scanners="none")

@@ -71,7 +71,7 @@ NEEDED_LATER = """
     afterturn.conversation.replay afterturn.conversation.trace afterturn.embedders.http afterturn.embedders.minilm
     afterturn.learning.evidence afterturn.learning.reviewer afterturn.learning.single_value afterturn.learning.staging
     afterturn.models.chat afterturn.models.client afterturn.conversation.compactor afterturn.recall.explain
-    afterturn.recall.rerank afterturn.space.consolidation
+    afterturn.recall.rerank afterturn.space.consolidation afterturn.stores.copier
     calendar html importlib.metadata importlib.resources secrets tempfile tomllib uuid
 """
 

@@ -209,7 +209,7 @@ def test_a_name_with_a_secret_is_refused(store: AfterturnStore):
 
 
 def test_without_scanning_values_stay_as_they_are(path: Path):
-    with blocking.open(path, {"scanning": False}) as memory:
+    with blocking.open(path, {"scanners": "none"}) as memory:
         store = AfterturnStore(memory)
         store.put(ADA, "keys", {"note": TOKEN})
         assert store.get(ADA, "keys").value == {"note": TOKEN}

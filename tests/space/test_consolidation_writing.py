@@ -218,7 +218,7 @@ async def test_with_approval_a_restatement_waits_and_nothing_is_merged_before(tm
 async def test_what_the_guard_would_put_out_of_sight_by_now_is_not_merged(tmp_path: Path) -> None:
     """V10, G2: else the others would go, and nothing would be left to be seen."""
     key = "The key is ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    async with _opened(tmp_path, scanning=False) as memory:
+    async with _opened(tmp_path, scanners="none") as memory:
         ada = memory.space("user:ada")
         await ada.add(key, origin="tool", sources=["ticket-1"])
         await ada.add(f"{key}.", origin="tool", sources=["ticket-2"])

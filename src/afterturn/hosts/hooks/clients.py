@@ -9,10 +9,9 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from afterturn.hosts.hooks.events import EventKind, HookAnswer, HookEvent, Payload, session_of, text_of
 from afterturn.hosts.transcripts import REFERENCED_FILES
@@ -36,8 +35,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredEvent:
+class RegisteredEvent(NamedTuple):
     """An event that an installer registers. `timeout` is in the client's unit; `matcher` is blank if it takes none."""
 
     name: str
