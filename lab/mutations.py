@@ -203,7 +203,7 @@ FAULTS = (
     ),
     Fault(
         "delivery",
-        "conversation/engine.py",
+        "conversation/compactions.py",
         'self._prefetcher.drop_carried("compaction")',
         "pass",
         "A recall from before a compaction is delivered after it.",
@@ -284,7 +284,7 @@ FAULTS = (
     ),
     Fault(
         "recording",
-        "conversation/engine.py",
+        "conversation/finished_turns.py",
         "if failed and not completed:",
         "if failed and not messages:",
         "A turn that the host left with an exception is recorded.",

@@ -154,7 +154,7 @@ class Conversation(ConversationVerbs):
         is not changed. Raises ConfigError without a model or a limit.
         """
         check_messages(messages)
-        return self._loop.wait(self._core.compact(self._scope, list(messages), limit_tokens))
+        return self._loop.wait(self._core.compactions.compact(self._scope, list(messages), limit_tokens))
 
     def briefing(self) -> str:
         """Returns how the last other conversation in the same project ended, and what was to come next; else nothing.

@@ -60,17 +60,17 @@ class ConversationVerbs:
 
         Pass the messages that are left, unless the conversation's history is hidden.
         """
-        self._core.note_compaction(self._scope, messages)
+        self._core.compactions.note(self._scope, messages)
 
     @never_raises
     def compacting(self, messages: Sequence[object]) -> None:
         """These messages are about to be compacted. With `review_compaction`, what they teach is learned first."""
-        self._core.review_compaction(self._scope, messages)
+        self._core.compactions.review(self._scope, messages)
 
     @never_raises
     def reset(self) -> None:
         """The conversation starts again: nothing counts as shown any more. Memories are kept."""
-        self._core.reset(self._scope)
+        self._core.compactions.reset(self._scope)
 
     def _advise(self, rules: Sequence[ToolRule], name: str, arguments: object) -> ToolAdvice:
         return self._advised(rules, name, arguments) or NO_ADVICE
@@ -147,7 +147,7 @@ class Conversation(ConversationVerbs):
         is not changed. Raises ConfigError without a model or a limit.
         """
         check_messages(messages)
-        return await self._loop.run(self._core.compact(self._scope, list(messages), limit_tokens))
+        return await self._loop.run(self._core.compactions.compact(self._scope, list(messages), limit_tokens))
 
     async def briefing(self) -> str:
         """Returns how the last other conversation in the same project ended, and what was to come next; else nothing.

@@ -7,6 +7,7 @@ only the owner's own conversations are read.
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from afterturn.errors import InvalidInput, StoreUnavailable
 from afterturn.guard.output_filter import OutputFilter, neutralise, neutralise_quote
 from afterturn.guard.pasted import typed_text
 from afterturn.log import logger
-from afterturn.ports import Store, Unit
+from afterturn.ports import Clock, Store, Unit
 from afterturn.recall.block import describe_age
 from afterturn.text import estimate_tokens, is_acknowledgement, regex
 from afterturn.tool_rules.advice import ToolAdvice, ToolRule, find_tool_rules, shown_name
@@ -199,7 +200,15 @@ class StoredConversation:
         self._services = services
         self.key = key
         # As far as this process knows: a turn that is recorded unread must not be in a file then.
-        self._is_kept_incognito = False
+        self.known_incognito = False
+
+    @property
+    def config(self) -> Config:
+        return self._services.config
+
+    @property
+    def clock(self) -> Clock:
+        return self._services.clock
 
     @property
     def loop(self) -> LoopThread:
@@ -227,6 +236,14 @@ class StoredConversation:
     def is_on_loop(self) -> bool:
         return self._services.loop.in_thread
 
+    def check(self) -> None:
+        """Raises MemoryClosed or ForkedProcess when memory cannot do anything for a turn."""
+        self._services.loop.check()
+
+    def post(self, method: Callable[..., None], /, *values: object, **options: object) -> None:
+        """Calls `method` on memory's loop, from any thread, without waiting for it."""
+        self._services.loop.post(functools.partial(method, *values, **options))
+
     async def find_tool_rules(
         self, scope: ConversationScope, turn: str, name: str, arguments: object
     ) -> list[ToolRule]:
@@ -242,18 +259,17 @@ class StoredConversation:
                 )
         except Exception as error:  # the boundary: memory's fault must not stop the host's tools
             logger.warning("a tool call was not checked against rules: %s", type(error).__name__, exc_info=error)
-            self._emit_of(turn, "tool_rules_failed", tool=shown_name(name), reason=type(error).__name__)
+            self.emit("tool_rules_failed", turn=turn, tool=shown_name(name), reason=type(error).__name__)
             return []
 
     def note_tool_rules(self, turn: str, name: str, advice: ToolAdvice) -> None:
         for rule in advice.rules:
             refused = advice.refusal is not None and rule.firm
-            self._emit_of(
-                turn, "tool_rule", tool=shown_name(name), memory=rule.ref, rule=rule.text, why=rule.why, refused=refused
-            )
+            said = {"memory": rule.ref, "rule": rule.text, "why": rule.why}
+            self.emit("tool_rule", turn=turn, tool=shown_name(name), **said, refused=refused)
 
-    def _emit_of(self, turn: str, event: str, **data: Scalar) -> None:
-        self._services.events.emit(event, space=self.key.space, conversation=self.key.id, turn=turn, **data)
+    def emit(self, name: str, *, turn: str = "", **data: Scalar) -> None:
+        self._services.events.emit(name, space=self.key.space, conversation=self.key.id, turn=turn, **data)
 
     async def briefing(self, scope: ConversationScope, on_untrusted: Callable[[], None]) -> str:
         """How the last conversation in the project ended. Blank if memory is off or fails."""
@@ -272,7 +288,7 @@ class StoredConversation:
         if found.has_report:
             on_untrusted()
         if found.text:
-            self._emit_of("", "briefed", about=found.conversation, tokens=estimate_tokens(found.text))
+            self.emit("briefed", about=found.conversation, tokens=estimate_tokens(found.text))
         return found.text
 
     async def set_incognito(self, *, on: bool) -> None:
@@ -280,8 +296,8 @@ class StoredConversation:
         await self._stored().write(
             lambda unit: unit.conversations.set_incognito(self.key, on=on, at=at), at=self.key.scope
         )
-        self._is_kept_incognito = on
-        self._emit_of("", "incognito_changed", on=on)
+        self.known_incognito = on
+        self.emit("incognito_changed", on=on)
 
     async def is_kept_incognito(self) -> bool:
         state = await self._stored().read(lambda unit: unit.conversations.state(self.key), at=self.key.scope)

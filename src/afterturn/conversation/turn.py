@@ -148,7 +148,7 @@ class TurnVerbs:
         # A host that hides its history never gets a block put back, so its blocks need no anchor.
         anchor = ""
         if not turn.scope.is_hidden:
-            anchor = end_anchor(dialect, messages, self._core.known_blocks, turn.shared.chain)
+            anchor = end_anchor(dialect, messages, self._core.visible.blocks, turn.shared.chain)
         # Noted first: if memory is closing, this raises, and no block is added that would not be recognised later.
         rows = self._core.note_delivery(turn, injection, point, anchor)
         last, length = messages[-1], len(messages)
@@ -299,7 +299,7 @@ class TurnVerbs:
             # The reason becomes a stored event, and may well be an error's message.
             scan = scanner(scanning=self._core.config.scan_policy)
             redacted = redact_within(str(reason), REASON_CHARS_MAX, scan).text
-            self._core.abort_turn(self._turn, redacted.encode("utf-8", "replace").decode())
+            self._core.finished_turns.abort(self._turn, redacted.encode("utf-8", "replace").decode())
 
     @never_raises
     def finish(self, messages: Sequence[object] | None = None) -> None:
@@ -322,9 +322,9 @@ class TurnVerbs:
         try:
             messages = self._completed or copy_messages(self._messages or (), turn)
         except Exception:
-            self._core.abort_turn(turn, "unreadable_messages")
+            self._core.finished_turns.abort(turn, "unreadable_messages")
             raise
-        self._core.leave_turn(turn, messages, completed=self._completed is not None, failed=failed)
+        self._core.finished_turns.leave(turn, messages, completed=self._completed is not None, failed=failed)
 
     # Waiting, shared by both kinds of turn.
 
@@ -407,7 +407,7 @@ class TurnVerbs:
         newest = range(max(start, len(messages) - ADDED_MAX), len(messages))
         elements = [dialect.read(messages[at]) for at in newest]
         said = [element.text_of("user") for element in elements[-NEWEST_EXAMINED:] if element is not None]
-        texts = (spoken_words(text, self._core.known_blocks) for text in said if text)
+        texts = (spoken_words(text, self._core.visible.blocks) for text in said if text)
         if any_untrusted(elements) or any(map(has_pasted, texts)):
             self._core.mark_tainted(turn.shared, Taint.TOOL)
 
@@ -429,7 +429,7 @@ class TurnVerbs:
         if dialect is None:
             return
         elements = [dialect.read(message) for message in spoken]
-        texts = [spoken_words(one.text_of("user"), self._core.known_blocks).strip() for one in elements if one]
+        texts = [spoken_words(one.text_of("user"), self._core.visible.blocks).strip() for one in elements if one]
         said = [text for text in texts if text and not _take_same(turn, turn.reported, text)]
         if said:
             turn.noticed.extend(said)
@@ -476,7 +476,7 @@ class TurnVerbs:
         """The index of the user's message with which the turn began."""
         if turn.began_at is None:
             # The turn was started elsewhere: only the text of its user message is known.
-            strip = functools.partial(spoken_words, known_hashes=self._core.known_blocks)
+            strip = functools.partial(spoken_words, known_hashes=self._core.visible.blocks)
             return find_user(dialect, messages, turn.loop.user_hash, strip)
         index = find_index(messages, turn.began_at)
         if index is None and turn.began_at.index < len(messages):
