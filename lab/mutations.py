@@ -91,7 +91,7 @@ FAULTS = (
     ),
     Fault(
         "recall",
-        "conversation/read_turn.py",
+        "recall/answer.py",
         "lines_of(request.text, worth_showing(found.hits, config.recall_score_min))",
         "lines_of(request.text, found.hits)",
         "The score floor is ignored: unrelated memories are shown.",
@@ -99,7 +99,7 @@ FAULTS = (
     ),
     Fault(
         "recall",
-        "conversation/read_turn.py",
+        "recall/answer.py",
         "hits, restated = collapse([line for line in current if line not in standing])",
         "hits, restated = [line for line in current if line not in standing], []",
         "A block states the same fact twice.",

@@ -21,9 +21,8 @@ from typing import Any, TypeVar
 
 from afterturn.config import Config, StoreUrl, config_folder, models_folder, spill_folder
 from afterturn.conversation.engine import ConversationEngine
-from afterturn.conversation.prefetcher import RecallClient
 from afterturn.conversation.proposals import Proposals
-from afterturn.conversation.recall_queue import RecallQueue
+from afterturn.conversation.recall_client import RecallClient, RecallQueue
 from afterturn.conversation.record_sinks import NullSink, ProviderSink, RecordSink, RecordSinks, StoreSink
 from afterturn.conversation.recorder import Recorder
 from afterturn.conversation.recording import SinkKind

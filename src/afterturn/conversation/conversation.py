@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -79,7 +78,7 @@ class ConversationVerbs:
     def _advised(self, rules: Sequence[ToolRule], name: str, arguments: object) -> ToolAdvice:
         advice = GivenRules().choose(rules, str(name), arguments)
         if advice.rules:
-            self._loop.post(functools.partial(self._core.note_tool_rules, "", str(name), advice))
+            self._loop.post(self._core.note_tool_rules, "", str(name), advice)
         return advice
 
     def _begin_turn(

@@ -14,24 +14,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from afterturn.conversation.compactions import Compactions
 from afterturn.conversation.conversation_log import ConversationLog
-from afterturn.conversation.delivery import DeliverySlot, Injection, PhaseState, Prefetch
+from afterturn.conversation.delivery import DeliverySlot, Injection, PhaseState, Prefetch, VisibleBlocks, positions_of
 from afterturn.conversation.finished_turns import FinishedTurns
 from afterturn.conversation.ledger import BlockPosition, Ledger
-from afterturn.conversation.prefetcher import LATE_SECONDS, Prefetcher, Speculation
-from afterturn.conversation.read_turn import (
-    ShownMessages,
-    TurnReading,
-    make_question,
-    no_recall_reason,
-    read_turn,
-)
-from afterturn.conversation.recall_queue import RecallShed, reason_of
+from afterturn.conversation.prefetcher import Prefetcher, Speculation
+from afterturn.conversation.read_turn import ShownMessages, TurnReading, make_question, no_recall_reason, read_turn
+from afterturn.conversation.recall_client import LATE_SECONDS, RecallShed, reason_of
 from afterturn.conversation.recording import find_stored_taint
 from afterturn.conversation.scope import ConversationScope, StandingDelivery, find_usable_name, is_private
 from afterturn.conversation.standing import StandingCore
 from afterturn.conversation.stored_conversation import StoredConversation
 from afterturn.conversation.turn_state import HostTurn, LoopTurn, OpenedTurn, SharedTurn
-from afterturn.conversation.visible import VisibleBlocks, positions_of
 from afterturn.dialects.detection import DIALECTS, find_dialect
 from afterturn.dialects.dialect import CachedDialects, Dialect
 from afterturn.dialects.history import find_latest_user

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from afterturn.conversation.recall_queue import OVERLOAD
+from afterturn.conversation.recall_client import OVERLOAD
 from afterturn.conversation.recorder import INCOGNITO, NO_FINAL_ANSWER, SWITCHED_OFF, make_recording
 from afterturn.conversation.recording import Recording
 from afterturn.conversation.scope import ConversationScope

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger
-from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, all_readable, make_question
+from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, make_question
 from afterturn.conversation.scope import ConversationScope
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.ports import Store, Unit
+from afterturn.recall.answer import all_readable
 from afterturn.recall.block import block_hash
 from afterturn.recall.query import RecallRequest
 from afterturn.recall.search import search

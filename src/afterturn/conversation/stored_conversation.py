@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.config import Config
 from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.subagents import Subagents
 from afterturn.errors import InvalidInput, StoreUnavailable
 from afterturn.guard.output_filter import OutputFilter, neutralise, neutralise_quote
 from afterturn.guard.pasted import typed_text
 from afterturn.log import logger
-from afterturn.ports import Clock, Store, Unit
+from afterturn.ports import Store, Unit
 from afterturn.recall.block import describe_age
 from afterturn.text import estimate_tokens, is_acknowledgement, regex
 from afterturn.tool_rules.advice import ToolAdvice, ToolRule, find_tool_rules, shown_name
@@ -30,7 +29,6 @@ from afterturn.validation import check_limit, check_space
 if TYPE_CHECKING:
     from afterturn.conversation.replay import Replay
     from afterturn.conversation.trace import Trace, TraceAnswer
-    from afterturn.runtime.loop_thread import LoopThread
     from afterturn.services import Services
 
 
@@ -199,50 +197,17 @@ class StoredConversation:
     def __init__(self, services: Services, key: ConversationKey) -> None:
         self._services = services
         self.key = key
+        self.config, self.clock = services.config, services.clock
+        self.loop, self.subagents = services.loop, services.subagents
+        self.check, self.post = services.loop.check, services.loop.post
+        self.emit = functools.partial(services.events.emit, space=key.space, conversation=key.id)
         # As far as this process knows: a turn that is recorded unread must not be in a file then.
         self.known_incognito = False
-
-    @property
-    def config(self) -> Config:
-        return self._services.config
-
-    @property
-    def clock(self) -> Clock:
-        return self._services.clock
-
-    @property
-    def loop(self) -> LoopThread:
-        return self._services.loop
-
-    @property
-    def subagents(self) -> Subagents:
-        return self._services.subagents
 
     def warn_misuse(self, event: str, how: str) -> None:
         """Reports once per memory, without its loop, that a turn is used without effect."""
         if self._services.events.emit_once(event, conversation=self.key.id):
             logger.warning("conversation %r: a turn was used %s; it continues without memory", self.key.id, how)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether memory's loop has ended, so that nothing of a turn changes any more."""
-        return self._services.loop.gone
-
-    @property
-    def is_forked(self) -> bool:
-        return self._services.loop.forked
-
-    @property
-    def is_on_loop(self) -> bool:
-        return self._services.loop.in_thread
-
-    def check(self) -> None:
-        """Raises MemoryClosed or ForkedProcess when memory cannot do anything for a turn."""
-        self._services.loop.check()
-
-    def post(self, method: Callable[..., None], /, *values: object, **options: object) -> None:
-        """Calls `method` on memory's loop, from any thread, without waiting for it."""
-        self._services.loop.post(functools.partial(method, *values, **options))
 
     async def find_tool_rules(
         self, scope: ConversationScope, turn: str, name: str, arguments: object
@@ -267,9 +232,6 @@ class StoredConversation:
             refused = advice.refusal is not None and rule.firm
             said = {"memory": rule.ref, "rule": rule.text, "why": rule.why}
             self.emit("tool_rule", turn=turn, tool=shown_name(name), **said, refused=refused)
-
-    def emit(self, name: str, *, turn: str = "", **data: Scalar) -> None:
-        self._services.events.emit(name, space=self.key.space, conversation=self.key.id, turn=turn, **data)
 
     async def briefing(self, scope: ConversationScope, on_untrusted: Callable[[], None]) -> str:
         """How the last conversation in the project ended. Blank if memory is off or fails."""

@@ -218,7 +218,7 @@ class TurnVerbs:
     def _ask_clean(self, messages: Sequence[object] | None) -> Coroutine[Any, Any, bool] | None:
         """The question of `is_clean`, to be run on memory's loop."""
         turn = self._turn
-        if turn is None or self._left or self._core.is_on_loop:
+        if turn is None or self._left or self._core.loop.in_thread:
             return None
         if messages is not None:
             self._notice_taint(turn, messages)
@@ -247,7 +247,7 @@ class TurnVerbs:
     @never_raises
     def _recall_for(self, task: str, within: float | None) -> Coroutine[Any, Any, list[Hit] | None] | None:
         """The recall that `delegate_with_recall` waits for, to be run on memory's loop."""
-        if self._turn is None or not isinstance(task, str) or self._core.is_on_loop:
+        if self._turn is None or not isinstance(task, str) or self._core.loop.in_thread:
             return None
         seconds = None if within is None else _bounded(within)
         return self._core.subagents.recall_for(self._turn.scope, task, within=seconds)
@@ -256,7 +256,7 @@ class TurnVerbs:
     def _rules_for(self, name: str, arguments: object) -> Coroutine[Any, Any, list[ToolRule]] | None:
         """What `before_tool` waits for, to be run on memory's loop."""
         turn = self._turn
-        if turn is None or self._left or self._core.is_on_loop:
+        if turn is None or self._left or self._core.loop.in_thread:
             return None
         return self._core.find_tool_rules(turn.scope, turn.id, str(name), arguments)
 
@@ -272,7 +272,7 @@ class TurnVerbs:
             turn.given_rules = turn.given_rules or GivenRules()
             advice = turn.given_rules.choose(rules, str(name), arguments)
         if advice.rules:
-            self._core.loop.post(functools.partial(self._core.note_tool_rules, turn.id, str(name), advice))
+            self._core.post(self._core.note_tool_rules, turn.id, str(name), advice)
         return advice
 
     @never_raises
@@ -493,10 +493,10 @@ class TurnVerbs:
 
     def _recording_within(self, within: float) -> float | None:
         """How long to wait for the recording; None when nothing will ever be known here."""
-        if self._turn is None or not self._left or self._core.is_forked:
+        if self._turn is None or not self._left or self._core.loop.forked:
             return None
         try:
-            return 0.0 if self._core.is_closed else _bounded(within)
+            return 0.0 if self._core.loop.gone else _bounded(within)
         except (TypeError, ValueError, OverflowError):
             logger.warning("wait_recorded(%r): pass a number of seconds", within)
             return 0.0
