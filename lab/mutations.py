@@ -123,7 +123,7 @@ FAULTS = (
     ),
     Fault(
         "recall",
-        "types.py",
+        "types/entries.py",
         "return self.status is Status.ACTIVE and self.is_valid(at)",
         "return self.is_valid(at)",
         "A memory that was replaced or deleted after it was recalled is still delivered.",
