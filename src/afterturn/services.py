@@ -256,10 +256,15 @@ class Services:
 
         Also works after a start that failed halfway. Called once, by `LoopThread.end`.
         """
-        left = _countdown(self.config.close_timeout)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.config.close_timeout
+
+        def left() -> float:
+            return max(0.0, deadline - loop.time())
+
         undone: list[str] = []
         # A turn that was left just before must be under way when recording is closed.
-        run_pending(asyncio.get_running_loop())
+        run_pending(loop)
         if self._is_running:
             for core in self._open_conversations():
                 core.close()
@@ -552,13 +557,6 @@ def _is_about(event: Event, *, space: str, selector: Selector) -> bool:
     if selector.everything:
         return event.space == space
     return selector.conversation is not None and event.conversation == selector.conversation
-
-
-def _countdown(within: float) -> Callable[[], float]:
-    """Returns a function that returns the seconds left of `within`, by this loop's time."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + within
-    return lambda: max(0.0, deadline - loop.time())
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, None], undone: str) -> list[str]:

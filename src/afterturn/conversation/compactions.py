@@ -380,7 +380,10 @@ def _store_review(
     if state.incognito or state.had_incognito:
         return None
     if unit.conversations.is_tainted(scope.key):
-        to_review = [_as_report(message) for message in to_review]
+        to_review = [
+            replace(message, trust=min(message.trust, Origin.TOOL.trust)) if message.role == "assistant" else message
+            for message in to_review
+        ]
     _, since = unit.reviews.unreviewed(scope.key)
     records = unit.records.of_conversation(Scope(scope.tenant, (scope.writes,)), scope.id, limit=MESSAGES_MAX)
     reviewed = {record.id for record in records if (record.position or 0) < since}
@@ -405,10 +408,6 @@ def _store_review(
         forgets=unit.conversations.forgets(scope.tenant, scope.owner),
     )
     return join_or_schedule(unit, review, messages)
-
-
-def _as_report(message: ReviewMessage) -> ReviewMessage:
-    return replace(message, trust=min(message.trust, Origin.TOOL.trust)) if message.role == "assistant" else message
 
 
 def _is_ours(message: Message) -> bool:

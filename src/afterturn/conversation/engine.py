@@ -461,13 +461,7 @@ class ConversationEngine(StoredConversation):
         return user[1]
 
     async def read(
-        self,
-        turn: LoopTurn,
-        dialect: Dialect,
-        messages: list[object],
-        *,
-        turn_id: str = "",
-        late: bool = False,
+        self, turn: LoopTurn, dialect: Dialect, messages: list[object], *, turn_id: str = "", late: bool = False
     ) -> TurnReading:
         """Reads on a reader's thread: a long list takes a while, and other conversations share this loop.
 

@@ -615,11 +615,7 @@ class Speculation:
         self.current = None
         prefetch.speculated = True
         self.emit(
-            "speculation_ended",
-            turn=prefetch.turn,
-            correlation=speculation.correlation,
-            outcome="used",
-            reason="close",
+            "speculation_ended", turn=prefetch.turn, correlation=speculation.correlation, outcome="used", reason="close"
         )
         return answer
 

@@ -56,9 +56,6 @@ _PASTED_READ_MAX = 512
 PREVIOUS_CHARS_MAX = 400
 
 
-# Reading the host's messages.
-
-
 class ShownMessages(NamedTuple):
     """A host's messages, and the blocks of ours that may be among them but are not in the store yet.
 
@@ -308,9 +305,6 @@ def _is_fresh(entry: Entry | None, ledger: Ledger, now: float) -> bool:
     if entry is None or not entry.holds(now):
         return False
     return entry.ref not in ledger.refs and entry.content_hash not in ledger.message_hashes
-
-
-# Asking.
 
 
 def make_question(

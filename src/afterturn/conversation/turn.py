@@ -33,19 +33,11 @@ from afterturn.tool_rules.advice import NO_ADVICE, GivenRules, ToolAdvice, ToolR
 from afterturn.types import HandoverPoint, Hit, Phase, RecallCause, Taint
 
 
-class Misusable(Protocol):
-    def check(self) -> None:
-        """Raises MemoryClosed or ForkedProcess when memory cannot do anything."""
-
-    def warn_misuse(self, event: str, how: str) -> None:
-        """Reports to the host, once."""
-
-
 class HostBoundary(Protocol):
     """A public object in front of memory's code."""
 
     @property
-    def _core(self) -> Misusable: ...
+    def _core(self) -> ConversationEngine: ...
 
 
 F = TypeVar("F", bound=HostBoundary)

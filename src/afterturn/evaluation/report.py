@@ -126,7 +126,8 @@ def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
     names = [name for name, found in systems.items() if "replies" in found or name == OURS]
     lines = [f"95% of {name}: {_sure(systems[name]['intervals'])}" for name in names if "intervals" in systems[name]]
     for name, found in systems.get(OURS, {}).get("margins", {}).items():
-        lines.append(f"{OURS} minus {name}: {_above(found)}")
+        above = [f"{one} {found[one]:+.3f}{_between(found['intervals'].get(one))}" for one in _ABOVE if one in found]
+        lines.append(f"{OURS} minus {name}: {', '.join(above)}")
     lines += [line for name, found in systems.items() if "replies" in found for line in _about_replies(name, found)]
     silent = {name: found["unanswerable"] for name, found in systems.items() if "unanswerable" in found}
     if silent:
@@ -148,12 +149,6 @@ def _sure(intervals: Mapping[str, Sequence[float]]) -> str:
         return "unknown with one conversation"
     known = [name for name in _SURE if name in intervals]
     return ", ".join(f"{name} {intervals[name][0]:.3f} to {intervals[name][1]:.3f}" for name in known)
-
-
-def _above(found: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {found[name]:+.3f}{_between(found['intervals'].get(name))}" for name in _ABOVE if name in found
-    )
 
 
 def _between(bounds: Sequence[float] | None) -> str:

@@ -5,28 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from afterturn.types import (
-    Added,
-    Admitted,
-    Changes,
-    ContextEntry,
-    EmbedderIdentity,
-    Entry,
-    Erased,
-    Filter,
-    IndexedEntry,
-    Kind,
-    LaneQuery,
-    LoggedOperation,
-    Operation,
-    Scope,
-    Selector,
-    SpaceStats,
-    SpaceSummary,
-    Status,
-    Step,
-    Target,
-)
+from afterturn.types.entries import Admitted, Entry, Kind, Scope, Status, Target
+from afterturn.types.operations import Added, Erased, LoggedOperation, Operation, Selector, SpaceSummary, Step
+from afterturn.types.reviews import EmbedderIdentity
+from afterturn.types.searches import Changes, ContextEntry, Filter, IndexedEntry, LaneQuery, SpaceStats
 
 
 class Memories(Protocol):

@@ -226,13 +226,10 @@ def _row(unit: Unit, tenant: str, space: str, review_id: str) -> ReviewRow:
 def _decisions(unit: Unit, scope: Scope, review_id: str) -> list[str]:
     """The operations that decided on its proposals, latest first."""
     waited = [step for step in unit.operations.steps(scope, group=review_id) if step.after in WAITING]
-    decided = [last for step in waited if _is_decision(last := _last(unit, scope, step), review_id)]
-    return [step.operation.id for step in sorted(decided, key=lambda step: step.operation.id, reverse=True)]
-
-
-def _is_decision(step: Step, review_id: str) -> bool:
-    """Whether a person took the step: a deletion that the review proposed is a delete too."""
-    return step.operation.verb in _DECISIONS and step.operation.group != review_id
+    last = [_last(unit, scope, step).operation for step in waited]
+    # A person decided: a deletion that the review proposed is a delete too.
+    decided = [one for one in last if one.verb in _DECISIONS and one.group != review_id]
+    return sorted((one.id for one in decided), reverse=True)
 
 
 def _last(unit: Unit, scope: Scope, step: Step) -> Step:

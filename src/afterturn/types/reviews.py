@@ -130,6 +130,16 @@ class ReviewRow:
         return tuple(dict.fromkeys(space for space in (self.writes, self.space, self.environment) if space))
 
 
+@dataclass(frozen=True, slots=True)
+class EmbedderIdentity:
+    """Identifies an embedder and its version. Vectors of different identities are never compared."""
+
+    name: str
+    version: str
+    dimensions: int
+    normalised: bool = True
+
+
 class Purpose(StrEnum):
     """What a model was asked for."""
 

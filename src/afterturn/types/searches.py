@@ -116,16 +116,6 @@ class Changes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedderIdentity:
-    """Identifies an embedder and its version. Vectors of different identities are never compared."""
-
-    name: str
-    version: str
-    dimensions: int
-    normalised: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Hit:
     """One entry that a search found, with its scores. `lexical` and `similarity` are between 0 and 1.
 
