@@ -91,7 +91,7 @@ FAULTS = (
     ),
     Fault(
         "recall",
-        "conversation/read_turn.py",
+        "recall/answer.py",
         "lines_of(request.text, worth_showing(found.hits, config.recall_score_min))",
         "lines_of(request.text, found.hits)",
         "The score floor is ignored: unrelated memories are shown.",
@@ -99,7 +99,7 @@ FAULTS = (
     ),
     Fault(
         "recall",
-        "conversation/read_turn.py",
+        "recall/answer.py",
         "hits, restated = collapse([line for line in current if line not in standing])",
         "hits, restated = [line for line in current if line not in standing], []",
         "A block states the same fact twice.",
@@ -123,7 +123,7 @@ FAULTS = (
     ),
     Fault(
         "recall",
-        "types.py",
+        "types/entries.py",
         "return self.status is Status.ACTIVE and self.is_valid(at)",
         "return self.is_valid(at)",
         "A memory that was replaced or deleted after it was recalled is still delivered.",
@@ -203,7 +203,7 @@ FAULTS = (
     ),
     Fault(
         "delivery",
-        "conversation/engine.py",
+        "conversation/compactions.py",
         'self._prefetcher.drop_carried("compaction")',
         "pass",
         "A recall from before a compaction is delivered after it.",
@@ -284,7 +284,7 @@ FAULTS = (
     ),
     Fault(
         "recording",
-        "conversation/engine.py",
+        "conversation/finished_turns.py",
         "if failed and not completed:",
         "if failed and not messages:",
         "A turn that the host left with an exception is recorded.",

@@ -25,7 +25,6 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from afterturn.conversation import read_turn
 from afterturn.evaluation.everyday import (
     EvalOptions,
     EverydayJudge,
@@ -36,7 +35,7 @@ from afterturn.evaluation.everyday import (
 )
 from afterturn.evaluation.everyday_file import EverydayExchange, EverydayQuestion, Person, add_filler, read_people
 from afterturn.evaluation.examination import MissingParts
-from afterturn.recall import relevance, what_holds
+from afterturn.recall import answer, relevance, what_holds
 from afterturn.recall.block import FRAME, best_window, bullet
 from afterturn.recall.features import features_of, passage_of
 from afterturn.recall.relevance import JudgedQuestion, RecalledExchange
@@ -124,7 +123,7 @@ def collect(
         memories = EverydayMemories(Path(folder) / "memory.db", options, judges, MissingParts(), lambda: None)
         memories.record(people)
         recorder = Recorder()
-        with mock.patch.object(read_turn, "judge", recorder.judge):
+        with mock.patch.object(answer, "judge", recorder.judge):
             for asked in memories.ask(people, "now"):
                 calls, recorder.calls = recorder.calls, []
                 judge = judges[asked.person.name]

@@ -40,7 +40,7 @@ RESERVED = {
         "runtime/loop_thread.py",
         "runtime/supervisor.py",
     ),  # the loop's end with the call that waits for them
-    "Admitted": ("types.py", "guard/gate.py", "testing/"),
+    "Admitted": ("types/entries.py", "guard/gate.py", "testing/"),
 }
 
 RETIRED_MODULES = """

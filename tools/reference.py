@@ -323,10 +323,12 @@ def _enum(kind: type[enum.Enum]) -> str:
 
 
 def _alias(name: str) -> str:
-    source = inspect.getsource(importlib.import_module(afterturn._MODULES[name]))
+    module = importlib.import_module(afterturn._MODULES[name])
+    file = Path(inspect.getfile(module))
     (value,) = [
         node.value
-        for node in ast.parse(source).body
+        for path in (file.parent.glob("*.py") if file.name == "__init__.py" else [file])
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name
     ]
     assert value is not None

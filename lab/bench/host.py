@@ -9,10 +9,10 @@ from time import perf_counter
 from typing import Any, Protocol, TypeAlias
 
 import afterturn
-from afterturn.conversation.read_turn import compose
 from afterturn.conversation.turn import PhaseName
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.ports import ChatModel
+from afterturn.recall.answer import compose
 from afterturn.testing.model import call_tools
 from lab.bench.texts import SPACE, TOOLS, tool_call, tool_result
 

@@ -11,10 +11,11 @@ from typing import Any, Literal, TypeVar
 
 from afterturn.config import Config, Settings, StoreUrl, default_store, find_store, load_config
 from afterturn.conversation.ledger import Ledger
-from afterturn.conversation.read_turn import answer_question, make_question
+from afterturn.conversation.read_turn import make_question
 from afterturn.conversation.scope import ConversationOptions, ConversationScope, make_scope
 from afterturn.errors import InvalidInput, postgres_missing
 from afterturn.ports import Unit
+from afterturn.recall.answer import answer_question
 from afterturn.recall.search import search
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.space.arguments import search_request

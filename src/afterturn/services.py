@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from afterturn.config import Config, StoreUrl, config_folder, models_folder, spill_folder
 from afterturn.conversation.engine import ConversationEngine
-from afterturn.conversation.prefetcher import RecallClient
 from afterturn.conversation.proposals import Proposals
-from afterturn.conversation.recall_queue import RecallQueue
+from afterturn.conversation.recall_client import RecallClient, RecallQueue
 from afterturn.conversation.record_sinks import NullSink, ProviderSink, RecordSink, RecordSinks, StoreSink
 from afterturn.conversation.recorder import Recorder
 from afterturn.conversation.recording import SinkKind
@@ -259,10 +258,15 @@ class Services:
 
         Also works after a start that failed halfway. Called once, by `LoopThread.end`.
         """
-        left = _countdown(self.config.close_timeout)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.config.close_timeout
+
+        def left() -> float:
+            return max(0.0, deadline - loop.time())
+
         undone: list[str] = []
         # A turn that was left just before must be under way when recording is closed.
-        run_pending(asyncio.get_running_loop())
+        run_pending(loop)
         if self._is_running:
             for core in self._open_conversations():
                 core.close()
@@ -557,13 +561,6 @@ def _is_about(event: Event, *, space: str, selector: Selector) -> bool:
     if selector.everything:
         return event.space == space
     return selector.conversation is not None and event.conversation == selector.conversation
-
-
-def _countdown(within: float) -> Callable[[], float]:
-    """Returns a function that returns the seconds left of `within`, by this loop's time."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + within
-    return lambda: max(0.0, deadline - loop.time())
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, None], undone: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 import afterturn
 from afterturn.config import Config
-from afterturn.conversation import prefetcher
+from afterturn.conversation import recall_client
 from afterturn.ports import Clock, Store
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.stores.sqlite.store import open_store
@@ -47,7 +47,7 @@ async def test_a_recall_waits_for_a_turn_that_has_just_ended_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_same: bool
 ):
     """R1, C4: another conversation of the same user is waited for; the same one shows its messages itself."""
-    monkeypatch.setattr(prefetcher, "STORED_WITHIN", WITHIN)
+    monkeypatch.setattr(recall_client, "STORED_WITHIN", WITHIN)
     stores: list[SlowStore] = []
 
     def opened(path: Path, config: Config, clock: Clock) -> Any:

@@ -14,8 +14,8 @@ from controlled_store import Stage, caught_up, letters
 from spoken import assistant, call, user
 
 import afterturn
-from afterturn.conversation import recall_queue, recorder
-from afterturn.conversation.recall_queue import RecallQueue, RecallShed
+from afterturn.conversation import recall_client, recorder
+from afterturn.conversation.recall_client import RecallQueue, RecallShed
 from afterturn.conversation.recording import Recording
 from afterturn.conversation.spill import Spill
 from afterturn.types import Taint
@@ -51,8 +51,8 @@ async def settle() -> None:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recall_queue, "RUNNING_MAX", 1)
-    monkeypatch.setattr(recall_queue, "WAITING_MAX", 2)
+    monkeypatch.setattr(recall_client, "RUNNING_MAX", 1)
+    monkeypatch.setattr(recall_client, "WAITING_MAX", 2)
 
 
 async def test_what_has_begun_is_finished_before_the_newest_which_is_before_older_ones() -> None:
@@ -360,7 +360,7 @@ async def test_a_turn_that_memory_has_no_time_to_begin_is_recorded(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R2, C4: the recall is left out on the host's thread, so that what waits for memory's loop is bounded."""
-    monkeypatch.setattr(recall_queue, "POSTED_MAX", 0)
+    monkeypatch.setattr(recall_client, "POSTED_MAX", 0)
     async with stage.open() as memory:
         messages = [user(SOUP)]
         async with memory.conversation("c", user="ada").turn(messages) as turn:
@@ -380,7 +380,7 @@ async def test_a_conversation_that_is_kept_incognito_is_in_no_file(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C4: also if there is no time to read that from the store, as far as this process knows it."""
-    monkeypatch.setattr(recall_queue, "POSTED_MAX", 0)
+    monkeypatch.setattr(recall_client, "POSTED_MAX", 0)
     monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 1)
     async with stage.open(background=False) as memory:
         conversation = memory.conversation("hidden", user="ada")
@@ -398,7 +398,7 @@ async def test_a_turn_that_is_stored_before_an_earlier_one_knows_its_taint(
 ) -> None:
     """C4: the earlier turn, in which a tool spoke, still waits in a file."""
     monkeypatch.setattr(recorder, "RETRY_FIRST", 60.0)
-    monkeypatch.setattr(recall_queue, "POSTED_MAX", 0)
+    monkeypatch.setattr(recall_client, "POSTED_MAX", 0)
     spoken = [user(SOUP), call("1"), {"role": "tool", "tool_call_id": "1", "content": "Salt"}]
     monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 1)
     async with stage.open(background=False) as memory:

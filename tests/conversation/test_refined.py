@@ -10,7 +10,7 @@ import pytest
 from controlled_store import HERBS, LETTERS, Stage, caught_up, learn_herbs, letters, settled
 from spoken import answer, assistant, call, user
 
-from afterturn.conversation import prefetcher
+from afterturn.conversation import recall_client
 from afterturn.errors import ModelError
 from afterturn.testing import Held, ScriptedModel
 
@@ -173,7 +173,7 @@ async def test_a_model_that_never_answers_is_given_up_at_its_own_limit(
 ) -> None:
     """R7: no short timeout, but a net; what waits for the refined phase gets the fast one then."""
     line = held([7])
-    monkeypatch.setattr(prefetcher, "MODEL_TIMEOUT", 0.3)
+    monkeypatch.setattr(recall_client, "MODEL_TIMEOUT", 0.3)
     async with stage.open(model=ScriptedModel(line), refined=True, recall_entries_max=3) as memory:
         await learn_herbs(memory, stage.clock)
         messages = [user(ASKED)]

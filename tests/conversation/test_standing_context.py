@@ -15,7 +15,7 @@ import pytest
 
 import afterturn
 from afterturn.config import Config
-from afterturn.conversation.prefetcher import RecallClient
+from afterturn.conversation.recall_client import RecallClient
 from afterturn.conversation.scope import ConversationScope, make_scope
 from afterturn.conversation.standing import StandingCore
 from afterturn.errors import InvalidInput, InvalidName, MemoryClosed, StoreFull, StoreUnavailable

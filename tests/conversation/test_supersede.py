@@ -141,7 +141,7 @@ async def test_what_rests_on_another_space_s_record_is_not_handed_over_once_that
     messages = [user("What is my parrot called?")]
     async with memory.conversation("c", user="ada").turn(messages) as turn:
         await turn._turn.shared.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
-        recalled = turn._core._slot.has_block(turn._turn.shared)  # type: ignore[union-attr]
+        recalled = turn._core.slot.has_block(turn._turn.shared)  # type: ignore[union-attr]
         await team.forget(memory=records[0].id)
         element = await turn.inject(messages)
         turn.abort()
@@ -170,7 +170,7 @@ async def test_what_is_recalled_while_forgetting_waits_for_the_store_is_not_hand
     messages = [user("What is my cat called?")]
     turn = memory.conversation("c", user="ada").turn(messages)
     await turn._turn.shared.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
-    recalled = turn._core._slot.has_block(turn._turn.shared)  # type: ignore[union-attr]
+    recalled = turn._core.slot.has_block(turn._turn.shared)  # type: ignore[union-attr]
     other.execute("ROLLBACK")
     other.close()
     await forgetting

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from afterturn.conversation.delivery import Prefetch
+from afterturn.conversation.delivery import Prefetch, VisibleBlocks
 from afterturn.conversation.ledger import BlockPosition, end_anchor, scan_blocks
 from afterturn.conversation.scope import make_scope
 from afterturn.conversation.turn_state import (
@@ -17,7 +17,6 @@ from afterturn.conversation.turn_state import (
     SharedTurn,
     copy_messages,
 )
-from afterturn.conversation.visible import VisibleBlocks
 from afterturn.dialects.detection import get_dialect
 from afterturn.recall.block import block_hash, render
 from afterturn.types import BlockRow, HandoverPoint, Phase, RecallCause

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from afterturn.config import Config
-from afterturn.conversation.prefetcher import RecallClient
 from afterturn.conversation.proposals import ProposalContext, Proposals
+from afterturn.conversation.recall_client import RecallClient
 from afterturn.conversation.scope import ConversationOptions, make_scope
 from afterturn.conversation.tools import MemoryTools
 from afterturn.events import Events

@@ -4,9 +4,9 @@ import pytest
 
 import afterturn
 from afterturn.config import Config
-from afterturn.conversation.read_turn import compose
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.recall import block as recall_block
+from afterturn.recall.answer import compose
 from afterturn.testing import EventLog, ScriptedModel
 from afterturn.testing.entries import entry
 from afterturn.types import Draft, Hit, Lane, Origin, Target

@@ -22,7 +22,7 @@ def test_every_fault_changes_one_place_and_still_compiles(fault: Fault):
 @pytest.mark.parametrize(
     "file, text, replacement",
     [
-        ("types.py", "class Status(", "class Status(("),
+        ("types/entries.py", "class Status(", "class Status(("),
         ("scanners/secret_formats.json", '["ghp_", ', '["ghp_" '),
         ("stores/sql/memories.sql", "-- name: like\n", "-- name: alike\n"),
         ("stores/sql/memories.sql", "e.space_key = ? AND e.id", "e.id"),

@@ -75,7 +75,7 @@ class Turn(TurnVerbs):
 
     def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> None:
         for wait in self._waits(messages, within, phase, self._core.clock.monotonic):
-            if self._core.is_on_loop:
+            if self._core.loop.in_thread:
                 break
             wait.run.settled.wait_blocking(within=wait.seconds)
 
@@ -95,7 +95,7 @@ class Turn(TurnVerbs):
         wait = self._recording_within(within)
         if self._turn is None or wait is None:
             return False
-        return self._turn.shared.recorded.wait_blocking(within=0.0 if self._core.is_on_loop else wait) is True
+        return self._turn.shared.recorded.wait_blocking(within=0.0 if self._core.loop.in_thread else wait) is True
 
     def __enter__(self) -> Turn:
         return self
@@ -154,7 +154,7 @@ class Conversation(ConversationVerbs):
         is not changed. Raises ConfigError without a model or a limit.
         """
         check_messages(messages)
-        return self._loop.wait(self._core.compact(self._scope, list(messages), limit_tokens))
+        return self._loop.wait(self._core.compactions.compact(self._scope, list(messages), limit_tokens))
 
     def briefing(self) -> str:
         """Returns how the last other conversation in the same project ended, and what was to come next; else nothing.

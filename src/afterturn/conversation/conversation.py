@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -60,17 +59,17 @@ class ConversationVerbs:
 
         Pass the messages that are left, unless the conversation's history is hidden.
         """
-        self._core.note_compaction(self._scope, messages)
+        self._core.compactions.note(self._scope, messages)
 
     @never_raises
     def compacting(self, messages: Sequence[object]) -> None:
         """These messages are about to be compacted. With `review_compaction`, what they teach is learned first."""
-        self._core.review_compaction(self._scope, messages)
+        self._core.compactions.review(self._scope, messages)
 
     @never_raises
     def reset(self) -> None:
         """The conversation starts again: nothing counts as shown any more. Memories are kept."""
-        self._core.reset(self._scope)
+        self._core.compactions.reset(self._scope)
 
     def _advise(self, rules: Sequence[ToolRule], name: str, arguments: object) -> ToolAdvice:
         return self._advised(rules, name, arguments) or NO_ADVICE
@@ -79,7 +78,7 @@ class ConversationVerbs:
     def _advised(self, rules: Sequence[ToolRule], name: str, arguments: object) -> ToolAdvice:
         advice = GivenRules().choose(rules, str(name), arguments)
         if advice.rules:
-            self._loop.post(functools.partial(self._core.note_tool_rules, "", str(name), advice))
+            self._loop.post(self._core.note_tool_rules, "", str(name), advice)
         return advice
 
     def _begin_turn(
@@ -147,7 +146,7 @@ class Conversation(ConversationVerbs):
         is not changed. Raises ConfigError without a model or a limit.
         """
         check_messages(messages)
-        return await self._loop.run(self._core.compact(self._scope, list(messages), limit_tokens))
+        return await self._loop.run(self._core.compactions.compact(self._scope, list(messages), limit_tokens))
 
     async def briefing(self) -> str:
         """Returns how the last other conversation in the same project ended, and what was to come next; else nothing.

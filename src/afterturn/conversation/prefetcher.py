@@ -1,47 +1,37 @@
 """The recalls of one conversation, from the question to their one outcome each. Used on memory's loop.
 
-`RecallClient` asks the store and the model; `Prefetcher` offers what it finds to the turn that owns recall;
-`Speculation` asks ahead, while the user is typing.
+`Prefetcher` offers what `RecallClient` finds to the turn that owns recall; `Speculation` asks ahead, while the user is
+typing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
-from afterturn.config import Config
 from afterturn.conversation.conversation_log import ConversationLog, Delivered
-from afterturn.conversation.delivery import DeliverySlot, PhaseRun, PhaseState, Prefetch, ReadyBlock
+from afterturn.conversation.delivery import DeliverySlot, PhaseRun, PhaseState, Prefetch, ReadyBlock, VisibleBlocks
 from afterturn.conversation.ledger import Ledger
-from afterturn.conversation.read_turn import (
-    EarlierRecalls,
+from afterturn.conversation.read_turn import exclude_visible, make_question, make_request
+from afterturn.conversation.recall_client import RecallClient, RecallQueue, reason_of
+from afterturn.conversation.scope import ConversationScope
+from afterturn.conversation.turn_state import LoopTurn
+from afterturn.errors import AfterturnError, ModelError
+from afterturn.events import Events
+from afterturn.guard.output_filter import OutputFilter, event_content
+from afterturn.log import logger
+from afterturn.ports import Ids, Unit
+from afterturn.recall.answer import (
     ForgetEffects,
     RecallAnswer,
     all_valid,
-    answer_question,
     any_learned_from_visible,
     compose,
-    exclude_visible,
-    make_question,
-    make_request,
     mark_late,
 )
-from afterturn.conversation.recall_queue import RecallQueue, reason_of
-from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.turn_state import LoopTurn
-from afterturn.conversation.visible import VisibleBlocks
-from afterturn.embedders.service import EmbeddingService
-from afterturn.errors import AfterturnError, ModelError
-from afterturn.events import Events
-from afterturn.guard.output_filter import OutputFilter, event_content, neutralise
-from afterturn.log import logger
-from afterturn.models.meter import MODEL_TIMEOUT, Meter
-from afterturn.ports import ChatModel, Clock, Ids, Store, Unit
-from afterturn.recall.block import Block, describe_age, describe_author
 from afterturn.recall.query import RecallRequest
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
@@ -49,162 +39,24 @@ from afterturn.text import terms
 from afterturn.types import (
     BlockRow,
     CarriedRow,
-    ConversationKey,
     Decision,
     EventContent,
     Hit,
     Lane,
     Outcome,
     Phase,
-    Purpose,
     RecallCause,
     Scalar,
-    Scope,
 )
 
 if TYPE_CHECKING:
-    from afterturn.recall.index.cache import IndexCache
+    pass
 
-R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 _OFFER_ATTEMPTS = 8
-# How long a store may take that is slower than `recall_timeout`. A newer input, or closing, ends it earlier.
-LATE_SECONDS = 60.0
 # For this long a carried block may be given to a host that never waits, before the store was asked whether it is valid.
 _AT_HAND_SECONDS = 600.0
 # How many ended carried recalls are remembered. Only one is carried at a time, and its end is stored soon.
 _DROPPED_MAX = 100
-
-
-class Ask(Protocol[R_co]):
-    """Work inside a unit of the store that answers a question: `recall.search.search`, or a function that calls it."""
-
-    def __call__(self, unit: Unit, request: RecallRequest, cache: IndexCache | None) -> R_co: ...
-
-
-# A recall waits so long for turns that ended so recently, in seconds. A store that cannot be written delays no recall
-# that begins later.
-STORED_WITHIN = 0.05
-_RECENT = 0.25
-
-
-class EndedTurn(NamedTuple):
-    """A turn that has just ended, and may not be stored yet. `at` is the time of memory's loop."""
-
-    key: ConversationKey
-    space: str
-    recorded: OnceFuture[bool]
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class RecallClient:
-    """Asks on behalf of all conversations of one memory. Refines only with a model and `refined` set."""
-
-    store: Store
-    embedding: EmbeddingService | None
-    model: ChatModel | None
-    config: Config
-    clock: Clock
-    events: Events
-    meter: Meter
-    ended_turns: list[EndedTurn] = field(default_factory=list)
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        return tuple(Phase) if self.config.refined and self.model is not None else (Phase.FAST,)
-
-    async def ask(self, request: RecallRequest, work: Ask[R]) -> R:
-        """Embeds the question, then runs `work` on a reader's thread: turns, direct searches and tools all ask here.
-
-        `work` is `search`, or calls it. Without an embedder, or before it is ready, only words are compared.
-        """
-        cache = None
-        if self.embedding is not None:
-            vector = await self.embedding.query_vector(request.text, request.scope)
-            request, cache = request._replace(query_vector=vector), self.embedding.index
-        return await self.store.read(functools.partial(work, request=request, cache=cache), at=request.scope)
-
-    async def recall(
-        self,
-        request: RecallRequest,
-        *,
-        visible_bytes: int = 0,
-        turn: LoopTurn | None = None,
-        waiting: Sequence[Hit] = (),
-    ) -> tuple[RecallAnswer, Block | None]:
-        """The fast phase, and the block that it makes together with the hits that are `waiting` to be handed over.
-
-        For a `turn`, also what was forgotten since it was read, and a slow store gets more time: what it finds is
-        carried. Raises TimeoutError after `recall_timeout`, or `LATE_SECONDS` later.
-        """
-        earlier = None if turn is None else EarlierRecalls(turn.scope, turn.forgets, turn.recalled)
-        work = functools.partial(
-            answer_question, config=self.config, waiting=waiting, visible_bytes=visible_bytes, earlier=earlier
-        )
-        async with asyncio.timeout(self.config.recall_timeout + (0.0 if turn is None else LATE_SECONDS)):
-            return await self.ask(request, work)
-
-    async def refine(self, question: RecallRequest, scope: ConversationScope, hits: Sequence[Hit]) -> list[Hit]:
-        """The hits that the model chooses. Raises whatever is wrong with the model or its answer."""
-        from afterturn.recall.rerank import select
-
-        assert self.model is not None
-        now = self.clock.now()
-        model = self.meter.of(self.model, Purpose.RECALL, scope.tenant, scope.owner)
-
-        def line(hit: Hit) -> str:
-            entry = hit.entry
-            return f"{describe_age(entry.occurred_at, now)}, {describe_author(entry)}: {neutralise(entry.text)}"
-
-        async with asyncio.timeout(MODEL_TIMEOUT):
-            offered = await self._filter(hits)
-            chosen = await select(model, question.text, offered, entries_max=self.config.recall_entries_max, line=line)
-        found = {hit.entry.ref: hit for hit in hits}
-        return [found[hit.entry.ref] for hit in chosen]
-
-    async def _filter(self, hits: Sequence[Hit]) -> list[Hit]:
-        """The hits as the model may see them."""
-        screen, offered = OutputFilter(scanning=self.config.scan_policy), []
-        for hit in hits:
-            text = screen.shown(hit.entry)
-            if text is not None:
-                offered.append(replace(hit, entry=replace(hit.entry, text=text)))
-            # Long texts take a while, and other conversations share this loop.
-            await asyncio.sleep(0)
-        return offered
-
-    def begin_turn(self, turn: object, scope: Scope) -> None:
-        """Background work of the embedder pauses until `end_turn`."""
-        if self.embedding is not None:
-            self.embedding.begin_turn(turn)
-            self.embedding.load_index(scope)
-
-    def note_block_delivered(self) -> None:
-        """The turn has its block: work that would disturb a recall may run while the model answers."""
-        if self.embedding is not None:
-            self.embedding.want()
-
-    def note_ended(self, scope: ConversationScope, recorded: OnceFuture[bool]) -> None:
-        """A turn has ended and will be recorded. Recalls of other conversations that read its space wait for it."""
-        now = asyncio.get_running_loop().time()
-        recent = [one for one in self.ended_turns if not one.recorded.settled and now - one.at < _RECENT]
-        self.ended_turns[:] = [*recent, EndedTurn(scope.key, scope.writes, recorded, now)]
-
-    async def wait_for_ended(self, scope: ConversationScope) -> None:
-        """Waits until turns that have just ended in other conversations can be recalled, at most half of the grace.
-
-        A program may ask in one conversation what was said in another a moment ago.
-        """
-        now = asyncio.get_running_loop().time()
-        deadline = now + min(self.config.grace / 2, STORED_WITHIN)
-        for ended in list(self.ended_turns):
-            if ended.key != scope.key and ended.space in scope.reads and now - ended.at < _RECENT:
-                await ended.recorded.wait(within=max(0.0, deadline - asyncio.get_running_loop().time()))
-
-    def end_turn(self, turn: object) -> None:
-        if self.embedding is not None:
-            self.embedding.end_turn(turn)
 
 
 class Prefetcher:
@@ -763,11 +615,7 @@ class Speculation:
         self.current = None
         prefetch.speculated = True
         self.emit(
-            "speculation_ended",
-            turn=prefetch.turn,
-            correlation=speculation.correlation,
-            outcome="used",
-            reason="close",
+            "speculation_ended", turn=prefetch.turn, correlation=speculation.correlation, outcome="used", reason="close"
         )
         return answer
 

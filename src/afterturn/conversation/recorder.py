@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from afterturn.config import Config
-from afterturn.conversation.recall_queue import OVERLOAD
+from afterturn.conversation.recall_client import OVERLOAD
 from afterturn.conversation.record_sinks import RecordSink, RecordSinks
 from afterturn.conversation.recording import Key, Recording, RecordingOutcome, RecordingResult, SinkKind, is_exchange
 from afterturn.conversation.scope import is_private

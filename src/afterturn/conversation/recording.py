@@ -338,12 +338,9 @@ def _follow_up(
     return tuple(schedule_after_turn(unit, plan, review, turn, ids))
 
 
-def _is_pasted_into(recording: Recording, message: Message) -> bool:
-    # A clean turn has no pasted text.
-    return recording.taint is not None and message.role == "user" and has_pasted(message.text)
-
-
 def _draft(recording: Recording, message: Message, position: int) -> Draft:
+    # A clean turn has no pasted text.
+    is_pasted = recording.taint is not None and message.role == "user" and has_pasted(message.text)
     return Draft(
         text=message.text,
         kind=Kind.RECORD,
@@ -357,5 +354,5 @@ def _draft(recording: Recording, message: Message, position: int) -> Draft:
         position=position,
         speaker=message.speaker,
         occurred_at=recording.ended_at,
-        metadata={**recording.metadata, PASTED: True} if _is_pasted_into(recording, message) else recording.metadata,
+        metadata={**recording.metadata, PASTED: True} if is_pasted else recording.metadata,
     )

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from afterturn.config import KEYS, SHAPING, Config
-from afterturn.conversation.read_turn import compose, load_hits, mark_late
 from afterturn.conversation.trace import find_turns
 from afterturn.errors import ConfigError
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.ports import Unit
+from afterturn.recall.answer import compose, load_hits, mark_late
 from afterturn.recall.block import Block
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.relevance import worth_showing

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger
-from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, all_readable, make_question
+from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, make_question
 from afterturn.conversation.scope import ConversationScope
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.ports import Store, Unit
+from afterturn.recall.answer import all_readable
 from afterturn.recall.block import block_hash
 from afterturn.recall.query import RecallRequest
 from afterturn.recall.search import search
@@ -362,7 +363,7 @@ class StandingCore:
             self._standing_paths |= set(block.paths)
             if changed:
                 self._emit("standing_changed", reason=reason, bytes=len(text.encode()), paths=_list_paths(block.paths))
-        joined = [path for path in self._touched_files.paths() if self._is_standing(path)]
+        joined = [path for path in self._touched_files.paths() if {path, shown_path(path)} & self._standing_paths]
         if joined:
             await self._services.file_reads.run(functools.partial(self._touched_files.join, joined))
         return text
@@ -371,9 +372,6 @@ class StandingCore:
         shown = block_hash(text)
         if shown != self._shown_hash:
             self._shown_hash, self._standing_paths = shown, shown_paths(text)
-
-    def _is_standing(self, path: str) -> bool:
-        return path in self._standing_paths or shown_path(path) in self._standing_paths
 
     # Context for hosts that write their prompts themselves. Only reads.
 

@@ -7,6 +7,7 @@ only the owner's own conversations are read.
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.config import Config
 from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.subagents import Subagents
 from afterturn.errors import InvalidInput, StoreUnavailable
 from afterturn.guard.output_filter import OutputFilter, neutralise, neutralise_quote
 from afterturn.guard.pasted import typed_text
@@ -29,7 +29,6 @@ from afterturn.validation import check_limit, check_space
 if TYPE_CHECKING:
     from afterturn.conversation.replay import Replay
     from afterturn.conversation.trace import Trace, TraceAnswer
-    from afterturn.runtime.loop_thread import LoopThread
     from afterturn.services import Services
 
 
@@ -198,34 +197,17 @@ class StoredConversation:
     def __init__(self, services: Services, key: ConversationKey) -> None:
         self._services = services
         self.key = key
+        self.config, self.clock = services.config, services.clock
+        self.loop, self.subagents = services.loop, services.subagents
+        self.check, self.post = services.loop.check, services.loop.post
+        self.emit = functools.partial(services.events.emit, space=key.space, conversation=key.id)
         # As far as this process knows: a turn that is recorded unread must not be in a file then.
-        self._is_kept_incognito = False
-
-    @property
-    def loop(self) -> LoopThread:
-        return self._services.loop
-
-    @property
-    def subagents(self) -> Subagents:
-        return self._services.subagents
+        self.known_incognito = False
 
     def warn_misuse(self, event: str, how: str) -> None:
         """Reports once per memory, without its loop, that a turn is used without effect."""
         if self._services.events.emit_once(event, conversation=self.key.id):
             logger.warning("conversation %r: a turn was used %s; it continues without memory", self.key.id, how)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether memory's loop has ended, so that nothing of a turn changes any more."""
-        return self._services.loop.gone
-
-    @property
-    def is_forked(self) -> bool:
-        return self._services.loop.forked
-
-    @property
-    def is_on_loop(self) -> bool:
-        return self._services.loop.in_thread
 
     async def find_tool_rules(
         self, scope: ConversationScope, turn: str, name: str, arguments: object
@@ -242,18 +224,14 @@ class StoredConversation:
                 )
         except Exception as error:  # the boundary: memory's fault must not stop the host's tools
             logger.warning("a tool call was not checked against rules: %s", type(error).__name__, exc_info=error)
-            self._emit_of(turn, "tool_rules_failed", tool=shown_name(name), reason=type(error).__name__)
+            self.emit("tool_rules_failed", turn=turn, tool=shown_name(name), reason=type(error).__name__)
             return []
 
     def note_tool_rules(self, turn: str, name: str, advice: ToolAdvice) -> None:
         for rule in advice.rules:
             refused = advice.refusal is not None and rule.firm
-            self._emit_of(
-                turn, "tool_rule", tool=shown_name(name), memory=rule.ref, rule=rule.text, why=rule.why, refused=refused
-            )
-
-    def _emit_of(self, turn: str, event: str, **data: Scalar) -> None:
-        self._services.events.emit(event, space=self.key.space, conversation=self.key.id, turn=turn, **data)
+            said = {"memory": rule.ref, "rule": rule.text, "why": rule.why}
+            self.emit("tool_rule", turn=turn, tool=shown_name(name), **said, refused=refused)
 
     async def briefing(self, scope: ConversationScope, on_untrusted: Callable[[], None]) -> str:
         """How the last conversation in the project ended. Blank if memory is off or fails."""
@@ -272,7 +250,7 @@ class StoredConversation:
         if found.has_report:
             on_untrusted()
         if found.text:
-            self._emit_of("", "briefed", about=found.conversation, tokens=estimate_tokens(found.text))
+            self.emit("briefed", about=found.conversation, tokens=estimate_tokens(found.text))
         return found.text
 
     async def set_incognito(self, *, on: bool) -> None:
@@ -280,8 +258,8 @@ class StoredConversation:
         await self._stored().write(
             lambda unit: unit.conversations.set_incognito(self.key, on=on, at=at), at=self.key.scope
         )
-        self._is_kept_incognito = on
-        self._emit_of("", "incognito_changed", on=on)
+        self.known_incognito = on
+        self.emit("incognito_changed", on=on)
 
     async def is_kept_incognito(self) -> bool:
         state = await self._stored().read(lambda unit: unit.conversations.state(self.key), at=self.key.scope)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.proposals import ProposalContext, statements
-from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, answer_question, make_request
+from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, make_request
 from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.tools import MemoryTools, failure, offered
 from afterturn.dialects.detection import get_dialect
@@ -19,6 +19,7 @@ from afterturn.errors import AfterturnError
 from afterturn.guard.output_filter import OutputFilter, neutralise
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
+from afterturn.recall.answer import answer_question
 from afterturn.recall.block import CUT, ENTRY_BYTES_MAX, NOTICE, best_window, bullet
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.query import RecallRequest

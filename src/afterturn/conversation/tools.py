@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.proposals import ProposalContext, ProposalFailures
-from afterturn.conversation.read_turn import RecallAnswer, answer_question, make_request
+from afterturn.conversation.read_turn import make_request
 from afterturn.dialects.dialect import Dialect, ToolDefinition
 from afterturn.errors import InvalidInput, OverBudget
 from afterturn.guard.output_filter import event_content, neutralise
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.ports import Unit
+from afterturn.recall.answer import RecallAnswer, answer_question
 from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest
 from afterturn.scanners.secrets import redact_within, unnamed

@@ -33,19 +33,11 @@ from afterturn.tool_rules.advice import NO_ADVICE, GivenRules, ToolAdvice, ToolR
 from afterturn.types import HandoverPoint, Hit, Phase, RecallCause, Taint
 
 
-class Misusable(Protocol):
-    def check(self) -> None:
-        """Raises MemoryClosed or ForkedProcess when memory cannot do anything."""
-
-    def warn_misuse(self, event: str, how: str) -> None:
-        """Reports to the host, once."""
-
-
 class HostBoundary(Protocol):
     """A public object in front of memory's code."""
 
     @property
-    def _core(self) -> Misusable: ...
+    def _core(self) -> ConversationEngine: ...
 
 
 F = TypeVar("F", bound=HostBoundary)
@@ -148,7 +140,7 @@ class TurnVerbs:
         # A host that hides its history never gets a block put back, so its blocks need no anchor.
         anchor = ""
         if not turn.scope.is_hidden:
-            anchor = end_anchor(dialect, messages, self._core.known_blocks, turn.shared.chain)
+            anchor = end_anchor(dialect, messages, self._core.visible.blocks, turn.shared.chain)
         # Noted first: if memory is closing, this raises, and no block is added that would not be recognised later.
         rows = self._core.note_delivery(turn, injection, point, anchor)
         last, length = messages[-1], len(messages)
@@ -218,7 +210,7 @@ class TurnVerbs:
     def _ask_clean(self, messages: Sequence[object] | None) -> Coroutine[Any, Any, bool] | None:
         """The question of `is_clean`, to be run on memory's loop."""
         turn = self._turn
-        if turn is None or self._left or self._core.is_on_loop:
+        if turn is None or self._left or self._core.loop.in_thread:
             return None
         if messages is not None:
             self._notice_taint(turn, messages)
@@ -247,7 +239,7 @@ class TurnVerbs:
     @never_raises
     def _recall_for(self, task: str, within: float | None) -> Coroutine[Any, Any, list[Hit] | None] | None:
         """The recall that `delegate_with_recall` waits for, to be run on memory's loop."""
-        if self._turn is None or not isinstance(task, str) or self._core.is_on_loop:
+        if self._turn is None or not isinstance(task, str) or self._core.loop.in_thread:
             return None
         seconds = None if within is None else _bounded(within)
         return self._core.subagents.recall_for(self._turn.scope, task, within=seconds)
@@ -256,7 +248,7 @@ class TurnVerbs:
     def _rules_for(self, name: str, arguments: object) -> Coroutine[Any, Any, list[ToolRule]] | None:
         """What `before_tool` waits for, to be run on memory's loop."""
         turn = self._turn
-        if turn is None or self._left or self._core.is_on_loop:
+        if turn is None or self._left or self._core.loop.in_thread:
             return None
         return self._core.find_tool_rules(turn.scope, turn.id, str(name), arguments)
 
@@ -272,7 +264,7 @@ class TurnVerbs:
             turn.given_rules = turn.given_rules or GivenRules()
             advice = turn.given_rules.choose(rules, str(name), arguments)
         if advice.rules:
-            self._core.loop.post(functools.partial(self._core.note_tool_rules, turn.id, str(name), advice))
+            self._core.post(self._core.note_tool_rules, turn.id, str(name), advice)
         return advice
 
     @never_raises
@@ -299,7 +291,7 @@ class TurnVerbs:
             # The reason becomes a stored event, and may well be an error's message.
             scan = scanner(scanning=self._core.config.scan_policy)
             redacted = redact_within(str(reason), REASON_CHARS_MAX, scan).text
-            self._core.abort_turn(self._turn, redacted.encode("utf-8", "replace").decode())
+            self._core.finished_turns.abort(self._turn, redacted.encode("utf-8", "replace").decode())
 
     @never_raises
     def finish(self, messages: Sequence[object] | None = None) -> None:
@@ -322,9 +314,9 @@ class TurnVerbs:
         try:
             messages = self._completed or copy_messages(self._messages or (), turn)
         except Exception:
-            self._core.abort_turn(turn, "unreadable_messages")
+            self._core.finished_turns.abort(turn, "unreadable_messages")
             raise
-        self._core.leave_turn(turn, messages, completed=self._completed is not None, failed=failed)
+        self._core.finished_turns.leave(turn, messages, completed=self._completed is not None, failed=failed)
 
     # Waiting, shared by both kinds of turn.
 
@@ -407,7 +399,7 @@ class TurnVerbs:
         newest = range(max(start, len(messages) - ADDED_MAX), len(messages))
         elements = [dialect.read(messages[at]) for at in newest]
         said = [element.text_of("user") for element in elements[-NEWEST_EXAMINED:] if element is not None]
-        texts = (spoken_words(text, self._core.known_blocks) for text in said if text)
+        texts = (spoken_words(text, self._core.visible.blocks) for text in said if text)
         if any_untrusted(elements) or any(map(has_pasted, texts)):
             self._core.mark_tainted(turn.shared, Taint.TOOL)
 
@@ -429,7 +421,7 @@ class TurnVerbs:
         if dialect is None:
             return
         elements = [dialect.read(message) for message in spoken]
-        texts = [spoken_words(one.text_of("user"), self._core.known_blocks).strip() for one in elements if one]
+        texts = [spoken_words(one.text_of("user"), self._core.visible.blocks).strip() for one in elements if one]
         said = [text for text in texts if text and not _take_same(turn, turn.reported, text)]
         if said:
             turn.noticed.extend(said)
@@ -476,7 +468,7 @@ class TurnVerbs:
         """The index of the user's message with which the turn began."""
         if turn.began_at is None:
             # The turn was started elsewhere: only the text of its user message is known.
-            strip = functools.partial(spoken_words, known_hashes=self._core.known_blocks)
+            strip = functools.partial(spoken_words, known_hashes=self._core.visible.blocks)
             return find_user(dialect, messages, turn.loop.user_hash, strip)
         index = find_index(messages, turn.began_at)
         if index is None and turn.began_at.index < len(messages):
@@ -493,10 +485,10 @@ class TurnVerbs:
 
     def _recording_within(self, within: float) -> float | None:
         """How long to wait for the recording; None when nothing will ever be known here."""
-        if self._turn is None or not self._left or self._core.is_forked:
+        if self._turn is None or not self._left or self._core.loop.forked:
             return None
         try:
-            return 0.0 if self._core.is_closed else _bounded(within)
+            return 0.0 if self._core.loop.gone else _bounded(within)
         except (TypeError, ValueError, OverflowError):
             logger.warning("wait_recorded(%r): pass a number of seconds", within)
             return 0.0

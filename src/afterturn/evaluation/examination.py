@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from afterturn import blocking
 from afterturn.config import Config, load_config
-from afterturn.conversation.read_turn import candidates_max, compose
+from afterturn.conversation.read_turn import candidates_max
 from afterturn.embedders.service import SLICE
 from afterturn.errors import ConfigError, DeadlineExceeded
 from afterturn.evaluation.datasets import Dataset, Item, Question, Talk
 from afterturn.guard.gate import RECORD_BYTES_MAX
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.ports import Batching, Closable, Embedder
+from afterturn.recall.answer import compose
 from afterturn.recall.scoring import SEARCH_SCORE_MIN, above_floor
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.services import Components, default_embedder

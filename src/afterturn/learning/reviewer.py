@@ -83,18 +83,14 @@ class ModelReviewer:
         while calls := _calls(answer):
             messages.append({"role": "assistant", "content": answer.get("content"), "tool_calls": calls})
             for call in calls:
-                messages.append(await self._answer_call(call))
+                content = await self._stage(call["function"]["name"], call["function"]["arguments"])
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
             if self.staging.is_hopeless:
                 return "too_many_refusals"
             if self.model.calls >= CALLS_MAX or self.model.tokens >= TOKENS_MAX:
                 return "limit"
             answer = await self.model.complete(messages, tools())
         return "done"
-
-    async def _answer_call(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        function = call["function"]
-        content = await self._stage(function["name"], function["arguments"])
-        return {"role": "tool", "tool_call_id": call["id"], "content": content}
 
     async def _stage(self, name: object, arguments: object) -> str:
         try:

@@ -346,7 +346,8 @@ def best_window(text: str, wanted: Collection[str], bytes_max: int) -> str:
     first, last = _densest(text, frozenset(wanted), room)
     start = _back_by_bytes(text, first, int((room - _utf8_size(text[first:last])) * _LEAD_SHARE))
     start = _after_word(text, start, latest=first)
-    end = _before_word(text, start, _forward_by_bytes(text, start, room))
+    stretch = text[start : start + room].encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")
+    end = _before_word(text, start, start + len(stretch))
     shown = text[start:end].strip()
     return (CUT if start else "") + shown + (CUT if end < len(text) else "")
 
@@ -426,11 +427,6 @@ def _back_by_bytes(text: str, start: int, room: int) -> int:
     while stretch and _utf8_size(stretch) > room:
         stretch = stretch[-(-len(stretch) // 8) :] if len(stretch) > 8 else stretch[1:]
     return start - len(stretch)
-
-
-def _forward_by_bytes(text: str, start: int, room: int) -> int:
-    stretch = text[start : start + room].encode("utf-8", "surrogatepass")[:room]
-    return start + len(stretch.decode("utf-8", "ignore"))
 
 
 def _after_word(text: str, start: int, *, latest: int) -> int:

@@ -45,7 +45,7 @@ _TEXTS = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 _REASONS: dict[Decision, str] = {Decision(name): text for name, text in _TEXTS["decisions"].items()}
 _OUTCOMES: dict[Outcome, dict[str, str]] = {Outcome(name): rows for name, rows in _TEXTS["outcomes"].items()}
 _POINTS: dict[HandoverPoint, str] = {HandoverPoint(name): text for name, text in _TEXTS["points"].items()}
-_CAUSES: dict[RecallCause, str] = {RecallCause(name): text for name, text in _TEXTS["causes"].items()}
+CAUSES: dict[RecallCause, str] = {RecallCause(name): text for name, text in _TEXTS["causes"].items()}
 
 
 def describe_decision(why: Decision, row: RecallRow, *, score: float | None = None, by: str = "") -> str:
@@ -98,10 +98,6 @@ def describe_outcome(row: RecallRow) -> str:
 
 def describe_point(point: str) -> str:
     return _POINTS[HandoverPoint(point)] if point in list(HandoverPoint) else point
-
-
-def describe_cause(cause: RecallCause) -> str:
-    return _CAUSES[cause]
 
 
 # An entry that was not a candidate is reported if its search score is at least this.

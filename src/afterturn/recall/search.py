@@ -209,18 +209,14 @@ def search_among(
     by_key = dict(zip(itertools.count(0, -1), known, strict=False))
     entries = [indexed_entry(key, entry, terms(entry.text)) for key, entry in by_key.items()]
     query = _query_as_of(asked, entries)
-    scorer = LexicalScorer(request.admitted, query, _newer_as_of(by_key))
-    rows = scorer.score_all(entries, Neighbours(entries), check)
-    return _results(request, [row.hit(by_key[row.key]) for row in rows if row.share], [VECTORS], query)
-
-
-def _newer_as_of(known: dict[int, Entry]) -> dict[int, int]:
     newer: dict[int, int] = {}
     passed: Counter[str] = Counter()
-    for key, entry in sorted(known.items(), key=lambda item: (item[1].recorded_at, item[1].id), reverse=True):
+    for key, entry in sorted(by_key.items(), key=lambda item: (item[1].recorded_at, item[1].id), reverse=True):
         newer[key] = min(RECENT, passed[entry.space])
         passed[entry.space] += 1
-    return newer
+    scorer = LexicalScorer(request.admitted, query, newer)
+    rows = scorer.score_all(entries, Neighbours(entries), check)
+    return _results(request, [row.hit(by_key[row.key]) for row in rows if row.share], [VECTORS], query)
 
 
 def _query_as_of(asked: tuple[str, ...], entries: Sequence[IndexedEntry]) -> Query:

@@ -633,7 +633,9 @@ def read_tense(tokens: TokenizedText, start: int, end: int, language: str, *, ce
     verbs = _verbs(language)
     if language in UNSPACED:
         sentence = tokens.text[tokens.starts[first] : tokens.starts[last]]
-        is_past = _ends_in_past(sentence, language)
+        is_past = any(word in sentence for word in verbs.past)
+        if language == "ja":
+            is_past = _JAPANESE_PAST.search(sentence) is not None
         is_future = any(word in sentence for word in verbs.future)
         is_present = False
     else:
@@ -658,9 +660,3 @@ def _is_past(word: str, verbs: _Verbs) -> bool:
 
 
 _JAPANESE_PAST = regex(r"[ただ](?:$|[\s。？?！!、,]|っけ|の|か|ん|よ|ね|こと|時|とき|人|店|本)")
-
-
-def _ends_in_past(sentence: str, language: str) -> bool:
-    if language == "ja":
-        return _JAPANESE_PAST.search(sentence) is not None
-    return any(word in sentence for word in _verbs(language).past)

@@ -74,12 +74,12 @@ class LoopThread:
                 "Hand the work to a thread of your own."
             )
 
-    def post(self, work: Callable[..., object], *values: object) -> None:
+    def post(self, work: Callable[..., object], /, *values: object, **options: object) -> None:
         """Calls `work` on the loop soon, and returns at once. Raises MemoryClosed or ForkedProcess."""
         self.check()
         with self._lock:
             self.check()
-            call_on(self._loop, functools.partial(work, *values))
+            call_on(self._loop, functools.partial(work, *values, **options))
 
     async def run(self, work: Coroutine[Any, Any, R]) -> R:
         """Runs a coroutine on this loop and awaits its result on the caller's. Cancelling the caller cancels it."""

@@ -74,7 +74,11 @@ class IndexBuilder:
         self._packed_count = 0
         self._waiting: list[tuple[NDArray[np.int32], NDArray[np.float16]]] = []
         self._embedded: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
-        self._vectors = _room_for_vectors(plan)
+        self._vectors: Vectors | None = None
+        count = plan.stats.documents
+        if plan.embedder is not None:
+            quantized = is_quantized(count, whole=plan.whole)
+            self._vectors = Vectors(plan.embedder.dimensions, room_for(count), whole=plan.whole, quantized=quantized)
 
     def read(self, unit: Unit) -> None:
         """Reads the next page. It changes the builder last, so a unit that runs again reads no page twice."""
@@ -150,11 +154,3 @@ class IndexBuilder:
 def room_for(count: int) -> int:
     """With spare room, so that not every new row moves all others."""
     return count + max(_ROOM_MIN, count // _ROOM_SHARE)
-
-
-def _room_for_vectors(plan: BuildPlan) -> Vectors | None:
-    if plan.embedder is None:
-        return None
-    count = plan.stats.documents
-    quantized = is_quantized(count, whole=plan.whole)
-    return Vectors(plan.embedder.dimensions, room_for(count), whole=plan.whole, quantized=quantized)

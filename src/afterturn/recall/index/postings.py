@@ -146,17 +146,13 @@ class Postings:
         """Sets the counts of these rows to 0 in place, so that nothing of a forgotten entry is left."""
         for part in self._parts:
             if rows.size > _BLANK_ONE_BY_ONE_MAX:
-                part.counts[_is_among(part.rows, rows)] = 0
+                is_blank = np.zeros(int(rows.max()) + 2, np.bool_)
+                is_blank[rows] = True
+                # All rows after the last one of these read the extra element at the end.
+                part.counts[is_blank.take(part.rows, mode="clip")] = 0
                 continue
             for row in rows.tolist():
                 part.counts[part.rows == row] = 0
-
-
-def _is_among(rows: NDArray[np.int32], wanted: NDArray[np.int32]) -> NDArray[np.bool_]:
-    has_queued = np.zeros(int(wanted.max()) + 2, np.bool_)
-    has_queued[wanted] = True
-    # All rows after the last wanted one read the extra element at the end.
-    return has_queued.take(rows, mode="clip")
 
 
 def _differs(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:

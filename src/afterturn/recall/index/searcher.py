@@ -20,10 +20,6 @@ from afterturn.recall.scoring import SIMILARITY_ASSUMED, ScoredRow, evidence, in
 from afterturn.types import Entry, Lane, LaneQuery
 
 
-def _uncounted(_: SpaceIndex) -> None:
-    """For an index outside a cache."""
-
-
 class EntryResolver:
     """Reads entries by key, from the entry cache or the store. Valid only inside the unit of `index`."""
 
@@ -33,7 +29,7 @@ class EntryResolver:
         index: Index,
         *,
         seq: int | None = None,
-        grown: Callable[[SpaceIndex], None] = _uncounted,
+        grown: Callable[[SpaceIndex], None] = lambda _: None,
     ) -> None:
         """`seq` is the newest change of the space that the unit sees; without it nothing is cached. `grown` is called
         after the cache has grown."""

@@ -328,7 +328,9 @@ class Columns:
 def read_columns(entries: Sequence[IndexedEntry], dictionary: Dictionary) -> Columns:
     kinds = [(entry.kind, entry.origin) for entry in entries]
     # Looking up the few that there are is faster than three calls for each entry.
-    properties = {one: (one[0] is Kind.RECORD, _is_output(*one), is_own(*one)) for one in set(kinds)}
+    # The words of a recorded tool output count in the frequencies, but it is not recalled.
+    output = (Kind.RECORD, Origin.TOOL)
+    properties = {one: (one[0] is Kind.RECORD, one == output, is_own(*one)) for one in set(kinds)}
     is_record, is_output, own = np.array([properties[one] for one in kinds], np.bool_).reshape(-1, 3).T
     return Columns(
         keys=np.array([entry.key for entry in entries], np.int64),
@@ -601,11 +603,6 @@ def among(codes: NDArray[np.int32], wanted: Collection[int]) -> NDArray[np.bool_
 def _position(entry: IndexedEntry) -> int:
     # A tool's output is not a context.
     return NO_POSITION if entry.position is None or entry.origin is Origin.TOOL else entry.position
-
-
-def _is_output(kind: Kind, origin: Origin) -> bool:
-    """Whether it is a recorded tool output: its words count in the frequencies, but it is not recalled."""
-    return kind is Kind.RECORD and origin is Origin.TOOL
 
 
 def grown(array: NDArray[Any], size: int) -> NDArray[Any]:

@@ -184,10 +184,11 @@ class SpaceIndex:
     def _apply(self, index: Index, keys: Sequence[int]) -> None:
         self._entries.drop(keys)
         space_key, known = self.space_key, self._rows(self.snapshot, keys)
-        vectors = self._read_vectors(index, keys)
+        place, embedder = (space_key.tenant, space_key.space), self.plan.embedder
+        vectors = index.vectors(*place, embedder, keys) if embedder is not None else {}
         # An entry with a vector is active, and nothing else about an entry changes.
         unsure = [key for key in keys if key not in known or key not in vectors]
-        entries = index.entries(space_key.tenant, space_key.space, keys=unsure, limit=len(unsure)) if unsure else []
+        entries = index.entries(*place, keys=unsure, limit=len(unsure)) if unsure else []
         there = {entry.key for entry in entries}
         fresh = [entry for entry in entries if entry.key not in known]
         gone = np.array([known[key] for key in unsure if key in known and key not in there], np.int32)
@@ -256,11 +257,6 @@ class SpaceIndex:
         if snapshot.vectors is not None:
             snapshot.vectors.blank(gone)
         self.dictionary.drop({code for code in codes if not columns.uses(code, snapshot.count)})
-
-    def _read_vectors(self, index: Index, keys: Sequence[int]) -> dict[int, bytes]:
-        if self.plan.embedder is None:
-            return {}
-        return index.vectors(self.space_key.tenant, self.space_key.space, self.plan.embedder, keys)
 
     def _put_vectors(self, snapshot: IndexSnapshot, found: Mapping[int, bytes]) -> None:
         rows = self._rows(snapshot, list(found))

@@ -1,1 +1,1 @@
-"""The repositories of `ports.py` in SQL that SQLite and PostgreSQL both understand, on a small `Session`."""
+"""The repositories of `ports/` in SQL that SQLite and PostgreSQL both understand, on a small `Session`."""

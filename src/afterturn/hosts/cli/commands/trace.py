@@ -25,7 +25,7 @@ from afterturn.hosts.cli.output import (
     print_table,
     styled,
 )
-from afterturn.recall.explain import describe_cause, describe_point, describe_score
+from afterturn.recall.explain import CAUSES, describe_point, describe_score
 from afterturn.types import Decision, Event, NoRecallReason, Outcome, Phase, Scalar, TurnRow, TurnStatus
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 def _pairs(turn: TracedTurn, recall: TracedRecall) -> list[tuple[str, str]]:
     row = recall.row
     question = "incognito" if row.settings.get("incognito") else shortened(row.question, _QUESTION_CHARS)
-    asked = f"{question} ({describe_cause(row.cause)}, {local_clock(row.asked_at)})"
+    asked = f"{question} ({CAUSES[row.cause]}, {local_clock(row.asked_at)})"
     if row.phase is Phase.REFINED:
         pairs = [("chosen", "by a model, from what was found")]
     elif recall.turn not in (None, turn.number):
