@@ -77,6 +77,15 @@ async def test_what_a_standing_line_replaces_is_not_recalled_as_if_it_held(tmp_p
     assert all("(earlier, " in line for line in seen.splitlines() if dose in line)
 
 
+async def test_a_message_is_recalled_for_what_its_standing_sentence_does_not_say(tmp_path: Path) -> None:
+    """S5: only the second sentence lasts, and a question asks about the first."""
+    async with afterturn.open(tmp_path / "memory.db") as memory:
+        await tell(memory, "Whitby's off. My husband's mum Margaret lives in Carlisle and broke her hip.")
+        seen = await see(memory, "Did we go to Whitby?")
+    assert "- My husband's mum Margaret lives in Carlisle and broke her hip." in seen
+    assert "Whitby's off" in seen
+
+
 async def test_where_the_user_moved_to_is_known(tmp_path: Path) -> None:
     """S1: what changed in a life lasts, also if the sentence says on which day it happened."""
     async with afterturn.open(tmp_path / "memory.db") as memory:

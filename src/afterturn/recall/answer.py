@@ -156,8 +156,13 @@ def _stands(line: Hit, standing: StandingRow) -> bool:
         return True
     # A line may be worded as a statement that was learned from the message, and have a date for "tomorrow".
     known = frozenset(terms(standing.text)) | COMMON_TERMS
-    lasting = [one.text for one in rate_sentences(entry.text) if one.kind is not FactKind.PASSING]
-    return all(known.issuperset(terms(text)) for text in lasting or [entry.text])
+    sentences = rate_sentences(entry.text)
+    lasting = [one.text for one in sentences if one.kind is not FactKind.PASSING]
+    # "Whitby's off. Dev's mum broke her hip": only the second lasts, and the first answers a question about Whitby.
+    passing = [one.text for one in sentences if one.kind is FactKind.PASSING]
+    asked = frozenset(line.terms) - COMMON_TERMS
+    adds = lasting and any(asked.intersection(terms(text)) for text in passing)
+    return not adds and all(known.issuperset(terms(text)) for text in lasting or [entry.text])
 
 
 def compose(
