@@ -10,7 +10,7 @@ import re
 import sys
 from array import array
 from enum import StrEnum
-from functools import cache, lru_cache
+from functools import cache, partial
 from itertools import pairwise
 from math import exp, sqrt
 from pathlib import Path
@@ -18,7 +18,7 @@ from struct import unpack_from
 from typing import NamedTuple
 from zlib import crc32
 
-from afterturn.text import fold, regex
+from afterturn.text import HashCache, fold, regex
 from afterturn.utterance import FEATURES, cut_sentences, read_features
 
 
@@ -131,13 +131,16 @@ def feature_buckets(sentence: str) -> tuple[list[int], list[int]]:
         at += len(_LEVELS) + 1
     flags += [at + number for number, shape in enumerate(_SHAPES) if shape.search(sentence)]
     words = _WORD.findall(_DIGITS.sub("0", fold(sentence)).replace("’", "'"))
-    buckets = [bucket for word in words for bucket in _word_buckets(word)]
+    buckets = [bucket for word in words for bucket in _buckets_of_words.get(hash(word), partial(_word_buckets, word))]
     buckets += [_bucket(f"{one} {other}") for one, other in pairwise(["", *words, ""])]
     buckets += [_bucket(f"{one} _ {other}") for one, other in zip(words, words[2:], strict=False)]
     return flags, buckets
 
 
-@lru_cache(4_096)
+# By the hashes of words: nothing of a text that was forgotten stays here.
+_buckets_of_words = HashCache[tuple[int, ...]](4_096)
+
+
 def _word_buckets(word: str) -> tuple[int, ...]:
     if word[0] > "\u2fff":
         lengths = (1, 2, 3) if word[0] < "\uac00" else (2, 3)

@@ -332,6 +332,75 @@ def test_a_fragment_stands_with_the_sentence_before_it(engine: Engine, say: Say)
     assert shown(engine) == [text]
 
 
+def test_a_newer_value_keeps_the_place_of_the_older_one(engine: Engine, say: Say):
+    """L12, S1: with little room, it is not behind everything else."""
+    say("My physio is Annika.", occurred_at=NOW - 20 * DAY)
+    newer = say("the physio is Jonas now", occurred_at=NOW - 2 * DAY)
+    for at in range(8):
+        say(f"We sometimes go to the lake number {at} in summer.", occurred_at=NOW - 30 * DAY)
+    assert newer.text in shown(engine, READER._replace(chars_max=120))
+
+
+def test_a_correction_in_the_same_message_replaces(engine: Engine, say: Say):
+    """L12: whatever the order of worth."""
+    say("My doctor's name is Meyer. Correction: my doctor's name is Schmidt.")
+    assert shown(engine) == ["Correction: my doctor's name is Schmidt."]
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ("My aunt Ines lives in Porto.", "My aunt Ruth lives in Porto."),
+        ("My son Tom is called Tommy.", "My son Ben is called Benny."),
+    ],
+)
+def test_two_relatives_are_not_a_change(engine: Engine, say: Say, first: str, second: str):
+    """L12."""
+    say(first, occurred_at=NOW - 20 * DAY)
+    say(second, occurred_at=NOW - 2 * DAY)
+    assert sorted(shown(engine)) == sorted((first, second))
+
+
+def test_what_was_deleted_stays_withdrawn_however_much_is_deleted_later(engine: Engine, say: Say):
+    """S1, M2: the message that it was learned from does not stand for it."""
+    learned = learn(engine, "The user's sister Ruth is coeliac.", say(FACT))
+
+    def delete(unit: Unit) -> None:
+        unit.memories.delete(unit.operations.start(operation(Verb.DELETE)), learned.id)
+        for at in range(2_001):
+            added = unit.memories.add(unit.operations.start(operation()), admit(f"The user likes lake {at}."))
+            unit.memories.delete(unit.operations.start(operation(Verb.DELETE)), added.entry.id)
+
+    engine.write_now(delete)
+    assert FACT not in shown(engine)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is important that you never suggest peanuts, I am allergic.",
+        "That said, never book me on a red-eye flight.",
+    ],
+)
+def test_a_refusal_stands_however_it_opens(engine: Engine, say: Say, text: str):
+    """S1: "it" and "that" do not always refer to something."""
+    say(text)
+    assert shown(engine) == [text]
+
+
+def test_a_hidden_message_also_hides_what_was_learned_from_it_in_another_space(engine: Engine, say: Say):
+    """S1: a convention of the project, learned from what the user said."""
+    said = say("We deploy the api from Frankfurt.", project="api")
+    asked = {"origin": Origin.BACKGROUND_REVIEW, "target": Target.ENVIRONMENT, "metadata": {"kind": "convention"}}
+    admitted = admit("The api is deployed from Frankfurt", sources=(said.id,), project="api", **asked)
+    step = operation(space="project:api")
+    engine.write_now(lambda unit: unit.memories.add(unit.operations.start(step), admitted))
+    reader = READER._replace(project="api")
+    assert shown(engine, reader) == ["The api is deployed from Frankfurt"]
+    hide(engine, said)
+    assert shown(engine, reader) == []
+
+
 def test_rules_and_refusals_stay(engine: Engine, say: Say):
     """S1: only what replaces them for certain removes them."""
     rule = "I can't eat peanuts, I'm allergic."

@@ -40,7 +40,7 @@ def session() -> Iterator[ExplainingSession]:
 
 def test_what_an_older_version_was_learned_from_is_found_by_its_name(session: ExplainingSession):
     """L10, §13: every search asks for it, in a space of 100,000 too."""
-    SqlMemories(Entries(session, FtsText(session))).superseded(Scope(TENANT, (SPACE,)), ["r000"])
+    SqlMemories(Entries(session, FtsText(session))).learned_from(Scope(TENANT, (SPACE,)), ["r000"])
     assert any("INDEX source_name " in step for step in session.steps)
     assert not [step for step in session.steps if "(space_key" in step]
 

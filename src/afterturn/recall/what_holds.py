@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import repeat
+from itertools import pairwise, repeat
 from math import exp, log
 from operator import mul
 from pathlib import Path
@@ -407,7 +407,7 @@ def replaces(newer: Claim, older: Claim) -> bool:
     words = _words()
     if newer.beginnings.isdisjoint(older.beginnings) or "past" in older.cues or "also" in newer.cues:
         return False
-    if _is_about_another(newer, older) or newer.opening in words["asking"]:
+    if _is_about_another(newer, older) or _are_two_relatives(newer, older) or newer.opening in words["asking"]:
         return False
     left, pairs, lost = list(newer.items), [], []
     for item in older.items:
@@ -454,6 +454,19 @@ def _is_about_another(newer: Claim, older: Claim) -> bool:
     has_value = any(one.is_value and one.kind in kinds for one in older.items)
     is_known = any(_is_same(one.form, first.form) for one in older.items) or _has_word(newer.sentence, "self")
     return first.at == 0 and not is_known and not (has_value and "strong" in newer.cues)
+
+
+def _are_two_relatives(newer: Claim, older: Claim) -> bool:
+    """Whether both name a relative of the same kind, and not the same one: "my aunt Ines", "my aunt Ruth"."""
+    named, others = (
+        {
+            (kin.form, one.form)
+            for kin, one in pairwise(claim.items)
+            if kin.form in _words()["kin"] and one.kind == "name" and one.at - one.form.count(" ") == kin.at + 1
+        }
+        for claim in (newer, older)
+    )
+    return named.isdisjoint(others) and not {kin for kin, _ in named}.isdisjoint(kin for kin, _ in others)
 
 
 def _has_word(sentence: str, listed: str) -> bool:
@@ -698,7 +711,8 @@ def _is_about_same(older: Entry, newer: Entry) -> bool:
         any(_is_same(one.form, old.form) for old in before.items) for one in after.items
     )
     is_relatives = not _words()["kin"].isdisjoint(_forms(after) - _forms(before))
-    return not (is_unreal or is_repeated or is_relatives or _is_about_another(nearest, before))
+    is_another = _are_two_relatives(after, before) or _is_about_another(nearest, before)
+    return not (is_unreal or is_repeated or is_relatives or is_another)
 
 
 def _rarity_features(rarity: Sequence[float]) -> Features:
@@ -802,7 +816,8 @@ def find_outdated_sources(unit: Unit, scope: Scope, entries: Iterable[Entry]) ->
     that the current one does not; and whether the record says little else."""
     records = {entry.id: entry for entry in entries if entry.kind is Kind.RECORD}
     found: dict[str, tuple[Entry, bool]] = {}
-    for old in unit.memories.superseded(scope, records.keys()) if records else ():
+    learned = unit.memories.learned_from(scope, records.keys()) if records else ()
+    for old in (one for one in learned if one.status is Status.SUPERSEDED):
         current = unit.memories.get(Scope(scope.tenant, (old.space,)), old.id)
         known, holds = features_of(old).content_terms, features_of(current).content_terms
         if current.status is not Status.ACTIVE or known <= holds:

@@ -86,7 +86,7 @@ class StandingLineage:
         older: list[Entry] = []
         for child in generation:
             for source in dict.fromkeys(child.sources):
-                if source not in self._cache and len(self._cache) >= _ANCESTORS_MAX:
+                if source not in seen and len(seen) >= _ANCESTORS_MAX:
                     return None
                 found = self.find(source)
                 if found is None and child.trust < Origin.AGENT.trust:

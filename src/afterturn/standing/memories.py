@@ -38,10 +38,8 @@ _PINNED = Filter(kind=Kind.STATEMENT, pinned=True)
 _CONVENTIONS = Filter(kind=Kind.STATEMENT, target=Target.ENVIRONMENT, metadata={"kind": "convention"})
 _PREFERENCES = Filter(kind=Kind.STATEMENT, target=Target.USER, metadata={"kind": "preference"})
 _STATEMENTS = Filter(kind=Kind.STATEMENT)
-_WITHDRAWN = Filter(kind=Kind.STATEMENT, statuses=tuple(status for status in Status if status is not Status.ACTIVE))
 
 _READ_MAX = 300
-_WITHDRAWN_READ_MAX = 2_000
 # The best so many facts are compared with each other, some three times what fits.
 _COMPARED_MAX = 200
 # From these chances on something lasts: statements, which a review or a person found worth storing; sentences that are
@@ -293,13 +291,12 @@ def _rate(text: str) -> list[tuple[str, FactKind, float]]:
 def _withdraw(unit: Unit, reader: StandingReader, said: dict[str, list[StandingFact]], current: set[str]) -> None:
     """Marks the sentences from which a statement was learned that was deleted, rejected, undone or superseded, waits or
     is no longer valid. All of a message, if it is not clear which."""
-    for wanted in (_WITHDRAWN, _STATEMENTS) if said else ():
-        for gone in unit.memories.page(reader.scope, wanted, limit=_WITHDRAWN_READ_MAX):
-            if gone.holds(reader.now) or gone.content_hash in current:
-                continue
-            for source in (source for source in gone.sources if source in said):
-                same = [fact for fact in said[source] if _says_same(gone, fact.entry)] or said[source]
-                said[source] = [fact._replace(left_out="withdrawn") if fact in same else fact for fact in said[source]]
+    for gone in unit.memories.learned_from(reader.scope, said) if said else ():
+        if gone.holds(reader.now) or gone.content_hash in current:
+            continue
+        for source in (source for source in gone.sources if source in said):
+            same = [fact for fact in said[source] if _says_same(gone, fact.entry)] or said[source]
+            said[source] = [fact._replace(left_out="withdrawn") if fact in same else fact for fact in said[source]]
 
 
 def _says_same(statement: Entry, sentence: Entry) -> bool:
@@ -360,7 +357,7 @@ def _order(fact: StandingFact) -> tuple[object, ...]:
 
 
 def _choose(
-    unit: Unit, reader: StandingReader, facts: Iterable[StandingFact], pinned: Sequence[Entry]
+    unit: Unit, reader: StandingReader, facts: Sequence[StandingFact], pinned: Sequence[Entry]
 ) -> list[StandingFact]:
     """All facts, best first, each with its line. Those that do not stand have a reason."""
     scan = scanner(scanning=reader.scanning)
@@ -389,9 +386,10 @@ def _choose(
 
 
 def _compare(
-    unit: Unit, reader: StandingReader, scan: ScannerGroup, facts: Iterable[StandingFact], pinned: Sequence[Entry]
+    unit: Unit, reader: StandingReader, scan: ScannerGroup, facts: Sequence[StandingFact], pinned: Sequence[Entry]
 ) -> list[StandingFact]:
     """The same facts, best first. Those that another one or a pinned memory replaces or states have a reason."""
+    places = {id(fact.entry): place for place, fact in enumerate(facts)}
     ordered = sorted(facts, key=_order)
     lasting = [at for at, fact in enumerate(ordered) if not fact.left_out and _is_lasting(fact)]
     for at in lasting[_COMPARED_MAX:]:
@@ -399,12 +397,16 @@ def _compare(
     passing = [at for at, fact in enumerate(ordered) if not fact.left_out and not _is_lasting(fact)]
     compared = [*lasting[:_COMPARED_MAX], *passing[:_COMPARED_MAX]]
     given = [*pinned, *(ordered[at].entry for at in compared)]
-    # Sentences of one message have one reference, so each gets its own.
-    numbered = [replace(entry, id=f"{at:04}", version=1) for at, entry in enumerate(given)]
-    places = dict(enumerate(compared, len(pinned)))
+    # Sentences of one message have one reference, so each gets its own, in order of time.
+    in_time = sorted(
+        range(len(given)), key=lambda at: (given[at].occurred_at, given[at].id, places.get(id(given[at]), 0))
+    )
+    numbered = {at: replace(given[at], id=f"{number:04}", version=1) for number, at in enumerate(in_time)}
+    facts_at = dict(enumerate(compared, len(pinned)))
     why: dict[int, str] = {}
-    for older, by in ((int(ref), int(newer.id)) for ref, newer in find_replaced(numbered).items()):
-        held, newer = (ordered[places[one]] if one in places else None for one in (older, by))
+    for ref, replacing in find_replaced(list(numbered.values())).items():
+        older, by = in_time[int(ref)], in_time[int(replacing.id)]
+        held, newer = (ordered[facts_at[one]] if one in facts_at else None for one in (older, by))
         if held is not None and not _is_lasting(held):
             continue
         # A fragment does not stand, but may say that something changed. A refusal needs more than that.
@@ -413,17 +415,18 @@ def _compare(
             why[older] = f"replaced by {given[by].ref}"
             if newer is not None and held is not None and not _is_lasting(newer):
                 # It takes the place of what it replaces: "the new boss is Ada" may not look lasting by itself.
-                ordered[places[by]] = newer._replace(kind=held.kind, chance=held.chance)
+                ordered[facts_at[by]] = newer._replace(kind=held.kind, chance=held.chance)
     standing = [
-        at for at in range(len(given)) if at not in why and (at not in places or _is_lasting(ordered[places[at]]))
+        at for at in range(len(given)) if at not in why and (at not in facts_at or _is_lasting(ordered[facts_at[at]]))
     ]
     for duplicate in collapse([Hit(numbered[at], Lane.LONG_TERM, 1.0, 0.0, None, ()) for at in standing])[1]:
-        at, by = sorted((int(duplicate.hit.entry.id), int(duplicate.by_ref)), reverse=True)
-        at, by = (at, by) if by < len(pinned) else (int(duplicate.hit.entry.id), int(duplicate.by_ref))
+        repeated, shown = in_time[int(duplicate.hit.entry.id)], in_time[int(duplicate.by_ref)]
+        by, at = sorted((repeated, shown))
+        at, by = (at, by) if by < len(pinned) else (repeated, shown)
         why[at] = f"said by {given[by].ref}"
-    for number in why.keys() & places.keys():
-        ordered[places[number]] = ordered[places[number]]._replace(left_out=why[number])
-    return ordered
+    for number in why.keys() & facts_at.keys():
+        ordered[facts_at[number]] = ordered[facts_at[number]]._replace(left_out=why[number])
+    return sorted(ordered, key=_order)
 
 
 def _leave_out_changed(
@@ -501,8 +504,7 @@ def _find_objection(unit: Unit, reader: StandingReader, scan: ScannerGroup, fact
     is_doubtful = not _is_clean(entry.text, scan) or has_pasted(entry.text)
     if is_doubtful and not StandingLineage(unit, reader.scope).is_approved(entry):
         return "looks like an instruction, is pasted, or has a secret"
-    scope = replace(reader.scope, spaces=(entry.space,))
-    is_out = any(is_hidden(unit, scope, name) for name in {ref.partition(".")[0] for ref in fact.refs})
+    is_out = any(is_hidden(unit, reader.scope, name) for name in {ref.partition(".")[0] for ref in fact.refs})
     return "hidden" if is_out else ""
 
 
@@ -515,7 +517,7 @@ def _is_lasting(fact: StandingFact) -> bool:
 def _is_whole(fact: StandingFact) -> bool:
     """Whether a sentence says something by itself: not "mine is fine", "she is fine now", nor "have a look around"."""
     content, said = features_of(fact.entry).content_terms, features_of(fact.entry).utterance
-    if REFERS_BACK.match(fact.entry.text):
+    if REFERS_BACK.match(fact.entry.text) and fact.kind not in BINDING:
         return False
     if is_request(fact.entry):
         return fact.kind in BINDING and said.orders >= said.asks

@@ -229,16 +229,17 @@ class TestMemories:
             (2, "Ada kept bees", Status.ACTIVE),
         ]
 
-    async def test_superseded_statements_are_found_by_their_sources(self, store: Store) -> None:
-        """L12: the message that one was learned from is outdated."""
+    async def test_versions_of_statements_are_found_by_their_sources(self, store: Store) -> None:
+        """L12, S1: the message that one was learned from is outdated, or withdrawn."""
         added = await add(store, "Ada keeps bees", sources=("r1", "r2"))
         await add(store, "Ada keeps wasps", sources=("r1",))
         await update(store, added.entry.id, "Ada keeps ants")
-        found = await store.read(lambda unit: unit.memories.superseded(ADA, ("r2", "r3")), at=ALL_SPACES)
+        found = await store.read(lambda unit: unit.memories.learned_from(ADA, ("r2", "r3")), at=ALL_SPACES)
         others = await store.read(
-            lambda unit: unit.memories.superseded(Scope("default", ("user:bob",)), ("r2",)), at=ALL_SPACES
+            lambda unit: unit.memories.learned_from(Scope("default", ("user:bob",)), ("r2",)), at=ALL_SPACES
         )
-        assert ([entry.text for entry in found], others) == (["Ada keeps bees"], [])
+        versions = [(entry.text, entry.status) for entry in found if entry.text != "Ada keeps ants"]
+        assert (versions, others) == ([("Ada keeps bees", Status.SUPERSEDED)], [])
 
     async def test_an_update_of_an_old_version_is_a_conflict(self, store: Store) -> None:
         """M1: nobody overwrites what they have not seen."""
