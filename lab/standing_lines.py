@@ -1,10 +1,10 @@
 """Judges the standing lines of the invented lives in `lab/lives`, with the default settings.
 
     python -m lab.standing_lines               each life is told to a new memory; then its standing block is read
-    python -m lab.standing_lines --show adela  also prints the lines of some people, with their labels
+    python -m lab.standing_lines --show adela  only some people, with their lines and labels
 
-A line is right if its sentence is labelled as lasting and nothing said later made it untrue. Half of the facts of these
-lives change, far more than in most lives, so the share of outdated lines is an upper bound.
+A line is right if its sentence is labelled as lasting and nothing said later made it untrue. A third of the facts of
+these lives change.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ def main() -> None:
     parser.add_argument("--show", nargs="+", default=[], metavar="NAME", help="print the lines of these people only")
     chosen = parser.parse_args()
     lives = [life for life in read_lives() if not chosen.show or life.name in chosen.show]
+    if not lives:
+        parser.error(f"nobody is called {' or '.join(chosen.show)}; the files of lab/lives have the names")
     total = asyncio.run(run(lives, chosen.show))
     lines = total.total()
     print(f"{lines} lines of {len(lives)} lives: " + ", ".join(f"{name} {total[name] / lines:.0%}" for name in total))

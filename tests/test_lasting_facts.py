@@ -102,3 +102,10 @@ def test_kinds_are_in_falling_order_of_worth() -> None:
     worths = [WORTHS[kind] for kind in KINDS]
     assert worths == sorted(worths, reverse=True)
     assert worths[-1] == 0
+
+
+@pytest.mark.parametrize("text", ["Clara and I broke up last night", "finally sold the Skoda!"])
+def test_a_remark_that_tells_a_change_is_read_with_the_facts(text: str) -> None:
+    """L12: it passes, but may make a lasting fact untrue."""
+    assert rate_telling(text) == 1
+    assert rate_telling("I had noodles at lunch, nothing special.") == 0

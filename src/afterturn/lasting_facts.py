@@ -19,7 +19,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from afterturn.text import HashCache, fold, regex
-from afterturn.utterance import FEATURES, cut_sentences, read_features
+from afterturn.utterance import FEATURES, cut_sentences, read_features, read_utterance
 
 
 class FactKind(StrEnum):
@@ -90,8 +90,10 @@ def _is_fragment(sentence: str, kind: FactKind) -> bool:
 
 
 def rate_telling(text: str) -> int:
-    """From 0 to 1,000: the worth of the most lasting sentence of a message. 0: all of them pass."""
-    return max((round(WORTHS[one.kind] * one.chance) for one in rate_sentences(text)), default=0)
+    """From 0 to 1,000: the worth of the most lasting sentence of a message. 0: all of them pass, and none tells that
+    something changed: "Clara and I broke up"."""
+    worth = max((round(WORTHS[one.kind] * one.chance) for one in rate_sentences(text)), default=0)
+    return worth or int(len(text) <= _TEXT_CHARS_MAX and read_utterance(text).changes >= CHANCE_MIN)
 
 
 # Features. The first buckets are flags; words and parts of words are hashed into the others.

@@ -332,6 +332,13 @@ def test_a_fragment_stands_with_the_sentence_before_it(engine: Engine, say: Say)
     assert shown(engine) == [text]
 
 
+def test_a_fact_that_a_remark_ended_does_not_stand(engine: Engine, say: Say):
+    """L12: the remark itself does not, either."""
+    say("We drive a Skoda Octavia, the diesel one.", occurred_at=NOW - 20 * DAY)
+    say("finally sold the Skoda!", telling=1, occurred_at=NOW - 2 * DAY)
+    assert shown(engine) == []
+
+
 def test_a_newer_value_keeps_the_place_of_the_older_one(engine: Engine, say: Say):
     """L12, S1: with little room, it is not behind everything else."""
     say("My physio is Annika.", occurred_at=NOW - 20 * DAY)

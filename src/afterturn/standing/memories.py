@@ -48,7 +48,7 @@ _STATEMENT_MIN, _SENTENCE_MIN, _OTHERS_MIN = 0.5, 0.7, 0.8
 # The least chance of what somebody decided to store, and of a stored preference or convention.
 _STORED_CHANCE, _STANDING_CHANCE = 0.6, 0.9
 # From this chance on that a later sentence made a fact untrue, the fact is left out if the messages of both are about
-# the same by the cosine of their vectors. `python -m lab.train_changes` shows how often that is wrong: one in eight.
+# the same by the cosine of their vectors. `python -m lab.train_changes` shows how often that is wrong: one in four.
 _CHANGED, SAME_SUBJECT = 0.5, 0.25
 # The kinds that come first from a chance on, and how much of the room they may take before the others have their turn.
 BINDING = (FactKind.REFUSAL, FactKind.MANNER)
