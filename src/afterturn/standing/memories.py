@@ -389,44 +389,40 @@ def _compare(
     unit: Unit, reader: StandingReader, scan: ScannerGroup, facts: Sequence[StandingFact], pinned: Sequence[Entry]
 ) -> list[StandingFact]:
     """The same facts, best first. Those that another one or a pinned memory replaces or states have a reason."""
-    places = {id(fact.entry): place for place, fact in enumerate(facts)}
-    ordered = sorted(facts, key=_order)
-    lasting = [at for at, fact in enumerate(ordered) if not fact.left_out and _is_lasting(fact)]
-    for at in lasting[_COMPARED_MAX:]:
-        ordered[at] = ordered[at]._replace(left_out="no room")
-    passing = [at for at, fact in enumerate(ordered) if not fact.left_out and not _is_lasting(fact)]
-    compared = [*lasting[:_COMPARED_MAX], *passing[:_COMPARED_MAX]]
-    given = [*pinned, *(ordered[at].entry for at in compared)]
-    # Sentences of one message have one reference, so each gets its own, in order of time.
-    in_time = sorted(
-        range(len(given)), key=lambda at: (given[at].occurred_at, given[at].id, places.get(id(given[at]), 0))
-    )
-    numbered = {at: replace(given[at], id=f"{number:04}", version=1) for number, at in enumerate(in_time)}
-    facts_at = dict(enumerate(compared, len(pinned)))
-    why: dict[int, str] = {}
-    for ref, replacing in find_replaced(list(numbered.values())).items():
-        older, by = in_time[int(ref)], in_time[int(replacing.id)]
-        held, newer = (ordered[facts_at[one]] if one in facts_at else None for one in (older, by))
-        if held is not None and not _is_lasting(held):
-            continue
-        # A fragment does not stand, but may say that something changed. A refusal needs more than that.
-        accepted = ("",) if held is None or held.kind in BINDING else ("", _FRAGMENT)
-        if newer is None or _find_objection(unit, reader, scan, newer) in accepted:
-            why[older] = f"replaced by {given[by].ref}"
-            if newer is not None and held is not None and not _is_lasting(newer):
-                # It takes the place of what it replaces: "the new boss is Ada" may not look lasting by itself.
-                ordered[facts_at[by]] = newer._replace(kind=held.kind, chance=held.chance)
-    standing = [
-        at for at in range(len(given)) if at not in why and (at not in facts_at or _is_lasting(ordered[facts_at[at]]))
+    ordered = sorted((fact for fact in facts if not fact.left_out), key=_order)
+    lasting = [fact for fact in ordered if _is_lasting(fact)]
+    passing = [fact for fact in ordered if not _is_lasting(fact)]
+    compared = {id(fact.entry) for fact in (*lasting[:_COMPARED_MAX], *passing[:_COMPARED_MAX])}
+    more = {id(fact.entry) for fact in lasting[_COMPARED_MAX:]}
+    others = [
+        fact._replace(left_out="no room") if id(fact.entry) in more else fact
+        for fact in facts
+        if id(fact.entry) not in compared
     ]
-    for duplicate in collapse([Hit(numbered[at], Lane.LONG_TERM, 1.0, 0.0, None, ()) for at in standing])[1]:
-        repeated, shown = in_time[int(duplicate.hit.entry.id)], in_time[int(duplicate.by_ref)]
-        by, at = sorted((repeated, shown))
-        at, by = (at, by) if by < len(pinned) else (repeated, shown)
-        why[at] = f"said by {given[by].ref}"
-    for number in why.keys() & facts_at.keys():
-        ordered[facts_at[number]] = ordered[facts_at[number]]._replace(left_out=why[number])
-    return sorted(ordered, key=_order)
+    given = [StandingFact(entry, FactKind.LIFE, 1.0, (entry.ref,)) for entry in pinned]
+    given += [fact for fact in facts if id(fact.entry) in compared]
+    given.sort(key=lambda fact: (fact.entry.occurred_at, fact.entry.id))
+    # Sentences of one message have one reference, so each gets its own, in order of time.
+    known = {f"{number:04}": fact for number, fact in enumerate(given)}
+    texts = {key: replace(fact.entry, id=key, version=1) for key, fact in known.items()}
+    are_pinned = {key for key, fact in known.items() if id(fact.entry) not in compared}
+    for key, replacing in find_replaced(list(texts.values())).items():
+        older, newer = known[key], known[replacing.id]
+        # A fragment does not stand, but may say that something changed. A refusal needs more than that.
+        accepted = ("",) if older.kind in BINDING else ("", _FRAGMENT)
+        may_replace = replacing.id in are_pinned or _find_objection(unit, reader, scan, newer) in accepted
+        if key in are_pinned or not _is_lasting(older) or not may_replace:
+            continue
+        known[key] = older._replace(left_out=f"replaced by {newer.entry.ref}")
+        if not _is_lasting(newer):
+            # It takes the place of what it replaces: "the new boss is Ada" may not look lasting by itself.
+            known[replacing.id] = newer._replace(kind=older.kind, chance=older.chance)
+    standing = [key for key, fact in known.items() if not fact.left_out and (key in are_pinned or _is_lasting(fact))]
+    for duplicate in collapse([Hit(texts[key], Lane.LONG_TERM, 1.0, 0.0, None, ()) for key in standing])[1]:
+        key, by = duplicate.hit.entry.id, duplicate.by_ref
+        key, by = (by, key) if key in are_pinned else (key, by)
+        known[key] = known[key]._replace(left_out=f"said by {known[by].entry.ref}")
+    return sorted([*others, *(fact for key, fact in known.items() if key not in are_pinned)], key=_order)
 
 
 def _leave_out_changed(
