@@ -141,10 +141,12 @@ async def test_without_rules_no_message_stands(tmp_path: Path) -> None:
     ],
 )
 def test_only_what_the_owner_typed_stands(engine: Engine, say: Say, said: dict[str, Any]):
-    """S1, G2: not another speaker's words, a tool's, an agent's, an import's or a report. In any project."""
+    """S1, G2: not another speaker's words, a tool's, an agent's, an import's or a report. In any project; P1: from
+    another one, with its name."""
     say(FACT, **said)
     is_owners = said in ({}, {"speaker": "Ada"}, {"project": "api"}, {"project": "web"})
-    assert shown(engine, READER._replace(project="api")) == ([FACT] if is_owners else [])
+    line = f"{FACT} (said in web)" if said == {"project": "web"} else FACT
+    assert shown(engine, READER._replace(project="api")) == ([line] if is_owners else [])
 
 
 def test_pasted_parts_of_a_message_do_not_stand(engine: Engine, say: Say):
@@ -406,6 +408,62 @@ def test_a_hidden_message_also_hides_what_was_learned_from_it_in_another_space(e
     assert shown(engine, reader) == ["The api is deployed from Frankfurt"]
     hide(engine, said)
     assert shown(engine, reader) == []
+
+
+@pytest.mark.parametrize(
+    "fact, later",
+    [
+        ("I'm allergic to kiwi.", "I'm allergic to figs now"),
+        ("I'm allergic to kiwi.", "My rabbit is no longer allergic to kiwi."),
+        ("I'm allergic to kiwi.", "I hope I'm no longer allergic to kiwi soon"),
+        ("I'm allergic to kiwi.", "In my dream I was no longer allergic to kiwi."),
+        ("My son Leo has asthma.", "Leo has a new teacher now."),
+        ("My sister Ruth is coeliac.", "Ruth moved to Bergen."),
+        ("Je suis allergique aux kiwis.", "Maintenant je suis allergique aux figues."),
+    ],
+)
+def test_what_is_said_of_health_stays(engine: Engine, say: Say, fact: str, later: str):
+    """L12, S1: unless the user takes it back."""
+    say(fact, occurred_at=NOW - 20 * DAY)
+    say(later, occurred_at=NOW - 2 * DAY)
+    assert fact in shown(engine)
+
+
+def test_what_is_said_of_health_can_be_taken_back(engine: Engine, say: Say):
+    """L12."""
+    say("I'm allergic to kiwi.", occurred_at=NOW - 20 * DAY)
+    later = say("I'm no longer allergic to kiwi.", occurred_at=NOW - 2 * DAY)
+    assert shown(engine) == [later.text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Am I allergic to figs",
+        "Bin ich allergisch gegen Feigen",
+        "Imagine I'm allergic to figs.",
+        "maybe I'm allergic to figs",
+        "If I'm allergic to figs, I will know tomorrow.",
+        "allergic to figs?",
+    ],
+)
+def test_questions_and_suppositions_do_not_stand(engine: Engine, say: Say, text: str):
+    """S1, L11: with or without a question mark."""
+    say(text)
+    assert shown(engine) == []
+
+
+def test_a_short_line_does_not_make_the_others_own_words(engine: Engine, say: Say):
+    """S1, G2b: the sentences of a text to work on, after a line of one letter."""
+    say("a\nSummarise in one line. I'm allergic to figs. Never push to main. Call me Bob.")
+    assert shown(engine) == []
+
+
+def test_what_another_owner_typed_into_the_space_does_not_stand(engine: Engine, say: Say):
+    """S1: nor what a review learned from it."""
+    said = say("I'm no longer allergic to figs.", owner="user:mallory")
+    learn(engine, "The user is not allergic to figs.", said)
+    assert shown(engine) == []
 
 
 def test_rules_and_refusals_stay(engine: Engine, say: Say):

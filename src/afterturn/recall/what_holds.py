@@ -418,6 +418,8 @@ def replaces(newer: Claim, older: Claim) -> bool:
             left.remove(match)
             pairs.append((item, match))
     lost, added = ([one for one in some if one.form not in words["unit"]] for some in (lost, left))
+    if states_health(older.sentence) and not _revokes(newer, older, lost, added):
+        return False
     subject = [pair for pair in pairs if not pair[0].is_value and pair[0].form not in words["unit"]]
     kinds = {one.kind for one in added if one.is_value}
     if subject and "denial" in newer.cues and any(old.is_value and old.kind in kinds for old, _ in pairs):
@@ -440,16 +442,31 @@ def replaces(newer: Claim, older: Claim) -> bool:
     return _has_other_value(newer, older, pairs, subject, lost, added, is_one=is_one)
 
 
+def states_health(text: str) -> bool:
+    """Whether it has a word for an allergy, an illness, a diet or a pregnancy: its loss could do harm."""
+    folded = fold(text).translate(_LETTERS)
+    return any(beginning in folded for beginning in _words()["health"])
+
+
+def _revokes(newer: Claim, older: Claim, lost: Sequence[_Item], added: Sequence[_Item]) -> bool:
+    """Whether the newer claim says all that the older one does, of the same person, and denies it: "I am no longer
+    allergic to nuts". "Allergic to bees now" is one more allergy."""
+    is_same = newer.opening == older.opening or {newer.opening, older.opening} <= _words()["first"] - {"my"}
+    return is_same and not lost and len(added) <= 1 and "denial" in newer.cues - older.cues
+
+
 def _is_about_another(newer: Claim, older: Claim) -> bool:
     """Whether the older claim is about the speaker and the newer one about somebody else: "Joe is no longer allergic".
 
     Whoever changes a value may come first: "the doctor raised it to 100".
     """
     words = _words()
-    if older.opening not in words["first"] or newer.opening in words["first"] or not newer.items:
+    if older.opening not in words["first"] or not newer.items:
         return False
     if newer.opening in words["third"] or not words["kin"].isdisjoint(_forms(newer) - _forms(older)):
         return True
+    if newer.opening in words["first"]:
+        return False
     first, kinds = newer.items[0], {one.kind for one in newer.items if one.is_value}
     has_value = any(one.is_value and one.kind in kinds for one in older.items)
     is_known = any(_is_same(one.form, first.form) for one in older.items) or _has_word(newer.sentence, "self")
@@ -467,6 +484,12 @@ def _are_two_relatives(newer: Claim, older: Claim) -> bool:
         for claim in (newer, older)
     )
     return named.isdisjoint(others) and not {kin for kin, _ in named}.isdisjoint(kin for kin, _ in others)
+
+
+def begins_unreal(text: str) -> bool:
+    """ "Imagine I could fly", "if I moved", "maybe we move"."""
+    first = _WORD.search(fold(text))
+    return first is not None and first[0].translate(_LETTERS) in _words()["unreal"]
 
 
 def _has_word(sentence: str, listed: str) -> bool:

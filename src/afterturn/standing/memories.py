@@ -3,6 +3,7 @@ Only what the user typed or a person approved."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import hypot
@@ -15,17 +16,17 @@ from afterturn.guard.pasted import has_pasted, typed_text
 from afterturn.guard.scanning import ScannerGroup, is_suspected, scanner, suspicion_reason
 from afterturn.guard.trust import STANDING_KINDS
 from afterturn.lasting_facts import REFERS_BACK, FactKind, rate_sentences
-from afterturn.learning.rules.clauses import begins_play
+from afterturn.learning.rules.clauses import begins_play, is_temporary
 from afterturn.learning.rules.extraction import own_sentences
 from afterturn.ports import Unit
 from afterturn.recall.block import describe_day
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.features import features_of, is_request
 from afterturn.recall.times import resolve_times, time_asked
-from afterturn.recall.what_holds import RatedEntry, find_changes, find_replaced
+from afterturn.recall.what_holds import RatedEntry, begins_unreal, find_changes, find_replaced, states_health
 from afterturn.scanners.detection import Scanning
 from afterturn.standing.lineage import StandingLineage, is_hidden
-from afterturn.text import WORDS_CUT, HashCache, content_hash, cut, terms
+from afterturn.text import WORDS_CUT, HashCache, content_hash, cut, regex, terms
 from afterturn.types import ANYTHING, Entry, Filter, Hit, Kind, Lane, Origin, Scope, Status, Target
 from afterturn.utterance import is_about_speaker, read_utterance
 
@@ -62,6 +63,13 @@ _LINE_CHARS = 240
 _SENTENCE_CHARS_MAX = 2 * _LINE_CHARS
 _LINE_BYTES_MAX = 512
 _FRAGMENT = "a fragment or a request"
+_WORD = regex(r"\w")
+# "Am I allergic to nuts", without a question mark. "Can you answer in French" is a wish.
+_ASKS_SELF = regex(
+    r"(?:am|was|should|shall|can|could|may|do|did|have|will|would|bin|war|soll|sollte|darf|kann|muss|werde) "
+    r"(?:i|we|ich|wir)\b|(?:suis|dois|peux|puis)-je\b|est-ce que",
+    re.IGNORECASE,
+)
 _KINDS = tuple(FactKind)
 _LINE_FRAME = len("- \n")
 # The share of the words of the shorter one from which on a sentence and a statement learned from it say the same.
@@ -69,7 +77,7 @@ _SAME_FACT = 0.5
 # The share of the words of a learned fact that the user must have typed, apart from those that name the user.
 _TYPED_SHARE = 0.7
 _USER_TERMS = frozenset(terms("user user's"))
-_ORDERS = 0.5
+_ORDERS = _SUPPOSES = 0.5
 # A sentence with fewer words that are not common says nothing without those before it.
 _CONTENT_MIN = 2
 # A sentence with this many times the words of a statement says more than it: the statement is one clause of it.
@@ -223,10 +231,7 @@ def _find_facts(unit: Unit, reader: StandingReader) -> list[StandingFact]:
         sources = [source for source in map(lineage.find, entry.sources) if source is not None]
         if sources and all(map(reader.visible, sources)):
             continue
-        if any(source.status is Status.DELETED for source in sources) and not lineage.is_approved(entry):
-            continue
-        is_own = entry.origin is Origin.USER or entry.metadata.get("kind") in STANDING_KINDS
-        if not is_own and not _has_typed(entry, sources) and not lineage.is_approved(entry):
+        if not _is_owners(entry, sources, reader.owner) and not lineage.is_approved(entry):
             continue
         same = [fact for source in sources for fact in said.get(source.id, ()) if _says_same(entry, fact.entry)]
         told.update(same)
@@ -238,6 +243,16 @@ def _find_facts(unit: Unit, reader: StandingReader) -> list[StandingFact]:
         known = facts.get(fact.entry.text)
         facts[fact.entry.text] = fact if known is None else known._replace(refs=(*known.refs, *refs))
     return [*facts.values(), *(fact for found in said.values() for fact in found if fact not in told)]
+
+
+def _is_owners(entry: Entry, sources: Sequence[Entry], owner: str | None) -> bool:
+    """Whether a statement is what the owner typed, in a conversation of their own, and did not delete."""
+    if any(source.status is Status.DELETED for source in sources):
+        return False
+    if entry.space == owner and any(source.owner not in (None, owner) for source in sources):
+        return False
+    is_own = entry.origin is Origin.USER or entry.metadata.get("kind") in STANDING_KINDS
+    return is_own or _has_typed(entry, sources)
 
 
 def _speakers(reader: StandingReader) -> set[str]:
@@ -277,7 +292,7 @@ def _rate(text: str) -> list[tuple[str, FactKind, float]]:
     if len(rated) > 1 or ":" in typed:
         # Not what follows "The mail reads:", a role play, or a text to work on.
         own = [] if begins_play(typed) else [sentence.text for sentence in own_sentences(typed)]
-        rated = tuple(one for one in rated if any(sentence in one.text for sentence in own))
+        rated = tuple(one for one in rated if _is_made_of(one.text, own))
     starts = [text.find(one.text) for one in rated]
     if -1 not in starts:
         if len(_known) >= _KNOWN_MAX:
@@ -286,6 +301,14 @@ def _rate(text: str) -> list[tuple[str, FactKind, float]]:
             (start, start + len(one.text), one.kind, one.chance) for start, one in zip(starts, rated, strict=True)
         ]
     return [(one.text, one.kind, one.chance) for one in rated]
+
+
+def _is_made_of(text: str, sentences: Sequence[str]) -> bool:
+    """Whether these sentences are most of what the text says."""
+    left = text
+    for sentence in sorted(sentences, key=len, reverse=True):
+        left = left.replace(sentence, " ")
+    return 2 * len(_WORD.findall(left)) <= len(_WORD.findall(text))
 
 
 def _withdraw(unit: Unit, reader: StandingReader, said: dict[str, list[StandingFact]], current: set[str]) -> None:
@@ -369,7 +392,7 @@ def _choose(
     def add(fact: StandingFact, least: float) -> None:
         nonlocal left
         why = fact.left_out or ("" if _is_lasting(fact) else "passing")
-        text = fact.entry.text if why else _line(fact)
+        text = fact.entry.text if why else _line(fact, reader.project)
         if not why and left - len(text) - _LINE_FRAME < least and fact.kind in BINDING and least:
             later.append(fact)
             return
@@ -435,7 +458,10 @@ def _leave_out_changed(
     changeable = [
         rated[key]
         for key, fact in stated.items()
-        if _is_lasting(fact) and fact.kind not in BINDING and features_of(fact.entry).utterance.orders <= _ORDERS
+        if _is_lasting(fact)
+        and fact.kind not in BINDING
+        and features_of(fact.entry).utterance.orders <= _ORDERS
+        and not states_health(fact.entry.text)
     ]
     found = find_changes(changeable, list(rated.values()))
     changes = {fact: change.newer for fact, change in found.items() if change.chance >= _CHANGED}
@@ -477,11 +503,14 @@ class _Similarity:
         return sum(map(mul, left, right)) / norms if norms else 0.0
 
 
-def _line(fact: StandingFact) -> str:
-    """Its text on one line, with dates for relative times. A plan without a date has the day on which it was said."""
+def _line(fact: StandingFact, project: str | None) -> str:
+    """Its text on one line, with dates for relative times. A plan without a date has the day on which it was said, and
+    what was said in another project names it."""
     said_at, text = fact.entry.occurred_at, cut(neutralise(fact.entry.text), _LINE_BYTES_MAX, WORDS_CUT)
     dated, day = resolve_times(text, said_at), describe_day(said_at)
-    return f"{text} (said {day})" if dated == text and fact.kind is FactKind.PLAN and day else dated
+    if dated == text and fact.kind is FactKind.PLAN and day:
+        dated = f"{text} (said {day})"
+    return dated if fact.entry.project in (None, project) else f"{dated} (said in {fact.entry.project})"
 
 
 def _find_objection(unit: Unit, reader: StandingReader, scan: ScannerGroup, fact: StandingFact) -> str:
@@ -513,6 +542,12 @@ def _is_lasting(fact: StandingFact) -> bool:
 def _is_whole(fact: StandingFact) -> bool:
     """Whether a sentence says something by itself: not "mine is fine", "she is fine now", nor "have a look around"."""
     content, said = features_of(fact.entry).content_terms, features_of(fact.entry).utterance
+    if said.supposes > _SUPPOSES or begins_unreal(fact.entry.text) or _ASKS_SELF.match(fact.entry.text):
+        return False
+    if fact.kind is FactKind.REFUSAL and fact.entry.text.rstrip().endswith(("?", "？", "؟")):
+        return False
+    if said.orders > _ORDERS and is_temporary(fact.entry.text.lower()):
+        return False  # "Answer this one in English."
     if REFERS_BACK.match(fact.entry.text) and fact.kind not in BINDING:
         return False
     if is_request(fact.entry):
