@@ -38,10 +38,8 @@ _PINNED = Filter(kind=Kind.STATEMENT, pinned=True)
 _CONVENTIONS = Filter(kind=Kind.STATEMENT, target=Target.ENVIRONMENT, metadata={"kind": "convention"})
 _PREFERENCES = Filter(kind=Kind.STATEMENT, target=Target.USER, metadata={"kind": "preference"})
 _STATEMENTS = Filter(kind=Kind.STATEMENT)
-_WITHDRAWN = Filter(kind=Kind.STATEMENT, statuses=tuple(status for status in Status if status is not Status.ACTIVE))
 
 _READ_MAX = 300
-_WITHDRAWN_READ_MAX = 2_000
 # The best so many facts are compared with each other, some three times what fits.
 _COMPARED_MAX = 200
 # From these chances on something lasts: statements, which a review or a person found worth storing; sentences that are
@@ -293,13 +291,14 @@ def _rate(text: str) -> list[tuple[str, FactKind, float]]:
 def _withdraw(unit: Unit, reader: StandingReader, said: dict[str, list[StandingFact]], current: set[str]) -> None:
     """Marks the sentences from which a statement was learned that was deleted, rejected, undone or superseded, waits or
     is no longer valid. All of a message, if it is not clear which."""
-    for wanted in (_WITHDRAWN, _STATEMENTS) if said else ():
-        for gone in unit.memories.page(reader.scope, wanted, limit=_WITHDRAWN_READ_MAX):
-            if gone.holds(reader.now) or gone.content_hash in current:
-                continue
-            for source in (source for source in gone.sources if source in said):
-                same = [fact for fact in said[source] if _says_same(gone, fact.entry)] or said[source]
-                said[source] = [fact._replace(left_out="withdrawn") if fact in same else fact for fact in said[source]]
+    learned = unit.memories.learned_from(reader.scope, said.keys(), tuple(Status)) if said else ()
+    # Of each, the newest version that does not hold any more, and the active one.
+    for gone in {(one.space, one.id, one.status is Status.ACTIVE): one for one in learned}.values():
+        if gone.holds(reader.now) or gone.content_hash in current:
+            continue
+        for source in (source for source in gone.sources if source in said):
+            same = [fact for fact in said[source] if _says_same(gone, fact.entry)] or said[source]
+            said[source] = [fact._replace(left_out="withdrawn") if fact in same else fact for fact in said[source]]
 
 
 def _says_same(statement: Entry, sentence: Entry) -> bool:
