@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import repeat
-from math import exp, log
+from math import exp, hypot, log
 from operator import mul
 from pathlib import Path
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from afterturn.guard.trust import TRUST_MIN
@@ -757,6 +758,30 @@ def _whole_claim(entry: Entry) -> Claim:
     items = tuple(item for claim in (first, *others) for item in claim.items)
     beginnings = first.beginnings.union(*(claim.beginnings for claim in others))
     return first._replace(items=items, cues=first.cues.union(*(claim.cues for claim in others)), beginnings=beginnings)
+
+
+class StoredSimilarity:
+    """The stored vectors of some entries. Plain Python, since hooks load no numpy."""
+
+    def __init__(self, unit: Unit, tenant: str, entries: Iterable[Entry]) -> None:
+        self._vectors: dict[str, tuple[float, ...]] = {}
+        ids: dict[str, set[str]] = {}
+        for entry in entries:
+            ids.setdefault(entry.space, set()).add(entry.id)
+        embedder = unit.index.adopted() if ids else None
+        if embedder is None:
+            return
+        numbers = Struct(f"<{embedder.dimensions}e")
+        for space, some in ids.items():
+            keys = unit.index.keys_of(tenant, space, sorted(some))
+            vectors = unit.index.vectors(tenant, space, embedder, list(keys.values()))
+            self._vectors |= {one: numbers.unpack(vectors[key]) for one, key in keys.items() if key in vectors}
+
+    def cosine(self, one: Entry, other: Entry) -> float:
+        """0 for entries without a vector."""
+        left, right = self._vectors.get(one.id, ()), self._vectors.get(other.id, ())
+        norms = hypot(*left) * hypot(*right)
+        return sum(map(mul, left, right)) / norms if norms else 0.0
 
 
 def show_what_holds(unit: Unit, query: LaneQuery, hits: Sequence[Hit]) -> list[Hit]:

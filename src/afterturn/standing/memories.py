@@ -5,9 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from math import hypot
-from operator import mul
-from struct import Struct
 from typing import NamedTuple
 
 from afterturn.guard.output_filter import neutralise
@@ -22,7 +19,7 @@ from afterturn.recall.block import describe_day
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.features import features_of, is_request
 from afterturn.recall.times import resolve_times, time_asked
-from afterturn.recall.what_holds import RatedEntry, find_changes, find_replaced
+from afterturn.recall.what_holds import RatedEntry, StoredSimilarity, find_changes, find_replaced
 from afterturn.scanners.detection import Scanning
 from afterturn.standing.lineage import StandingLineage, is_hidden
 from afterturn.text import WORDS_CUT, HashCache, content_hash, cut, terms
@@ -439,7 +436,7 @@ def _leave_out_changed(
     ]
     found = find_changes(changeable, list(rated.values()))
     changes = {fact: change.newer for fact, change in found.items() if change.chance >= _CHANGED}
-    similar = _Similarity(unit, reader.scope.tenant, [*(rated[fact].entry for fact in changes), *changes.values()])
+    similar = StoredSimilarity(unit, reader.scope.tenant, [*(rated[fact].entry for fact in changes), *changes.values()])
 
     def is_changed(fact: StandingFact) -> bool:
         newer = changes.get(id(fact.entry))
@@ -451,30 +448,6 @@ def _leave_out_changed(
         fact._replace(left_out=f"probably changed by {changes[id(fact.entry)].ref}") if is_changed(fact) else fact
         for fact in facts
     ]
-
-
-class _Similarity:
-    """The stored vectors of some entries. Plain Python, since hooks load no numpy."""
-
-    def __init__(self, unit: Unit, tenant: str, entries: Iterable[Entry]) -> None:
-        self._vectors: dict[str, tuple[float, ...]] = {}
-        ids: dict[str, set[str]] = {}
-        for entry in entries:
-            ids.setdefault(entry.space, set()).add(entry.id)
-        embedder = unit.index.adopted() if ids else None
-        if embedder is None:
-            return
-        numbers = Struct(f"<{embedder.dimensions}e")
-        for space, some in ids.items():
-            keys = unit.index.keys_of(tenant, space, sorted(some))
-            vectors = unit.index.vectors(tenant, space, embedder, list(keys.values()))
-            self._vectors |= {one: numbers.unpack(vectors[key]) for one, key in keys.items() if key in vectors}
-
-    def cosine(self, one: Entry, other: Entry) -> float:
-        """0 for entries without a vector."""
-        left, right = self._vectors.get(one.id, ()), self._vectors.get(other.id, ())
-        norms = hypot(*left) * hypot(*right)
-        return sum(map(mul, left, right)) / norms if norms else 0.0
 
 
 def _line(fact: StandingFact) -> str:
