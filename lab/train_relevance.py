@@ -54,11 +54,9 @@ COMPARED = 15
 SMALL_QUESTIONS, SMALL_EXCHANGES = 6, 12
 SMALL_TALK = 2
 IMPERSONAL = "impersonal"
-MATCH = "words by meaning"
 GROUPS = {
     "search score and shared words": ("score below best", "lexical", "share below best", "shared weight"),
     "similarity": ("similarity", "similarity below best"),
-    MATCH: ("match", "best match"),
     "kind of question": ("question states", "question orders", "question social", "question personal"),
     "general questions": ("question general",),
     "size of the question": ("question terms", "question weight", "candidates"),
@@ -144,8 +142,8 @@ def _with_remarks(person: Person, remarks: Sequence[str]) -> Person:
 
 
 def _read(call: dict[str, Any], question: EverydayQuestion, judge: EverydayJudge, *, is_last: bool) -> Asked:
-    text, now, table = call["text"], call["now"], call["table"]
-    read = JudgedQuestion.read(text, now, call["weights"])
+    now = call["now"]
+    read = JudgedQuestion.read(call["text"], now, call["weights"])
     exchanges, lines = [], []
     for one in relevance.group_exchanges(relevance.with_partners(call["hits"]), read.terms):
         hit = relevance.line_of(one)
@@ -158,8 +156,7 @@ def _read(call: dict[str, Any], question: EverydayQuestion, judge: EverydayJudge
         lines.append(JudgedLine(line, is_right, judge.matches(question.bears, line), is_outdated))
         exchanges.append(one)
     exchanges, lines = exchanges[: relevance.JUDGED_MAX], lines[: relevance.JUDGED_MAX]
-    matches = relevance.match_words(text, exchanges, table) if exchanges else []
-    features = relevance.line_features(read, exchanges, matches) if exchanges else []
+    features = relevance.line_features(read, exchanges) if exchanges else []
     return Asked(read, exchanges, features, lines, is_last)
 
 
@@ -350,29 +347,25 @@ def main() -> None:
             report(f"without {group}" if without else group, asked["fresh"], leave_out(people, cases, without), stored)
         return
     changing = [*asked["fresh"], *asked["lived in"]]
-    for by_words in (False, True):
-        without = GROUPS[MATCH] if by_words else ()
-        left_out = leave_out(people, cases, without)
-        pairs = {name: train_pairs([one for one in changing if one.person.name != name], left_out) for name in left_out}
-        for state, some in asked.items():
-            report(f"{'by words alone, ' if by_words else ''}{state}, each person left out", some, left_out, pairs)
-        if chosen.write:
-            everybody = train_lines(cases, without)
-            of_everybody = train_pairs(changing, dict.fromkeys(left_out, everybody))
-            keeps_pairs = by_words or chosen.write == "lines"
-            _write("line by words" if by_words else "line", everybody, None if keeps_pairs else of_everybody)
+    left_out = leave_out(people, cases, ())
+    pairs = {name: train_pairs([one for one in changing if one.person.name != name], left_out) for name in left_out}
+    for state, some in asked.items():
+        report(f"{state}, each person left out", some, left_out, pairs)
+    if chosen.write:
+        everybody = train_lines(cases)
+        _write(relevance.WEIGHTS_PATH, _rounded(everybody))
+        if chosen.write == "all":
+            stored = json.loads(what_holds.WEIGHTS_PATH.read_text(encoding="utf-8"))
+            stored["exchanges"] = _rounded(train_pairs(changing, dict.fromkeys(left_out, everybody)))
+            _write(what_holds.WEIGHTS_PATH, stored)
 
 
-def _write(name: str, lines: Weights, pairs: Weights | None) -> None:
-    path = relevance.WEIGHTS_PATH
-    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    stored[name] = {key: round(value, 4) for key, value in lines.items()}
+def _rounded(weights: Weights) -> dict[str, float]:
+    return {key: round(value, 4) for key, value in weights.items()}
+
+
+def _write(path: Path, stored: Mapping[str, object]) -> None:
     path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
-    if pairs is not None:
-        path = what_holds.WEIGHTS_PATH
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        stored["exchanges"] = {key: round(value, 4) for key, value in pairs.items()}
-        path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

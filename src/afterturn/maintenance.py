@@ -307,7 +307,7 @@ class Maintenance:
         self._recorder = services.recorder
 
     async def ready(self, *, within: float = 10.0) -> bool:
-        """Waits until vectors and the word table are ready too, at most `within` seconds.
+        """Waits until vectors are ready too, at most `within` seconds.
 
         Returns False if vectors take longer, if there is no embedder, or if the store has the vectors of another one.
         """
@@ -429,8 +429,6 @@ class Maintenance:
         except StoreError as unreadable:
             findings.append(Finding("error", "store", str(unreadable)))
         findings += await run_on(self._recorder.file_writer, self._recorder.spill.findings)
-        if self._embedding is not None:
-            findings.append(self._embedding.table_finding())
         for variable, hint in unknown_variables().items():
             findings.append(Finding("warning", "settings", f"{variable} is not a setting.", hint))
         for name, error in self._services.supervisor.failures:

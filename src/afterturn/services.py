@@ -59,7 +59,6 @@ from afterturn.ports import (
     Unit,
     Worker,
 )
-from afterturn.recall.word_table import WordTable
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.runtime.file_reads import FileReads
 from afterturn.runtime.jobs import Commit, Handler, JobRunner
@@ -105,7 +104,6 @@ class Components:
     loop: Callable[[str], LoopThread] = LoopThread
     worker: Callable[[str, int], Worker] = ThreadWorker
     store: Callable[[Path, Config, Clock], Store] | None = None
-    word_table: Callable[[], WordTable] = WordTable
     keys: KeyProvider | None = None
 
 
@@ -216,16 +214,8 @@ class Services:
         embedder = components.embedder or default_embedder(config)
         self.embedding = None
         if embedder is not None and self.has_store:
-            self.embedding = EmbeddingService(
-                embedder,
-                components.word_table(),
-                self._embed_worker,
-                self._backlog_worker,
-                self.store,
-                events,
-                ids,
-                clock,
-            )
+            workers = (self._embed_worker, self._backlog_worker)
+            self.embedding = EmbeddingService(embedder, *workers, self.store, events, ids, clock)
         self.model = components.model or _model(config, config.model)
         self.compaction_model = components.compaction_model or self.model
         self.meter = Meter(self.store, config, clock, events)
@@ -386,7 +376,6 @@ class Services:
                     self.jobs.take_on(JobKind.EMBED, self.embedding.handle)
                     assert self.embedding.index is not None
                     self.supervisor.start(self.embedding.index.run_builder(self.store), "index builder")
-                    await self.embedding.load_word_table()
                     return
                 pause = self.embedding.pause()
             except (StoreError, DeadlineExceeded) as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hatch_build
-from afterturn.recall.word_table import WEIGHTS
+from afterturn.recall.vocabulary import WEIGHTS
 
 
 @pytest.fixture

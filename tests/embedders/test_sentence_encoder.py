@@ -1,5 +1,6 @@
 """The sentence encoder on its real weights, and on damaged ones."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from afterturn.embedders.sentence_encoder import (
     read_weights,
 )
 from afterturn.errors import EmbedderUnavailable
-from afterturn.recall.word_table import WEIGHTS
+from afterturn.recall.vocabulary import WEIGHTS
 from afterturn.types import EmbedderIdentity
 from child_process import run_program
 
@@ -125,7 +126,7 @@ def test_the_version_is_part_of_the_identity():
     assert EMBEDDER.identity == EmbedderIdentity("use-multilingual", VERSION, 256)
 
 
-@pytest.mark.parametrize("name", ["table.bin", "layers.safetensors", "pieces.txt", "scores.bin"])
+@pytest.mark.parametrize("name", ["table.bin", "layers.safetensors", "pieces.txt", "scores.bin", "levels.bin"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "other"])
 def test_damaged_weights_say_what_to_do(tmp_path: Path, name: str, damage: str):
     """EmbedderUnavailable, with the reason; what recall makes of it is recall's business."""
@@ -140,13 +141,21 @@ def test_damaged_weights_say_what_to_do(tmp_path: Path, name: str, damage: str):
     assert caught.value.__cause__ is not None
 
 
-def test_loading_pauses_often():
-    """R2: a turn that begins meanwhile gets Python's lock."""
+def test_loading_pauses_often(tmp_path: Path):
+    """R2: a turn that begins meanwhile gets Python's lock, while pieces are read and while layers are."""
+    shutil.copytree(WEIGHTS, tmp_path, dirs_exist_ok=True)
     pauses: list[None] = []
-    embedder = SentenceEncoder()
+    embedder = SentenceEncoder(tmp_path)
     embedder.load_gradually(lambda: pauses.append(None))
-    assert len(pauses) > 10
+    assert len(pauses) > 100
     assert np.array_equal(embedder.embed(["tea"]), EMBEDDER.embed(["tea"]))
+
+
+def test_the_installed_pieces_are_read_once_in_a_process(tmp_path: Path):
+    """They take 17 MB."""
+    shutil.copytree(WEIGHTS, tmp_path, dirs_exist_ok=True)
+    assert read_weights().pieces is read_weights().pieces
+    assert read_weights().pieces is not read_weights(tmp_path).pieces
 
 
 def test_constructing_loads_nothing_and_a_child_may_fork_after_use():

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 import afterturn
 from afterturn import maintenance
 from afterturn.errors import EmbedderUnavailable
-from afterturn.recall.word_table import WordTable
 from afterturn.testing import EventLog
 from afterturn.testing.hashing import HashingEmbedder
 
@@ -45,47 +44,6 @@ async def test_a_missing_embedder_is_reported_and_words_still_work(path: Path, e
     assert "Install them" in str(told.data["reason"])
     assert ([hit.entry.text for hit in found.hits], found.missing) == (["Ada likes green tea"], ("vectors",))
     assert levels == ["warning"]
-
-
-def table_of(memory: afterturn.Memory) -> WordTable | None:
-    embedding = memory._services.embedding
-    assert embedding is not None
-    assert embedding.index is not None
-    return embedding.index.word_table
-
-
-async def test_ready_waits_for_the_word_table(path: Path) -> None:
-    """L1: recall finds it where it searches, and `doctor` shows it. Without an embedder there is none."""
-    components = afterturn.Components(embedder=HashingEmbedder())
-    async with afterturn.open(path, components=components) as memory:
-        assert await memory.ready()
-        found = await memory.check()
-        table = table_of(memory)
-    async with afterturn.open(path, NO_EMBEDDER) as memory:
-        without = await memory.check()
-    assert table is not None
-    assert table.is_loaded
-    assert [finding.level for finding in found if finding.subject == "word table"] == ["ok"]
-    assert "word table" not in [finding.subject for finding in without]
-
-
-async def test_a_missing_word_table_is_reported_once_and_recall_continues(path: Path, event_log: EventLog) -> None:
-    """L1: vectors work without it; the event and `doctor` say what to do."""
-    components = afterturn.Components(
-        embedder=HashingEmbedder(), word_table=lambda: WordTable(path.parent / "no such folder")
-    )
-    async with afterturn.open(path, on_event=event_log, components=components) as memory:
-        await memory.space("user:ada").add("Ada likes green tea")
-        assert await memory.drain()
-        found = await memory.space("user:ada").search("Which tea does Ada like?")
-        findings = {finding.subject: finding for finding in await memory.check()}
-        assert table_of(memory) is None
-    told = [event for event in event_log.events if event.name == "word_table_unavailable"]
-    assert ([hit.entry.text for hit in found.hits], found.missing) == (["Ada likes green tea"], ())
-    assert len(told) == 1
-    assert "pip install" in str(told[0].data["reason"])
-    assert (findings["embedder"].level, findings["word table"].level) == ("ok", "warning")
-    assert "pip install" in findings["word table"].message
 
 
 async def test_the_timeline_keeps_as_many_events_as_it_may(

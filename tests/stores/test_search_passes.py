@@ -8,22 +8,23 @@ import pytest
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.index import SqlIndex
 from afterturn.stores.sql.memories import SqlMemories
+from afterturn.stores.sql.operations import SqlOperations
 from afterturn.stores.sql.session import Row, Value
 from afterturn.stores.sqlite.schema import SCHEMA
 from afterturn.stores.sqlite.session import ApswSession, FtsText
 from afterturn.testing.entries import admit, operation
-from afterturn.types import Scope
+from afterturn.types import Scope, Status
 
 TENANT, SPACE = "default", "user:ada"
 
 
 class ExplainingSession(ApswSession):
-    """Notes the steps of the query planner for each statement on entries."""
+    """Notes the steps of the query planner for each statement on entries or operations."""
 
     steps: list[str]
 
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
-        if sql.startswith("SELECT e.key"):
+        if sql.startswith(("SELECT e.key", "SELECT o.id")):
             self.steps += [str(row[3]) for row in super().rows(f"EXPLAIN QUERY PLAN {sql}", values)]
         return super().rows(sql, values)
 
@@ -40,8 +41,15 @@ def session() -> Iterator[ExplainingSession]:
 
 def test_what_an_older_version_was_learned_from_is_found_by_its_name(session: ExplainingSession):
     """L10, §13: every search asks for it, in a space of 100,000 too."""
-    SqlMemories(Entries(session, FtsText(session))).learned_from(Scope(TENANT, (SPACE,)), ["r000"])
+    SqlMemories(Entries(session, FtsText(session))).learned_from(Scope(TENANT, (SPACE,)), ["r000"], [Status.SUPERSEDED])
     assert any("INDEX source_name " in step for step in session.steps)
+    assert not [step for step in session.steps if "(space_key" in step]
+
+
+def test_the_operations_on_an_entry_are_found_by_its_id(session: ExplainingSession):
+    """§13: a standing block asks for those of each line."""
+    SqlOperations(Entries(session, FtsText(session))).steps(Scope(TENANT, (SPACE,)), entry_id="m1")
+    assert any("INDEX entry_id " in step for step in session.steps)
     assert not [step for step in session.steps if "(space_key" in step]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from afterturn.embedders.subprocess import start_child
 from afterturn.ports import Aside
-from afterturn.recall.word_table import WEIGHTS, Pieces, no_pause, unavailable
+from afterturn.recall.vocabulary import WEIGHTS, Pieces, no_pause, unavailable
 from afterturn.types import EmbedderIdentity
 
 if TYPE_CHECKING:

@@ -1,5 +1,4 @@
-"""EmbeddingService: loads the embedder and the word table in the background, embeds questions, and runs the jobs that
-embed entries."""
+"""EmbeddingService: loads the embedder in the background, embeds questions, and runs the jobs that embed entries."""
 
 from __future__ import annotations
 
@@ -34,7 +33,6 @@ from afterturn.ports import (
 )
 from afterturn.recall.query import SPEAKERS_MAX, Embed, QueryVector, named_in, without_names
 from afterturn.recall.relevance import prepare
-from afterturn.recall.word_table import WordTable
 from afterturn.runtime.jobs import Commit
 from afterturn.runtime.loop_thread import run_on
 from afterturn.runtime.once_future import is_set
@@ -351,13 +349,12 @@ class EmbeddingService:
     """Used on memory's loop; the embedder itself runs on two workers, so that no question waits for a batch of entries.
 
     `index` is the cache of spaces in memory, which exists from when the embedder is loaded. `failure` is what is wrong
-    with the embedder, blank while it works; `table_failure` the same of the word table.
+    with the embedder, blank while it works.
     """
 
     def __init__(
         self,
         embedder: Embedder,
-        word_table: WordTable,
         question_worker: Worker,
         backlog_worker: Worker,
         store: Store,
@@ -367,7 +364,6 @@ class EmbeddingService:
     ) -> None:
         """Two workers, so that no question waits for a batch of a backlog."""
         self._embedder = embedder
-        self._word_table = word_table
         self._question_worker = question_worker
         self._backlog_worker = backlog_worker
         self._store = store
@@ -379,8 +375,6 @@ class EmbeddingService:
         self._retry_after = RETRY_AFTER
         self.tried = asyncio.Event()
         self.failure = ""
-        self._table_tried = asyncio.Event()
-        self.table_failure = ""
         self.index: IndexCache | None = None
         # Spaces of conversations that began before there was an index.
         self._awaited: dict[Scope, None] = {}
@@ -458,26 +452,13 @@ class EmbeddingService:
         if isinstance(self._embedder, Gradual):
             self._embedder.load_gradually(self._pause)
         embed_checked(self._embedder, ["warm"])
-        return IndexCache(self._embedder.identity, index_bytes_max, word_table=self._word_table)
+        return IndexCache(self._embedder.identity, index_bytes_max)
 
     def _pause(self) -> bool:
         """Between two steps of loading, on a worker's thread. Returns whether memory is closed."""
         if not self._is_quiet.wait(BLOCK_WITHIN):
             self._is_quiet.set()
         return self._is_closed.wait(LOADING_PAUSE)
-
-    async def load_word_table(self) -> None:
-        """To be awaited after `warm_up`. If it cannot be loaded, recall continues without it."""
-        try:
-            await run_on(self._backlog_worker, lambda: self._word_table.load(self._pause))
-        except EmbedderUnavailable as error:
-            self.table_failure = str(error)
-            logger.warning("recall continues without the word table: %s", error)
-            self._events.emit("word_table_unavailable", reason=self.table_failure)
-            if self.index is not None:
-                self.index.word_table = None
-        finally:
-            self._table_tried.set()
 
     def pause(self) -> float:
         """How long to wait before an embedder that has failed is tried again."""
@@ -496,13 +477,11 @@ class EmbeddingService:
         self._retry_after = RETRY_AFTER
 
     async def ready(self, *, within: float) -> bool:
-        """Waits until loading was tried, of the word table too. Returns whether recall uses vectors."""
+        """Waits until loading was tried. Returns whether recall uses vectors."""
         self.want()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within):
                 await self.tried.wait()
-                if self.index is not None:
-                    await self._table_tried.wait()
         return await self.has_vectors()
 
     async def has_vectors(self) -> bool:
@@ -606,13 +585,6 @@ class EmbeddingService:
         found_by_words = "entries wait for their vectors and are found by their words meanwhile."
         remedy = "`afterturn worker --once` makes them now."
         return Finding("ok", "embedder", f"{name} is ready; {waiting:,} {found_by_words}", remedy)
-
-    def table_finding(self) -> Finding:
-        """The line about the word table that `afterturn doctor` shows."""
-        if self._word_table.is_loaded:
-            return Finding("ok", "word table", "Loaded: recall compares words by meaning.")
-        message = self.table_failure or "Not loaded: recall does not compare words by meaning."
-        return Finding("warning", "word table", message)
 
     async def waiting(self, tenant: str) -> int | None:
         """How many of the tenant's entries have no vector yet; None while the identity is unknown."""

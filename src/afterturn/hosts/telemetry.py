@@ -41,7 +41,6 @@ _DEGRADING: Final = frozenset(
         "recording_waits",
         "refined_failed",
         "tool_failed",
-        "word_table_unavailable",
     ]
 )
 # The fields that are copied from events. Others may contain texts or paths, such as error messages.

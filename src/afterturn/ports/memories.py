@@ -88,8 +88,8 @@ class Memories(Protocol):
         is unknown.
         """
 
-    def learned_from(self, scope: Scope, sources: Collection[str]) -> list[Entry]:
-        """Returns the versions of statements, of any status, that name one of these sources, newest last."""
+    def learned_from(self, scope: Scope, sources: Collection[str], statuses: Collection[Status]) -> list[Entry]:
+        """Returns the versions of statements that were learned from one of these records, newest last."""
 
     def history(self, scope: Scope, entry_id: str) -> list[Entry]:
         """Returns every version, oldest first. Raises NotFound if there is none."""

@@ -120,14 +120,12 @@ def _answer_broad(unit: Unit, request: RecallRequest, config: Config) -> RecallA
 def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config: Config) -> RecallAnswer:
     """The lines that are likely to help."""
     searched = search(unit, request, cache)
-    table = cache.word_table if cache is not None else None
     judged = judge(
         request.text,
         searched.hits,
         now=request.now,
         weights=searched.weights,
         names=searched.names,
-        table=table,
         # Nothing else can be shown or selected, and a conversation keeps what it weighed until its next turn.
         keep_all=config.refined or not config.recall_score_min,
     )

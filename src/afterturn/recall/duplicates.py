@@ -4,15 +4,16 @@ learned from. Pure.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 from typing import NamedTuple
 
 from afterturn.recall.features import AGENT, DENIALS, SPEAKER, NormalForm, features_of, normal_form, voice_of
 from afterturn.recall.query import COMMON_TERMS
 from afterturn.recall.scoring import SIMILARITY_ASSUMED
+from afterturn.text import HashCache
 from afterturn.types import Entry, Hit, Kind, Origin
 
 # Two statements are about the same thing when they share this much of the shorter one.
@@ -35,12 +36,30 @@ def collapse(hits: Sequence[Hit]) -> tuple[list[Hit], list[Duplicate]]:
     place of a shorter one only when it is the newer and as trusted.
     """
     groups = _Groups()
-    for hit in hits:
-        groups.add(hit)
+    keys = [_hashes_of(hit.entry) for hit in hits]
+    counts = Counter(chain.from_iterable(keys))
+    for hit, own in zip(hits, keys, strict=True):
+        groups.add(hit, features_of(hit.entry).form if any(counts[key] > 1 for key in own) else None)
     groups.absorb_openings()
     kept = [group.shown for group in groups.standing()]
     restated = [Duplicate(hit, group.shown.entry.ref) for group in groups.standing() for hit in group.left_out()]
     return kept, restated
+
+
+# Most texts are like no other, and each standing block compares the same ones again. Without these a block of 200 facts
+# takes 9 ms more, for their normal forms.
+_hashes = HashCache[frozenset[int]](16_384)
+
+
+def _hashes_of(entry: Entry) -> frozenset[int]:
+    """Two entries without a common one neither say the same, nor does one begin with the other."""
+
+    def compute() -> frozenset[int]:
+        form = features_of(entry).form
+        steps = [] if form is None else [form.steps, form.impersonal, form.turned, *form.openings()]
+        return frozenset(map(hash, filter(None, [entry.content_hash, *steps])))
+
+    return _hashes.get((hash(entry.text), entry.origin, hash(voice_of(entry))), compute)
 
 
 def contradicting(hits: Sequence[Hit]) -> frozenset[str]:
@@ -142,8 +161,7 @@ class _Groups:
         self._groups: list[_Group] = []
         self._known: defaultdict[Hashable, list[_Group]] = defaultdict(list)
 
-    def add(self, hit: Hit) -> None:
-        form = features_of(hit.entry).form
+    def add(self, hit: Hit, form: NormalForm | None) -> None:
         keys = _keys(hit, form)
         found = next((group for key in keys for group in self._known[key] if group.says(hit, form)), None)
         if found is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,6 @@ from afterturn.utterance import UtteranceChances, read_utterance
 
 if TYPE_CHECKING:
     from afterturn.recall.what_holds import Claims
-    from afterturn.recall.word_table import TextWords, WordTable
 
 
 class EntryFeatures:
@@ -35,7 +34,6 @@ class EntryFeatures:
         self.text = text
         self.origin = origin
         self.voice = voice
-        self.table_words: TextWords | None = None
         self.claims: Claims | None = None
 
     @cached_property
@@ -127,15 +125,6 @@ def passage_of(features: EntryFeatures, asked: Collection[str], said: Entry | No
 def shows_report(hit: Hit) -> bool:
     """Whether words of others are shown with a hit: in itself, or in the answer next to it."""
     return hit.entry.is_report or (hit.answer is not None and hit.answer.is_report)
-
-
-def words_of(texts: Sequence[EntryFeatures | None], table: WordTable) -> list[TextWords | None]:
-    """The words of each text in the table, cached with its features."""
-    unread = [text for text in texts if text is not None and text.table_words is None]
-    if unread:
-        for text, read in zip(unread, table.read_all([text.text for text in unread]), strict=True):
-            text.table_words = read
-    return [None if text is None else text.table_words for text in texts]
 
 
 # The chance from which a message states something, whatever else it does.

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import exp, log, log1p
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from afterturn.recall.broad_questions import read_broad_question
-from afterturn.recall.features import EntryFeatures, features_of, is_request, passage_of, words_of
+from afterturn.recall.features import EntryFeatures, features_of, is_request, passage_of
 from afterturn.recall.query import COMMON_TERMS, has_content
 from afterturn.recall.scoring import SIMILARITY_ASSUMED
 from afterturn.recall.times import AskedTime, time_asked
@@ -25,9 +25,6 @@ from afterturn.recall.what_holds import Features, Weights, log_odds, put_newer_f
 from afterturn.text import terms
 from afterturn.types import Entry, Hit, Kind, Lane, Origin
 from afterturn.utterance import UtteranceChances, read_question, read_utterance
-
-if TYPE_CHECKING:
-    from afterturn.recall.word_table import WordMatch, WordTable
 
 WEIGHTS_PATH = Path(__file__).with_name("relevance_weights.json")
 JUDGED_MAX = 32
@@ -129,15 +126,13 @@ def judge(
     now: float,
     weights: Weights,
     names: frozenset[str] = frozenset(),
-    table: WordTable | None = None,
     keep_all: bool = True,
 ) -> list[Hit]:
     """Scores `hits` by the chance that each helps with the question, best first. `weights` are those of its terms,
     `names` those of its words that name a speaker. Only the best 32 exchanges are judged; those behind them score 0, or
     are left out without `keep_all`.
 
-    With a `table`, words also match by their meaning. Of two that are about the same thing, the newer comes first if it
-    says what holds now; the older is marked.
+    Of two that are about the same thing, the newer comes first if it says what holds now; the older is marked.
     """
     if not hits:
         return []
@@ -155,9 +150,8 @@ def judge(
     rest = [_scored(hit, 0.0) for one in unjudged for hit in one.hits]
     if not exchanges:
         return rest
-    matches = match_words(text, exchanges, table) if table is not None and table.is_loaded else None
-    model = _weights()["line" if matches is not None else "line by words"]
-    chances = [chance(features, model) for features in line_features(question, exchanges, matches)]
+    model = _weights()
+    chances = [chance(features, model) for features in line_features(question, exchanges)]
     order, earlier = put_newer_first(question, exchanges, chances)
     judged = [
         _scored(hit, score, is_earlier=hit.is_earlier or at in earlier)
@@ -309,16 +303,8 @@ def replaced_by_lines(lines: Iterable[Hit], hits: Iterable[Hit]) -> dict[str, st
 _NOTHING = UtteranceChances(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def match_words(text: str, exchanges: Sequence[RecalledExchange], table: WordTable) -> list[WordMatch]:
-    """How well the words of the question match those of each exchange, by their meaning."""
-    words = words_of([passage for one in exchanges for passage in (one.said_passage, one.answer_passage)], table)
-    return table.match(table.read(text), list(zip(words[::2], words[1::2], strict=True)))
-
-
-def line_features(
-    question: JudgedQuestion, exchanges: Sequence[RecalledExchange], matches: Sequence[WordMatch] | None
-) -> list[Features]:
-    """The features of each exchange, by name. Those of `matches` are left out without a table."""
+def line_features(question: JudgedQuestion, exchanges: Sequence[RecalledExchange]) -> list[Features]:
+    """The features of each exchange, by name."""
     scores = [max(log_odds(hit.score) for hit in one.hits) for one in exchanges]
     shares = [question.share(one.content) for one in exchanges]
     best_score, best_share = max(scores), max(shares)
@@ -342,10 +328,6 @@ def line_features(
     best_similarity = max(features["similarity"] for features in found)
     for features in found:
         features["similarity below best"] = features["similarity"] - best_similarity
-    best_match = max((match.soft for match in matches), default=0.0) if matches else 0.0
-    for features, match in zip(found, matches or (), strict=False):
-        features["best match"] = best_match
-        features["match"] = match.pair
     return found
 
 
@@ -403,6 +385,6 @@ def _chance(log_odds: float) -> float:
 
 
 @cache
-def _weights() -> dict[str, dict[str, float]]:
-    stored: dict[str, dict[str, float]] = json.loads(WEIGHTS_PATH.read_text(encoding="utf-8"))
+def _weights() -> Weights:
+    stored: dict[str, float] = json.loads(WEIGHTS_PATH.read_text(encoding="utf-8"))
     return stored

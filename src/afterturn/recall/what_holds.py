@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise, repeat
-from math import exp, log
+from math import exp, hypot, log
 from operator import mul
 from pathlib import Path
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from afterturn.guard.trust import TRUST_MIN
@@ -60,14 +61,14 @@ def put_newer_first(
     if question.time is not None and question.time.is_past:
         return order, frozenset()
     best = [at for at in order[:_COMPARED_MAX] if chances[at] > _CHANCE_MIN]
+    others = [at for at in order if question.asks_for_time_of(exchanges[at].occurred_at) is not False]
+    weights = weights or _weights()["exchanges"]
     newer: dict[int, list[int]] = {}
     replaced: set[int] = set()
     for at in best:
-        for other in order:
-            if question.asks_for_time_of(exchanges[other].occurred_at) is False:
-                continue
+        for other in others:
             pair = exchanges[at], exchanges[other], chances[at], chances[other]
-            is_newer, is_replaced = _judge_pair(question, *pair, weights or _weights()["exchanges"])
+            is_newer, is_replaced = _judge_pair(question, *pair, weights)
             if is_newer:
                 newer.setdefault(at, []).append(other)
             if is_replaced:
@@ -243,11 +244,13 @@ class Claims(NamedTuple):
 
 
 class _ClaimHashes(NamedTuple):
-    """Of the claims of a text: the hashes of its words' beginnings, of those of its changes, and of its keys."""
+    """Of the claims of a text: the hashes of its words' beginnings, of those of its changes, and of its keys; whether a
+    change is a correction."""
 
     beginnings: frozenset[int]
     changes: frozenset[int]
     keys: frozenset[int]
+    corrects: bool
 
 
 # Each conversation compares the same facts again to make its standing block. One of 300 facts compares some 1,500
@@ -261,7 +264,8 @@ def _hashes_of(entry: Entry) -> _ClaimHashes:
     def compute() -> _ClaimHashes:
         claims = claims_of(entry)
         changes = {beginning for claim in claims.changes for beginning in claim.beginnings}
-        return _ClaimHashes(*(frozenset(map(hash, some)) for some in (claims.beginnings, changes, claims.keys)))
+        beginnings, changed, keys = (frozenset(map(hash, some)) for some in (claims.beginnings, changes, claims.keys))
+        return _ClaimHashes(beginnings, changed, keys, any("corrects" in claim.cues for claim in claims.changes))
 
     return _hashes.get(hash(entry.text), compute)
 
@@ -594,9 +598,7 @@ def _may_be_compared(older: Entry, newer: Entry) -> bool:
     one, other = ((entry.space, entry.speaker or "user", entry.agent, entry.project) for entry in (older, newer))
     is_trusted = newer.trust >= TRUST_MIN or older.trust < TRUST_MIN
     # What was said in one turn belongs together, except for a correction; the next turn may change it.
-    is_apart = (newer.conversation, newer.turn) != (older.conversation, older.turn) or any(
-        "corrects" in claim.cues for claim in claims_of(newer).changes
-    )
+    is_apart = (newer.conversation, newer.turn) != (older.conversation, older.turn) or _hashes_of(newer).corrects
     # Ids are in order of time.
     is_later = (newer.occurred_at, newer.id) > (older.occurred_at + (0 if is_apart else _MOMENT), older.id)
     return one == other and len(targets) < 2 and is_trusted and is_later
@@ -795,6 +797,30 @@ def _whole_claim(entry: Entry) -> Claim:
     return first._replace(items=items, cues=first.cues.union(*(claim.cues for claim in others)), beginnings=beginnings)
 
 
+class StoredSimilarity:
+    """The stored vectors of some entries. Plain Python, since hooks load no numpy."""
+
+    def __init__(self, unit: Unit, tenant: str, entries: Iterable[Entry]) -> None:
+        self._vectors: dict[str, tuple[float, ...]] = {}
+        ids: dict[str, set[str]] = {}
+        for entry in entries:
+            ids.setdefault(entry.space, set()).add(entry.id)
+        embedder = unit.index.adopted() if ids else None
+        if embedder is None:
+            return
+        numbers = Struct(f"<{embedder.dimensions}e")
+        for space, some in ids.items():
+            keys = unit.index.keys_of(tenant, space, sorted(some))
+            vectors = unit.index.vectors(tenant, space, embedder, list(keys.values()))
+            self._vectors |= {one: numbers.unpack(vectors[key]) for one, key in keys.items() if key in vectors}
+
+    def cosine(self, one: Entry, other: Entry) -> float:
+        """0 for entries without a vector."""
+        left, right = self._vectors.get(one.id, ()), self._vectors.get(other.id, ())
+        norms = hypot(*left) * hypot(*right)
+        return sum(map(mul, left, right)) / norms if norms else 0.0
+
+
 def show_what_holds(unit: Unit, query: LaneQuery, hits: Sequence[Hit]) -> list[Hit]:
     """Leaves out what a newer version of a statement has made untrue, or marks it and puts the newer one in front.
 
@@ -839,8 +865,7 @@ def find_outdated_sources(unit: Unit, scope: Scope, entries: Iterable[Entry]) ->
     that the current one does not; and whether the record says little else."""
     records = {entry.id: entry for entry in entries if entry.kind is Kind.RECORD}
     found: dict[str, tuple[Entry, bool]] = {}
-    learned = unit.memories.learned_from(scope, records.keys()) if records else ()
-    for old in (one for one in learned if one.status is Status.SUPERSEDED):
+    for old in unit.memories.learned_from(scope, records.keys(), [Status.SUPERSEDED]) if records else ():
         current = unit.memories.get(Scope(scope.tenant, (old.space,)), old.id)
         known, holds = features_of(old).content_terms, features_of(current).content_terms
         if current.status is not Status.ACTIVE or known <= holds:

@@ -6,9 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from math import hypot
-from operator import mul
-from struct import Struct
 from typing import NamedTuple
 
 from afterturn.guard.output_filter import neutralise
@@ -23,7 +20,14 @@ from afterturn.recall.block import describe_day
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.features import features_of, is_request
 from afterturn.recall.times import resolve_times, time_asked
-from afterturn.recall.what_holds import RatedEntry, begins_unreal, find_changes, find_replaced, states_health
+from afterturn.recall.what_holds import (
+    RatedEntry,
+    StoredSimilarity,
+    begins_unreal,
+    find_changes,
+    find_replaced,
+    states_health,
+)
 from afterturn.scanners.detection import Scanning
 from afterturn.standing.lineage import StandingLineage, is_hidden
 from afterturn.text import WORDS_CUT, HashCache, content_hash, cut, regex, terms
@@ -314,7 +318,7 @@ def _is_made_of(text: str, sentences: Sequence[str]) -> bool:
 def _withdraw(unit: Unit, reader: StandingReader, said: dict[str, list[StandingFact]], current: set[str]) -> None:
     """Marks the sentences from which a statement was learned that was deleted, rejected, undone or superseded, waits or
     is no longer valid. All of a message, if it is not clear which."""
-    for gone in unit.memories.learned_from(reader.scope, said) if said else ():
+    for gone in unit.memories.learned_from(reader.scope, said.keys(), tuple(Status)) if said else ():
         if gone.holds(reader.now) or gone.content_hash in current:
             continue
         for source in (source for source in gone.sources if source in said):
@@ -465,7 +469,7 @@ def _leave_out_changed(
     ]
     found = find_changes(changeable, list(rated.values()))
     changes = {fact: change.newer for fact, change in found.items() if change.chance >= _CHANGED}
-    similar = _Similarity(unit, reader.scope.tenant, [*(rated[fact].entry for fact in changes), *changes.values()])
+    similar = StoredSimilarity(unit, reader.scope.tenant, [*(rated[fact].entry for fact in changes), *changes.values()])
 
     def is_changed(fact: StandingFact) -> bool:
         newer = changes.get(id(fact.entry))
@@ -477,30 +481,6 @@ def _leave_out_changed(
         fact._replace(left_out=f"probably changed by {changes[id(fact.entry)].ref}") if is_changed(fact) else fact
         for fact in facts
     ]
-
-
-class _Similarity:
-    """The stored vectors of some entries. Plain Python, since hooks load no numpy."""
-
-    def __init__(self, unit: Unit, tenant: str, entries: Iterable[Entry]) -> None:
-        self._vectors: dict[str, tuple[float, ...]] = {}
-        ids: dict[str, set[str]] = {}
-        for entry in entries:
-            ids.setdefault(entry.space, set()).add(entry.id)
-        embedder = unit.index.adopted() if ids else None
-        if embedder is None:
-            return
-        numbers = Struct(f"<{embedder.dimensions}e")
-        for space, some in ids.items():
-            keys = unit.index.keys_of(tenant, space, sorted(some))
-            vectors = unit.index.vectors(tenant, space, embedder, list(keys.values()))
-            self._vectors |= {one: numbers.unpack(vectors[key]) for one, key in keys.items() if key in vectors}
-
-    def cosine(self, one: Entry, other: Entry) -> float:
-        """0 for entries without a vector."""
-        left, right = self._vectors.get(one.id, ()), self._vectors.get(other.id, ())
-        norms = hypot(*left) * hypot(*right)
-        return sum(map(mul, left, right)) / norms if norms else 0.0
 
 
 def _line(fact: StandingFact, project: str | None) -> str:

@@ -16,7 +16,6 @@ from afterturn.recall.index.builder import AT_ONCE_ROWS_MAX, BuildPlan, IndexBui
 from afterturn.recall.index.searcher import EntryResolver, IndexSearcher
 from afterturn.recall.index.snapshot import vector_bytes
 from afterturn.recall.index.space_index import CHANGES_MAX, SpaceIndex
-from afterturn.recall.word_table import WordTable
 from afterturn.types import Changes, EmbedderIdentity, Scope, SpaceStats
 
 _QUEUE_MAX = 256
@@ -35,20 +34,11 @@ _TERM_BYTES = 8
 class IndexCache:
     """The indexes of spaces, derived from the store. Above `bytes_max` the least recently used leaves first.
 
-    Thread-safe. Without an embedder, indexes rank by words alone. `word_table` compares words by meaning; it may not be
-    loaded yet, and is None if it cannot be.
+    Thread-safe. Without an embedder, indexes rank by words alone.
     """
 
-    def __init__(
-        self,
-        embedder: EmbedderIdentity | None,
-        bytes_max: int,
-        *,
-        word_table: WordTable | None = None,
-        exact: bool = False,
-    ) -> None:
+    def __init__(self, embedder: EmbedderIdentity | None, bytes_max: int, *, exact: bool = False) -> None:
         """`exact` scores every row exactly for every question, however long it takes."""
-        self.word_table = word_table
         self._embedder = embedder
         self._bytes_max = bytes_max
         self._exact = exact

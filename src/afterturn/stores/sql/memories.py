@@ -368,10 +368,11 @@ class SqlMemories:
         where.among(REFERENCE, sorted(refs))
         return {entry.ref: entry for entry in self._select(where, "ORDER BY e.key")}
 
-    def learned_from(self, scope: Scope, sources: Collection[str]) -> list[Entry]:
+    def learned_from(self, scope: Scope, sources: Collection[str], statuses: Collection[Status]) -> list[Entry]:
         where = Conditions(self._entries, scope)
         condition, value = self._session.among("source", sorted(sources))
         where.add(f"e.kind = 'statement' AND e.key IN (SELECT entry_key FROM source WHERE {condition})", value)
+        where.among("e.status", sorted(statuses))
         sql = f"SELECT {ENTRY_COLUMNS} FROM entry AS e JOIN space AS s ON {SPACE_LAST} WHERE {where.sql} ORDER BY e.key"
         return self._entries.read(self._session.rows(sql, where.values))
 

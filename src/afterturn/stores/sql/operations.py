@@ -77,7 +77,8 @@ class SqlOperations:
     ) -> list[Step]:
         self._entries.flush()
         where = Conditions(self._entries, scope)
-        for condition, value in (("o.id = ?", operation_id), ("e.id = ?", entry_id), ("o.grp = ?", group)):
+        of_entry = "e.tenant = s.tenant AND e.id = ?"
+        for condition, value in (("o.id = ?", operation_id), (of_entry, entry_id), ("o.grp = ?", group)):
             if value is not None:
                 where.add(condition, value)
         rows = self._session.rows(f"{_STEPS} WHERE {where.sql} ORDER BY o.seq, p.ordinal", where.values)

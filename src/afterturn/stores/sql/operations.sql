@@ -1,9 +1,10 @@
 -- The long statements of `operations.py`. A name begins each; lines are joined by a space, and values are bound as ?.
 
 -- name: steps
+-- The sum keeps the query planner from starting at the space, and so at all of its operations.
 SELECT o.id, s.tenant, s.name, o.verb, o.actor, o.at, o.grp, e.id, e.version, p.before, p.after
 FROM step AS p JOIN operation AS o ON o.seq = p.operation_seq
-JOIN entry AS e ON e.key = p.entry_key JOIN space AS s ON s.key = o.space_key
+JOIN entry AS e ON e.key = p.entry_key JOIN space AS s ON s.key = o.space_key + 0
 
 -- name: log
 -- An operation's last step is on the version that it left behind; its first may be on the one before.
