@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.dialects.dialect import Dialect, Element, exact_digest
 from afterturn.guard.scanning import hashes
 from afterturn.recall.block import find_blocks, strip_blocks
 from afterturn.scanners.secrets import RedactedHashes
 from afterturn.text import content_hash
-from afterturn.types import BlockRow, Entry, HandoverPoint, Message, StandingRow
+from afterturn.types import HandoverPoint
+
+if TYPE_CHECKING:
+    from afterturn.types import BlockRow, Entry, Message, StandingRow
 
 _STORED = hashes(scanning=True)
 # An anchor identifies a place by this many messages before it, because one alone ("go on") may occur twice.

@@ -18,30 +18,17 @@ from afterturn.dialects.dialect import CachedDialect
 from afterturn.dialects.history import any_untrusted, find_latest_user
 from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.guard.scanning import hashes, scanner
-from afterturn.ports import Unit
 from afterturn.recall.answer import all_readable, load_hits
 from afterturn.recall.block import CHOICES_MAX, spoken_words
 from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest, is_follow_up, is_learned_from_seen, needs_recall
 from afterturn.scanners.secrets import RedactedHashes, redact_within, unnamed
 from afterturn.text import content_hash, terms
-from afterturn.types import (
-    BlockRow,
-    CarriedRow,
-    Entry,
-    HandoverPoint,
-    Hit,
-    Kind,
-    LaneQuery,
-    Message,
-    NoRecallReason,
-    Scope,
-    StandingRow,
-    Status,
-)
+from afterturn.types import HandoverPoint, Kind, LaneQuery, NoRecallReason, Scope, StandingRow, Status
 
 if TYPE_CHECKING:
-    pass
+    from afterturn.ports import Unit
+    from afterturn.types import BlockRow, CarriedRow, Entry, Hit, Message
 
 # More candidates than a block holds: many are questions that were asked before, which are not shown by themselves.
 CANDIDATES = 8

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from afterturn.config import Config
 from afterturn.guard.output_filter import OutputFilter, neutralise
 from afterturn.lasting_facts import FactKind, rate_sentences
-from afterturn.ports import Unit
 from afterturn.recall.block import Block, Budget, bullet, choose, frame_of, render
 from afterturn.recall.broad_questions import read_broad_question
 from afterturn.recall.duplicates import collapse, contradicting
@@ -25,11 +24,13 @@ from afterturn.recall.scoring import ScoreKind
 from afterturn.recall.search import search
 from afterturn.recall.what_holds import leave_out_replaced
 from afterturn.text import terms
-from afterturn.types import BlockRow, Candidate, Hit, Kind, Lane, RecallCause, Scope, SearchResults, StandingRow
+from afterturn.types import Hit, Kind, Lane, RecallCause, SearchResults
 
 if TYPE_CHECKING:
     from afterturn.conversation.scope import ConversationScope
+    from afterturn.ports import Unit
     from afterturn.recall.index.cache import IndexCache
+    from afterturn.types import BlockRow, Candidate, Scope, StandingRow
 
 # How many lines of the profile answer a broad question.
 PROFILE_LINES = 12

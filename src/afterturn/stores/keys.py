@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, TypeVar
 from afterturn.config import Config
 from afterturn.errors import ExtraMissing, KeyMissing, KeysUnavailable, StoreCorrupt
 from afterturn.log import logger
-from afterturn.ports import Clock, KeyProvider
 from afterturn.runtime.files import sync
 from afterturn.text import regex
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    from afterturn.ports import Clock, KeyProvider
 
 R = TypeVar("R")
 KEY_BYTES = 32

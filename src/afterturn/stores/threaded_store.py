@@ -18,6 +18,9 @@ from afterturn.runtime.loop_thread import run_on
 from afterturn.runtime.once_future import call_on
 from afterturn.stores.engine import StoreEngine, Write, WriteOutcome
 from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, too_many_loads
+
+# A unit loads its repositories. A turn needs them all, and is not to wait for that.
+from afterturn.stores.sql import conversations, index, jobs, memories, operations, records, reviews, timeline  # noqa: F401
 from afterturn.stores.sql.sealing import OF_STORE, find_key, keys_to_destroy, note_destroyed, store_key
 from afterturn.stores.sql.unit import in_session, load_store_key
 from afterturn.types import Finding, JobQueue, RemainingBytes, RemainingKey, Scope, UnitScope

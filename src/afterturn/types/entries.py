@@ -1,11 +1,11 @@
-"""Entries: what they are and who wrote them, the scopes they are found in, and drafts on their way to the store."""
+"""Entries: what they are, who wrote them, what was done to them, and the scopes they are found in."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from afterturn.errors import InvalidName
 
@@ -75,6 +75,20 @@ _TRUST = {
     Origin.WEB: 40,
     Origin.IMPORT: 20,
 }
+
+
+class Verb(StrEnum):
+    """What an operation did. `undo` is an operation too, so it can be undone."""
+
+    ADD = "add"
+    UPDATE = "update"
+    PROMOTE = "promote"
+    APPROVE = "approve"
+    DELETE = "delete"
+    HIDE = "hide"
+    RECORD = "record"
+    IMPORT = "import"
+    UNDO = "undo"
 
 
 class Verdict(StrEnum):
@@ -217,43 +231,6 @@ class Entry(EntryFields):
 
 def reference(entry_id: str, version: int) -> str:
     return entry_id if version == 1 else f"{entry_id}.{version}"
-
-
-@dataclass(frozen=True, slots=True)
-class Draft(EntryFields):
-    """A statement or record to be stored, as `add_many` takes it.
-
-    A `proposed` statement waits for approval and is not recalled until then.
-    """
-
-    occurred_at: float | None = None
-    id: str | None = None
-    proposed: bool = False
-
-    @classmethod
-    def successor(cls, current: Entry, text: str) -> Self:
-        """A next version of `current` with another text. Everything else stays, except when it was said."""
-        kept = {name: getattr(current, name) for name in EntryFields.__slots__}
-        return cls(**{**kept, "text": text, "kind": Kind.STATEMENT, "position": None}, id=current.id)
-
-
-class Admitted(NamedTuple):
-    """A draft that passed the guard. Only `guard.gate` makes one, and a store writes nothing else.
-
-    `terms` are the terms of the text for the lexical index, in order, with repeats. `telling` is the worth of the
-    most lasting sentence of a recorded message of the user, from 0 to 1,000; 0 for anything else.
-    """
-
-    draft: Draft
-    id: str
-    text: str
-    content_hash: str
-    terms: tuple[str, ...]
-    trust: int
-    recorded_at: float
-    verdict: Verdict = Verdict.ALLOW
-    reason: str = ""
-    telling: int = 0
 
 
 class ReadMetadata(dict[str, Any]):

@@ -1,27 +1,49 @@
-"""Changes of a space: operations and the results of verbs, what a forget leaves, and events that report it all."""
+"""Changes of a space: drafts, operations, the results of verbs, what a forget leaves, and events that report it all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from afterturn.types.entries import Entry, Metadata, Origin, Status
+from afterturn.types.entries import Entry, EntryFields, Kind, Metadata, Origin, Status, Verb, Verdict
+from afterturn.types.searches import EventContent
 
 
-class Verb(StrEnum):
-    """What an operation did. `undo` is an operation too, so it can be undone."""
+@dataclass(frozen=True, slots=True)
+class Draft(EntryFields):
+    """A statement or record to be stored, as `add_many` takes it.
 
-    ADD = "add"
-    UPDATE = "update"
-    PROMOTE = "promote"
-    APPROVE = "approve"
-    DELETE = "delete"
-    HIDE = "hide"
-    RECORD = "record"
-    IMPORT = "import"
-    UNDO = "undo"
+    A `proposed` statement waits for approval and is not recalled until then.
+    """
+
+    occurred_at: float | None = None
+    id: str | None = None
+    proposed: bool = False
+
+    @classmethod
+    def successor(cls, current: Entry, text: str) -> Self:
+        """A next version of `current` with another text. Everything else stays, except when it was said."""
+        kept = {name: getattr(current, name) for name in EntryFields.__slots__}
+        return cls(**{**kept, "text": text, "kind": Kind.STATEMENT, "position": None}, id=current.id)
+
+
+class Admitted(NamedTuple):
+    """A draft that passed the guard. Only `guard.gate` makes one, and a store writes nothing else.
+
+    `terms` are the terms of the text for the lexical index, in order, with repeats. `telling` is the worth of the
+    most lasting sentence of a recorded message of the user, from 0 to 1,000; 0 for anything else.
+    """
+
+    draft: Draft
+    id: str
+    text: str
+    content_hash: str
+    terms: tuple[str, ...]
+    trust: int
+    recorded_at: float
+    verdict: Verdict = Verdict.ALLOW
+    reason: str = ""
+    telling: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +203,6 @@ class Event:
     conversation: str = ""
     turn: str = ""
     data: Metadata = field(default_factory=dict)
-
-
-class EventContent(NamedTuple):
-    """The texts that an event is about, without secrets: what was searched for, and memories by their ids."""
-
-    query: str
-    texts: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,3 +164,20 @@ class Excerpt(NamedTuple):
     text: str
     answer: str = ""
     said_in: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderIdentity:
+    """Identifies an embedder and its version. Vectors of different identities are never compared."""
+
+    name: str
+    version: str
+    dimensions: int
+    normalised: bool = True
+
+
+class EventContent(NamedTuple):
+    """The texts that an event is about, without secrets: what was searched for, and memories by their ids."""
+
+    query: str
+    texts: Mapping[str, str]

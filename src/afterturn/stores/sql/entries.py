@@ -9,7 +9,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from afterturn.errors import Conflict
 from afterturn.stores.sql.sealing import (
@@ -28,26 +28,22 @@ from afterturn.types import (
     PASTED,
     SOURCES_MAX,
     TRUSTED_MIN,
-    Admitted,
-    ConversationKey,
     Entry,
     EntryFields,
-    Filter,
     IndexedEntry,
     Kind,
     Lane,
-    LaneQuery,
-    Metadata,
-    Operation,
     Origin,
     ReadMetadata,
-    Scope,
     Status,
     Target,
     Verb,
     Verdict,
 )
 from afterturn.validation import seconds
+
+if TYPE_CHECKING:
+    from afterturn.types import Admitted, ConversationKey, Filter, LaneQuery, Metadata, Operation, Scope
 
 # Writing
 

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import apsw
 
 from afterturn.config import Config
 from afterturn.errors import DeadlineExceeded, InvalidFile, MemoryClosed, StoreError, StoreUnavailable
 from afterturn.log import logger
-from afterturn.ports import Clock, KeyProvider, Unit
+from afterturn.ports import Unit
 from afterturn.stores.engine import ReadCall, StoreEngine, Write, WriteOutcome
 from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.stores.sql.sealing import check_keys, is_sealed_store
@@ -58,7 +58,10 @@ from afterturn.stores.sqlite.connection import (
 from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.schema import SCHEMA, check_version, migrate, too_new
 from afterturn.stores.sqlite.session import ApswSession, FtsText
-from afterturn.types import RemainingBytes, UnitScope
+
+if TYPE_CHECKING:
+    from afterturn.ports import Clock, KeyProvider
+    from afterturn.types import RemainingBytes, UnitScope
 
 R = TypeVar("R")
 READERS = 2
@@ -209,6 +212,8 @@ class Engine(StoreEngine):
             if self.writer.empty_log() and _scrub_file(self.writer.connection) and self.writer.empty_log():
                 return ()
         until = "every process that reads it now has finished; a job tries again"
+        from afterturn.types import RemainingBytes
+
         return (RemainingBytes(f"old pages of {self.place.path} and its log", until, retry=True),)
 
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
