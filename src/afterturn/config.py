@@ -1,6 +1,5 @@
 """All settings in one frozen table: type, unit, default and description. The environment is read here only."""
 
-import difflib
 import hashlib
 import json
 import os
@@ -222,7 +221,9 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str,
     found = {}
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, known, n=1)
             hint = (
                 f"Did you mean {ENVIRONMENT_PREFIX}{near[0]}?"
                 if near
@@ -380,7 +381,9 @@ def _parsed(name: str, text: str) -> Any:
 
 def _checked(name: str, value: Any, place: str) -> Any:
     if name not in KEYS:
-        near = difflib.get_close_matches(str(name), KEYS, n=1)
+        from difflib import get_close_matches
+
+        near = get_close_matches(str(name), KEYS, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else "`afterturn config schema` lists them all."
         raise ConfigError(f"{place} sets {name!r}, which is not a setting. {hint}")
     types = _types_of(name)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from afterturn.dialects.dialect import Dialect, Element, exact_digest
 from afterturn.guard.scanning import hashes
 from afterturn.recall.block import find_blocks, strip_blocks
 from afterturn.scanners.secrets import RedactedHashes
@@ -19,6 +18,7 @@ from afterturn.text import content_hash
 from afterturn.types import HandoverPoint
 
 if TYPE_CHECKING:
+    from afterturn.dialects.dialect import Dialect, Element
     from afterturn.types import BlockRow, Entry, Message, StandingRow
 
 _STORED = hashes(scanning=True)
@@ -250,4 +250,7 @@ def _name(element: Element, known: Collection[str]) -> str:
 @lru_cache(maxsize=16_384)
 def _digest(names: tuple[str, ...]) -> str:
     """Cached, because the same names follow one another at every turn."""
+    # Loaded here: a hook that answers alone reads no messages of a host. Six formats take 5 ms.
+    from afterturn.dialects.dialect import exact_digest
+
     return exact_digest("\n".join(names))

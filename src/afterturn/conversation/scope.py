@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypedDict, TypeVar
 
-from afterturn.dialects.detection import get_dialect
 from afterturn.errors import InvalidInput, InvalidName
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
@@ -144,7 +143,7 @@ def make_scope(
         project=clean_name(project, "project", scanning=scanning),
         history=_one_of(Visibility, where.get("history", "shown"), "history"),
         placement=_one_of(Placement, where.get("placement", "append"), "placement"),
-        dialect=get_dialect(dialect).name if dialect is not None else None,
+        dialect=_dialect_name(dialect) if dialect is not None else None,
         subagent=bool(where.get("subagent", False)),
         environment="" if environment is None else check_space(environment),
         trusted_only=bool(where.get("trusted_only", False)),
@@ -166,6 +165,13 @@ def _one_of(choices: type[E], value: str, what: str) -> E:
     except ValueError:
         known = " or ".join(f'"{choice}"' for choice in choices)
         raise InvalidInput(f"{what}={value!r} is not a valid value. Pass {known}.") from None
+
+
+def _dialect_name(name: str) -> str:
+    # Loaded here: a hook that answers alone reads no messages of a host.
+    from afterturn.dialects.detection import get_dialect
+
+    return get_dialect(name).name
 
 
 def _owner(user: str | None, owner: str | None) -> str:

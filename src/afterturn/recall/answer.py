@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.config import Config
@@ -45,8 +45,7 @@ class ForgetEffects(NamedTuple):
     gone: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class RecallAnswer:
+class RecallAnswer(NamedTuple):
     """The result of a recall. `hits` are worth handing over, best first; `found` is everything that was weighed.
     `is_cut`: more was found, too far behind to be weighed.
 
@@ -64,7 +63,7 @@ class RecallAnswer:
     exhausted: bool = False
     forgotten: ForgetEffects | None = None
     standing: tuple[Hit, ...] = ()
-    withheld: Mapping[str, str] = field(default_factory=dict)
+    withheld: Mapping[str, str] = {}
 
 
 class EarlierRecalls(NamedTuple):
@@ -94,7 +93,7 @@ def answer_question(
     if is_empty and request.repeatable_refs:
         excluded = request.admitted.excluded_refs - request.repeatable_refs
         again = request._replace(admitted=request.admitted._replace(excluded_refs=excluded))
-        answer = replace(_select(unit, again, cache, config), exhausted=True)
+        answer = _select(unit, again, cache, config)._replace(exhausted=True)
     forgotten = None
     if earlier is not None:
         recalled = (*waiting, *earlier.hits)
@@ -102,7 +101,7 @@ def answer_question(
     screen = OutputFilter(scanning=config.scan_policy, projects=request.admitted.projects)
     hits = (*waiting, *answer.hits)
     block = compose(hits, config, visible_bytes=visible_bytes, now=request.now, screen=screen)
-    return replace(answer, forgotten=forgotten, withheld=screen.withheld), block
+    return answer._replace(forgotten=forgotten, withheld=screen.withheld), block
 
 
 def _answer_broad(unit: Unit, request: RecallRequest, config: Config) -> RecallAnswer | None:

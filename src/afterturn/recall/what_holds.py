@@ -308,7 +308,8 @@ def _read_sentence(sentence: str) -> tuple[Claim, ...]:
 
 
 def _read_claim(text: str) -> Claim:
-    if 4 * len(_UNSPACED.findall(text)) >= len(text):
+    # The pattern takes a millisecond to compile, which a hook feels.
+    if not text or (not text.isascii() and 4 * len(_UNSPACED.findall(text)) >= len(text)):
         return _read_unspaced(text)
     words, tokens = _words(), _TOKEN.findall(text)
     items: list[_Item] = []

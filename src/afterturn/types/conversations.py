@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
 
 class TurnStatus(StrEnum):
@@ -84,7 +83,8 @@ class NoRecallReason(StrEnum):
     UNKNOWN = "unknown"
 
 
-class StandingRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StandingRow:
     """The standing block of a conversation, and the versions of the memories in it."""
 
     text: str
