@@ -19,13 +19,13 @@ from afterturn.recall.search import search
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.stores.directory import find_tenant
 from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, key_provider, too_many_loads
-from afterturn.stores.sqlite.engine import read_once
-from afterturn.types import ANYTHING, Scope, StandingRow
+from afterturn.stores.sqlite.session import read_once
+from afterturn.types import ANYTHING, Scope
 from afterturn.validation import check_name, check_space, check_text
 
 if TYPE_CHECKING:
     from afterturn.ports import Unit
-    from afterturn.types import Filter, Lane, SearchResults
+    from afterturn.types import Filter, Lane, SearchResults, StandingRow
 
 R = TypeVar("R")
 
@@ -119,6 +119,7 @@ def _make_standing(unit: Unit, scope: ConversationScope, config: Config, now: fl
     # Loaded when it is needed: its patterns take longer than a recall for a hook, which has the block already.
     from afterturn.standing.block import StandingBudget, StandingContent, render_standing
     from afterturn.standing.memories import StandingReader, find_standing
+    from afterturn.types import StandingRow
 
     where = (scope.readable, now, scope.agent, scope.project, scope.owner)
     reader = StandingReader(*where, config.standing_chars_max, config.rules, config.scan_policy)

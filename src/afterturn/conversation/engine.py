@@ -14,9 +14,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from afterturn.conversation.compactions import Compactions
 from afterturn.conversation.conversation_log import ConversationLog
-from afterturn.conversation.delivery import DeliverySlot, Injection, PhaseState, Prefetch, VisibleBlocks, positions_of
+from afterturn.conversation.delivery import (
+    BlockPosition,
+    DeliverySlot,
+    Injection,
+    PhaseState,
+    Prefetch,
+    VisibleBlocks,
+    positions_of,
+)
 from afterturn.conversation.finished_turns import FinishedTurns
-from afterturn.conversation.ledger import BlockPosition, Ledger
+from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.prefetcher import Prefetcher, Speculation
 from afterturn.conversation.read_turn import ShownMessages, TurnReading, make_question, no_recall_reason, read_turn
 from afterturn.conversation.recall_client import LATE_SECONDS, RecallShed, reason_of

@@ -7,7 +7,7 @@ Imports neither asyncio nor numpy.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -91,17 +91,6 @@ def hidden_ledger(
     visible = [block for block in blocks if block.in_sight and block.point != HandoverPoint.PROMPT]
     spoken = read_ledger(messages, blocks, stored)
     return spoken._replace(refs=frozenset(), size_bytes=0, seen_since=compacted_at or 0.0).with_blocks(visible)
-
-
-@dataclass(frozen=True, slots=True)
-class BlockPosition:
-    """The index of an element in the host's list, and the element, to check whether it is still there."""
-
-    index: int
-    element: object
-
-    def holds(self, messages: Sequence[object]) -> bool:
-        return 0 <= self.index < len(messages) and messages[self.index] is self.element
 
 
 class BlockScan(NamedTuple):

@@ -22,12 +22,12 @@ from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest, is_follow_up, is_learned_from_seen, needs_recall
 from afterturn.scanners.secrets import RedactedHashes, redact_within, unnamed
 from afterturn.text import content_hash, terms
-from afterturn.types import HandoverPoint, Kind, LaneQuery, NoRecallReason, Scope, StandingRow, Status
+from afterturn.types import HandoverPoint, Kind, LaneQuery, NoRecallReason, Scope, Status
 
 if TYPE_CHECKING:
     from afterturn.dialects.dialect import CachedDialect
     from afterturn.ports import Unit
-    from afterturn.types import BlockRow, CarriedRow, Entry, Hit, Message
+    from afterturn.types import BlockRow, CarriedRow, Entry, Hit, Message, StandingRow
 
 # More candidates than a block holds: many are questions that were asked before, which are not shown by themselves.
 CANDIDATES = 8
@@ -162,6 +162,8 @@ def _find_standing(
     asked: StandingRow | None,
 ) -> StandingRow | None:
     """What stands in the sight of the model: in the list, in earlier prompts, or because the host `asked` for it."""
+    from afterturn.types import StandingRow
+
     rows = [row for row in blocks if row.text.startswith(f"<{STANDING_TAG}>")]
     in_list = [row for row in rows if row.point == HandoverPoint.STANDING and row.hash in visible]
     # The prompts of earlier turns are gone. The next one begins with the same bytes, unless the host brings them.

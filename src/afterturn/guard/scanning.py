@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 
 from afterturn.errors import ConfigError
 from afterturn.log import logger
 from afterturn.scanners.detection import Detection, ScanAction, Scanner, Scanning, ScanPolicy, without_overlaps
-from afterturn.scanners.personal_data import PersonalDataScanner
 from afterturn.scanners.secrets import RedactedHashes, SecretScanner
 
 # Twice what is read of a host's list in a turn.
@@ -21,11 +20,16 @@ class ScannerGroup:
 
     name = "group"
 
-    def __init__(self, redacting: Sequence[Scanner], suspecting: Sequence[Scanner]) -> None:
+    def __init__(self, redacting: Sequence[Scanner], suspecting: Callable[[], Sequence[Scanner]]) -> None:
         self._redacting = tuple(redacting)
-        self._suspecting = tuple(suspecting)
+        self._make_suspecting = suspecting
         # By the hash of a text: it is scanned when it is written, and shown many times.
         self._suspected: dict[str, tuple[str, ...]] = {}
+
+    @cached_property
+    def _suspecting(self) -> tuple[Scanner, ...]:
+        """Made when a text is first suspected, which a recall by words never does."""
+        return tuple(self._make_suspecting())
 
     def find(self, text: str) -> Sequence[Detection]:
         found: list[Detection] = []
@@ -99,20 +103,15 @@ def hashes(*, scanning: Scanning) -> RedactedHashes:
 
 @cache
 def _group(policy: ScanPolicy) -> ScannerGroup:
-    redacting: list[Scanner] = []
-    suspecting: list[Scanner] = []
-    for name in policy.scanners:
-        if name == SecretScanner.name:
-            redacting.append(SecretScanner())
-        elif name in ScanPolicy().scanners:
-            suspecting.append(_suspecting(name))
-        else:
-            other = _load(name)
-            redacting.append(other)
-            suspecting.append(other)
+    own = {name: _load(name) for name in policy.scanners if name not in ScanPolicy().scanners}
+    others = [name for name in policy.scanners if name != SecretScanner.name]
+    redacting: list[Scanner] = [SecretScanner()] if SecretScanner.name in policy.scanners else []
+    redacting += own.values()
     if policy.scanners and policy.personal_data != "off":
+        from afterturn.scanners.personal_data import PersonalDataScanner
+
         redacting.append(PersonalDataScanner(ScanAction(policy.personal_data)))
-    return ScannerGroup(redacting, suspecting)
+    return ScannerGroup(redacting, lambda: [own[name] if name in own else _suspecting(name) for name in others])
 
 
 def _suspecting(name: str) -> Scanner:

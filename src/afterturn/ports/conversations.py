@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from afterturn.types import ConversationKey, Event, ReviewMessage, ReviewRow, Scope, TurnRow, UsageRow
-    from afterturn.types.conversations import StandingRow, Taint, TurnStatus
+    from afterturn.types import ConversationKey, Event, ReviewMessage, ReviewRow, Scope, StandingRow, TurnRow, UsageRow
+    from afterturn.types.conversations import Taint, TurnStatus
     from afterturn.types.rows import (
         BlockRow,
         CarriedRow,

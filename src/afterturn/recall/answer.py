@@ -17,7 +17,6 @@ from afterturn.recall.block import Block, Budget, bullet, choose, frame_of, rend
 from afterturn.recall.broad_questions import read_broad_question
 from afterturn.recall.duplicates import collapse, contradicting
 from afterturn.recall.features import features_of
-from afterturn.recall.profile import profile_hits
 from afterturn.recall.query import COMMON_TERMS, RecallRequest, is_learned_from_seen
 from afterturn.recall.relevance import judge, lines_of, replaced_by_lines, worth_showing
 from afterturn.recall.scoring import ScoreKind
@@ -109,6 +108,8 @@ def _answer_broad(unit: Unit, request: RecallRequest, config: Config) -> RecallA
     broad = read_broad_question(request.text)
     if broad is None:
         return None
+    from afterturn.recall.profile import profile_hits  # few questions are broad, and a hook feels its 2 ms
+
     hits = profile_hits(unit, request, broad, limit=min(PROFILE_LINES, config.recall_entries_max))
     found = SearchResults(request.text, tuple(hits), correlation=request.correlation)
     stands = request.standing

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from afterturn.errors import DeadlineExceeded
 from afterturn.log import logger
-from afterturn.ports import Unit
 from afterturn.recall.duplicates import replace_sources
 from afterturn.recall.query import Query, RecallRequest, choose_terms, read_query, weigh_terms, without_names
 from afterturn.recall.scoring import RECENT, SEARCH_SCORE_MIN, ScoredRow, above_floor, best_first
@@ -26,6 +25,7 @@ from afterturn.text import read_words, terms
 from afterturn.types import Entry, Hit, IndexedEntry, Lane, LaneQuery, Scope, SearchResults
 
 if TYPE_CHECKING:
+    from afterturn.ports import Unit
     from afterturn.recall.index.cache import IndexCache
     from afterturn.recall.index.searcher import IndexSearcher, SearchCursor
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from afterturn.guard.trust import TRUST_MIN
 from afterturn.lasting_facts import FactKind
-from afterturn.ports import Unit
 from afterturn.recall.features import features_of, is_request
 from afterturn.recall.query import admits, is_decidable
 from afterturn.text import HashCache, fold, regex
@@ -29,6 +28,7 @@ from afterturn.types import Entry, Hit, Kind, Lane, LaneQuery, Scope, Status
 from afterturn.utterance import UtteranceChances, is_about_speaker, read_utterance
 
 if TYPE_CHECKING:
+    from afterturn.ports import Unit
     from afterturn.recall.relevance import JudgedQuestion, RecalledExchange
 
 WEIGHTS_PATH = Path(__file__).with_name("what_holds_weights.json")

@@ -1,4 +1,4 @@
-"""Conversations: the states of turns and recalls, messages, and the standing block."""
+"""Conversations: the states of turns and recalls, and messages."""
 
 from __future__ import annotations
 
@@ -81,15 +81,6 @@ class NoRecallReason(StrEnum):
     NOT_BEGUN = "not_begun"
     GONE = "gone"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class StandingRow:
-    """The standing block of a conversation, and the versions of the memories in it."""
-
-    text: str
-    refs: tuple[str, ...]
-    made_at: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,15 +124,6 @@ class Tenant(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class JobQueue:
-    """The jobs of all tenants."""
-
-
-UnitScope: TypeAlias = Scope | Tenant | JobQueue | None
-"""Where a unit of work works (`Store.write`). None: anywhere."""
-
-
 class ConversationKey(NamedTuple):
     """Identifies a conversation. `space` is its owner's: the same id under another owner is another one."""
 
@@ -152,7 +143,7 @@ class _HasFeatures:
     features: EntryFeatures
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class EntryFields(_HasFeatures):
     """The fields that a draft and a stored entry share.
 

@@ -1,12 +1,21 @@
-"""Changes of a space: drafts, operations, the results of verbs, what a forget leaves, and events that report it all."""
+"""Changes: where they are made, drafts, operations, the results of verbs, what a forget leaves, and events."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
-from afterturn.types.entries import Entry, EntryFields, Kind, Metadata, Origin, Status, Verb, Verdict
+from afterturn.types.entries import Entry, EntryFields, Kind, Metadata, Origin, Scope, Status, Tenant, Verb, Verdict
 from afterturn.types.searches import EventContent
+
+
+@dataclass(frozen=True, slots=True)
+class JobQueue:
+    """The jobs of all tenants."""
+
+
+UnitScope: TypeAlias = Scope | Tenant | JobQueue | None
+"""Where a unit of work works (`Store.write`). None: anywhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from afterturn.types.conversations import Outcome, Phase, RecallCause, StandingRow, Taint, TurnStatus
+from afterturn.types.conversations import Outcome, Phase, RecallCause, Taint, TurnStatus
 from afterturn.types.entries import Scalar
 from afterturn.types.searches import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class StandingRow:
+    """The standing block of a conversation, and the versions of the memories in it."""
+
+    text: str
+    refs: tuple[str, ...]
+    made_at: float
 
 
 @dataclass(frozen=True, slots=True)
