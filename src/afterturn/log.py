@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from functools import cache
-from typing import TYPE_CHECKING, Any
+import traceback
 
 from afterturn.scanners.secrets import Redacted, redact
 from afterturn.text import regex
 
-if TYPE_CHECKING:
-    import logging
-
 SAME_SECONDS = 60.0
 _SAME_MAX = 1000
-_WARNING = 30
 _VALUES = regex(r"'[^']*'|\"[^\"]*\"|\S*\d\S*")
 
 
@@ -28,7 +24,7 @@ def _kind_of(error: BaseException | None) -> str:
         return type(error).__qualname__
 
 
-class RateLimit:
+class RateLimit(logging.Filter):
     """Lets a warning or error through once a minute: a store that cannot be written fails every turn.
 
     Two records are the same if they have the same text before its values are filled in, and the same kind of exception.
@@ -36,12 +32,13 @@ class RateLimit:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.Lock()
         # When the last one was let through, and how many were left out since.
         self._seen: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno < _WARNING:
+        if record.levelno < logging.WARNING:
             return True
         key = (str(record.msg), _kind_of(record.exc_info[1] if record.exc_info else None))
         with self._lock:
@@ -60,7 +57,7 @@ class RateLimit:
             self._seen.clear()
 
 
-class _Redaction:
+class _Redaction(logging.Filter):
     """Redacts a record before any handler sees it: models, providers and host objects raise errors that quote keys.
 
     A record whose traceback has a secret keeps the redacted text of it (`exc_text`) and loses the exception itself.
@@ -94,29 +91,10 @@ def describe_fully(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException | None) -> str:
-    import traceback
-
     return "".join(traceback.format_exception(error)).rstrip("\n")
 
 
+logger = logging.getLogger("afterturn")
 rate_limit = RateLimit()
-
-
-@cache
-def _get_logger() -> logging.Logger:
-    import logging
-
-    found = logging.getLogger("afterturn")
-    found.addFilter(rate_limit)
-    found.addFilter(_Redaction())
-    return found
-
-
-class _Logger:
-    """Loads `logging` when something is logged: it takes 3 ms, and a hook seldom logs."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(_get_logger(), name)
-
-
-logger: logging.Logger = _Logger()  # type: ignore[assignment]
+logger.addFilter(rate_limit)
+logger.addFilter(_Redaction())

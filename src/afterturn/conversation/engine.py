@@ -43,18 +43,9 @@ from afterturn.recall.block import spoken_words
 from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest
 from afterturn.text import content_hash
-from afterturn.types import (
-    BlockRow,
-    ConversationKey,
-    Entry,
-    HandoverPoint,
-    NoRecallReason,
-    Outcome,
-    RecallCause,
-    Taint,
-    TurnRow,
-    TurnStatus,
-)
+from afterturn.types.conversations import HandoverPoint, NoRecallReason, Outcome, RecallCause, Taint, TurnStatus
+from afterturn.types.entries import ConversationKey, Entry
+from afterturn.types.rows import BlockRow, TurnRow
 from afterturn.validation import check_name, check_no_secret
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from typing import Literal, NamedTuple, TypedDict, TypeVar
 
 from afterturn.errors import InvalidInput, InvalidName
 from afterturn.guard.scanning import scanner
-from afterturn.log import logger
 from afterturn.scanners.detection import Scanning
 from afterturn.scanners.secrets import redact
 from afterturn.types import ConversationKey, Scope, Target
@@ -204,5 +203,7 @@ def find_usable_name(name: object, what: str, *, scanning: Scanning) -> str | No
     try:
         return check_no_secret(check_name(name, what), what, scanning=scanning)
     except InvalidName as error:
+        from afterturn.log import logger  # here: `logging` takes 3 ms, and a hook seldom logs
+
         logger.warning("%s The turn continues without it.", error)
         return None

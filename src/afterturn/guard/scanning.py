@@ -7,7 +7,6 @@ from functools import cache, cached_property
 from importlib import import_module
 
 from afterturn.errors import ConfigError
-from afterturn.log import logger
 from afterturn.scanners.detection import Detection, ScanAction, Scanner, Scanning, ScanPolicy, without_overlaps
 from afterturn.scanners.secrets import RedactedHashes, SecretScanner
 
@@ -42,10 +41,8 @@ class ScannerGroup:
         """The kinds of what makes a text suspicious. With the `hash` of the text the answer is cached."""
         known = self._suspected.get(hash) if hash else None
         if known is None:
-            found = [
-                one for scanner in self._suspecting for one in scanner.find(text) if one.action is ScanAction.SUSPECT
-            ]
-            known = tuple(dict.fromkeys(one.kind for one in found))
+            found = (one for scanner in self._suspecting for one in scanner.find(text))
+            known = tuple(dict.fromkeys(one.kind for one in found if one.action is ScanAction.SUSPECT))
             if hash:
                 if len(self._suspected) >= _CACHED_MAX:
                     self._suspected.clear()
@@ -67,6 +64,8 @@ class HostScanner:
         except Exception:  # the boundary: an object of the host must not end a write or a turn
             if not self._has_failed:
                 self._has_failed = True
+                from afterturn.log import logger  # here: `logging` takes 3 ms, and a hook seldom logs
+
                 logger.exception("the scanner %s failed; what it would have found is not known", self.name)
             return ()
 
@@ -115,15 +114,10 @@ def _group(policy: ScanPolicy) -> ScannerGroup:
 
 
 def _suspecting(name: str) -> Scanner:
-    from afterturn.scanners import instructions
+    from afterturn.scanners.instructions import InstructionScanner, InvisibleScanner, LinkScanner, LookAlikeScanner
 
-    made: dict[str, Callable[[], Scanner]] = {
-        "invisible": instructions.InvisibleScanner,
-        "look_alikes": instructions.LookAlikeScanner,
-        "links": instructions.LinkScanner,
-        "instructions": instructions.InstructionScanner,
-    }
-    return made[name]()
+    built_in = (InvisibleScanner, LookAlikeScanner, LinkScanner, InstructionScanner)
+    return next(one() for one in built_in if one.name == name)
 
 
 def _load(path: str) -> HostScanner:

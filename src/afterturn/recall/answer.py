@@ -49,9 +49,8 @@ class RecallAnswer(NamedTuple):
     `is_cut`: more was found, too far behind to be weighed.
 
     `restated` are left out because another says the same: that one's reference, by reference; `standing` because the
-    standing block does. `exhausted`: only what
-    was shown before is relevant, so that is offered again. `withheld` must not be shown: the reason, by reference.
-    `score_kind` says what the scores are.
+    standing block does. `exhausted`: only what was shown before is relevant, so that is offered again. `withheld` must
+    not be shown: the reason, by reference. `score_kind` says what the scores are.
     """
 
     found: SearchResults

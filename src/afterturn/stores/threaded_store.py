@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -23,7 +24,7 @@ from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, too_many_loads
 from afterturn.stores.sql import conversations, index, jobs, memories, operations, records, reviews, timeline  # noqa: F401
 from afterturn.stores.sql.sealing import OF_STORE, find_key, keys_to_destroy, note_destroyed, store_key
 from afterturn.stores.sql.unit import in_session, load_store_key
-from afterturn.types import Finding, JobQueue, RemainingBytes, RemainingKey, Scope, UnitScope
+from afterturn.types import Finding, JobQueue, RemainingBytes, Scope, UnitScope
 
 R = TypeVar("R")
 Workers: TypeAlias = Callable[[str, int], Worker]
@@ -32,6 +33,15 @@ _HALT_WAIT = 1.0
 _ASIDE = "afterturn-aside"
 # If a provider of keys hangs, some calls are left for other spaces.
 _KEY_CALLS_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingKey(RemainingBytes):
+    """A key that is not destroyed yet."""
+
+    key_id: str = ""
+    tenant: str = ""
+    space: str = ""
 
 
 class _Pending(NamedTuple):

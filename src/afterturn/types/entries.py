@@ -231,9 +231,7 @@ class ReadMetadata(dict[str, Any]):
     """
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(
-            "The metadata of an entry that was read cannot be changed. Change a copy: dict(entry.metadata)."
-        )
+        raise TypeError("The metadata of a stored entry cannot be changed. Change a copy: dict(entry.metadata).")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse

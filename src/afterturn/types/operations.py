@@ -176,15 +176,6 @@ class RemainingBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class RemainingKey(RemainingBytes):
-    """A key that is not destroyed yet."""
-
-    key_id: str = ""
-    tenant: str = ""
-    space: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Forgotten:
     """The result of `forget`. `erased` counts entries.
 

@@ -27,9 +27,8 @@ class Filter:
     """Limits `search` and `list` to some entries. All fields that are set must match.
 
     `project` is a name, or a tuple of names in which None stands for entries without a project. A `metadata` value must
-    be equal to the given one, or to one of a tuple; 1 equals 1.0, but not True. `since`
-    (inclusive) and `until` (exclusive) limit `occurred_at`: Unix seconds, a datetime with a time zone, or an ISO-8601
-    text with an offset.
+    be equal to the given one, or to one of a tuple; 1 equals 1.0, but not True. `since` (inclusive) and `until`
+    (exclusive) limit `occurred_at`: Unix seconds, a datetime with a time zone, or an ISO-8601 text with an offset.
     """
 
     kind: Kind | Literal["statement", "record"] | None = None

@@ -24,22 +24,9 @@ from afterturn.stores.sql.sealing import (
 from afterturn.stores.sql.session import Row, Session, Statement, TextIndex, Value, load_queries
 from afterturn.stores.sql.vectors import VectorBacklog
 from afterturn.text import terms
-from afterturn.types import (
-    PASTED,
-    SOURCES_MAX,
-    TRUSTED_MIN,
-    Entry,
-    EntryFields,
-    IndexedEntry,
-    Kind,
-    Lane,
-    Origin,
-    ReadMetadata,
-    Status,
-    Target,
-    Verb,
-    Verdict,
-)
+from afterturn.types import Status, Target, Verb, Verdict
+from afterturn.types.entries import PASTED, SOURCES_MAX, TRUSTED_MIN, Entry, EntryFields, Kind, Origin, ReadMetadata
+from afterturn.types.searches import IndexedEntry, Lane
 from afterturn.validation import seconds
 
 if TYPE_CHECKING:
