@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.config import Config
 from afterturn.guard.output_filter import OutputFilter, neutralise
-from afterturn.lasting_facts import FactKind, rate_sentences
 from afterturn.recall.block import Block, Budget, bullet, choose, frame_of, render
 from afterturn.recall.broad_questions import read_broad_question
 from afterturn.recall.duplicates import collapse, contradicting
@@ -154,6 +153,8 @@ def _stands(line: Hit, standing: StandingRow) -> bool:
         return f"\n- {neutralise(entry.text)}\n" in standing.text
     if entry.kind is Kind.STATEMENT:
         return True
+    from afterturn.lasting_facts import FactKind, rate_sentences  # here: a hook shows nothing that stands
+
     # A line may be worded as a statement that was learned from the message, and have a date for "tomorrow".
     known = frozenset(terms(standing.text)) | COMMON_TERMS
     lasting = [one.text for one in rate_sentences(entry.text) if one.kind is not FactKind.PASSING]

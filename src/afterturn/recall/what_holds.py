@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from afterturn.guard.trust import TRUST_MIN
-from afterturn.lasting_facts import FactKind
 from afterturn.recall.features import features_of, is_request
 from afterturn.recall.query import admits, is_decidable
 from afterturn.text import HashCache, fold, regex
@@ -28,6 +27,7 @@ from afterturn.types import Entry, Hit, Kind, Lane, LaneQuery, Scope, Status
 from afterturn.utterance import UtteranceChances, is_about_speaker, read_utterance
 
 if TYPE_CHECKING:
+    from afterturn.lasting_facts import FactKind
     from afterturn.ports import Unit
     from afterturn.recall.relevance import JudgedQuestion, RecalledExchange
 
