@@ -1,12 +1,12 @@
 """All settings in one frozen table: type, unit, default and description. The environment is read here only."""
 
-import difflib
 import hashlib
 import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, get_args
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -222,7 +222,7 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str,
     found = {}
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+            near = get_close_matches(name, known, n=1)
             hint = (
                 f"Did you mean {ENVIRONMENT_PREFIX}{near[0]}?"
                 if near
@@ -380,7 +380,7 @@ def _parsed(name: str, text: str) -> Any:
 
 def _checked(name: str, value: Any, place: str) -> Any:
     if name not in KEYS:
-        near = difflib.get_close_matches(str(name), KEYS, n=1)
+        near = get_close_matches(str(name), KEYS, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else "`afterturn config schema` lists them all."
         raise ConfigError(f"{place} sets {name!r}, which is not a setting. {hint}")
     types = _types_of(name)

@@ -18,19 +18,9 @@ from afterturn.log import describe, logger
 from afterturn.ports import FileStore, ServerStore, Store, Unit
 from afterturn.runtime.loop_thread import run_on
 from afterturn.space.inbox import expire_proposals
-from afterturn.types import (
-    Event,
-    Finding,
-    JobKind,
-    JobQueue,
-    JobState,
-    Scope,
-    Selector,
-    SpaceSummary,
-    Tenant,
-    UsageRow,
-    new_job,
-)
+from afterturn.types.entries import Scope, Tenant
+from afterturn.types.operations import Event, Finding, JobQueue, Selector, SpaceSummary
+from afterturn.types.rows import JobKind, JobState, UsageRow, new_job
 
 if TYPE_CHECKING:
     from afterturn.services import Services

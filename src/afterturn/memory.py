@@ -290,10 +290,9 @@ class Memory(AsyncFacade, MemoryFacade):
         messages that the model sees; report compactions with `compacted()` then. What was shown is repeated if nothing
         else is relevant, except with `history="reported"`, which says that you report every compaction.
         `placement="merge"` puts a block into the last user message instead of after it. `dialect` names the message
-        format instead of detecting it.
-        `subagent=True` is for a conversation between two agents: its messages are trusted less, and nothing is learned
-        from them automatically. `trusted_only=True` is for hosts that can put a block only into a system or developer
-        message: lines with words of others, such as a tool's, are left out.
+        format instead of detecting it. `subagent=True` is for a conversation between two agents: its messages are
+        trusted less, and nothing is learned from them automatically. `trusted_only=True` is for hosts that can put a
+        block only into a system or developer message: lines with words of others, such as a tool's, are left out.
         """
         place = make_scope(self._config.tenant, id, where, scanning=self._config.scan_policy)
         return Conversation(self._services.conversation(place.key), place, self._loop)
@@ -367,10 +366,9 @@ def open(
     """Opens the store at `target`. Use it as a context manager: `async with afterturn.open("memory.db") as memory`.
 
     `target` is a path, or a URL that begins with `sqlite:///` or `postgresql://`. Omit it for the configured store.
-    `None` turns memory off: conversations
-    and turns work, but nothing is recalled or recorded, and verbs that need a store raise StoreUnavailable. `config` is
-    a dictionary of settings, which is merged with the environment and the settings file, or a Config, which is used as
-    it is.
+    `None` turns memory off: conversations and turns work, but nothing is recalled or recorded, and verbs that need a
+    store raise StoreUnavailable. `config` is a dictionary of settings, which is merged with the environment and the
+    settings file, or a Config, which is used as it is.
 
     `tenant` overrides the setting of that name. `on_event` is called with every event, on memory's own thread.
     `background=False` leaves background jobs to other processes. `model` is used for refined recall, summaries and

@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from afterturn.config import Config, Settings, StoreUrl, default_store, find_store, load_config
 from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.read_turn import make_question
 from afterturn.conversation.scope import ConversationOptions, ConversationScope, make_scope
 from afterturn.errors import InvalidInput, postgres_missing
-from afterturn.ports import Unit
 from afterturn.recall.answer import answer_question
 from afterturn.recall.search import search
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
-from afterturn.space.arguments import search_request
 from afterturn.stores.directory import find_tenant
 from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, key_provider, too_many_loads
-from afterturn.stores.sqlite.engine import read_once
-from afterturn.types import ANYTHING, Filter, Lane, Scope, SearchResults, StandingRow
+from afterturn.stores.sqlite.session import read_once
+from afterturn.types import ANYTHING, Scope
 from afterturn.validation import check_name, check_space, check_text
+
+if TYPE_CHECKING:
+    from afterturn.ports import Unit
+    from afterturn.types import Filter, Lane, SearchResults, StandingRow
 
 R = TypeVar("R")
 
@@ -45,6 +47,9 @@ def recall_once(
     Name `user="ada"` or `space="project:api"`. `store` is a path or URL; omit it for the configured store. Never writes
     or creates a store: raises StoreUnavailable if there is none, or if it has an older schema.
     """
+    # A hook does not need the arguments of all verbs, nor the values that they return.
+    from afterturn.space.arguments import search_request
+
     settings = _settings(config)
     request = search_request(
         query,
@@ -114,6 +119,7 @@ def _make_standing(unit: Unit, scope: ConversationScope, config: Config, now: fl
     # Loaded when it is needed: its patterns take longer than a recall for a hook, which has the block already.
     from afterturn.standing.block import StandingBudget, StandingContent, render_standing
     from afterturn.standing.memories import StandingReader, find_standing
+    from afterturn.types import StandingRow
 
     where = (scope.readable, now, scope.agent, scope.project, scope.owner)
     reader = StandingReader(*where, config.standing_chars_max, config.rules, config.scan_policy)

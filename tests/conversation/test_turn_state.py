@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from afterturn.conversation.delivery import Prefetch, VisibleBlocks
-from afterturn.conversation.ledger import BlockPosition, end_anchor, scan_blocks
+from afterturn.conversation.delivery import BlockPosition, Prefetch, VisibleBlocks
+from afterturn.conversation.ledger import end_anchor, scan_blocks
 from afterturn.conversation.scope import make_scope
 from afterturn.conversation.turn_state import (
     TURN_MESSAGES_MAX,

@@ -300,7 +300,7 @@ def test_a_text_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from afterturn.guard.scanning import ScannerGroup
 
-    group = ScannerGroup([], [Counting()])
+    group = ScannerGroup([], lambda: [Counting()])
     assert group.suspect("a", "hash") == group.suspect("a", "hash") == ()
     assert calls == ["a"]
 

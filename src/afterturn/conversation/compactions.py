@@ -250,7 +250,7 @@ class Compactions:
         since = [row for row in turn.shared.blocks if row.hash not in known]
         turn.ledger = reading.ledger.with_blocks(since)
         lost = tuple(row for row in reading.lost if row not in since)
-        self._remove_lost(turn, replace(reading, lost=lost))
+        self._remove_lost(turn, reading._replace(lost=lost))
         self._visible.add(since)
         turn.shared.apply_compaction(positions_of(reading.indexes, left.messages), {row.hash for row in lost})
         turn.gone = _removable(turn).intersection(row.hash for row in lost)

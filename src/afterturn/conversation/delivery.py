@@ -9,12 +9,12 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, assert_never, cast
 
-from afterturn.conversation.ledger import BlockPosition, BlockScan, find_missing, scan_blocks
+from afterturn.conversation.ledger import BlockScan, find_missing, scan_blocks
 from afterturn.conversation.read_turn import visible_in_order
 from afterturn.conversation.scope import ConversationScope, Placement
 from afterturn.dialects.dialect import Dialect
@@ -33,6 +33,17 @@ if TYPE_CHECKING:
 M = TypeVar("M")
 # Between two blocks of one element.
 BETWEEN = "\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPosition:
+    """The index of an element in the host's list, and the element, to check whether it is still there."""
+
+    index: int
+    element: object
+
+    def holds(self, messages: Sequence[object]) -> bool:
+        return 0 <= self.index < len(messages) and messages[self.index] is self.element
 
 
 class PhaseState(StrEnum):

@@ -14,9 +14,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from afterturn.conversation.compactions import Compactions
 from afterturn.conversation.conversation_log import ConversationLog
-from afterturn.conversation.delivery import DeliverySlot, Injection, PhaseState, Prefetch, VisibleBlocks, positions_of
+from afterturn.conversation.delivery import (
+    BlockPosition,
+    DeliverySlot,
+    Injection,
+    PhaseState,
+    Prefetch,
+    VisibleBlocks,
+    positions_of,
+)
 from afterturn.conversation.finished_turns import FinishedTurns
-from afterturn.conversation.ledger import BlockPosition, Ledger
+from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.prefetcher import Prefetcher, Speculation
 from afterturn.conversation.read_turn import ShownMessages, TurnReading, make_question, no_recall_reason, read_turn
 from afterturn.conversation.recall_client import LATE_SECONDS, RecallShed, reason_of
@@ -35,18 +43,9 @@ from afterturn.recall.block import spoken_words
 from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest
 from afterturn.text import content_hash
-from afterturn.types import (
-    BlockRow,
-    ConversationKey,
-    Entry,
-    HandoverPoint,
-    NoRecallReason,
-    Outcome,
-    RecallCause,
-    Taint,
-    TurnRow,
-    TurnStatus,
-)
+from afterturn.types.conversations import HandoverPoint, NoRecallReason, Outcome, RecallCause, Taint, TurnStatus
+from afterturn.types.entries import ConversationKey, Entry
+from afterturn.types.rows import BlockRow, TurnRow
 from afterturn.validation import check_name, check_no_secret
 
 if TYPE_CHECKING:

@@ -7,16 +7,19 @@ Imports neither asyncio nor numpy.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from afterturn.dialects.dialect import Dialect, Element, exact_digest
 from afterturn.guard.scanning import hashes
 from afterturn.recall.block import find_blocks, strip_blocks
 from afterturn.scanners.secrets import RedactedHashes
 from afterturn.text import content_hash
-from afterturn.types import BlockRow, Entry, HandoverPoint, Message, StandingRow
+from afterturn.types import HandoverPoint
+
+if TYPE_CHECKING:
+    from afterturn.dialects.dialect import Dialect, Element
+    from afterturn.types import BlockRow, Entry, Message, StandingRow
 
 _STORED = hashes(scanning=True)
 # An anchor identifies a place by this many messages before it, because one alone ("go on") may occur twice.
@@ -88,17 +91,6 @@ def hidden_ledger(
     visible = [block for block in blocks if block.in_sight and block.point != HandoverPoint.PROMPT]
     spoken = read_ledger(messages, blocks, stored)
     return spoken._replace(refs=frozenset(), size_bytes=0, seen_since=compacted_at or 0.0).with_blocks(visible)
-
-
-@dataclass(frozen=True, slots=True)
-class BlockPosition:
-    """The index of an element in the host's list, and the element, to check whether it is still there."""
-
-    index: int
-    element: object
-
-    def holds(self, messages: Sequence[object]) -> bool:
-        return 0 <= self.index < len(messages) and messages[self.index] is self.element
 
 
 class BlockScan(NamedTuple):
@@ -247,4 +239,7 @@ def _name(element: Element, known: Collection[str]) -> str:
 @lru_cache(maxsize=16_384)
 def _digest(names: tuple[str, ...]) -> str:
     """Cached, because the same names follow one another at every turn."""
+    # Loaded here: a hook that answers alone reads no messages of a host. Six formats take 5 ms.
+    from afterturn.dialects.dialect import exact_digest
+
     return exact_digest("\n".join(names))

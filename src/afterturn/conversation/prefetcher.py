@@ -647,7 +647,7 @@ def _drop_candidates(prefetch: Prefetch) -> None:
     """After the last phase nothing needs what was weighed and not shown, and a conversation may rest for long."""
     answer = prefetch.answer
     if answer is not None and all(run.ended for run in prefetch.runs):
-        prefetch.answer = replace(answer, found=replace(answer.found, hits=()))
+        prefetch.answer = answer._replace(found=replace(answer.found, hits=()))
 
 
 def _unseen(speculation: SpeculativeRecall, question: RecallRequest, *, enough: int) -> RecallAnswer | None:
@@ -659,7 +659,7 @@ def _unseen(speculation: SpeculativeRecall, question: RecallRequest, *, enough: 
     if len(hits) < min(enough, len(answer.hits)):
         return None
     found = tuple(hit for hit in answer.found.hits if not _is_visible(hit, question))
-    return replace(answer, hits=hits, found=replace(answer.found, hits=found))
+    return answer._replace(hits=hits, found=replace(answer.found, hits=found))
 
 
 def _is_visible(hit: Hit, question: RecallRequest) -> bool:

@@ -7,41 +7,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger, MessageChain, find_missing, hidden_ledger, read_ledger, scan_blocks
 from afterturn.conversation.scope import PRIVATE_PREFIX, ConversationScope, StandingDelivery, Visibility, is_private
-from afterturn.dialects.dialect import CachedDialect
-from afterturn.dialects.history import any_untrusted, find_latest_user
 from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.guard.scanning import hashes, scanner
-from afterturn.ports import Unit
 from afterturn.recall.answer import all_readable, load_hits
 from afterturn.recall.block import CHOICES_MAX, spoken_words
 from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest, is_follow_up, is_learned_from_seen, needs_recall
 from afterturn.scanners.secrets import RedactedHashes, redact_within, unnamed
 from afterturn.text import content_hash, terms
-from afterturn.types import (
-    BlockRow,
-    CarriedRow,
-    Entry,
-    HandoverPoint,
-    Hit,
-    Kind,
-    LaneQuery,
-    Message,
-    NoRecallReason,
-    Scope,
-    StandingRow,
-    Status,
-)
+from afterturn.types import HandoverPoint, Kind, LaneQuery, NoRecallReason, Scope, Status
 
 if TYPE_CHECKING:
-    pass
+    from afterturn.dialects.dialect import CachedDialect
+    from afterturn.ports import Unit
+    from afterturn.types import BlockRow, CarriedRow, Entry, Hit, Message, StandingRow
 
 # More candidates than a block holds: many are questions that were asked before, which are not shown by themselves.
 CANDIDATES = 8
@@ -73,8 +59,7 @@ class ShownMessages(NamedTuple):
     is_new: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TurnReading:
+class TurnReading(NamedTuple):
     """The result of reading a host's list, at the beginning of a turn or during it.
 
     `user` is the index and text of the latest user message, None if it has no text; `question` is None when there is
@@ -91,7 +76,7 @@ class TurnReading:
     user: tuple[int, str] | None
     ledger: Ledger
     question: RecallRequest | None
-    indexes: Mapping[str, int] = field(default_factory=dict)
+    indexes: Mapping[str, int] = {}
     dropped: tuple[BlockRow, ...] = ()
     lost: tuple[BlockRow, ...] = ()
     chain: MessageChain | None = None
@@ -120,11 +105,14 @@ class TurnReading:
                 admitted=question.admitted._replace(excluded_refs=excluded),
                 repeatable_refs=question.repeatable_refs - unseen,
             )
-        return replace(self, ledger=ledger, question=question, dropped=(), lost=(*self.lost, *self.dropped))
+        return self._replace(ledger=ledger, question=question, dropped=(), lost=(*self.lost, *self.dropped))
 
 
 def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config: Config) -> TurnReading:
     """Finds what the user said, which blocks of ours are in the list, and what an earlier turn carried over."""
+    # Loaded here: a hook that answers alone reads no messages of a host.
+    from afterturn.dialects.history import find_latest_user
+
     stored = unit.conversations.read(scope.key)
     newer = {
         row.hash: _merge_row(row, shown.blocks.get(row.hash)) for row in stored.blocks if row.hash not in shown.unstored
@@ -174,6 +162,8 @@ def _find_standing(
     asked: StandingRow | None,
 ) -> StandingRow | None:
     """What stands in the sight of the model: in the list, in earlier prompts, or because the host `asked` for it."""
+    from afterturn.types import StandingRow
+
     rows = [row for row in blocks if row.text.startswith(f"<{STANDING_TAG}>")]
     in_list = [row for row in rows if row.point == HandoverPoint.STANDING and row.hash in visible]
     # The prompts of earlier turns are gone. The next one begins with the same bytes, unless the host brings them.
@@ -212,10 +202,9 @@ def _merge_row(stored: BlockRow, known: BlockRow | None) -> BlockRow:
     return stored if known is None or known.in_sight else replace(stored, in_sight=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Visible:
+class _Visible(NamedTuple):
     ledger: Ledger
-    indexes: Mapping[str, int] = field(default_factory=dict)
+    indexes: Mapping[str, int] = {}
     dropped: tuple[BlockRow, ...] = ()
     lost: tuple[BlockRow, ...] = ()
     chain: MessageChain | None = None
@@ -236,7 +225,8 @@ def _read_visible(
     elements = [None] * unread + [shown.dialect.read(message) for message in islice(shown.messages, unread, None)]
     shown.dialect.keep(shown.messages)
     messages = [message for element in elements if element is not None for message in element.messages]
-    is_tainted = any_untrusted(elements) or _any_pasted(unit, shown, scope, messages, blocks)
+    is_tainted = any(element is None or element.is_untrusted for element in elements)
+    is_tainted = is_tainted or _any_pasted(unit, shown, scope, messages, blocks)
     if scope.is_hidden:
         ledger = hidden_ledger(messages, blocks.values(), compacted_at=compacted_at, stored=stored)
         return _Visible(ledger, is_tainted=is_tainted)

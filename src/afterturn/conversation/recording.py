@@ -14,29 +14,10 @@ from afterturn.guard.pasted import has_pasted
 from afterturn.learning.scheduling import NO_REVIEWS, ReviewSchedule, ScheduledReview, schedule_after_turn
 from afterturn.learning.snapshot import ORIGINS, snapshot_record
 from afterturn.ports import Ids, Unit
-from afterturn.types import (
-    PASTED,
-    BlockRow,
-    ConversationKey,
-    Draft,
-    Entry,
-    JobKind,
-    Kind,
-    Message,
-    Operation,
-    Origin,
-    ReviewKind,
-    ReviewRow,
-    Scope,
-    Status,
-    StoredTurn,
-    Taint,
-    Target,
-    TurnRow,
-    TurnStatus,
-    Verb,
-    new_job,
-)
+from afterturn.types.conversations import Message, Taint, TurnStatus
+from afterturn.types.entries import PASTED, ConversationKey, Entry, Kind, Origin, Scope, Status, Target, Verb
+from afterturn.types.operations import Draft, Operation
+from afterturn.types.rows import BlockRow, JobKind, ReviewKind, ReviewRow, StoredTurn, TurnRow, new_job
 
 Key: TypeAlias = tuple[str, str, str, str]
 EmbedWritten: TypeAlias = Callable[[Unit, str, str], bool]

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypedDict, TypeVar
 
-from afterturn.dialects.detection import get_dialect
 from afterturn.errors import InvalidInput, InvalidName
 from afterturn.guard.scanning import scanner
-from afterturn.log import logger
 from afterturn.scanners.detection import Scanning
 from afterturn.scanners.secrets import redact
 from afterturn.types import ConversationKey, Scope, Target
@@ -144,7 +142,7 @@ def make_scope(
         project=clean_name(project, "project", scanning=scanning),
         history=_one_of(Visibility, where.get("history", "shown"), "history"),
         placement=_one_of(Placement, where.get("placement", "append"), "placement"),
-        dialect=get_dialect(dialect).name if dialect is not None else None,
+        dialect=_dialect_name(dialect) if dialect is not None else None,
         subagent=bool(where.get("subagent", False)),
         environment="" if environment is None else check_space(environment),
         trusted_only=bool(where.get("trusted_only", False)),
@@ -166,6 +164,13 @@ def _one_of(choices: type[E], value: str, what: str) -> E:
     except ValueError:
         known = " or ".join(f'"{choice}"' for choice in choices)
         raise InvalidInput(f"{what}={value!r} is not a valid value. Pass {known}.") from None
+
+
+def _dialect_name(name: str) -> str:
+    # Loaded here: a hook that answers alone reads no messages of a host.
+    from afterturn.dialects.detection import get_dialect
+
+    return get_dialect(name).name
 
 
 def _owner(user: str | None, owner: str | None) -> str:
@@ -198,5 +203,7 @@ def find_usable_name(name: object, what: str, *, scanning: Scanning) -> str | No
     try:
         return check_no_secret(check_name(name, what), what, scanning=scanning)
     except InvalidName as error:
+        from afterturn.log import logger  # here: `logging` takes 3 ms, and a hook seldom logs
+
         logger.warning("%s The turn continues without it.", error)
         return None

@@ -13,9 +13,9 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from afterturn.conversation.delivery import BETWEEN, Injection, PhaseRun, insert_block
+from afterturn.conversation.delivery import BETWEEN, BlockPosition, Injection, PhaseRun, insert_block
 from afterturn.conversation.engine import ConversationEngine
-from afterturn.conversation.ledger import BlockPosition, end_anchor
+from afterturn.conversation.ledger import end_anchor
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.subagents import assemble
 from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages, find_index

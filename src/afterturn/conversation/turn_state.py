@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from afterturn.conversation.delivery import PhaseRun, Prefetch
-from afterturn.conversation.ledger import BlockPosition, Ledger, MessageChain
+from afterturn.conversation.delivery import BlockPosition, PhaseRun, Prefetch
+from afterturn.conversation.ledger import Ledger, MessageChain
 from afterturn.conversation.scope import ConversationScope
 from afterturn.dialects.dialect import Dialect
 from afterturn.runtime.once_future import OnceFuture

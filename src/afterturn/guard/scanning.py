@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 
 from afterturn.errors import ConfigError
-from afterturn.log import logger
 from afterturn.scanners.detection import Detection, ScanAction, Scanner, Scanning, ScanPolicy, without_overlaps
-from afterturn.scanners.personal_data import PersonalDataScanner
 from afterturn.scanners.secrets import RedactedHashes, SecretScanner
 
 # Twice what is read of a host's list in a turn.
@@ -21,11 +19,16 @@ class ScannerGroup:
 
     name = "group"
 
-    def __init__(self, redacting: Sequence[Scanner], suspecting: Sequence[Scanner]) -> None:
+    def __init__(self, redacting: Sequence[Scanner], suspecting: Callable[[], Sequence[Scanner]]) -> None:
         self._redacting = tuple(redacting)
-        self._suspecting = tuple(suspecting)
+        self._make_suspecting = suspecting
         # By the hash of a text: it is scanned when it is written, and shown many times.
         self._suspected: dict[str, tuple[str, ...]] = {}
+
+    @cached_property
+    def _suspecting(self) -> tuple[Scanner, ...]:
+        """Made when a text is first suspected, which a recall by words never does."""
+        return tuple(self._make_suspecting())
 
     def find(self, text: str) -> Sequence[Detection]:
         found: list[Detection] = []
@@ -38,10 +41,8 @@ class ScannerGroup:
         """The kinds of what makes a text suspicious. With the `hash` of the text the answer is cached."""
         known = self._suspected.get(hash) if hash else None
         if known is None:
-            found = [
-                one for scanner in self._suspecting for one in scanner.find(text) if one.action is ScanAction.SUSPECT
-            ]
-            known = tuple(dict.fromkeys(one.kind for one in found))
+            found = (one for scanner in self._suspecting for one in scanner.find(text))
+            known = tuple(dict.fromkeys(one.kind for one in found if one.action is ScanAction.SUSPECT))
             if hash:
                 if len(self._suspected) >= _CACHED_MAX:
                     self._suspected.clear()
@@ -63,6 +64,8 @@ class HostScanner:
         except Exception:  # the boundary: an object of the host must not end a write or a turn
             if not self._has_failed:
                 self._has_failed = True
+                from afterturn.log import logger  # here: `logging` takes 3 ms, and a hook seldom logs
+
                 logger.exception("the scanner %s failed; what it would have found is not known", self.name)
             return ()
 
@@ -99,32 +102,22 @@ def hashes(*, scanning: Scanning) -> RedactedHashes:
 
 @cache
 def _group(policy: ScanPolicy) -> ScannerGroup:
-    redacting: list[Scanner] = []
-    suspecting: list[Scanner] = []
-    for name in policy.scanners:
-        if name == SecretScanner.name:
-            redacting.append(SecretScanner())
-        elif name in ScanPolicy().scanners:
-            suspecting.append(_suspecting(name))
-        else:
-            other = _load(name)
-            redacting.append(other)
-            suspecting.append(other)
+    own = {name: _load(name) for name in policy.scanners if name not in ScanPolicy().scanners}
+    others = [name for name in policy.scanners if name != SecretScanner.name]
+    redacting: list[Scanner] = [SecretScanner()] if SecretScanner.name in policy.scanners else []
+    redacting += own.values()
     if policy.scanners and policy.personal_data != "off":
+        from afterturn.scanners.personal_data import PersonalDataScanner
+
         redacting.append(PersonalDataScanner(ScanAction(policy.personal_data)))
-    return ScannerGroup(redacting, suspecting)
+    return ScannerGroup(redacting, lambda: [own[name] if name in own else _suspecting(name) for name in others])
 
 
 def _suspecting(name: str) -> Scanner:
-    from afterturn.scanners import instructions
+    from afterturn.scanners.instructions import InstructionScanner, InvisibleScanner, LinkScanner, LookAlikeScanner
 
-    made: dict[str, Callable[[], Scanner]] = {
-        "invisible": instructions.InvisibleScanner,
-        "look_alikes": instructions.LookAlikeScanner,
-        "links": instructions.LinkScanner,
-        "instructions": instructions.InstructionScanner,
-    }
-    return made[name]()
+    built_in = (InvisibleScanner, LookAlikeScanner, LinkScanner, InstructionScanner)
+    return next(one() for one in built_in if one.name == name)
 
 
 def _load(path: str) -> HostScanner:

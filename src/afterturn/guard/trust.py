@@ -1,12 +1,18 @@
 """Trust: which origins may write what, what may enter the system prompt, and what waits for approval."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from afterturn.config import Config
 from afterturn.errors import NotAllowed, NotFound
-from afterturn.ports import Unit
-from afterturn.types import TRUSTED_MIN, Draft, Entry, Kind, Origin, Scope, Status, Target
+from afterturn.types import TRUSTED_MIN, Kind, Origin, Status, Target
+
+if TYPE_CHECKING:
+    from afterturn.ports import Unit
+    from afterturn.types import Draft, Entry, Scope
 
 # An origin below this is quoted, never enters a system prompt, and may not change what others wrote.
 TRUST_MIN = TRUSTED_MIN

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from afterturn.types import (
-    BlockRow,
-    CarriedRow,
-    ConversationKey,
-    ConversationSnapshot,
-    ConversationState,
-    Event,
-    RecallRow,
-    ReviewMessage,
-    ReviewRow,
-    Scope,
-    StandingRow,
-    StoredTurn,
-    Taint,
-    TurnRow,
-    TurnStatus,
-    UsageRow,
-)
+if TYPE_CHECKING:
+    from afterturn.types import ConversationKey, Event, ReviewMessage, ReviewRow, Scope, StandingRow, TurnRow, UsageRow
+    from afterturn.types.conversations import Taint, TurnStatus
+    from afterturn.types.rows import (
+        BlockRow,
+        CarriedRow,
+        ConversationSnapshot,
+        ConversationState,
+        RecallRow,
+        StoredTurn,
+    )
 
 # How many ended reviews a space keeps: those of a month of busy days, at a few hundred bytes each.
 REVIEWS_MAX = 1_000

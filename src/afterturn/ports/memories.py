@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from afterturn.types.entries import Admitted, Entry, Kind, Scope, Status, Target
-from afterturn.types.operations import Added, Erased, LoggedOperation, Operation, Selector, SpaceSummary, Step
-from afterturn.types.reviews import EmbedderIdentity
-from afterturn.types.searches import Changes, ContextEntry, Filter, IndexedEntry, LaneQuery, SpaceStats
+if TYPE_CHECKING:
+    from afterturn.types import Filter, LaneQuery, Step
+    from afterturn.types.entries import Entry, Kind, Scope, Status, Target
+    from afterturn.types.operations import Added, Admitted, Erased, LoggedOperation, Operation, Selector, SpaceSummary
+    from afterturn.types.searches import Changes, ContextEntry, EmbedderIdentity, IndexedEntry, SpaceStats
 
 
 class Memories(Protocol):

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from afterturn.types import EmbedderIdentity, Message, Metadata, Scope
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from afterturn.types import EmbedderIdentity, Message, Metadata, Scope
 
 
 class Clock(Protocol):

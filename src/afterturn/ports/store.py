@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from afterturn.ports.conversations import Conversations, Recalls, Reviews, Timeline, Usage
-from afterturn.ports.memories import Index, Memories, Operations, Records
-from afterturn.types import Finding, Job, RemainingBytes, UnitScope
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from afterturn.ports.conversations import Conversations, Recalls, Reviews, Timeline, Usage
+    from afterturn.ports.memories import Index, Memories, Operations, Records
+    from afterturn.types import Finding, Job, RemainingBytes, UnitScope
 
 R = TypeVar("R")
 

@@ -7,29 +7,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.config import Config
 from afterturn.guard.output_filter import OutputFilter, neutralise
-from afterturn.lasting_facts import FactKind, rate_sentences
-from afterturn.ports import Unit
 from afterturn.recall.block import Block, Budget, bullet, choose, frame_of, render
 from afterturn.recall.broad_questions import read_broad_question
 from afterturn.recall.duplicates import collapse, contradicting
 from afterturn.recall.features import features_of
-from afterturn.recall.profile import profile_hits
 from afterturn.recall.query import COMMON_TERMS, RecallRequest, is_learned_from_seen
 from afterturn.recall.relevance import judge, lines_of, replaced_by_lines, worth_showing
 from afterturn.recall.scoring import ScoreKind
 from afterturn.recall.search import search
 from afterturn.recall.what_holds import leave_out_replaced
 from afterturn.text import terms
-from afterturn.types import BlockRow, Candidate, Hit, Kind, Lane, RecallCause, Scope, SearchResults, StandingRow
+from afterturn.types import Hit, Kind, Lane, RecallCause, SearchResults
 
 if TYPE_CHECKING:
     from afterturn.conversation.scope import ConversationScope
+    from afterturn.ports import Unit
     from afterturn.recall.index.cache import IndexCache
+    from afterturn.types import BlockRow, Candidate, Scope, StandingRow
 
 # How many lines of the profile answer a broad question.
 PROFILE_LINES = 12
@@ -44,15 +43,13 @@ class ForgetEffects(NamedTuple):
     gone: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class RecallAnswer:
+class RecallAnswer(NamedTuple):
     """The result of a recall. `hits` are worth handing over, best first; `found` is everything that was weighed.
     `is_cut`: more was found, too far behind to be weighed.
 
     `restated` are left out because another says the same: that one's reference, by reference; `standing` because the
-    standing block does. `exhausted`: only what
-    was shown before is relevant, so that is offered again. `withheld` must not be shown: the reason, by reference.
-    `score_kind` says what the scores are.
+    standing block does. `exhausted`: only what was shown before is relevant, so that is offered again. `withheld` must
+    not be shown: the reason, by reference. `score_kind` says what the scores are.
     """
 
     found: SearchResults
@@ -63,7 +60,7 @@ class RecallAnswer:
     exhausted: bool = False
     forgotten: ForgetEffects | None = None
     standing: tuple[Hit, ...] = ()
-    withheld: Mapping[str, str] = field(default_factory=dict)
+    withheld: Mapping[str, str] = {}
 
 
 class EarlierRecalls(NamedTuple):
@@ -93,7 +90,7 @@ def answer_question(
     if is_empty and request.repeatable_refs:
         excluded = request.admitted.excluded_refs - request.repeatable_refs
         again = request._replace(admitted=request.admitted._replace(excluded_refs=excluded))
-        answer = replace(_select(unit, again, cache, config), exhausted=True)
+        answer = _select(unit, again, cache, config)._replace(exhausted=True)
     forgotten = None
     if earlier is not None:
         recalled = (*waiting, *earlier.hits)
@@ -101,7 +98,7 @@ def answer_question(
     screen = OutputFilter(scanning=config.scan_policy, projects=request.admitted.projects)
     hits = (*waiting, *answer.hits)
     block = compose(hits, config, visible_bytes=visible_bytes, now=request.now, screen=screen)
-    return replace(answer, forgotten=forgotten, withheld=screen.withheld), block
+    return answer._replace(forgotten=forgotten, withheld=screen.withheld), block
 
 
 def _answer_broad(unit: Unit, request: RecallRequest, config: Config) -> RecallAnswer | None:
@@ -109,6 +106,8 @@ def _answer_broad(unit: Unit, request: RecallRequest, config: Config) -> RecallA
     broad = read_broad_question(request.text)
     if broad is None:
         return None
+    from afterturn.recall.profile import profile_hits  # few questions are broad, and a hook feels its 2 ms
+
     hits = profile_hits(unit, request, broad, limit=min(PROFILE_LINES, config.recall_entries_max))
     found = SearchResults(request.text, tuple(hits), correlation=request.correlation)
     stands = request.standing
@@ -152,6 +151,8 @@ def _stands(line: Hit, standing: StandingRow) -> bool:
         return f"\n- {neutralise(entry.text)}\n" in standing.text
     if entry.kind is Kind.STATEMENT:
         return True
+    from afterturn.lasting_facts import FactKind, rate_sentences  # here: a hook shows nothing that stands
+
     # A line may be worded as a statement that was learned from the message, and have a date for "tomorrow".
     known = frozenset(terms(standing.text)) | COMMON_TERMS
     sentences = rate_sentences(entry.text)

@@ -21,25 +21,10 @@ from afterturn.recall.query import Query, is_learned_from_seen, lane_of, read_qu
 from afterturn.recall.scoring import RECENT, ScoredRow, ScoreKind, score_kind_of
 from afterturn.recall.store_search import CANDIDATES_MAX, TERMS_READ_MAX, LexicalScorer, Neighbours, indexed_entry
 from afterturn.text import is_acknowledgement, read_words, terms
-from afterturn.types import (
-    Candidate,
-    ConversationKey,
-    Decision,
-    Entry,
-    Filter,
-    HandoverPoint,
-    Hit,
-    Kind,
-    Lane,
-    LaneQuery,
-    Origin,
-    Outcome,
-    RecallCause,
-    RecallRow,
-    Scope,
-    Status,
-    reference,
-)
+from afterturn.types.conversations import HandoverPoint, Outcome, RecallCause
+from afterturn.types.entries import ConversationKey, Entry, Kind, Origin, Scope, Status, reference
+from afterturn.types.rows import Candidate, Decision, RecallRow
+from afterturn.types.searches import Filter, Hit, Lane, LaneQuery
 
 _TEXTS = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 _REASONS: dict[Decision, str] = {Decision(name): text for name, text in _TEXTS["decisions"].items()}

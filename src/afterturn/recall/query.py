@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from afterturn.errors import NotFound
-from afterturn.ports import Index, Unit
 from afterturn.recall.scoring import COMMON_WEIGHT, midpoint, worth
 from afterturn.text import is_acknowledgement, regex, terms, words
-from afterturn.types import ANYTHING, Entry, IndexedEntry, Kind, Lane, LaneQuery, Origin, Scope, StandingRow, Target
+from afterturn.types import ANYTHING, Kind, Lane, LaneQuery, Origin, Scope, Target
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from afterturn.ports import Index, Unit
     from afterturn.recall.index.searcher import IndexSearcher
+    from afterturn.types import Entry, IndexedEntry, StandingRow
 
 Embed: TypeAlias = "Callable[[str], NDArray[np.float32]]"
 QueryVector: TypeAlias = "NDArray[np.float32] | Embed"

@@ -13,10 +13,12 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from afterturn.types import Entry, Hit, Kind, Lane, Origin, RecallRow
+from afterturn.types import Hit, Kind, Origin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from afterturn.types import Entry, Lane, RecallRow
 
 N = TypeVar("N", float, "NDArray[Any]")
 

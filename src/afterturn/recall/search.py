@@ -14,8 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from afterturn.errors import DeadlineExceeded
-from afterturn.log import logger
-from afterturn.ports import Unit
 from afterturn.recall.duplicates import replace_sources
 from afterturn.recall.query import Query, RecallRequest, choose_terms, read_query, weigh_terms, without_names
 from afterturn.recall.scoring import RECENT, SEARCH_SCORE_MIN, ScoredRow, above_floor, best_first
@@ -26,6 +24,7 @@ from afterturn.text import read_words, terms
 from afterturn.types import Entry, Hit, IndexedEntry, Lane, LaneQuery, Scope, SearchResults
 
 if TYPE_CHECKING:
+    from afterturn.ports import Unit
     from afterturn.recall.index.cache import IndexCache
     from afterturn.recall.index.searcher import IndexSearcher, SearchCursor
 
@@ -112,6 +111,8 @@ class _Tolerated:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
         if not isinstance(error, Exception) or isinstance(error, DeadlineExceeded):
             return False
+        from afterturn.log import logger  # here: `logging` takes 3 ms, and a hook seldom logs
+
         logger.error("recall %s continues without %s", self._correlation, self._part, exc_info=error)
         return True
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cached_property, partial
 from itertools import chain
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from afterturn.ports import Index, Unit
 from afterturn.recall.query import NO_WEIGHTS, Query, TermWeights, has_content, lane_of
 from afterturn.recall.scoring import (
     CONTEXT,
@@ -32,6 +31,9 @@ from afterturn.recall.scoring import (
     score,
 )
 from afterturn.types import Entry, Hit, IndexedEntry, Kind, Lane, LaneQuery, Origin
+
+if TYPE_CHECKING:
+    from afterturn.ports import Index, Unit
 
 CANDIDATES_MAX = 256
 # Of how many of the rarest terms an entry may have two to be a candidate.

@@ -21,8 +21,6 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from afterturn.guard.trust import TRUST_MIN
-from afterturn.lasting_facts import FactKind
-from afterturn.ports import Unit
 from afterturn.recall.features import features_of, is_request
 from afterturn.recall.query import admits, is_decidable
 from afterturn.text import HashCache, fold, regex
@@ -30,6 +28,8 @@ from afterturn.types import Entry, Hit, Kind, Lane, LaneQuery, Scope, Status
 from afterturn.utterance import UtteranceChances, is_about_speaker, read_utterance
 
 if TYPE_CHECKING:
+    from afterturn.lasting_facts import FactKind
+    from afterturn.ports import Unit
     from afterturn.recall.relevance import JudgedQuestion, RecalledExchange
 
 WEIGHTS_PATH = Path(__file__).with_name("what_holds_weights.json")
@@ -312,7 +312,8 @@ def _read_sentence(sentence: str) -> tuple[Claim, ...]:
 
 
 def _read_claim(text: str) -> Claim:
-    if 4 * len(_UNSPACED.findall(text)) >= len(text):
+    # The pattern takes a millisecond to compile, which a hook feels.
+    if not text or (not text.isascii() and 4 * len(_UNSPACED.findall(text)) >= len(text)):
         return _read_unspaced(text)
     words, tokens = _words(), _TOKEN.findall(text)
     items: list[_Item] = []

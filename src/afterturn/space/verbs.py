@@ -33,6 +33,7 @@ from afterturn.space.reviews import Review, ReviewVerbs
 from afterturn.space.transfer import Imported, every_conversation, export_lines, import_drafts
 from afterturn.standing.audit import StandingLine, audit_standing
 from afterturn.standing.lineage import is_hidden
+from afterturn.stores.threaded_store import RemainingKey
 from afterturn.types import (
     ANYTHING,
     Added,
@@ -51,7 +52,6 @@ from afterturn.types import (
     LaneQuery,
     LoggedOperation,
     Origin,
-    RemainingKey,
     SearchResults,
     Selector,
     Status,

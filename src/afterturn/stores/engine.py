@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from afterturn.errors import ForkedProcess, MemoryClosed
-from afterturn.ports import Clock, Unit
 from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.stores.sql.session import Session
-from afterturn.types import RemainingBytes, Scope, Tenant, UnitScope
+from afterturn.types import Scope, Tenant
+
+if TYPE_CHECKING:
+    from afterturn.ports import Clock, Unit
+    from afterturn.types import RemainingBytes, UnitScope
 
 R = TypeVar("R")
 Progress: TypeAlias = Callable[[int, int], None]

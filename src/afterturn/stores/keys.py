@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from afterturn.config import Config
 from afterturn.errors import ExtraMissing, KeyMissing, KeysUnavailable, StoreCorrupt
-from afterturn.log import logger
-from afterturn.ports import Clock, KeyProvider
 from afterturn.runtime.files import sync
 from afterturn.text import regex
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    from afterturn.ports import Clock, KeyProvider
 
 R = TypeVar("R")
 KEY_BYTES = 32
@@ -358,6 +358,8 @@ class KeyRing:
             except Exception as error:  # noqa: BLE001  the boundary: a host's code behind the port
                 # Only the type: its message may quote a key.
                 name = type(error).__name__
+                from afterturn.log import logger  # here: `logging` takes 3 ms, and a hook seldom logs
+
                 logger.warning("the provider of keys failed: %s", name)
                 errors.append(KeysUnavailable(f"The provider of keys failed ({name}). Check it, then try again."))
             finally:

@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -18,9 +19,12 @@ from afterturn.runtime.loop_thread import run_on
 from afterturn.runtime.once_future import call_on
 from afterturn.stores.engine import StoreEngine, Write, WriteOutcome
 from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, too_many_loads
+
+# A unit loads its repositories. A turn needs them all, and is not to wait for that.
+from afterturn.stores.sql import conversations, index, jobs, memories, operations, records, reviews, timeline  # noqa: F401
 from afterturn.stores.sql.sealing import OF_STORE, find_key, keys_to_destroy, note_destroyed, store_key
 from afterturn.stores.sql.unit import in_session, load_store_key
-from afterturn.types import Finding, JobQueue, RemainingBytes, RemainingKey, Scope, UnitScope
+from afterturn.types import Finding, JobQueue, RemainingBytes, Scope, UnitScope
 
 R = TypeVar("R")
 Workers: TypeAlias = Callable[[str, int], Worker]
@@ -29,6 +33,15 @@ _HALT_WAIT = 1.0
 _ASIDE = "afterturn-aside"
 # If a provider of keys hangs, some calls are left for other spaces.
 _KEY_CALLS_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingKey(RemainingBytes):
+    """A key that is not destroyed yet."""
+
+    key_id: str = ""
+    tenant: str = ""
+    space: str = ""
 
 
 class _Pending(NamedTuple):

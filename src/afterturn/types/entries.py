@@ -1,11 +1,11 @@
-"""Entries: what they are and who wrote them, the scopes they are found in, and drafts on their way to the store."""
+"""Entries: what they are, who wrote them, what was done to them, and the scopes they are found in."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from afterturn.errors import InvalidName
 
@@ -77,6 +77,20 @@ _TRUST = {
 }
 
 
+class Verb(StrEnum):
+    """What an operation did. `undo` is an operation too, so it can be undone."""
+
+    ADD = "add"
+    UPDATE = "update"
+    PROMOTE = "promote"
+    APPROVE = "approve"
+    DELETE = "delete"
+    HIDE = "hide"
+    RECORD = "record"
+    IMPORT = "import"
+    UNDO = "undo"
+
+
 class Verdict(StrEnum):
     ALLOW = "allow"
     FLAG = "flag"
@@ -110,15 +124,6 @@ class Tenant(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class JobQueue:
-    """The jobs of all tenants."""
-
-
-UnitScope: TypeAlias = Scope | Tenant | JobQueue | None
-"""Where a unit of work works (`Store.write`). None: anywhere."""
-
-
 class ConversationKey(NamedTuple):
     """Identifies a conversation. `space` is its owner's: the same id under another owner is another one."""
 
@@ -138,7 +143,7 @@ class _HasFeatures:
     features: EntryFeatures
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class EntryFields(_HasFeatures):
     """The fields that a draft and a stored entry share.
 
@@ -219,43 +224,6 @@ def reference(entry_id: str, version: int) -> str:
     return entry_id if version == 1 else f"{entry_id}.{version}"
 
 
-@dataclass(frozen=True, slots=True)
-class Draft(EntryFields):
-    """A statement or record to be stored, as `add_many` takes it.
-
-    A `proposed` statement waits for approval and is not recalled until then.
-    """
-
-    occurred_at: float | None = None
-    id: str | None = None
-    proposed: bool = False
-
-    @classmethod
-    def successor(cls, current: Entry, text: str) -> Self:
-        """A next version of `current` with another text. Everything else stays, except when it was said."""
-        kept = {name: getattr(current, name) for name in EntryFields.__slots__}
-        return cls(**{**kept, "text": text, "kind": Kind.STATEMENT, "position": None}, id=current.id)
-
-
-class Admitted(NamedTuple):
-    """A draft that passed the guard. Only `guard.gate` makes one, and a store writes nothing else.
-
-    `terms` are the terms of the text for the lexical index, in order, with repeats. `telling` is the worth of the
-    most lasting sentence of a recorded message of the user, from 0 to 1,000; 0 for anything else.
-    """
-
-    draft: Draft
-    id: str
-    text: str
-    content_hash: str
-    terms: tuple[str, ...]
-    trust: int
-    recorded_at: float
-    verdict: Verdict = Verdict.ALLOW
-    reason: str = ""
-    telling: int = 0
-
-
 class ReadMetadata(dict[str, Any]):
     """The metadata of an entry that was read from a store. It is shared, so it cannot be changed.
 
@@ -263,9 +231,7 @@ class ReadMetadata(dict[str, Any]):
     """
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(
-            "The metadata of an entry that was read cannot be changed. Change a copy: dict(entry.metadata)."
-        )
+        raise TypeError("The metadata of a stored entry cannot be changed. Change a copy: dict(entry.metadata).")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse

@@ -1,27 +1,58 @@
-"""Changes of a space: operations and the results of verbs, what a forget leaves, and events that report it all."""
+"""Changes: where they are made, drafts, operations, the results of verbs, what a forget leaves, and events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self, TypeAlias
 
-from afterturn.types.entries import Entry, Metadata, Origin, Status
+from afterturn.types.entries import Entry, EntryFields, Kind, Metadata, Origin, Scope, Status, Tenant, Verb, Verdict
+from afterturn.types.searches import EventContent
 
 
-class Verb(StrEnum):
-    """What an operation did. `undo` is an operation too, so it can be undone."""
+@dataclass(frozen=True, slots=True)
+class JobQueue:
+    """The jobs of all tenants."""
 
-    ADD = "add"
-    UPDATE = "update"
-    PROMOTE = "promote"
-    APPROVE = "approve"
-    DELETE = "delete"
-    HIDE = "hide"
-    RECORD = "record"
-    IMPORT = "import"
-    UNDO = "undo"
+
+UnitScope: TypeAlias = Scope | Tenant | JobQueue | None
+"""Where a unit of work works (`Store.write`). None: anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft(EntryFields):
+    """A statement or record to be stored, as `add_many` takes it.
+
+    A `proposed` statement waits for approval and is not recalled until then.
+    """
+
+    occurred_at: float | None = None
+    id: str | None = None
+    proposed: bool = False
+
+    @classmethod
+    def successor(cls, current: Entry, text: str) -> Self:
+        """A next version of `current` with another text. Everything else stays, except when it was said."""
+        kept = {name: getattr(current, name) for name in EntryFields.__slots__}
+        return cls(**{**kept, "text": text, "kind": Kind.STATEMENT, "position": None}, id=current.id)
+
+
+class Admitted(NamedTuple):
+    """A draft that passed the guard. Only `guard.gate` makes one, and a store writes nothing else.
+
+    `terms` are the terms of the text for the lexical index, in order, with repeats. `telling` is the worth of the
+    most lasting sentence of a recorded message of the user, from 0 to 1,000; 0 for anything else.
+    """
+
+    draft: Draft
+    id: str
+    text: str
+    content_hash: str
+    terms: tuple[str, ...]
+    trust: int
+    recorded_at: float
+    verdict: Verdict = Verdict.ALLOW
+    reason: str = ""
+    telling: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +176,6 @@ class RemainingBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class RemainingKey(RemainingBytes):
-    """A key that is not destroyed yet."""
-
-    key_id: str = ""
-    tenant: str = ""
-    space: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Forgotten:
     """The result of `forget`. `erased` counts entries.
 
@@ -181,13 +203,6 @@ class Event:
     conversation: str = ""
     turn: str = ""
     data: Metadata = field(default_factory=dict)
-
-
-class EventContent(NamedTuple):
-    """The texts that an event is about, without secrets: what was searched for, and memories by their ids."""
-
-    query: str
-    texts: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,8 @@ class Filter:
     """Limits `search` and `list` to some entries. All fields that are set must match.
 
     `project` is a name, or a tuple of names in which None stands for entries without a project. A `metadata` value must
-    be equal to the given one, or to one of a tuple; 1 equals 1.0, but not True. `since`
-    (inclusive) and `until` (exclusive) limit `occurred_at`: Unix seconds, a datetime with a time zone, or an ISO-8601
-    text with an offset.
+    be equal to the given one, or to one of a tuple; 1 equals 1.0, but not True. `since` (inclusive) and `until`
+    (exclusive) limit `occurred_at`: Unix seconds, a datetime with a time zone, or an ISO-8601 text with an offset.
     """
 
     kind: Kind | Literal["statement", "record"] | None = None
@@ -164,3 +163,20 @@ class Excerpt(NamedTuple):
     text: str
     answer: str = ""
     said_in: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderIdentity:
+    """Identifies an embedder and its version. Vectors of different identities are never compared."""
+
+    name: str
+    version: str
+    dimensions: int
+    normalised: bool = True
+
+
+class EventContent(NamedTuple):
+    """The texts that an event is about, without secrets: what was searched for, and memories by their ids."""
+
+    query: str
+    texts: Mapping[str, str]

@@ -6,7 +6,6 @@ The base class has the form that Claude Code introduced. Clients override what t
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
@@ -355,6 +354,8 @@ def hook_command(client: str, event: str) -> str:
     Clients take exit code 2 for a refusal, and Python ends with it if the script is gone. A package that was removed
     must not refuse anything.
     """
+    import shlex  # a hook never makes its own command
+
     return f"{shlex.join(hook_arguments(client, event))} || true"
 
 

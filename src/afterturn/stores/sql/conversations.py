@@ -15,27 +15,11 @@ from afterturn.stores.sql.entries import REFERENCE, Entries
 from afterturn.stores.sql.records import finding_position, read_position
 from afterturn.stores.sql.sealing import Sealer, hidden, open_text, row_name, seal_text
 from afterturn.stores.sql.session import Row, Statement, Value, load_queries, values_clause
-from afterturn.types import (
-    BlockRow,
-    Candidate,
-    CarriedRow,
-    ConversationKey,
-    ConversationSnapshot,
-    ConversationState,
-    Decision,
-    Lane,
-    Outcome,
-    Phase,
-    RecallCause,
-    RecallRow,
-    Scope,
-    StandingRow,
-    StoredTurn,
-    Taint,
-    TurnRow,
-    TurnStatus,
-    reference,
-)
+from afterturn.types import RecallRow, StandingRow, StoredTurn, TurnRow
+from afterturn.types.conversations import Outcome, Phase, RecallCause, Taint, TurnStatus
+from afterturn.types.entries import ConversationKey, Scope, reference
+from afterturn.types.rows import BlockRow, Candidate, CarriedRow, ConversationSnapshot, ConversationState, Decision
+from afterturn.types.searches import Lane
 
 _SQL = load_queries(__file__)
 FIND_CONVERSATION = _SQL["find_conversation"]

@@ -9,7 +9,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from afterturn.errors import Conflict
 from afterturn.stores.sql.sealing import (
@@ -24,30 +24,13 @@ from afterturn.stores.sql.sealing import (
 from afterturn.stores.sql.session import Row, Session, Statement, TextIndex, Value, load_queries
 from afterturn.stores.sql.vectors import VectorBacklog
 from afterturn.text import terms
-from afterturn.types import (
-    PASTED,
-    SOURCES_MAX,
-    TRUSTED_MIN,
-    Admitted,
-    ConversationKey,
-    Entry,
-    EntryFields,
-    Filter,
-    IndexedEntry,
-    Kind,
-    Lane,
-    LaneQuery,
-    Metadata,
-    Operation,
-    Origin,
-    ReadMetadata,
-    Scope,
-    Status,
-    Target,
-    Verb,
-    Verdict,
-)
+from afterturn.types import Status, Target, Verb, Verdict
+from afterturn.types.entries import PASTED, SOURCES_MAX, TRUSTED_MIN, Entry, EntryFields, Kind, Origin, ReadMetadata
+from afterturn.types.searches import IndexedEntry, Lane
 from afterturn.validation import seconds
+
+if TYPE_CHECKING:
+    from afterturn.types import Admitted, ConversationKey, Filter, LaneQuery, Metadata, Operation, Scope
 
 # Writing
 

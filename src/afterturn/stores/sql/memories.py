@@ -20,23 +20,9 @@ from afterturn.stores.sql.entries import (
 )
 from afterturn.stores.sql.sealing import TEXT_SIZE
 from afterturn.stores.sql.session import Value, load_queries
-from afterturn.types import (
-    SOURCES_MAX,
-    Added,
-    Admitted,
-    Entry,
-    Filter,
-    Kind,
-    LaneQuery,
-    Metadata,
-    Operation,
-    Scope,
-    SpaceSummary,
-    Status,
-    Target,
-    Verb,
-    Verdict,
-)
+from afterturn.types.entries import SOURCES_MAX, Entry, Kind, Metadata, Scope, Status, Target, Verb, Verdict
+from afterturn.types.operations import Added, Admitted, Operation, SpaceSummary
+from afterturn.types.searches import Filter, LaneQuery
 from afterturn.validation import METADATA_BYTES_MAX
 
 

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Concatenate, ParamSpec, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from afterturn.ports import Unit
-from afterturn.stores.keys import KeyRing
-from afterturn.stores.sql.conversations import SqlConversations, SqlRecalls
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.index import SqlIndex
-from afterturn.stores.sql.jobs import SqlJobs
-from afterturn.stores.sql.memories import SqlMemories
-from afterturn.stores.sql.operations import SqlOperations
-from afterturn.stores.sql.records import SqlRecords
-from afterturn.stores.sql.reviews import SqlReviews, SqlUsage
 from afterturn.stores.sql.sealing import Sealer, check_keys, mark_sealed
-from afterturn.stores.sql.session import Session, TextIndex
-from afterturn.stores.sql.timeline import SqlTimeline
+
+if TYPE_CHECKING:
+    from afterturn.ports import Unit
+    from afterturn.stores.keys import KeyRing
+    from afterturn.stores.sql.conversations import SqlConversations, SqlRecalls
+    from afterturn.stores.sql.index import SqlIndex
+    from afterturn.stores.sql.jobs import SqlJobs
+    from afterturn.stores.sql.memories import SqlMemories
+    from afterturn.stores.sql.operations import SqlOperations
+    from afterturn.stores.sql.records import SqlRecords
+    from afterturn.stores.sql.reviews import SqlReviews, SqlUsage
+    from afterturn.stores.sql.session import Session, TextIndex
+    from afterturn.stores.sql.timeline import SqlTimeline
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+def _repository(file: str, name: str) -> Any:
+    return cached_property(lambda unit: getattr(import_module(f"afterturn.stores.sql.{file}"), name)(unit._entries))
+
+
 class SqlUnit:
     """The `Unit` port in SQL. The engine calls `flush` after the work, before the commit.
 
-    A repository is created when it is first used: most units need one or two.
+    A repository is loaded and created when it is first used: most units need one or two, and a hook needs one.
     """
 
     def __init__(self, session: Session, text: TextIndex, keys: KeyRing | None = None) -> None:
@@ -37,16 +44,16 @@ class SqlUnit:
         self._entries = Entries(session, text, self.sealer)
         self.check = session.check
 
-    memories = cached_property(lambda self: SqlMemories(self._entries))
-    records = cached_property(lambda self: SqlRecords(self._entries))
-    operations = cached_property(lambda self: SqlOperations(self._entries))
-    index = cached_property(lambda self: SqlIndex(self._entries))
-    jobs = cached_property(lambda self: SqlJobs(self._entries))
-    conversations = cached_property(lambda self: SqlConversations(self._entries))
-    recalls = cached_property(lambda self: SqlRecalls(self._entries))
-    timeline = cached_property(lambda self: SqlTimeline(self._entries))
-    reviews = cached_property(lambda self: SqlReviews(self._entries))
-    usage = cached_property(lambda self: SqlUsage(self._entries))
+    memories: SqlMemories = _repository("memories", "SqlMemories")
+    records: SqlRecords = _repository("records", "SqlRecords")
+    operations: SqlOperations = _repository("operations", "SqlOperations")
+    index: SqlIndex = _repository("index", "SqlIndex")
+    jobs: SqlJobs = _repository("jobs", "SqlJobs")
+    conversations: SqlConversations = _repository("conversations", "SqlConversations")
+    recalls: SqlRecalls = _repository("conversations", "SqlRecalls")
+    timeline: SqlTimeline = _repository("timeline", "SqlTimeline")
+    reviews: SqlReviews = _repository("reviews", "SqlReviews")
+    usage: SqlUsage = _repository("reviews", "SqlUsage")
 
     def flush(self) -> None:
         self._entries.flush()

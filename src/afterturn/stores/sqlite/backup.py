@@ -28,7 +28,6 @@ from afterturn.stores.sqlite.connection import (
 from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.schema import check_version, migrate
 from afterturn.stores.sqlite.session import ApswSession
-from afterturn.types import JobKind
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -158,6 +157,8 @@ def noted_copies(connection: apsw.Connection) -> list[Path]:
 
 def _keep_keys(replaced: apsw.Connection, prepared: apsw.Connection) -> None:
     """After a restore, keys are still destroyed that a forget dropped since the backup, or that it will drop."""
+    from afterturn.types import JobKind
+
     old, new = ApswSession(replaced), ApswSession(prepared)
     with prepared:
         keep_keys(old, new)

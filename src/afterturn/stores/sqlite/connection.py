@@ -12,16 +12,18 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import apsw
 
 from afterturn.config import Config, default_store
 from afterturn.errors import ForeignFile, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
-from afterturn.ports import Clock
 from afterturn.runtime.files import sync
 from afterturn.stores.sqlite.errors import translate
+
+if TYPE_CHECKING:
+    from afterturn.ports import Clock
 
 APPLICATION_ID = 0x41465452
 _PAGE_BYTES = 4096

@@ -1,6 +1,6 @@
 """The SQLite store without an event loop: one writer with group commit, and a pool of connections for readers.
 
-Hooks and short commands use it directly; `store.py` drives it from an event loop.
+`store.py` drives it from an event loop.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import apsw
 
 from afterturn.config import Config
-from afterturn.errors import DeadlineExceeded, InvalidFile, MemoryClosed, StoreError, StoreUnavailable
+from afterturn.errors import DeadlineExceeded, InvalidFile, MemoryClosed, StoreUnavailable
 from afterturn.log import logger
-from afterturn.ports import Clock, KeyProvider, Unit
 from afterturn.stores.engine import ReadCall, StoreEngine, Write, WriteOutcome
 from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.stores.sql.sealing import check_keys, is_sealed_store
-from afterturn.stores.sql.session import FIND_MARKS, refusal
-from afterturn.stores.sql.unit import SqlUnit, settle_keys
+from afterturn.stores.sql.unit import settle_keys
 from afterturn.stores.sqlite.backup import (
     Progress,
     automatic_copies,
@@ -49,7 +47,6 @@ from afterturn.stores.sqlite.connection import (
     connect_reader,
     file_identity,
     log_bytes,
-    open_connection,
     run,
     scalar,
     use_wal,
@@ -57,9 +54,18 @@ from afterturn.stores.sqlite.connection import (
 )
 from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.schema import SCHEMA, check_version, migrate, too_new
-from afterturn.stores.sqlite.session import ApswSession, FtsText
-from afterturn.types import RemainingBytes, UnitScope
+from afterturn.stores.sqlite.session import ApswSession, absolute, find_refusal, sql_unit
 
+if TYPE_CHECKING:
+    from afterturn.ports import Clock, KeyProvider, Unit
+    from afterturn.types import RemainingBytes, UnitScope
+
+    class WritingUnit(Unit, Protocol):
+        def flush(self) -> None:
+            """Writes the rows that the unit has buffered. Called once, at the end of the work."""
+
+
+UnitFactory: TypeAlias = "Callable[[ApswSession], WritingUnit]"
 R = TypeVar("R")
 READERS = 2
 GROUP_SECONDS_MAX = 0.1
@@ -68,18 +74,6 @@ _LOG_WAIT = 0.1
 _FORK_WAIT = 2.0
 # About 30 ms: rare enough that the callback, which needs Python's lock, costs a query nothing.
 _STOP_STEPS = 1_000_000
-
-
-class WritingUnit(Unit, Protocol):
-    def flush(self) -> None:
-        """Writes the rows that the unit has buffered. Called once, at the end of the work."""
-
-
-UnitFactory: TypeAlias = Callable[[ApswSession], WritingUnit]
-
-
-def sql_unit(session: ApswSession, keys: KeyRing | None = None) -> WritingUnit:
-    return SqlUnit(session, FtsText(session), keys)
 
 
 # Opening
@@ -97,7 +91,7 @@ def open_engine(
     or is if it is new."""
     engine = open_to_copy(path, config, clock, vfs=vfs, keys=keys)
     try:
-        if (refused := _find_refusal(engine.writer.connection, has_keys=keys is not None)) is not None:
+        if (refused := find_refusal(engine.writer.connection, has_keys=keys is not None)) is not None:
             raise refused
         session = ApswSession(engine.writer.connection)
         check_keys(session, engine.keys, engine.name)
@@ -119,17 +113,13 @@ def open_to_copy(
     keys: KeyProvider | None = None,
 ) -> Engine:
     """As `open_engine`, also for a store that was moved, sealed or not."""
-    place = StoreLocation(_absolute(path), config, clock, SCHEMA, vfs)
+    place = StoreLocation(absolute(path), config, clock, SCHEMA, vfs)
     ring = None if keys is None else KeyRing(keys, clock)
     engine = open_place(place, sql_unit if ring is None else partial(sql_unit, keys=ring))
     engine.keys = ring
     engine.writer.has_keys = ring is not None
     engine.writer.ignores_marks = True
     return engine
-
-
-def _find_refusal(connection: apsw.Connection, *, has_keys: bool) -> StoreError | None:
-    return refusal(run(connection, FIND_MARKS), connection.filename, has_keys=has_keys)
 
 
 def open_place(place: StoreLocation, unit: UnitFactory = sql_unit) -> Engine:
@@ -151,38 +141,6 @@ def open_place(place: StoreLocation, unit: UnitFactory = sql_unit) -> Engine:
 def rescue_store(path: Path, source: Path, config: Config, clock: Clock, *, progress: Progress = no_progress) -> Path:
     """Replaces a store that is too damaged to open with a backup. Returns where the damaged file was moved to."""
     return rescue(StoreLocation(path.absolute(), config, clock, SCHEMA), source, progress)
-
-
-def read_once(path: Path, config: Config, clock: Clock, work: Callable[[Unit], R], *, keys: KeyRing | None = None) -> R:
-    """Runs one read in the caller's thread on a read-only connection. Creates, migrates and writes nothing."""
-    place = StoreLocation(_absolute(path), config, clock, SCHEMA)
-    if not os.path.isfile(place.file):
-        raise StoreUnavailable(f"There is no store at {place.path}. Open it once with `afterturn.open` to create it.")
-    try:
-        connection = open_connection(place, apsw.SQLITE_OPEN_READONLY)
-    except apsw.Error as error:
-        raise translate(error, str(place.path)) from error
-    try:
-        version = check_version(connection, place)
-        if version < SCHEMA.newest:
-            raise StoreUnavailable(
-                f"The store {place.path} has schema version {version}, and this afterturn needs {SCHEMA.newest}. "
-                "Open it once with `afterturn.open` to migrate it."
-            )
-        connection.execute("BEGIN")
-        if (refused := _find_refusal(connection, has_keys=keys is not None)) is not None:
-            raise refused
-        session = ApswSession(connection)
-        check_keys(session, keys, str(place.path))
-        return work(sql_unit(session, keys))
-    except apsw.Error as error:
-        raise translate(error, str(place.path)) from error
-    finally:
-        connection.close(True)
-
-
-def _absolute(path: str | os.PathLike[str]) -> str:
-    return os.path.join("" if os.path.isabs(path) else os.getcwd(), path)
 
 
 class Engine(StoreEngine):
@@ -209,6 +167,8 @@ class Engine(StoreEngine):
             if self.writer.empty_log() and _scrub_file(self.writer.connection) and self.writer.empty_log():
                 return ()
         until = "every process that reads it now has finished; a job tries again"
+        from afterturn.types import RemainingBytes
+
         return (RemainingBytes(f"old pages of {self.place.path} and its log", until, retry=True),)
 
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
@@ -455,7 +415,7 @@ class Writer:
                 # A newer program has migrated the store meanwhile.
                 return [WriteOutcome(error=too_new(self._place, version)) for _ in writes]
             if not self.ignores_marks:
-                refused = _find_refusal(self.connection, has_keys=self.has_keys)
+                refused = find_refusal(self.connection, has_keys=self.has_keys)
                 if refused is not None:
                     return [WriteOutcome(error=refused) for _ in writes]
             deadline = self._place.clock.monotonic() + GROUP_SECONDS_MAX

@@ -1,18 +1,35 @@
-"""The session and the full-text index that the shared repositories use, on one SQLite connection."""
+"""The session and the full-text index that the shared repositories use, on one SQLite connection.
+
+`read_once` reads with nothing else, for hooks and short commands.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
-from afterturn.errors import DeadlineExceeded
-from afterturn.stores.sql.session import Halt, Row, Session, Statement, Value
+from afterturn.config import Config
+from afterturn.errors import DeadlineExceeded, StoreError, StoreUnavailable
+from afterturn.stores.keys import KeyRing
+from afterturn.stores.sql.sealing import check_keys
+from afterturn.stores.sql.session import FIND_MARKS, Halt, Row, Session, Statement, Value, refusal
+from afterturn.stores.sql.unit import SqlUnit
+from afterturn.stores.sqlite.connection import StoreLocation, open_connection, run
 from afterturn.stores.sqlite.errors import UNSTORABLE, translate
+from afterturn.stores.sqlite.schema import SCHEMA, check_version
 from afterturn.text import regex
+
+if TYPE_CHECKING:
+    from afterturn.ports import Clock, Unit
+
+R = TypeVar("R")
 
 
 class ApswSession:
@@ -177,3 +194,43 @@ def _decode(token: str) -> str:
     if not token.startswith(_ENCODED):
         return token
     return bytes.fromhex(token[len(_ENCODED) :]).decode("utf-8", "surrogatepass")
+
+
+def sql_unit(session: ApswSession, keys: KeyRing | None = None) -> SqlUnit:
+    return SqlUnit(session, FtsText(session), keys)
+
+
+def find_refusal(connection: apsw.Connection, *, has_keys: bool) -> StoreError | None:
+    return refusal(run(connection, FIND_MARKS), connection.filename, has_keys=has_keys)
+
+
+def read_once(path: Path, config: Config, clock: Clock, work: Callable[[Unit], R], *, keys: KeyRing | None = None) -> R:
+    """Runs one read in the caller's thread on a read-only connection. Creates, migrates and writes nothing."""
+    place = StoreLocation(absolute(path), config, clock, SCHEMA)
+    if not os.path.isfile(place.file):
+        raise StoreUnavailable(f"There is no store at {place.path}. Open it once with `afterturn.open` to create it.")
+    try:
+        connection = open_connection(place, apsw.SQLITE_OPEN_READONLY)
+    except apsw.Error as error:
+        raise translate(error, str(place.path)) from error
+    try:
+        version = check_version(connection, place)
+        if version < SCHEMA.newest:
+            raise StoreUnavailable(
+                f"The store {place.path} has schema version {version}, and this afterturn needs {SCHEMA.newest}. "
+                "Open it once with `afterturn.open` to migrate it."
+            )
+        connection.execute("BEGIN")
+        if (refused := find_refusal(connection, has_keys=keys is not None)) is not None:
+            raise refused
+        session = ApswSession(connection)
+        check_keys(session, keys, str(place.path))
+        return work(sql_unit(session, keys))
+    except apsw.Error as error:
+        raise translate(error, str(place.path)) from error
+    finally:
+        connection.close(True)
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    return os.path.join("" if os.path.isabs(path) else os.getcwd(), path)
