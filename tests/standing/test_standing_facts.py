@@ -260,8 +260,19 @@ def test_what_was_said_twice_stands_once(engine: Engine, say: Say):
 
 def test_a_topic_before_a_colon_is_not_a_speaker(engine: Engine, say: Say):
     """S1: "A: I am allergic to nuts" quotes somebody, "allergies: nuts" does not, if the message is one line."""
-    own = ["allergies: nuts and eggs", "kids: Tom is 6 and Ella is 3"]
+    own = [
+        "allergies: nuts and eggs",
+        "heads up: I can't eat anything with sesame",
+        "kids: Tom is 6 and Ella is 3",
+        "oh, good to know: my brother Ken is allergic to latex",
+        "à savoir : ma soeur Agathe est végétarienne",
+        "кстати: у меня аллергия на арахис",
+        "ちなみに：私は卵アレルギーです",
+    ]
     others = [
+        "thomas: i am allergic to celery",
+        "things tom said: i am allergic to wheat",
+        "アンナ：私は卵アレルギーです",
         "anna: i am allergic to nuts",
         "my sister: i am allergic to figs",
         "Tom: I am allergic to kiwi.",
@@ -270,7 +281,7 @@ def test_a_topic_before_a_colon_is_not_a_speaker(engine: Engine, say: Say):
     ]
     for text in (*own, *others):
         say(text)
-    assert sorted(shown(engine)) == own
+    assert sorted(shown(engine)) == sorted(own)
 
 
 OFFICE, MOVED = "Our office is on Mill Lane.", "we moved the office to 18 Castle Street"

@@ -293,7 +293,7 @@ def _rate(text: str) -> list[tuple[str, FactKind, float]]:
         return [(text[start:end], kind, chance) for start, end, kind, chance in known]
     typed = typed_text(text)
     rated = rate_sentences(typed)
-    if len(rated) > 1 or ":" in typed:
+    if len(rated) > 1 or ":" in typed or "：" in typed:
         # Not what follows "The mail reads:", a role play, or a text to work on.
         own = [] if begins_play(typed) else [sentence.text for sentence in own_sentences(typed)]
         rated = tuple(one for one in rated if _is_made_of(one.text, own))

@@ -57,7 +57,7 @@ _FOREIGN_LINE = regex(
 _PROMPT = regex(r"\s*(?:\$|>>>|%|PS [A-Z]:|C:\\\\|Traceback\b)\s?\S")
 _INDENTED = regex(r"(?:\t| {4,})\S")
 # "A: My name is Tom." and "Subject: hi" quote somebody else. The words in _OWN_WORDS before a colon do not.
-_SPEAKER = regex(r"\s*[\w .-]{1,24}:(?:\s|$)")
+_SPEAKER = regex(r"\s*[\w .-]{1,24}(?::(?:\s|$)|：)")
 # A line that ends with a colon announces pasted text.
 _ANNOUNCES = regex(r":\s*$")
 
