@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from afterturn.ports import Unit
 from afterturn.recall.block import spoken_words
 from afterturn.recall.features import shows_report
 from afterturn.types import (
+    BlockRow,
     HandoverPoint,
     Message,
     Origin,
@@ -70,13 +71,13 @@ class Compactions:
     def note(self, scope: ConversationScope, messages: Sequence[object] | None, dialect: Dialect | None = None) -> None:
         """The host's context was compacted; `messages` are what is left of it, if the host shows them."""
         self._prefetcher.withhold()
-        turn = self._engine.newest
+        turn, before = self._engine.newest, self._visible.copy()
         if turn is None or turn.loop.left:
-            self._engine.post(self._note, scope, None)
+            self._engine.post(self._note, scope, None, before)
         elif messages is None and not turn.scope.is_hidden:
             # The list that the host shows next is the one that is left.
             turn.shared.expect_compaction()
-            self._engine.post(self._note, scope, turn.loop)
+            self._engine.post(self._note, scope, turn.loop, before)
         else:
             shown = None if messages is None or turn.scope.is_hidden else list(messages)
             self.examine(turn, shown, dialect, "reported")
@@ -152,10 +153,15 @@ class Compactions:
         services.recorder.expect(task)
         task.add_done_callback(lambda _: services.wake_jobs())
 
-    def _note(self, scope: ConversationScope, turn: LoopTurn | None) -> None:
-        """A compaction was reported between turns, or in a `turn` whose host has not shown what is left of its list."""
+    def _note(self, scope: ConversationScope, turn: LoopTurn | None, before: Mapping[str, BlockRow]) -> None:
+        """A compaction was reported between turns, or in a `turn` whose host has not shown what is left of its list.
+
+        Of the blocks, it removed those that were there `before`; the host may have taken another one since.
+        """
         self._apply("reported")
-        self._clear_visible(scope, turn)
+        at = {row.hash: (row.turn, row.injected_at) for row in before.values()}
+        since = {row.hash for row in self._visible.copy().values() if at.get(row.hash) != (row.turn, row.injected_at)}
+        self._clear_visible(scope, turn, still=since)
 
     def _start_examination(self, turn: LoopTurn, prefetch: Prefetch, left: CompactedMessages | None, how: str) -> None:
         turn.compactions += 1
@@ -219,11 +225,10 @@ class Compactions:
         self._renew_standing("reset")
         self._engine.emit("conversation_reset")
 
-    def _clear_visible(self, scope: ConversationScope, turn: LoopTurn | None) -> None:
-        """The host does not show what is left, so we assume that only the newest messages are."""
-        self._visible.clear()
+    def _clear_visible(self, scope: ConversationScope, turn: LoopTurn | None, *, still: Collection[str] = ()) -> None:
+        """The host does not show what is left, so we assume that only the newest messages and blocks are."""
         self._engine.dialects.clear()
-        self._log.clear(scope, compacted=True)
+        self._log.clear(scope, compacted=True, still=self._visible.clear(still=still))
         if turn is not None:
             since = self._services.clock.now() if scope.is_hidden else None
             turn.ledger = turn.ledger._replace(refs=frozenset(), size_bytes=0, seen_since=since, standing=None)
