@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spoken import assistant, user
 
 import afterturn
 from afterturn.config import Config
@@ -13,6 +14,7 @@ from afterturn.conversation import recall_client
 from afterturn.ports import Clock, Store
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.stores.sqlite.store import open_store
+from afterturn.types import Filter, Kind
 
 WITHIN = 100.0
 SAID = [{"role": "user", "content": "My cat Miso is allergic to chicken."}, {"role": "assistant", "content": "Noted."}]
@@ -58,7 +60,8 @@ async def test_a_recall_waits_for_a_turn_that_has_just_ended_elsewhere(
     components = afterturn.Components(store=opened)
     async with afterturn.open(tmp_path / "memory.db", settings, components=components) as memory:
         first = list(SAID[:1])
-        async with memory.conversation("monday", user="ada").turn(first):
+        async with memory.conversation("monday", user="ada").turn(first) as told:
+            assert await told.inject(first) is None  # waits for its search, which counts
             first.append(SAID[1])
         assert await stores[0].came.wait(within=WITHIN)
         earlier, second = stores[0].searches, [{"role": "user", "content": QUESTION}]
@@ -103,3 +106,25 @@ async def test_a_recall_does_not_wait_for_others_or_for_long(tmp_path: Path):
             assert "fish" in block["content"]
             assert "chicken" not in block["content"]
         stores[0].release.settle(True)
+
+
+async def test_a_statement_is_not_shown_after_the_message_it_was_learned_from(tmp_path: Path) -> None:
+    """L10, L3: the message was in a block, and the review after it says the same in a memory of its own."""
+    async with afterturn.open(tmp_path / "memory.db", background=False) as memory:
+        messages: list[dict[str, Any]] = [user("My cat Miso is allergic to chicken.")]
+        async with memory.conversation("monday", user="ada").turn(messages) as turn:
+            messages.append(assistant("I see."))
+        assert await turn.wait_recorded()
+        conversation = memory.conversation("tuesday", user="ada", standing="off")
+        messages = [user("What food is my cat Miso allergic to?")]
+        async with conversation.turn(messages) as turn:
+            assert await turn.inject(messages, within=10) is not None
+            messages.append(assistant("Chicken."))
+        assert await turn.wait_recorded()
+        assert await memory.drain()
+        learned = await memory.space("user:ada").list(filter=Filter(kind=Kind.STATEMENT))
+        assert [one.text for one in learned] == ["My cat Miso is allergic to chicken."]
+        messages.append(user("So is my cat Miso allergic to chicken soup?"))
+        async with conversation.turn(messages) as turn:
+            assert await turn.inject(messages, within=10) is None
+            messages.append(assistant("Yes."))

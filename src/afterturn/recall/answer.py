@@ -130,6 +130,7 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
     )
     found = replace(searched, hits=tuple(judged))
     lines = lines_of(request.text, worth_showing(found.hits, config.recall_score_min))
+    lines = _leave_out_learned_from_shown(unit, request, lines)
     stands = request.standing
     stated = unit.memories.versions(request.scope, stands.refs) if lines and stands is not None else {}
     current, outdated = leave_out_replaced(lines, list(stated.values()))
@@ -139,6 +140,21 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
     left_out = replaced_by_lines(lines, found.hits) | outdated | {item.hit.entry.ref: item.by_ref for item in restated}
     is_cut = len(judged) < len(searched.hits)
     return RecallAnswer(found, tuple(hits), left_out, ScoreKind.CHANCE, is_cut=is_cut, standing=standing)
+
+
+def _leave_out_learned_from_shown(unit: Unit, request: RecallRequest, lines: list[Hit]) -> list[Hit]:
+    """Without statements that say no more than a message in an earlier block, from which they were learned since."""
+    learned = {source for line in lines if line.entry.kind is Kind.STATEMENT for source in line.entry.sources}
+    refs = [ref for ref in request.admitted.excluded_refs if ref.partition(".")[0] in learned]
+    shown = {entry.id: features_of(entry) for entry in unit.memories.versions(request.scope, refs).values()}
+    return [
+        line
+        for line in lines
+        if not any(
+            features_of(line.entry).content_terms <= shown[source].content_terms
+            for source in shown.keys() & set(line.entry.sources)
+        )
+    ]
 
 
 def _stands(line: Hit, standing: StandingRow) -> bool:
