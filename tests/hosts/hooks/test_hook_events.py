@@ -471,7 +471,9 @@ def test_a_second_repository_gets_only_what_is_about_the_user(
     blocks = [hooks.ask("codex", new(), asked, cwd=str(repository)) for repository in repositories]
     assert ["container heron" in block for block in blocks] == [True, False]
     assert ["Ruth is coeliac" in block for block in blocks] == [True, True]
-    assert ["said in project" in block for block in blocks] == [False, names_project]
+    # Other tests have told this memory other things, in projects of their own.
+    lines = ["".join(line for line in block.splitlines() if "Ruth" in line) for block in blocks]
+    assert ["said in project" in line for line in lines] == [False, names_project]
     assert ("(said in project billing" in blocks[1]) is names_project
 
 
