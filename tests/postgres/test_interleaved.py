@@ -10,7 +10,7 @@ import pytest
 from afterturn.config import Config, StoreUrl
 from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
-from afterturn.stores.engine import Write
+from afterturn.stores.engine import Write, WriteOutcome
 from afterturn.stores.postgres.engine import open_engine
 from afterturn.testing.entries import admit, operation
 from afterturn.types import (
@@ -60,6 +60,13 @@ class Hosts:
 
     def start(self, host: int, work: Callable[[Unit], R], *spaces: str) -> "Future[R]":
         return self._pool.submit(self.engines[host].write_now, work, at=Scope(TENANT, spaces) if spaces else None)
+
+    def commit_all(self, host: int, writes: list[Write]) -> list[WriteOutcome]:
+        """One call commits all of them, or the first ones if that took long."""
+        done: list[WriteOutcome] = []
+        while len(done) < len(writes):
+            done += self.engines[host].commit(writes[len(done) :])
+        return done
 
     def claim(self, host: int, work: Callable[[Unit], R]) -> "Future[R]":
         return self._pool.submit(self.engines[host].write_now, work, at=JobQueue())
