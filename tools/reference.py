@@ -59,7 +59,7 @@ once in the log.
 
 def _setting(name: str) -> str:
     about = config.DESCRIPTIONS[name]
-    unit = about.unit or " or ".join(f"`{choice}`" for choice in about.choices)
+    unit = about.unit or " or ".join(f"`{str(choice).lower()}`" for choice in about.choices)
     return f"| `{name}` | {_shown(config.KEYS[name].default)} | {unit} | {about.reason} |\n"
 
 

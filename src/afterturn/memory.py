@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypedDict, TypeVar, Unpack
 from afterturn.config import KEYS, Config, Settings, StoreUrl, default_store, find_store, load_config, unknown_variables
 from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.scope import ConversationOptions, make_scope
-from afterturn.errors import InvalidInput, MemoryClosed
+from afterturn.errors import ConfigError, InvalidInput, MemoryClosed
 from afterturn.events import Events
 from afterturn.log import logger
 from afterturn.maintenance import Maintenance
@@ -130,6 +130,18 @@ def resolve_target(target: StoreTarget, config: Config) -> Path | StoreUrl | Non
     return find_store(target)
 
 
+def _check_model(config: Config, components: Components) -> None:
+    """Raises ConfigError for settings that need a model which nothing connects to."""
+    remedy = "Set model_url, such as http://localhost:8080/v1, or pass an object: `afterturn.open(..., model=...)`."
+    if config.model_url is None and components.model is None:
+        if config.model is not None:
+            raise ConfigError(f"model is {config.model!r}, but model_url is not set, so nothing can call it. {remedy}")
+        if config.refined == "only":
+            raise ConfigError(
+                f'refined is "only", which delivers what a model selects, but there is no model. {remedy}'
+            )
+
+
 # How long closing may take beyond `close_timeout`, to interrupt a statement and end threads.
 STOP_WITHIN = 2.0
 
@@ -140,6 +152,7 @@ class MemoryFacade:
     def __init__(
         self, target: StoreTarget, config: Config, components: Components, on_event: EventHandler | None
     ) -> None:
+        _check_model(config, components)
         self._target = resolve_target(target, config)
         self._config = config
         self._components = components

@@ -119,8 +119,9 @@ class Prefetcher:
         self._emit_settled(turn, prefetch, answer)
         if answer.exhausted:
             self._forget_visible(turn)
-        self._settle(turn, prefetch.fast, answer.hits, ready)
-        if len(prefetch.runs) > 1:
+        if prefetch.fast.phase is Phase.FAST:
+            self._settle(turn, prefetch.fast, answer.hits, ready)
+        if prefetch.runs[-1].phase is Phase.REFINED:
             await self._refine(turn, prefetch, answer)
 
     @contextmanager
@@ -183,7 +184,7 @@ class Prefetcher:
         assert prefetch.question is not None
         try:
             chosen = await self._client.refine(prefetch.question, turn.scope, hits)
-        except Exception as error:  # noqa: BLE001  the boundary: a model may do anything; the fast recall remains
+        except Exception as error:  # noqa: BLE001  the boundary: a model may do anything
             reason = _failure_reason(error)
             logger.warning("a recall was not refined: %s", reason)
             self._emit("refined_failed", turn, correlation=prefetch.correlation, reason=reason)
@@ -199,6 +200,8 @@ class Prefetcher:
     def _drop_unselected(self, prefetch: Prefetch, chosen: Sequence[Hit]) -> None:
         """The model's selection replaces the fast result, unless the host has taken that already."""
         fast = prefetch.fast
+        if fast.phase is Phase.REFINED:
+            return
         if fast.state is PhaseState.CARRIED and chosen and not fast.consumed:
             # It stays carried, together with what the selection adds.
             selected = {hit.entry.ref for hit in chosen}

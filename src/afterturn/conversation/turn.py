@@ -333,7 +333,7 @@ class TurnVerbs:
             return None
         self._notice(messages)
         run = turn.shared.find_run(Phase(phase))
-        if run.settled.settled or run.consumed:
+        if run.settled.settled or run.consumed or (phase == "fast" and run.phase is Phase.REFINED):
             return None
         grace, correlation = self._core.config.grace, run.prefetch.correlation
         by_grace = within is None and phase == "fast"
