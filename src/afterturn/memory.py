@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NoReturn, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypedDict, TypeVar, Unpack
 
 from afterturn.config import KEYS, Config, Settings, StoreUrl, default_store, find_store, load_config, unknown_variables
 from afterturn.conversation.conversation import Conversation
@@ -286,6 +286,14 @@ class Memory(AsyncFacade, MemoryFacade):
 
     def __exit__(self, *left: object) -> None:
         """Needed so that `with` calls `__enter__`, which raises."""
+
+    if not TYPE_CHECKING:  # a type checker reports the await itself
+
+        def __await__(self) -> NoReturn:
+            raise TypeError(
+                "afterturn.open(...) is not awaited. Use `async with afterturn.open(...) as memory`, or call "
+                "`memory = afterturn.open(...)`, `await memory.start()` and, in the end, `await memory.close()`."
+            )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
