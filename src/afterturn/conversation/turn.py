@@ -268,15 +268,16 @@ class TurnVerbs:
         return advice
 
     @never_raises
-    def returned(self, task: str, result: object) -> None:
+    def returned(self, task: str, result: object, *, accept: bool = False) -> None:
         """A sub-agent has finished: what it learned is proposed, and waits for approval. Not if the turn is incognito.
 
-        `result` is a list of statements, or a text; of a long text, its bullet points are proposed.
+        `result` is a list of statements, or a text; of a long text, its bullet points are proposed. With `accept` they
+        are stored at once and recalled as a sub-agent's reports, unless `approval` says that they wait.
         """
         if self._turn is not None:
             self._core.mark_tainted(self._turn.shared, Taint.SUBAGENT)
             if not self._turn.shared.incognito:
-                self._core.subagents.returned(proposal_context(self._turn), task, result)
+                self._core.subagents.returned(proposal_context(self._turn), task, result, accept=bool(accept))
 
     @never_raises
     def complete(self, messages: Sequence[object] | None = None) -> None:
