@@ -35,7 +35,7 @@ from afterturn.recall.answer import (
 from afterturn.recall.query import RecallRequest
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
-from afterturn.text import terms
+from afterturn.text import STOP_WORDS, terms, words
 from afterturn.types import (
     BlockRow,
     CarriedRow,
@@ -540,6 +540,16 @@ def _offered(run: PhaseRun, *, is_late: bool) -> Sequence[Hit]:
 
 # From this share of common words on, two texts find the same: one more word at the end, an ending, a typing mistake.
 _CLOSE = 0.75
+# What people add to a question without asking for anything else, besides stop words; and stop words that do.
+_ADDED_WORDS_MAX = 8
+_ASIDES = frozenset(
+    """
+    actually anyway btw cheers exactly forget forgot forgotten hey hi know mind ok okay quick quickly really recall
+    remember remind right sorry sure tell thank thanks thx way wonder wondering bitte danke denn doch eigentlich mal
+    nochmal noch schnell por favor gracias oye svp s il vous plait merci deja encore grazie prego obrigado obrigada favore
+    """.split()
+)
+_CHANGING = frozenset("after and before but no nor not or than until".split())
 
 
 @dataclass(slots=True, eq=False)
@@ -554,9 +564,18 @@ class SpeculativeRecall:
 
 
 def is_close(partial: str, final: str) -> bool:
-    """Whether a recall for `partial` is good enough for `final`."""
+    """Whether a recall for `partial` is good enough for `final`: they have most words in common, or `final` goes on
+    with words that ask for nothing else."""
     typed, said = frozenset(terms(partial)), frozenset(terms(final))
-    return bool(typed) and len(typed & said) >= _CLOSE * len(typed | said)
+    if not typed or len(typed & said) >= _CLOSE * len(typed | said):
+        return bool(typed)
+    begun, whole = words(partial), words(final)
+    added = whole[len(begun) :]
+    return (
+        whole[: len(begun)] == begun
+        and len(added) <= _ADDED_WORDS_MAX
+        and all(word in _ASIDES or (word in STOP_WORDS and word not in _CHANGING) for word in added)
+    )
 
 
 @dataclass(slots=True)
