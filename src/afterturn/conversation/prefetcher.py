@@ -546,7 +546,7 @@ _ASIDES = frozenset(
     """
     actually anyway btw cheers exactly forget forgot forgotten hey hi know mind ok okay quick quickly really recall
     remember remind right sorry sure tell thank thanks thx way wonder wondering bitte danke denn doch eigentlich mal
-    nochmal noch schnell por favor gracias oye svp s il vous plait merci deja encore grazie prego obrigado obrigada favore
+    nochmal noch schnell por favor gracias oye svp s il vous plait merci deja encore grazie prego obrigado obrigada
     """.split()
 )
 _CHANGING = frozenset("after and before but no nor not or than until".split())
