@@ -232,6 +232,7 @@ class MemoryFacade:
     restore = Bridged(Maintenance.restore)
     stats = Bridged(Maintenance.stats)
     spaces = Bridged(Maintenance.spaces)
+    watch = Bridged(Maintenance.watch)
     usage = Bridged(Maintenance.usage)
     check = Bridged(Maintenance.check)
     retry_dead = Bridged(Maintenance.retry_dead)

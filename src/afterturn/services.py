@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,7 +59,7 @@ from afterturn.ports import (
     Unit,
     Worker,
 )
-from afterturn.runtime.clock import SystemClock, TimeOrderedIds
+from afterturn.runtime.clock import OwnIds, SystemClock, TimeOrderedIds
 from afterturn.runtime.file_reads import FileReads
 from afterturn.runtime.jobs import Commit, Handler, JobRunner
 from afterturn.runtime.loop_thread import LoopThread, run_on
@@ -150,9 +150,9 @@ class Services:
         self.target = target
         self.config = config
         self.tenant = config.tenant
-        self.components = components
+        self.ids = OwnIds(components.ids)
+        self.components = replace(components, ids=self.ids)
         self.clock = components.clock
-        self.ids = components.ids
         self.events = events
         self.supervisor = Supervisor()
         self.recall_queue = RecallQueue()

@@ -170,7 +170,7 @@ class Subagents:
             return None
         return list(answer.hits)
 
-    def returned(self, context: ProposalContext, task: str, result: object, *, accept: bool) -> None:
+    def returned(self, context: ProposalContext, task: str, result: object, *, accept: bool = False) -> None:
         """Proposes what the sub-agent's answer states. The answer is read now, because the host may change it later."""
         self._services.loop.post(self._take, context, task, statements(result), accept=accept)
 
