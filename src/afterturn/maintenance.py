@@ -381,62 +381,55 @@ class Maintenance:
         """
         if isinstance(spaces, str) or not self._services.events.has_handler:
             raise InvalidInput("`watch` takes a list of spaces, and a memory that was opened with `on_event=`.")
-        named = [check_space(space) for space in spaces]
-        if len({*self._watched, *named}) > WATCHED_MAX or not every > 0:
+        named = {check_space(space) for space in spaces} - self._watched.keys()
+        if len(self._watched) + len(named) > WATCHED_MAX or not every > 0:
             raise InvalidInput(f"At most {WATCHED_MAX} spaces can be watched, every so many seconds above 0.")
         self._services.ids.keep()
-        is_watching = bool(self._watched)
-        for space in named:
-            changes, operations, _ = await self._look(space, frozenset())
-            self._watched.setdefault(space, (changes, frozenset(one.id for one in operations)))
-        if not is_watching and self._watched:
+        if named and not self._watched:
             self._services.supervisor.start(self._run_watch(float(every)), "watch")
+        for space in named:
+            self._watched[space] = (0, frozenset())
+            await self._look(space, reports=False)
 
     async def _run_watch(self, every: float) -> None:
         while True:
             await asyncio.sleep(every)
             for space in list(self._watched):
                 try:
-                    await self._report_others(space)
+                    await self._look(space)
                 except (StoreError, DeadlineExceeded) as error:
                     logger.warning("changes of other processes are not reported now: %s", error)
 
-    async def _report_others(self, space: str) -> None:
-        newest, seen = self._watched[space]
-        changes, operations, steps = await self._look(space, seen, since=newest)
-        if changes == newest:
+    async def _look(self, space: str, *, reports: bool = True) -> None:
+        """Reports what other processes have changed in a watched space since the last look."""
+        (since, seen), own = self._watched[space], self._services.ids.kept()
+        scope = Scope(self._tenant, (space,))
+
+        def work(unit: Unit) -> tuple[int, list[Operation], list[Step]]:
+            newest = unit.index.changes(self._tenant, space, since=since).seq
+            page = unit.operations.page(scope, limit=WATCHED_OPERATIONS_MAX) if newest != since else []
+            newer = itertools.takewhile(lambda one: reports and one.id not in seen, page)
+            others = [one.id for one in newer if one.id not in own]
+            return (
+                newest,
+                page,
+                [step for one in reversed(others) for step in unit.operations.steps(scope, operation_id=one)],
+            )
+
+        newest, page, steps = await self._store.read(work, at=scope)
+        if newest == since:
             return
-        self._watched[space] = changes, frozenset(one.id for one in operations)
-        own = self._services.ids.kept()
-        made = changes_in([step for step in steps if step.operation.id not in own])
-        if made:
+        self._watched[space] = newest, frozenset(one.id for one in page)
+        if made := changes_in(steps):
             kinds = ["recorded" if one.operation.verb is Verb.RECORD else one.event for one in made]
-            is_cut = len(operations) == WATCHED_OPERATIONS_MAX and operations[-1].id not in seen
             self._services.events.pass_on(
                 "changed_elsewhere",
                 space=space,
                 memories=",".join(one.memory for one in made[:WATCHED_OPERATIONS_MAX]),
                 kinds=",".join(kinds[:WATCHED_OPERATIONS_MAX]),
-                more=is_cut or len(made) > WATCHED_OPERATIONS_MAX,
+                more=len(made) > WATCHED_OPERATIONS_MAX
+                or (len(page) == WATCHED_OPERATIONS_MAX and page[-1].id not in seen),
             )
-
-    async def _look(
-        self, space: str, seen: frozenset[str], *, since: int = -1
-    ) -> tuple[int, list[Operation], list[Step]]:
-        """The number of the space's newest change, and if that is a new one, its newest operations and the steps of
-        those that were not `seen`, oldest first."""
-        scope = Scope(self._tenant, (space,))
-
-        def work(unit: Unit) -> tuple[int, list[Operation], list[Step]]:
-            changes = unit.index.changes(self._tenant, space, since=max(since, 0)).seq
-            if changes == since:
-                return changes, [], []
-            operations = unit.operations.page(scope, limit=WATCHED_OPERATIONS_MAX)
-            newer = list(itertools.takewhile(lambda one: one.id not in seen, operations)) if since >= 0 else []
-            steps = [step for one in newer[::-1] for step in unit.operations.steps(scope, operation_id=one.id)]
-            return changes, operations, steps
-
-        return await self._store.read(work, at=scope)
 
     async def spaces(self) -> list[SpaceSummary]:
         """Lists the tenant's spaces by name, with the number of statements and records and the newest time."""

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from afterturn.conversation.conversation_log import ConversationLog, Delivered
 from afterturn.conversation.delivery import DeliverySlot, PhaseRun, PhaseState, Prefetch, ReadyBlock, VisibleBlocks
@@ -48,9 +47,6 @@ from afterturn.types import (
     RecallCause,
     Scalar,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _OFFER_ATTEMPTS = 8
 # For this long a carried block may be given to a host that never waits, before the store was asked whether it is valid.
@@ -185,7 +181,9 @@ class Prefetcher:
         try:
             chosen = await self._client.refine(prefetch.question, turn.scope, hits)
         except Exception as error:  # noqa: BLE001  the boundary: a model may do anything
-            reason = _failure_reason(error)
+            # Not the error's message: a server may quote what it was shown.
+            reason = error.reason if isinstance(error, ModelError) else type(error).__name__
+            reason = "timeout" if isinstance(error, TimeoutError) else reason
             logger.warning("a recall was not refined: %s", reason)
             self._emit("refined_failed", turn, correlation=prefetch.correlation, reason=reason)
             self.end(run, Outcome.DEGRADED, reason)
@@ -515,13 +513,6 @@ class Prefetcher:
     def _emit(self, name: str, turn: LoopTurn, content: EventContent | None = None, **data: Scalar) -> None:
         scope = turn.scope
         self._events.emit(name, content, space=scope.owner, conversation=scope.id, turn=turn.id, **data)
-
-
-def _failure_reason(error: Exception) -> str:
-    """Not the error's message: a server may quote what it was shown."""
-    if isinstance(error, TimeoutError):
-        return "timeout"
-    return error.reason if isinstance(error, ModelError) else type(error).__name__
 
 
 def _visible_refs(turn: LoopTurn, run: PhaseRun) -> frozenset[str]:

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, T
 
 from afterturn.conversation.delivery import BETWEEN, BlockPosition, Injection, PhaseRun, insert_block
 from afterturn.conversation.engine import ConversationEngine
-from afterturn.conversation.ledger import end_anchor
+from afterturn.conversation.ledger import end_anchor, scan_blocks
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.subagents import assemble
 from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages, find_index
@@ -445,16 +445,12 @@ class TurnVerbs:
     def _notice_provider(self, turn: HostTurn, messages: Sequence[object], start: int) -> None:
         """From this index on, an answer may say that the provider has compacted its context."""
         dialect = self._detect(turn, messages)
-        if dialect is None or not any(
-            (one := dialect.read(messages[at])) and one.compacted for at in range(start, len(messages))
-        ):
+        if dialect is None:
             return
-        cleared, is_newer = 0, False
-        for at in range(max(0, start - ADDED_MAX), len(messages)):
-            element = dialect.read(messages[at])
-            if element is not None and element.is_compacted_since(cleared):
-                cleared, is_newer = max(element.compacted, 0), at >= start
-        if is_newer:
+        added = (dialect.read(messages[at]) for at in range(start, len(messages)))
+        is_said = any(element is not None and element.compacted for element in added)
+        # An answer may repeat what an earlier one has said.
+        if is_said and scan_blocks(dialect, messages, ()).start >= start:
             self._core.compactions.examine(turn, list(messages), dialect, "seen")
 
     def _find_unread(self, turn: HostTurn, messages: Sequence[object]) -> int | None:

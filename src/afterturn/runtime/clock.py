@@ -55,20 +55,18 @@ class OwnIds:
 
     def __init__(self, ids: Ids) -> None:
         self._ids = ids
-        self._kept: deque[str] | None = None
+        self._kept: deque[str] = deque(maxlen=0)
 
     def new(self) -> str:
         made = self._ids.new()
-        if self._kept is not None:
-            self._kept.append(made)
+        self._kept.append(made)
         return made
 
     def keep(self) -> None:
-        if self._kept is None:
-            self._kept = deque(maxlen=_KEPT_MAX)
+        self._kept = deque(self._kept.copy(), maxlen=_KEPT_MAX)
 
     def kept(self) -> frozenset[str]:
-        return frozenset(self._kept.copy()) if self._kept is not None else frozenset()
+        return frozenset(self._kept.copy())
 
 
 def _encode(value: int) -> str:
