@@ -205,6 +205,8 @@ This page is generated from the code and its docstrings by `make docs`. Everythi
 {_function("afterturn.blocking.open", afterturn.blocking.open)}
 {_function("afterturn.recall_once", afterturn.recall_once)}
 {_function("afterturn.recall_block_once", afterturn.recall_block_once)}
+{_function("afterturn.comprehensive_history", afterturn.comprehensive_history)}
+{_function("afterturn.curated_history", afterturn.curated_history)}
 {_function("afterturn.blocking.rescue", afterturn.blocking.rescue)}
 ### `afterturn.Config`
 
