@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -20,6 +20,7 @@ from afterturn.config import (
     unknown_variables,
 )
 from afterturn.errors import ConfigError
+from afterturn.testing import ScriptedModel
 
 
 @pytest.fixture
@@ -202,3 +203,22 @@ def test_an_unknown_variable_is_logged_once_and_shown_by_doctor(
         "the environment variable AFTERTURN_BUSY_TIMOUT is not a setting. Did you mean AFTERTURN_BUSY_TIMEOUT?"
     ]
     assert [one.level for one in findings if "AFTERTURN_BUSY_TIMOUT" in one.message] == ["warning"]
+
+
+@pytest.mark.parametrize("settings, named", [({"model": "small"}, "model_url"), ({"refined": "only"}, "model_url")])
+def test_a_model_that_nothing_can_call_is_an_error_with_a_remedy(settings: dict[str, Any], named: str) -> None:
+    """R7: with `refined="only"` there would never be a block; a model's name alone would do nothing."""
+    with pytest.raises(ConfigError, match=named):
+        afterturn.open("memory.db", settings)
+    with pytest.raises(ConfigError, match=named):
+        blocking.open("memory.db", settings)
+    afterturn.open("memory.db", settings, model=ScriptedModel())
+    afterturn.open("memory.db", settings | {"model_url": "http://localhost:8080/v1"})
+
+
+@pytest.mark.parametrize("written, expected", [("true", True), ("off", False), ("only", "only")])
+def test_a_switch_with_a_third_value_is_read_from_the_environment(file: Path, written: str, expected: object) -> None:
+    """R7: `refined` is a switch, or "only"."""
+    assert load_config({}, environment={"AFTERTURN_REFINED": written}, path=file).refined == expected
+    with pytest.raises(ConfigError, match="one of: false, true, only"):
+        load_config({"refined": "sometimes"}, environment={}, path=file)

@@ -59,7 +59,7 @@ once in the log.
 
 def _setting(name: str) -> str:
     about = config.DESCRIPTIONS[name]
-    unit = about.unit or " or ".join(f"`{choice}`" for choice in about.choices)
+    unit = about.unit or " or ".join(f"`{str(choice).lower()}`" for choice in about.choices)
     return f"| `{name}` | {_shown(config.KEYS[name].default)} | {unit} | {about.reason} |\n"
 
 
@@ -205,6 +205,8 @@ This page is generated from the code and its docstrings by `make docs`. Everythi
 {_function("afterturn.blocking.open", afterturn.blocking.open)}
 {_function("afterturn.recall_once", afterturn.recall_once)}
 {_function("afterturn.recall_block_once", afterturn.recall_block_once)}
+{_function("afterturn.comprehensive_history", afterturn.comprehensive_history)}
+{_function("afterturn.curated_history", afterturn.curated_history)}
 {_function("afterturn.blocking.rescue", afterturn.blocking.rescue)}
 ### `afterturn.Config`
 

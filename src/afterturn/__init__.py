@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from afterturn.conversation.trace import TracedTurn as TracedTurn
     from afterturn.conversation.turn import PhaseName as PhaseName
     from afterturn.conversation.turn import Turn as Turn
+    from afterturn.dialects.history import comprehensive_history as comprehensive_history
+    from afterturn.dialects.history import curated_history as curated_history
     from afterturn.errors import AfterturnError as AfterturnError
     from afterturn.errors import CalledFromHandler as CalledFromHandler
     from afterturn.errors import ConfigError as ConfigError
@@ -151,6 +153,7 @@ _NAMES = {
     "afterturn.tool_rules.advice": "ToolAdvice ToolRule",
     "afterturn.conversation.trace": "Trace TraceAnswer TracedBlock TracedRecall TracedRule TracedTurn",
     "afterturn.conversation.turn": "PhaseName Turn",
+    "afterturn.dialects.history": "comprehensive_history curated_history",
     "afterturn.errors": (
         "AfterturnError CalledFromHandler ConfigError Conflict DeadlineExceeded EmbedderUnavailable EmptyText "
         "ExtraMissing ForeignFile ForkedProcess InvalidFile InvalidInput InvalidName InvalidText KeyMissing "

@@ -26,7 +26,7 @@ class Description(NamedTuple):
 
     unit: str
     reason: str
-    choices: Sequence[str] = ()
+    choices: Sequence[bool | str] = ()
     least: float | None = None
     most: float | None = None
 
@@ -61,7 +61,7 @@ class Config:
     recall_timeout: float = 5.0
     recall_entries_max: int = 16
     recall_score_min: float = 0.22
-    refined: bool = False
+    refined: bool | str = False
     # model
     model: str | None = None
     model_url: str | None = None
@@ -133,7 +133,7 @@ class Settings(TypedDict, total=False):
     recall_timeout: float
     recall_entries_max: int
     recall_score_min: float
-    refined: bool
+    refined: bool | str
     model: str | None
     model_url: str | None
     model_key: str | None
@@ -366,7 +366,7 @@ def _named(name: str) -> str:
 
 
 def _parsed(name: str, text: str) -> Any:
-    if str in _types_of(name):
+    if str in _types_of(name) and bool not in _types_of(name):
         return text
     if text.lower() in ("yes", "on"):
         return True
@@ -402,7 +402,7 @@ def _check_range(name: str, value: Any, place: str) -> None:
     about = DESCRIPTIONS[name]
     wanted = ""
     if about.choices and value not in about.choices:
-        wanted = f"one of: {', '.join(about.choices)}"
+        wanted = f"one of: {', '.join(str(choice).lower() for choice in about.choices)}"
     if isinstance(value, int | float) and about.least is not None and not about.least <= value < float("inf"):
         wanted = f"a number of at least {about.least:g}"
     if isinstance(value, int | float) and about.most is not None and value > about.most:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import os
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from afterturn.config import StoreUrl, unknown_variables
-from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError, StoreMoved, StoreUnavailable
-from afterturn.events import Events
+from afterturn.errors import AfterturnError, DeadlineExceeded, InvalidInput, StoreError, StoreMoved, StoreUnavailable
+from afterturn.events import Events, changes_in
 from afterturn.log import describe, logger
 from afterturn.ports import FileStore, ServerStore, Store, Unit
 from afterturn.runtime.loop_thread import run_on
 from afterturn.space.inbox import expire_proposals
-from afterturn.types.entries import Scope, Tenant
-from afterturn.types.operations import Event, Finding, JobQueue, Selector, SpaceSummary
+from afterturn.types.entries import Scope, Tenant, Verb
+from afterturn.types.operations import Event, Finding, JobQueue, Operation, Selector, SpaceSummary, Step
 from afterturn.types.rows import JobKind, JobState, UsageRow, new_job
+from afterturn.validation import check_space
 
 if TYPE_CHECKING:
     from afterturn.services import Services
@@ -45,6 +47,9 @@ TENANT_LEASE = 600.0
 RETENTION_BATCH = 200
 DAY = 86_400.0
 DRAIN_POLL = 0.02
+# How many spaces are watched for changes of other processes, and how many operations and memories of one are reported.
+WATCHED_MAX = 64
+WATCHED_OPERATIONS_MAX = 50
 # Spaces at a time. A space in which nothing has changed is consolidated again after some days, because entries fade.
 CONSOLIDATE_BATCH = 100
 CONSOLIDATE_AGAIN_DAYS = 7
@@ -295,6 +300,8 @@ class Maintenance:
         self._store = services.store
         self._embedding = services.embedding
         self._recorder = services.recorder
+        # By watched space: its newest change that was looked at, and the operations that were the newest then.
+        self._watched: dict[str, tuple[int, frozenset[str]]] = {}
 
     async def ready(self, *, within: float = 10.0) -> bool:
         """Waits until vectors are ready too, at most `within` seconds.
@@ -365,6 +372,64 @@ class Maintenance:
         target = self._services.target
         schema = target.schema if isinstance(target, StoreUrl) else ""
         raise StoreError(f"The store {target} is no file that could be copied. {advice.format(schema=schema)}")
+
+    async def watch(self, spaces: Sequence[str], *, every: float = 2.0) -> None:
+        """From now on reports what other processes change in these spaces, at most 64, to `on_event`: one event
+        `changed_elsewhere` for each space, every so many seconds, with the ids of memories and what happened to them.
+
+        What was forgotten has no id any more and is not reported. Raises InvalidInput without `on_event`.
+        """
+        if isinstance(spaces, str) or not self._services.events.has_handler:
+            raise InvalidInput("`watch` takes a list of spaces, and a memory that was opened with `on_event=`.")
+        named = {check_space(space) for space in spaces} - self._watched.keys()
+        if len(self._watched) + len(named) > WATCHED_MAX or not every > 0:
+            raise InvalidInput(f"At most {WATCHED_MAX} spaces can be watched, every so many seconds above 0.")
+        self._services.ids.keep()
+        if named and not self._watched:
+            self._services.supervisor.start(self._run_watch(float(every)), "watch")
+        for space in named:
+            self._watched[space] = (0, frozenset())
+            await self._look(space, reports=False)
+
+    async def _run_watch(self, every: float) -> None:
+        while True:
+            await asyncio.sleep(every)
+            for space in list(self._watched):
+                try:
+                    await self._look(space)
+                except (StoreError, DeadlineExceeded) as error:
+                    logger.warning("changes of other processes are not reported now: %s", error)
+
+    async def _look(self, space: str, *, reports: bool = True) -> None:
+        """Reports what other processes have changed in a watched space since the last look."""
+        (since, seen), own = self._watched[space], self._services.ids.kept()
+        scope = Scope(self._tenant, (space,))
+
+        def work(unit: Unit) -> tuple[int, list[Operation], list[Step]]:
+            newest = unit.index.changes(self._tenant, space, since=since).seq
+            page = unit.operations.page(scope, limit=WATCHED_OPERATIONS_MAX) if newest != since else []
+            newer = itertools.takewhile(lambda one: reports and one.id not in seen, page)
+            others = [one.id for one in newer if one.id not in own]
+            return (
+                newest,
+                page,
+                [step for one in reversed(others) for step in unit.operations.steps(scope, operation_id=one)],
+            )
+
+        newest, page, steps = await self._store.read(work, at=scope)
+        if newest == since:
+            return
+        self._watched[space] = newest, frozenset(one.id for one in page)
+        if made := changes_in(steps):
+            kinds = ["recorded" if one.operation.verb is Verb.RECORD else one.event for one in made]
+            self._services.events.pass_on(
+                "changed_elsewhere",
+                space=space,
+                memories=",".join(one.memory for one in made[:WATCHED_OPERATIONS_MAX]),
+                kinds=",".join(kinds[:WATCHED_OPERATIONS_MAX]),
+                more=len(made) > WATCHED_OPERATIONS_MAX
+                or (len(page) == WATCHED_OPERATIONS_MAX and page[-1].id not in seen),
+            )
 
     async def spaces(self) -> list[SpaceSummary]:
         """Lists the tenant's spaces by name, with the number of statements and records and the newest time."""

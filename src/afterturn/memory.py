@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NoReturn, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypedDict, TypeVar, Unpack
 
 from afterturn.config import KEYS, Config, Settings, StoreUrl, default_store, find_store, load_config, unknown_variables
 from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.scope import ConversationOptions, make_scope
-from afterturn.errors import InvalidInput, MemoryClosed
+from afterturn.errors import ConfigError, InvalidInput, MemoryClosed
 from afterturn.events import Events
 from afterturn.log import logger
 from afterturn.maintenance import Maintenance
@@ -26,6 +26,7 @@ from afterturn.space.verbs import SpaceCore
 from afterturn.types import Event
 from afterturn.validation import check_name, check_no_secret
 
+# Unknown variables of the environment, each of which is logged once per process.
 _warned_of: set[str] = set()
 # The components that `open` takes too, and the method that each must have.
 _METHODS = {"model": "complete", "review_model": "complete", "compaction_model": "complete", "provider": "record"}
@@ -77,7 +78,10 @@ def read_options(
             raise TypeError(f'{name} is a setting: open(path, {{"{name}": {options.get(name)!r}}}).')
         raise TypeError(f"open() has no argument {name!r}. It takes {', '.join(OpenOptions.__annotations__)}.")
     _check_types(options)
-    _warn_of_unknown_variables()
+    for variable, hint in unknown_variables().items():
+        if variable not in _warned_of:
+            _warned_of.add(variable)
+            logger.warning("the environment variable %s is not a setting. %s", variable, hint)
     given: dict[str, Any] = {name: options.get(name) for name in _METHODS if options.get(name) is not None}
     components = replace(options.get("components") or Components(), **given)
     merged = merge_settings(config, options.get("tenant"), background=options.get("background"))
@@ -95,14 +99,6 @@ def _check_types(options: OpenOptions) -> None:
         value = options.get(name)
         if value is not None and not callable(getattr(value, method, None)):
             raise InvalidInput(f"`{name}` is a {type(value).__name__}. Pass an object with the method `{method}`.")
-
-
-def _warn_of_unknown_variables() -> None:
-    """Logs each variable once per process."""
-    for name, hint in unknown_variables().items():
-        if name not in _warned_of:
-            _warned_of.add(name)
-            logger.warning("the environment variable %s is not a setting. %s", name, hint)
 
 
 def merge_settings(
@@ -130,6 +126,18 @@ def resolve_target(target: StoreTarget, config: Config) -> Path | StoreUrl | Non
     return find_store(target)
 
 
+def _check_model(config: Config, components: Components) -> None:
+    """Raises ConfigError for settings that need a model which nothing connects to."""
+    remedy = "Set model_url, such as http://localhost:8080/v1, or pass an object: `afterturn.open(..., model=...)`."
+    if config.model_url is None and components.model is None:
+        if config.model is not None:
+            raise ConfigError(f"model is {config.model!r}, but model_url is not set, so nothing can call it. {remedy}")
+        if config.refined == "only":
+            raise ConfigError(
+                f'refined is "only", which delivers what a model selects, but there is no model. {remedy}'
+            )
+
+
 # How long closing may take beyond `close_timeout`, to interrupt a statement and end threads.
 STOP_WITHIN = 2.0
 
@@ -140,6 +148,7 @@ class MemoryFacade:
     def __init__(
         self, target: StoreTarget, config: Config, components: Components, on_event: EventHandler | None
     ) -> None:
+        _check_model(config, components)
         self._target = resolve_target(target, config)
         self._config = config
         self._components = components
@@ -219,6 +228,7 @@ class MemoryFacade:
     restore = Bridged(Maintenance.restore)
     stats = Bridged(Maintenance.stats)
     spaces = Bridged(Maintenance.spaces)
+    watch = Bridged(Maintenance.watch)
     usage = Bridged(Maintenance.usage)
     check = Bridged(Maintenance.check)
     retry_dead = Bridged(Maintenance.retry_dead)
@@ -273,6 +283,14 @@ class Memory(AsyncFacade, MemoryFacade):
 
     def __exit__(self, *left: object) -> None:
         """Needed so that `with` calls `__enter__`, which raises."""
+
+    if not TYPE_CHECKING:  # a type checker reports the await itself
+
+        def __await__(self) -> NoReturn:
+            raise TypeError(
+                "afterturn.open(...) is not awaited. Use `async with afterturn.open(...) as memory`, or call "
+                "`memory = afterturn.open(...)`, `await memory.start()` and, in the end, `await memory.close()`."
+            )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

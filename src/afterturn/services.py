@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,7 +59,7 @@ from afterturn.ports import (
     Unit,
     Worker,
 )
-from afterturn.runtime.clock import SystemClock, TimeOrderedIds
+from afterturn.runtime.clock import OwnIds, SystemClock, TimeOrderedIds
 from afterturn.runtime.file_reads import FileReads
 from afterturn.runtime.jobs import Commit, Handler, JobRunner
 from afterturn.runtime.loop_thread import LoopThread, run_on
@@ -92,13 +92,18 @@ FILE_WRITER_WITHIN = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Replacements for the default components, for tests, simulations and unusual programs."""
+    """Replacements for the default components, for tests, simulations and unusual programs.
+
+    `provider_timeout` is how many seconds `provider` may take to record a turn; a turn that takes longer is offered to
+    it again later. Raise it for a provider behind a slow network.
+    """
 
     embedder: Embedder | None = None
     model: ChatModel | None = None
     review_model: ChatModel | None = None
     compaction_model: ChatModel | None = None
     provider: RecordingProvider | None = None
+    provider_timeout: float = 5.0
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=TimeOrderedIds)
     loop: Callable[[str], LoopThread] = LoopThread
@@ -145,9 +150,9 @@ class Services:
         self.target = target
         self.config = config
         self.tenant = config.tenant
-        self.components = components
+        self.ids = OwnIds(components.ids)
+        self.components = replace(components, ids=self.ids)
         self.clock = components.clock
-        self.ids = components.ids
         self.events = events
         self.supervisor = Supervisor()
         self.recall_queue = RecallQueue()
@@ -542,7 +547,8 @@ def make_record_sinks(
         SinkKind.NOBODY: NullSink(store),
     }
     if components.provider is not None:
-        own, found[SinkKind.PROVIDER] = SinkKind.PROVIDER, ProviderSink(store, components.clock, components.provider)
+        sink = ProviderSink(store, components.clock, components.provider, components.provider_timeout)
+        own, found[SinkKind.PROVIDER] = SinkKind.PROVIDER, sink
     return RecordSinks(own, found)
 
 

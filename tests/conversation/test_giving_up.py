@@ -11,6 +11,7 @@ from spoken import answer, assistant, call, user
 
 import afterturn
 from afterturn import blocking
+from afterturn.errors import Conflict
 
 SOUP = "What goes into the soup?"
 ANISE = "Anise goes into the soup"
@@ -252,3 +253,34 @@ def test_a_host_without_a_loop_gives_up_alike(stage: Stage) -> None:
         stage.told.wait("turn_aborted")
         memory.stats()
     assert stage.endings() == [("cancelled", "abort")]
+
+
+async def test_a_turn_that_has_ended_says_so_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """C4: what a host reports too late has no effect, and is not silent."""
+    async with stage.open() as memory:
+        messages = [user("What goes into the soup?"), assistant("Herbs.")]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            pass
+        turn.abort()
+        turn.finish(messages)
+        assert stage.count("turn_reused") == 0
+        assert await turn.inject([user("And into bread?")]) is None
+        assert (await turn.block(), turn.interject("more"), turn.cue("tea"), turn.complete(messages)) == (
+            "",
+            *[None] * 3,
+        )
+        assert await turn.wait_recorded()
+    assert stage.count("turn_reused") == 1
+    assert caplog.text.count("after it had ended (begin another: `conversation.turn(messages)`)") == 1
+
+
+async def test_a_turn_is_entered_once(stage: Stage) -> None:
+    """C4: two blocks of one turn would be recorded as one."""
+    async with stage.open() as memory:
+        turn = memory.conversation("c", user="ada").turn([user("hello")])
+        async with turn:
+            with pytest.raises(Conflict, match="Begin another"):
+                async with turn:
+                    pass
+        with pytest.raises(Conflict, match="Begin another"):
+            await turn.__aenter__()

@@ -163,6 +163,28 @@ async def test_a_warning_tells_when_memory_takes_much_of_the_window(stage: Stage
         assert stage.count("window_share", window=window) == warned
 
 
+async def test_the_standing_block_counts_as_memory_in_the_window(stage: Stage) -> None:
+    """H9, S1: in the host's own prompt as well as in its list, also if nothing else was recalled."""
+    for asks, window, warned in ((True, 500, 1), (False, 500, 1), (True, 100_000, 0)):
+        async with stage.open(window_tokens=window, standing=True) as memory:
+            await memory.space("user:ada").add("Ada is allergic to anise. " * 4, target="user", pinned=True)
+            await memory.space("user:ada").add(
+                "Ada lives in Ghent near the old canal. " * 3, target="user", pinned=True
+            )
+            conversation = memory.conversation(f"{asks}-{window}", user="ada")
+            if asks:
+                assert await conversation.standing().block()
+            messages = [user("ok")]
+            async with conversation.turn(messages) as turn:
+                await settled(turn)
+                assert (await turn.inject(messages) is None) is asks
+                messages.append(assistant("Fine."))
+            assert await turn.wait_recorded()
+            await caught_up(memory)
+        found = [event for event in stage.told.named("window_share") if event.conversation == f"{asks}-{window}"]
+        assert len(found) == warned, (asks, window)
+
+
 async def test_a_block_before_a_message_without_text_goes_back_before_it(stage: Stage) -> None:
     """H6: an image or a blank message is a place of its own."""
     async with stage.open(recording=False) as memory:

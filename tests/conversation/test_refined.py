@@ -291,3 +291,85 @@ async def test_a_model_is_asked_once_for_each_thing_that_is_said(stage: Stage) -
             turn.abort()
     assert len(model.calls) == 1
     assert all(herb in model.calls[0].text for herb in HERBS)
+
+
+async def test_only_what_the_model_selects_is_delivered_and_nothing_waits_for_it(stage: Stage) -> None:
+    """R7: with `refined="only"` the fast result never appears, and the first point does not wait for the model."""
+    line = held([7, 2])
+    async with stage.open(model=ScriptedModel(line), refined="only", recall_entries_max=3, grace=60.0) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation, messages = memory.conversation("c", user="ada"), [user(ASKED)]
+        async with conversation.turn(messages) as turn:
+            assert await asyncio.to_thread(line.asked.wait, 10)
+            first = await turn.inject(messages, within=60.0)
+            line.release()
+            messages += [call("one"), answer("one")]
+            await turn._turn.shared.current.fast.settled.wait(within=5.0)  # type: ignore[union-attr]
+            later = await turn.inject(messages)
+            messages.append(assistant("Herbs."))
+        assert await turn.wait_recorded()
+        await caught_up(memory)
+        traced = (await conversation.trace("last")).turns[0].recalls
+    assert first is None
+    assert letters(later) == "GB"
+    assert stage.endings() == [("delivered", "tool_result")]
+    assert {one.why for one in traced[0].left_out} == {"not_selected"}
+
+
+async def test_a_selection_that_is_late_is_carried_alone(stage: Stage) -> None:
+    """R7, R8: a turn without tools ends before the model answers; the next turn is offered the selection."""
+    line = held([7])
+    async with stage.open(model=ScriptedModel(line), refined="only", recall_entries_max=3) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation, messages = memory.conversation("c", user="ada"), [user(ASKED)]
+        async with conversation.turn(messages) as turn:
+            assert await turn.inject(messages) is None
+            messages.append(assistant("Herbs."))
+        assert await turn.wait_recorded()
+        line.release()
+        await stage.heard("recall_carried")
+        messages.append(user("thanks"))
+        async with conversation.turn(messages) as turn:
+            await turn._turn.shared.opened.wait(within=5.0)  # type: ignore[union-attr]
+            element = await turn.inject(messages)
+            turn.abort()
+        await caught_up(memory)
+    assert letters(element) == "G"
+
+
+@pytest.mark.parametrize("script, reason", FAILING)
+async def test_without_a_selection_there_is_no_block_and_the_outcome_says_so(
+    stage: Stage, script: list[Any], reason: str
+) -> None:
+    """R7, R5: with `refined="only"` a failed model means no block."""
+    async with stage.open(model=ScriptedModel(*script), refined="only", recall_entries_max=3) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation, messages = memory.conversation("c", user="ada"), [user(ASKED)]
+        async with conversation.turn(messages) as turn:
+            element = await turn.inject(messages, phase="refined")
+            messages += [call("one"), answer("one")]
+            later = await turn.inject(messages)
+            messages.append(assistant("Herbs."))
+        assert await turn.wait_recorded()
+        await caught_up(memory)
+        traced = (await conversation.trace("last")).turns[0].recalls
+    assert (element, later) == (None, None)
+    assert stage.endings() == [("degraded", reason)]
+    assert [one.row.reason for one in traced] == [reason]
+    assert {one.why for one in traced[0].left_out} == {"not_handed_over"}
+
+
+async def test_an_empty_selection_ends_as_empty(stage: Stage) -> None:
+    """R7: what the model rejects never appears, and is named in the trace."""
+    async with stage.open(model=ScriptedModel('{"ids": []}'), refined="only", recall_entries_max=3) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation, messages = memory.conversation("c", user="ada"), [user(ASKED)]
+        async with conversation.turn(messages) as turn:
+            assert await turn.inject(messages, phase="refined") is None
+            assert "A" not in letters(turn.delegate("Buy what goes into the soup"))
+            messages.append(assistant("Herbs."))
+        assert await turn.wait_recorded()
+        await caught_up(memory)
+        traced = (await conversation.trace("last")).turns[0].recalls
+    assert stage.endings() == [("empty", "no_relevant_results")]
+    assert {one.why for one in traced[0].left_out} == {"not_selected"}

@@ -5,6 +5,7 @@ from controlled_store import Stage, caught_up, learn_herbs, letters, settled
 from spoken import Message, assistant, user
 
 import afterturn
+from afterturn.conversation.prefetcher import is_close
 
 SOUP = "What goes into the soup?"
 THREE = {"recall_entries_max": 3, "recording": False}
@@ -141,3 +142,53 @@ async def test_closing_and_reset_end_it(stage: Stage) -> None:
         await caught_up(memory)
     assert stage.count("speculation_ended", reason="reset") == 1
     assert stage.count("recall_started") == 0
+
+
+GROWN = [
+    ("What food is my cat allergic to", " again, please?"),
+    ("Who is my dentist", ", do you know?"),
+    ("Who is my dentist", ", can you remind me?"),
+    ("my wifi password", ", thanks"),
+    ("Which hotel did we book", ", by the way?"),
+    ("our deploy command", " please, I forgot it"),
+    ("What does Ruth drink", ", if you remember?"),
+    ("staging database", ", right?"),
+    ("api port", ", exactly?"),
+    ("mein Zahnarzt", ", bitte?"),
+    ("mi dentista", ", por favor?"),
+    ("mon dentiste", ", s'il vous plaît?"),
+]
+CHANGED = [
+    ("Where do I", " park?"),
+    ("Who is my dentist", " in Ghent?"),
+    ("my wifi password", " at work"),
+    ("What does Ruth drink", " before the gym?"),
+    ("What does Ruth drink", " instead of tea?"),
+    ("my sister", "'s birthday"),
+    ("staging database", " yesterday?"),
+    ("our deploy", " command"),
+    ("api port", " without TLS?"),
+    ("mein Zahnarzt", " in Berlin?"),
+    ("Who is my dent", "ist?"),
+    ("dentist", ", do you know, or can you please tell me if you remember it again?"),
+]
+
+
+def test_a_text_that_grew_by_a_few_words_is_close_if_it_asks_the_same() -> None:
+    """R9: all twelve that only say please or the like, and none of the twelve that ask for something else."""
+    assert [pair for pair in GROWN if not is_close(pair[0], "".join(pair))] == []
+    assert [pair for pair in CHANGED if is_close(pair[0], "".join(pair))] == []
+
+
+async def test_a_recall_for_a_beginning_is_used_when_only_pleasantries_follow(stage: Stage) -> None:
+    """R9: no second query."""
+    async with stage.open(**THREE) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation = memory.conversation("c", user="ada")
+        conversation.expect("Herbs for the soup")
+        await caught_up(memory)
+        shown = await _shown(conversation, [], "Herbs for the soup, do you remember, by the way?")
+        await caught_up(memory)
+    assert shown == "ABC"
+    assert stage.store.searches == 1
+    assert stage.count("speculation_ended", outcome="used") == 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from afterturn.dialects import DIALECTS, find_dialect, follow_dialect, get_dialect
 from afterturn.dialects.history import (
-    comprehensive,
+    comprehensive_history,
     curated,
     find_exchange,
     find_latest_user,
@@ -149,6 +149,6 @@ def test_no_list_makes_a_dialect_raise(name, messages):
         dialect.merged(message, "BLOCK")
     found = find_exchange(dialect, messages, content_hash(""), keep)
     assert all(message.text.strip() for message in found.messages)
-    assert comprehensive(messages) == messages
+    assert comprehensive_history(messages) == messages
     assert len(curated(dialect, messages)) <= len(messages)
     assert len(find_safe_cuts(dialect, messages)) < max(len(messages), 1)

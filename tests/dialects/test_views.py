@@ -10,8 +10,9 @@ from histories import EMPTY, NAMES, Call, Step, Turn, broken_histories, historie
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import afterturn
 from afterturn.dialects import get_dialect
-from afterturn.dialects.history import comprehensive, curated, find_safe_cuts
+from afterturn.dialects.history import comprehensive_history, curated, find_safe_cuts
 
 some = settings(max_examples=40)
 formats = pytest.mark.parametrize("name", NAMES)
@@ -26,7 +27,7 @@ def test_a_valid_history_is_curated_as_it_is(name, data):
     """K2: and both views are copies, whatever is done to them."""
     messages = data.draw(histories(name))
     before = copy.deepcopy(messages)
-    views: list[list[Any]] = [comprehensive(messages), curated(get_dialect(name), messages)]
+    views: list[list[Any]] = [comprehensive_history(messages), curated(get_dialect(name), messages)]
     assert views == [messages, messages]
     for view in views:
         for message in view:
@@ -138,7 +139,7 @@ def test_an_object_that_cannot_be_copied_is_left_out_with_its_pair(caplog):
     """K2: and logged; the host's object stays where it is."""
     call = {"role": "assistant", "content": "x", "tool_calls": [{"id": "a"}], "lock": threading.Lock()}
     messages = [{"role": "user", "content": "hi"}, call, {"role": "tool", "tool_call_id": "a", "content": "x"}, None]
-    assert comprehensive(messages) == [messages[0], messages[2], None]
+    assert comprehensive_history(messages) == [messages[0], messages[2], None]
     assert curated(get_dialect("openai_chat"), messages) == messages[:1]
     assert "could not be copied" in caplog.text
 
@@ -201,3 +202,24 @@ def test_a_long_broken_history_is_viewed_in_no_time():
     responses = [{"role": "tool", "tool_call_id": f"other {at}", "content": "x"} for at in range(20_000)]
     assert curated(chat, [*calls, *responses]) == []
     assert find_safe_cuts(chat, [*calls, *responses]) == list(range(20_000, 40_000))
+
+
+@formats
+def test_both_views_are_public(name):
+    """K2: the format is detected or named; the copies share nothing with the host's list."""
+    messages = write(name, [TURN])
+    before = copy.deepcopy(messages)
+    view = afterturn.curated_history(messages, dialect=name)
+    assert view == curated(get_dialect(name), messages)
+    assert afterturn.comprehensive_history(messages) == messages
+    view[0].clear()
+    assert messages == before
+
+
+def test_a_public_view_of_an_unknown_format_is_an_error():
+    """K2: a program that names no format learns which there are."""
+    with pytest.raises(afterturn.InvalidInput, match="openai_chat"):
+        afterturn.curated_history([{"speaker": "ada", "words": "hi"}])
+    with pytest.raises(afterturn.InvalidInput, match="openai_chat"):
+        afterturn.curated_history([], dialect="morse")
+    assert afterturn.curated_history([{"role": "user", "content": "hi"}]) == [{"role": "user", "content": "hi"}]

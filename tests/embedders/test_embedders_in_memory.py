@@ -17,6 +17,7 @@ from afterturn.embedders import service
 from afterturn.embedders.http import HttpEmbedder
 from afterturn.embedders.minilm import MiniLmEmbedder
 from afterturn.embedders.minilm_install import get_minilm
+from afterturn.testing import EventLog
 from afterturn.testing.hashing import HashingEmbedder
 
 WITHIN = 100.0
@@ -188,6 +189,18 @@ class Gradually(HashingEmbedder):
         self.resumed.set()
 
 
+class Late(HashingEmbedder):
+    """Embeds a question when the test allows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+
+    def embed(self, texts):
+        assert not any("?" in text for text in texts) or self.goes_on.wait(WITHIN)
+        return super().embed(texts)
+
+
 async def test_loading_stops_while_a_turn_waits_for_its_block(path, monkeypatch):
     """R2: a thread that works beside a recall takes Python's lock again and again, and the block comes too late."""
     monkeypatch.setattr(service, "BLOCK_WITHIN", WITHIN)
@@ -210,3 +223,40 @@ async def test_loading_stops_while_a_turn_waits_for_its_block(path, monkeypatch)
             assert await asyncio.to_thread(embedder.resumed.wait, WITHIN)
             turn.abort()
         assert await loading
+
+
+async def test_a_first_message_that_comes_before_the_embedder_says_that_it_had_no_vectors(path):
+    """L1: the event and the trace name what is missing; the next message has them."""
+    embedder, log = Gradually(), EventLog()
+    async with afterturn.open(path, on_event=log, components=afterturn.Components(embedder=embedder)) as memory:
+        await memory.space(SPACE).add("Ada likes green tea")
+        conversation = memory.conversation("c", user="ada", standing="off")
+        for text in ("Which tea does Ada like?", "Which tea, again, does Ada like best?"):
+            messages = [{"role": "user", "content": text}]
+            async with conversation.turn(messages) as turn:
+                await turn.inject(messages, within=WITHIN)
+                messages.append({"role": "assistant", "content": "Green."})
+            assert await turn.wait_recorded(within=WITHIN)
+            embedder.goes_on.set()
+            assert await memory.ready(within=WITHIN)
+            assert await memory.drain(within=WITHIN)
+        traced = (await conversation.trace()).turns
+    assert [event.data["missing"] for event in log.named("recall_settled")] == ["vectors", ""]
+    assert sorted(one.row.missing for turn in traced for one in turn.recalls) == [(), ("vectors",)]
+
+
+async def test_a_question_whose_vector_is_late_is_one_line_in_the_log(path, monkeypatch, caplog):
+    """L1: a busy machine is no fault of the program, so there is no traceback."""
+    monkeypatch.setattr(service, "QUERY_WITHIN", 0.01)
+    embedder = Late()
+    async with afterturn.open(path, components=afterturn.Components(embedder=embedder)) as memory:
+        await memory.space(SPACE).add("Ada likes green tea")
+        assert await memory.ready(within=WITHIN)
+        try:
+            found = await memory.space(SPACE).search("Which tea does Ada like?")
+        finally:
+            embedder.goes_on.set()
+    assert (len(found), found.missing) == (1, ("vectors",))
+    (line,) = [record for record in caplog.records if "by words alone" in record.message]
+    assert line.message == "a question is answered by words alone: its vector took over 0.01 seconds"
+    assert line.exc_info is None

@@ -191,3 +191,8 @@ def test_a_secret_in_a_question_is_not_in_its_answer(told: Path) -> None:
     secret = "ghp_" + "a1B2c3D4e5" * 4
     with blocking.open(told, NO_EMBEDDER) as memory:
         assert secret not in memory.space("user:ada").search(f"tea {secret}").query
+
+
+async def test_awaiting_open_says_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"async with afterturn.open.*start\(\)"):
+        await afterturn.open(tmp_path / "memory.db")

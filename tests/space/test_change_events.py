@@ -1,5 +1,6 @@
 """What a host learns about changes of memories through `on_event`."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -155,3 +156,56 @@ async def test_changes_are_not_in_the_timeline(memory: afterturn.Memory, heard: 
     await memory.drain(within=20)
     assert "memory_added" not in [event.name for event in await ada.trace()]
     assert len(heard.named("memory_added")) == 1
+
+
+async def _elsewhere(heard: EventLog, count: int) -> list[dict[str, object]]:
+    await asyncio.to_thread(heard.wait, "changed_elsewhere", count)
+    return [{"space": event.space, **event.data} for event in heard.named("changed_elsewhere")]
+
+
+async def test_changes_of_another_process_reach_a_host_that_watches(
+    tmp_path: Path, memory: afterturn.Memory, heard: EventLog
+) -> None:
+    """M1: one event for each space and look, with ids and kinds; nothing of its own, and nothing before."""
+    ada, early = memory.space("user:ada"), await memory.space("user:ada").add("Ada drinks tea")
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as other:
+        await memory.watch(["user:ada", "user:grace"], every=0.01)
+        await ada.add("Ada rides a bike")
+        added = await other.space("user:ada").add("Ada lives in Ghent")
+        first = await _elsewhere(heard, 1)
+        await other.space("user:bob").add("Bob drinks rum")
+        await other.space("user:ada").delete(early.entry.id)
+        last = (await _elsewhere(heard, 2))[-1]
+        messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+        async with other.conversation("c", user="grace").turn(messages) as turn:
+            pass
+        assert await turn.wait_recorded()
+        recorded = (await _elsewhere(heard, 3))[-1]
+    assert first == [{"space": "user:ada", "memories": added.entry.id, "kinds": "memory_added", "more": False}]
+    assert last == {"space": "user:ada", "memories": early.entry.id, "kinds": "memory_deleted", "more": False}
+    assert (recorded["space"], recorded["kinds"]) == ("user:grace", "recorded,recorded")
+
+
+async def test_many_changes_of_another_process_are_one_bounded_event(
+    tmp_path: Path, memory: afterturn.Memory, heard: EventLog
+) -> None:
+    """M1: the newest, and that there were more."""
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as other:
+        await memory.watch(["user:ada"], every=0.01)
+        await other.space("user:ada").add_many([Draft(f"Ada has {number} cats") for number in range(2, 72)])
+        (event,) = await _elsewhere(heard, 1)
+    assert (len(str(event["memories"]).split(",")), event["more"]) == (50, True)
+
+
+async def test_nothing_is_watched_by_default_and_a_wrong_call_is_explained(
+    tmp_path: Path, memory: afterturn.Memory, heard: EventLog
+) -> None:
+    """M1: watching costs a read of each space every two seconds, so a host asks for it."""
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as other:
+        await other.space("user:ada").add("Ada lives in Ghent")
+        with pytest.raises(afterturn.InvalidInput, match="on_event"):
+            await other.watch(["user:ada"])
+    for spaces, every in (("user:ada", 1.0), (["user:ada"], 0.0), ([f"user:u{number}" for number in range(65)], 1.0)):
+        with pytest.raises(afterturn.InvalidInput):
+            await memory.watch(spaces, every=every)
+    assert heard.named("changed_elsewhere") == []

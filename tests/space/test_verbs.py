@@ -393,3 +393,14 @@ async def test_operations_say_which_memory_they_changed(ada: afterturn.Space) ->
     ]
     assert [logged[0].id, logged[0].entry_id, logged[1].group] == [deleted.operation, added.entry.id, many.group]
     assert logged[2].id == updated.operation
+
+
+async def test_the_results_of_a_search_are_a_sequence(ada: afterturn.Space) -> None:
+    """They can be counted, indexed and iterated over; nothing found counts as false."""
+    for text in ("The cat is called Miso.", "The cat likes tuna."):
+        await ada.add(text)
+    found = await ada.search("cat")
+    assert len(found) == 2
+    assert list(found) == [found[0], found[1]] == list(found[:2]) == list(found.hits)
+    assert found[-1] is found.hits[-1]
+    assert not await ada.search("zeppelin")

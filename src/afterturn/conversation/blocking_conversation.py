@@ -98,6 +98,7 @@ class Turn(TurnVerbs):
         return self._turn.shared.recorded.wait_blocking(within=0.0 if self._core.loop.in_thread else wait) is True
 
     def __enter__(self) -> Turn:
+        self._enter()
         return self
 
     def __exit__(

@@ -304,6 +304,8 @@ def recall_row(run: PhaseRun, config: Config, delivered: Delivered | None) -> Re
     assert run.outcome is not None
     settings: dict[str, Scalar] = {name: getattr(config, name) for name in SHAPING}
     settings["candidates_max"] = candidates_max(config)
+    if config.refined == "only":
+        settings["refined"] = "only"
     if prefetch.speculated:
         settings["speculated"] = True
     if answer is not None:
@@ -377,7 +379,7 @@ def _candidates(hits: Iterable[Hit], decisions: Iterable[Decision | None] = repe
 def _weighed(run: PhaseRun) -> tuple[Hit, ...]:
     """The hits that were to be delivered, in order; then those that were left out."""
     answer = run.prefetch.answer
-    found = answer.found.hits if answer is not None and run.phase is Phase.FAST else ()
+    found = answer.found.hits if answer is not None and run is run.prefetch.fast else ()
     offered = {hit.entry.ref for hit in run.hits}
     return (*run.hits, *(hit for hit in found if hit.entry.ref not in offered))
 
@@ -393,12 +395,15 @@ def _decided(run: PhaseRun, weighed: tuple[Hit, ...], delivered: Delivered | Non
     return _candidates(weighed, decisions)
 
 
-def _left_out_decision(run: PhaseRun, hit: Hit, worthy: frozenset[str], answers: frozenset[str]) -> Decision:
+def _left_out_decision(run: PhaseRun, hit: Hit, worthy: frozenset[str], answers: frozenset[str]) -> Decision | None:
     """Why it was not to be delivered by itself. RESTATED: also in another's line, as one of the `answers`. STALE:
     changed, deleted or visible before it was offered."""
     answer = run.prefetch.answer
     if hit.entry.ref in answers:
         return Decision.QUARANTINED if hit.entry.ref in run.prefetch.withheld else Decision.RESTATED
+    if run.phase is Phase.REFINED:
+        # Only what a model selects is delivered; without a selection, nothing was decided.
+        return Decision.NOT_SELECTED if run.hits or run.outcome is Outcome.EMPTY else None
     if answer is not None and hit.entry.ref in answer.restated:
         return Decision.RESTATED
     if answer is not None and any(hit.entry.ref == one.entry.ref for one in answer.standing):

@@ -153,6 +153,7 @@ class Prefetch:
 
     @property
     def fast(self) -> PhaseRun:
+        """The first phase: the fast one, unless only what a model selects is delivered."""
         return self.runs[0]
 
     @property
@@ -160,7 +161,7 @@ class Prefetch:
         return self.asked_at is not None
 
     def run_of(self, phase: Phase) -> PhaseRun:
-        """The run of `phase`, or the fast one if nothing is refined."""
+        """The run of `phase`, or the first one if there is none."""
         return next((run for run in self.runs if run.phase is phase), self.fast)
 
     def release_waiters(self) -> None:

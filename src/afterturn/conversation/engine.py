@@ -402,6 +402,8 @@ class ConversationEngine(StoredConversation):
         self.prefetcher.offer(turn)
         is_given = any(row.point == HandoverPoint.STANDING for row in turn.shared.blocks)
         await self.offer_standing(turn, is_visible=reading.sees_standing or is_given, corrections=reading.corrections)
+        if self._is_standing_asked:
+            self._report_share(turn)  # perhaps nothing else is delivered
         if question is not None and recall and not prefetch.fast.consumed:
             await self._recall(turn, prefetch, question._replace(standing=turn.ledger.standing))
 
@@ -433,10 +435,14 @@ class ConversationEngine(StoredConversation):
     def find_delivery(self, scope: ConversationScope) -> StandingDelivery:
         if scope.subagent or not self.config.standing:
             return StandingDelivery.OFF
+        asked = StandingDelivery.SYSTEM if self._is_standing_asked else StandingDelivery.INJECT
+        return scope.standing or self._known_delivery or asked
+
+    @property
+    def _is_standing_asked(self) -> bool:
+        """Whether the host has put the standing block into its prompt, in this process or another."""
         is_asked = self.standing is not None and self.standing.is_asked
-        return (
-            scope.standing or self._known_delivery or (StandingDelivery.SYSTEM if is_asked else StandingDelivery.INJECT)
-        )
+        return is_asked or self._known_delivery is StandingDelivery.SYSTEM
 
     def _open_unread(self, turn: LoopTurn, error: Exception) -> None:
         """A store that cannot be read degrades the recall, and is not asked again in this epoch."""
@@ -593,7 +599,15 @@ class ConversationEngine(StoredConversation):
             task = self.log.add_block(turn, row)
             if task is not None:
                 task.add_done_callback(functools.partial(lambda row, _: self.visible.mark_stored(row), row))
-        window, tokens = self.config.window_tokens, turn.ledger.size_bytes // _BYTES_PER_TOKEN
+        self._report_share(turn)
+
+    def _report_share(self, turn: LoopTurn) -> None:
+        """Warns if memory takes much of the model's window. The ledger counts a standing block in the host's list, and
+        not one that the host has put into its prompt."""
+        window, size, standing = self.config.window_tokens, turn.ledger.size_bytes, turn.ledger.standing
+        if standing is not None and self._is_standing_asked:
+            size += len(standing.text.encode())
+        tokens = size // _BYTES_PER_TOKEN
         if window is not None and tokens > window * _WINDOW_SHARE_MAX:
             self.emit("window_share", turn=turn.id, tokens=tokens, window=window)
 

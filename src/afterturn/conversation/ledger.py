@@ -96,8 +96,9 @@ def hidden_ledger(
 class BlockScan(NamedTuple):
     """The indexes of our blocks in a host's list, by hash, and of places, by each part of their anchors.
 
-    `places` are the anchors of the blocks that were found, `chain` is the state at the list's end. `is_complete`: the
-    whole list was searched.
+    `places` are the anchors of the blocks that were found, `chain` is the state at the list's end. `is_complete`: all
+    that the model sees was searched. `start` is the index from which on it sees the list, 0 unless the provider has
+    compacted what is before.
     """
 
     blocks: Mapping[str, int]
@@ -105,6 +106,7 @@ class BlockScan(NamedTuple):
     anchors: Mapping[str, int]
     chain: MessageChain
     is_complete: bool = True
+    start: int = 0
 
     def find_place(self, row: BlockRow) -> int | None:
         """The index of the element after which the block belongs."""
@@ -123,17 +125,20 @@ def scan_blocks(dialect: Dialect, messages: Sequence[object], known: Collection[
     blocks: dict[str, int] = {}
     places: dict[str, str] = {}
     anchors: dict[str, int] = {}
-    chain = MessageChain(first)
+    chain, start, cleared = MessageChain(first), 0, 0
     for at in range(first, len(messages)):
         element = dialect.read(messages[at])
         chain.step(messages[at], element, known)
+        if element is not None and element.is_compacted_since(cleared):
+            # What is before it may still be in the host's list, and the provider's model does not see it.
+            start, cleared, blocks, places, anchors = at, max(element.compacted, 0), {}, {}, {}
         for one in element.utterances if element is not None and element.may_hold_blocks else ():
             ours = [block.hash for block in find_blocks(one.text) if block.hash in known]
             blocks.update(dict.fromkeys(ours, at))
             places.update(dict.fromkeys(ours, chain.anchor))
         # Our blocks count to the place before them, so a block is put back after those that are there.
         anchors.update(dict.fromkeys(chain.parts, at))
-    return BlockScan(blocks, places, anchors, chain, is_complete=first == 0)
+    return BlockScan(blocks, places, anchors, chain, is_complete=first == 0 or start > 0, start=start)
 
 
 def end_anchor(

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from afterturn.conversation.conversation_log import ConversationLog, Delivered
 from afterturn.conversation.delivery import DeliverySlot, PhaseRun, PhaseState, Prefetch, ReadyBlock, VisibleBlocks
@@ -35,7 +34,7 @@ from afterturn.recall.answer import (
 from afterturn.recall.query import RecallRequest
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
-from afterturn.text import terms
+from afterturn.text import STOP_WORDS, terms, words
 from afterturn.types import (
     BlockRow,
     CarriedRow,
@@ -48,9 +47,6 @@ from afterturn.types import (
     RecallCause,
     Scalar,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _OFFER_ATTEMPTS = 8
 # For this long a carried block may be given to a host that never waits, before the store was asked whether it is valid.
@@ -119,8 +115,9 @@ class Prefetcher:
         self._emit_settled(turn, prefetch, answer)
         if answer.exhausted:
             self._forget_visible(turn)
-        self._settle(turn, prefetch.fast, answer.hits, ready)
-        if len(prefetch.runs) > 1:
+        if prefetch.fast.phase is Phase.FAST:
+            self._settle(turn, prefetch.fast, answer.hits, ready)
+        if prefetch.runs[-1].phase is Phase.REFINED:
             await self._refine(turn, prefetch, answer)
 
     @contextmanager
@@ -183,8 +180,10 @@ class Prefetcher:
         assert prefetch.question is not None
         try:
             chosen = await self._client.refine(prefetch.question, turn.scope, hits)
-        except Exception as error:  # noqa: BLE001  the boundary: a model may do anything; the fast recall remains
-            reason = _failure_reason(error)
+        except Exception as error:  # noqa: BLE001  the boundary: a model may do anything
+            # Not the error's message: a server may quote what it was shown.
+            reason = error.reason if isinstance(error, ModelError) else type(error).__name__
+            reason = "timeout" if isinstance(error, TimeoutError) else reason
             logger.warning("a recall was not refined: %s", reason)
             self._emit("refined_failed", turn, correlation=prefetch.correlation, reason=reason)
             self.end(run, Outcome.DEGRADED, reason)
@@ -199,6 +198,8 @@ class Prefetcher:
     def _drop_unselected(self, prefetch: Prefetch, chosen: Sequence[Hit]) -> None:
         """The model's selection replaces the fast result, unless the host has taken that already."""
         fast = prefetch.fast
+        if fast.phase is Phase.REFINED:
+            return
         if fast.state is PhaseState.CARRIED and chosen and not fast.consumed:
             # It stays carried, together with what the selection adds.
             selected = {hit.entry.ref for hit in chosen}
@@ -514,13 +515,6 @@ class Prefetcher:
         self._events.emit(name, content, space=scope.owner, conversation=scope.id, turn=turn.id, **data)
 
 
-def _failure_reason(error: Exception) -> str:
-    """Not the error's message: a server may quote what it was shown."""
-    if isinstance(error, TimeoutError):
-        return "timeout"
-    return error.reason if isinstance(error, ModelError) else type(error).__name__
-
-
 def _visible_refs(turn: LoopTurn, run: PhaseRun) -> frozenset[str]:
     """The memories that the model sees, and those that the host has just taken, which the ledger does not have yet."""
     return turn.ledger.refs | run.prefetch.shown
@@ -537,6 +531,16 @@ def _offered(run: PhaseRun, *, is_late: bool) -> Sequence[Hit]:
 
 # From this share of common words on, two texts find the same: one more word at the end, an ending, a typing mistake.
 _CLOSE = 0.75
+# What people add to a question without asking for anything else, besides stop words; and stop words that do.
+_ADDED_WORDS_MAX = 8
+_ASIDES = frozenset(
+    """
+    actually anyway btw cheers exactly forget forgot forgotten hey hi know mind ok okay quick quickly really recall
+    remember remind right sorry sure tell thank thanks thx way wonder wondering bitte danke denn doch eigentlich mal
+    nochmal noch schnell por favor gracias oye svp s il vous plait merci deja encore grazie prego obrigado obrigada
+    """.split()
+)
+_CHANGING = frozenset("after and before but no nor not or than until".split())
 
 
 @dataclass(slots=True, eq=False)
@@ -551,9 +555,18 @@ class SpeculativeRecall:
 
 
 def is_close(partial: str, final: str) -> bool:
-    """Whether a recall for `partial` is good enough for `final`."""
+    """Whether a recall for `partial` is good enough for `final`: they have most words in common, or `final` goes on
+    with words that ask for nothing else."""
     typed, said = frozenset(terms(partial)), frozenset(terms(final))
-    return bool(typed) and len(typed & said) >= _CLOSE * len(typed | said)
+    if not typed or len(typed & said) >= _CLOSE * len(typed | said):
+        return bool(typed)
+    begun, whole = words(partial), words(final)
+    added = whole[len(begun) :]
+    return (
+        whole[: len(begun)] == begun
+        and len(added) <= _ADDED_WORDS_MAX
+        and all(word in _ASIDES or (word in STOP_WORDS and word not in _CHANGING) for word in added)
+    )
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Proposals: what a sub-agent learned, stored for a person to approve. Nothing here becomes a memory by itself."""
+"""Proposals: what a sub-agent learned, stored for a person to approve, or at once if the host accepts it."""
 
 from __future__ import annotations
 
@@ -112,14 +112,16 @@ class Proposals:
             raise filed.refused
         return filed.added
 
-    async def returned(self, context: ProposalContext, task: str, texts: Sequence[str]) -> list[Added]:
-        """Proposes the `statements` of a sub-agent's answer. What is not proposed is logged and reported
-        as an event, not raised."""
+    async def returned(
+        self, context: ProposalContext, task: str, texts: Sequence[str], *, accept: bool = False
+    ) -> list[Added]:
+        """Proposes the `statements` of a sub-agent's answer, or stores them at once if the host accepts them. What is
+        refused is logged and reported as an event, not raised."""
         if not texts:
             self._refuse(context, "no_statements")
         if len(texts) > PROPOSALS_MAX:
             self._refuse(context, "too_many")
-        admitted = self._admissible(context, texts[:PROPOSALS_MAX], task)
+        admitted = self._admissible(context, texts[:PROPOSALS_MAX], task, accept=accept)
         if not admitted:
             return []
         try:
@@ -145,7 +147,7 @@ class Proposals:
                 self._refuse(context, Status.QUARANTINED)
             elif one.created:
                 self._emit(
-                    "proposed",
+                    "proposed" if one.entry.status is Status.PROPOSED else "memory_added",
                     context,
                     memory=one.entry.id,
                     version=one.entry.version,
@@ -166,22 +168,25 @@ class Proposals:
         filed = _Filed([])
         for operation, admitted in work:
             try:
-                filed.added.append(self._writer.put(unit, operation, admitted))
+                write = self._writer.put if admitted.draft.proposed else self._writer.add
+                filed.added.append(write(unit, operation, admitted))
             except OverBudget as error:
                 filed.refused = error
         return filed
 
-    def _admissible(self, context: ProposalContext, texts: Sequence[str], task: str) -> list[Admitted]:
+    def _admissible(self, context: ProposalContext, texts: Sequence[str], task: str, *, accept: bool) -> list[Admitted]:
         admitted = []
         for text in texts:
             try:
-                admitted.append(self._admit(context, text, Target.ENVIRONMENT, task))
+                admitted.append(self._admit(context, text, Target.ENVIRONMENT, task, accept=accept))
             except InvalidInput as error:
                 logger.warning("something that a sub-agent learned is not proposed: %s", error)
                 self._refuse(context, type(error).__name__)
         return admitted
 
-    def _admit(self, context: ProposalContext, text: str, target: Target, task: str) -> Admitted:
+    def _admit(
+        self, context: ProposalContext, text: str, target: Target, task: str, *, accept: bool = False
+    ) -> Admitted:
         scope = context.scope
         draft = Draft(
             text=text,
@@ -193,7 +198,7 @@ class Proposals:
             owner=None if scope.owner == scope.space_for(target) else scope.owner,
             turn=context.turn or None,
             metadata=self._metadata(task),
-            proposed=True,
+            proposed=not accept,
         )
         return self._gate.admit(draft)
 

@@ -241,7 +241,8 @@ def _read_visible(
     blocks.update(found.anchored(blocks))
     # A host that may no longer read a space gets nothing of it back either.
     dropped = [row for row in dropped if all_readable(unit, scope, row.refs)]
-    ledger = read_ledger(messages, blocks.values(), stored).with_blocks(dropped)
+    seen = [message for element in elements[found.start :] if element is not None for message in element.messages]
+    ledger = read_ledger(seen, blocks.values(), stored).with_blocks(dropped)
     return _Visible(ledger, found.blocks, tuple(dropped), tuple(lost), found.chain, is_tainted)
 
 

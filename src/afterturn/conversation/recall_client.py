@@ -153,7 +153,9 @@ class RecallClient:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        return tuple(Phase) if self.config.refined and self.model is not None else (Phase.FAST,)
+        if not self.config.refined or self.model is None:
+            return (Phase.FAST,)
+        return (Phase.REFINED,) if self.config.refined == "only" else tuple(Phase)
 
     async def ask(self, request: RecallRequest, work: Ask[R]) -> R:
         """Embeds the question, then runs `work` on a reader's thread: turns, direct searches and tools all ask here.

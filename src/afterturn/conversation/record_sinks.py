@@ -26,8 +26,6 @@ from afterturn.log import logger
 from afterturn.ports import Clock, Ids, Interaction, RecordingProvider, Store
 from afterturn.types import Metadata, Scope
 
-# The time limit of a call to a provider. No turn waits for it.
-ANSWER_WITHIN = 30.0
 # Outages end within a day. A turn that a provider has not accepted by then is given up.
 PATIENCE = 86_400.0
 # If a provider hangs, further turns wait in the queue instead of in calls.
@@ -100,10 +98,12 @@ class ProviderSink:
 
     in_order = False
 
-    def __init__(self, store: Store, clock: Clock, provider: RecordingProvider) -> None:
+    def __init__(self, store: Store, clock: Clock, provider: RecordingProvider, timeout: float) -> None:
+        """`timeout` limits each call of the provider, in seconds. No turn waits for it."""
         self._store = store
         self._clock = clock
         self._provider = provider
+        self._timeout = timeout
         self._under_way: set[Key] = set()
         self._answers: OrderedDict[Key, bool] = OrderedDict()
 
@@ -139,7 +139,7 @@ class ProviderSink:
         scope = Scope(recording.tenant, (recording.owner,))
         interaction = Interaction(recording.messages, recording.turn, _metadata(recording))
         try:
-            async with asyncio.timeout(ANSWER_WITHIN):
+            async with asyncio.timeout(self._timeout):
                 return bool(await self._provider.record(scope, interaction))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()

@@ -170,9 +170,9 @@ class Subagents:
             return None
         return list(answer.hits)
 
-    def returned(self, context: ProposalContext, task: str, result: object) -> None:
+    def returned(self, context: ProposalContext, task: str, result: object, *, accept: bool = False) -> None:
         """Proposes what the sub-agent's answer states. The answer is read now, because the host may change it later."""
-        self._services.loop.post(self._take, context, task, statements(result))
+        self._services.loop.post(self._take, context, task, statements(result), accept=accept)
 
     def tools(
         self,
@@ -192,14 +192,14 @@ class Subagents:
             is_incognito=is_incognito,
         )
 
-    def _take(self, context: ProposalContext, task: str, texts: list[str]) -> None:
+    def _take(self, context: ProposalContext, task: str, texts: list[str], *, accept: bool) -> None:
         if self._services.has_store:
-            name = f"proposals of {context.turn}"
-            task_of_proposals = self._services.supervisor.start(self._propose(context, task, texts), name)
-            self._services.recorder.expect(task_of_proposals)
+            proposing = self._propose(context, task, texts, accept=accept)
+            self._services.recorder.expect(self._services.supervisor.start(proposing, f"proposals of {context.turn}"))
 
-    async def _propose(self, context: ProposalContext, task: str, texts: list[str]) -> None:
-        await self._services.proposals.returned(context, task, texts)
+    async def _propose(self, context: ProposalContext, task: str, texts: list[str], *, accept: bool) -> None:
+        await self._services.proposals.returned(context, task, texts, accept=accept)
+        self._services.wake_jobs()
 
     def _emit(self, context: ProposalContext, name: str, data: Mapping[str, Scalar]) -> None:
         scope = context.scope

@@ -15,14 +15,14 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, T
 
 from afterturn.conversation.delivery import BETWEEN, BlockPosition, Injection, PhaseRun, insert_block
 from afterturn.conversation.engine import ConversationEngine
-from afterturn.conversation.ledger import end_anchor
+from afterturn.conversation.ledger import end_anchor, scan_blocks
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.subagents import assemble
 from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages, find_index
 from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect, field
 from afterturn.dialects.history import any_untrusted, find_point, find_user
-from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput, MemoryClosed
+from afterturn.errors import AfterturnError, Conflict, ForkedProcess, InvalidInput, MemoryClosed
 from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
@@ -93,12 +93,24 @@ class TurnVerbs:
         self._turn = turn
         self._messages = messages
         self._completed: TurnMessages | None = None
-        self._left = False
+        self._left = self._is_entered = False
 
     def __repr__(self) -> str:
         if self._turn is None:
             return f"<Turn of {self._core.key.id}, without memory>"
         return f"<Turn {self._turn.id} of {self._core.key.id}, {'ended' if self._left else 'open'}>"
+
+    def _enter(self) -> None:
+        if self._is_entered:
+            raise Conflict("This turn was entered before. Begin another: `conversation.turn(messages)`.")
+        self._is_entered = True
+
+    def _warn_if_left(self) -> bool:
+        """Whether the turn has ended. Reported once: no error may come out of a turn's verbs."""
+        if self._left:
+            how = "after it had ended (begin another: `conversation.turn(messages)`)"
+            self._core.warn_misuse("turn_reused", how)
+        return self._left
 
     @property
     def id(self) -> str:
@@ -117,7 +129,7 @@ class TurnVerbs:
     def _inject(self, messages: MutableSequence[M]) -> M | None:
         """What is new in the list was noticed before."""
         turn = self._turn
-        if turn is None or self._left:
+        if turn is None or self._warn_if_left():
             return None
         if not isinstance(messages, MutableSequence):
             raise InvalidInput(f"`messages` must be a list that can grow, not {type(messages).__name__}.")
@@ -166,7 +178,7 @@ class TurnVerbs:
     @never_raises
     def _block_now(self) -> str:
         turn = self._turn
-        if turn is None or self._left:
+        if turn is None or self._warn_if_left():
             return ""
         injection = self._core.take(turn)
         if injection is not None:
@@ -191,7 +203,7 @@ class TurnVerbs:
         if not isinstance(text, str):
             raise InvalidInput(f"{cause} takes text, not {type(text).__name__}.")
         turn = self._turn
-        if turn is None or self._left:
+        if turn is None or self._warn_if_left():
             return
         if cause is RecallCause.INTERJECTION and text.strip():
             if _take_same(turn, turn.noticed, text.strip()):
@@ -268,20 +280,22 @@ class TurnVerbs:
         return advice
 
     @never_raises
-    def returned(self, task: str, result: object) -> None:
+    def returned(self, task: str, result: object, *, accept: bool = False) -> None:
         """A sub-agent has finished: what it learned is proposed, and waits for approval. Not if the turn is incognito.
 
-        `result` is a list of statements, or a text; of a long text, its bullet points are proposed.
+        `result` is a list of statements, or a text; of a long text, its bullet points are proposed. With `accept` they
+        are stored at once and recalled as a sub-agent's reports, unless `approval` says that they wait.
         """
         if self._turn is not None:
             self._core.mark_tainted(self._turn.shared, Taint.SUBAGENT)
             if not self._turn.shared.incognito:
-                self._core.subagents.returned(proposal_context(self._turn), task, result)
+                self._core.subagents.returned(proposal_context(self._turn), task, result, accept=bool(accept))
 
     @never_raises
     def complete(self, messages: Sequence[object] | None = None) -> None:
         """The agent has answered. Omit `messages` if it is the list that `turn` was given."""
-        self._complete(messages)
+        if self._turn is None or not self._warn_if_left():
+            self._complete(messages)
 
     @never_raises
     def abort(self, reason: str = "aborted") -> None:
@@ -333,7 +347,7 @@ class TurnVerbs:
             return None
         self._notice(messages)
         run = turn.shared.find_run(Phase(phase))
-        if run.settled.settled or run.consumed:
+        if run.settled.settled or run.consumed or (phase == "fast" and run.phase is Phase.REFINED):
             return None
         grace, correlation = self._core.config.grace, run.prefetch.correlation
         by_grace = within is None and phase == "fast"
@@ -413,6 +427,7 @@ class TurnVerbs:
         if start is None:
             return
         added = [messages[at] for at in range(max(start, last + 1 - ADDED_MAX), last + 1)]
+        self._notice_provider(turn, messages, last + 1 - len(added))
         # A look at one field: most steps add only calls and responses, and a block of ours.
         ours = {id(position.element) for position in turn.shared.positions.values()}
         others = [message for message in added if id(message) not in ours]
@@ -426,6 +441,17 @@ class TurnVerbs:
         if said:
             turn.noticed.extend(said)
             self._core.start_epoch(turn, "\n".join(said), RecallCause.INTERJECTION)
+
+    def _notice_provider(self, turn: HostTurn, messages: Sequence[object], start: int) -> None:
+        """From this index on, an answer may say that the provider has compacted its context."""
+        dialect = self._detect(turn, messages)
+        if dialect is None:
+            return
+        added = (dialect.read(messages[at]) for at in range(start, len(messages)))
+        is_said = any(element is not None and element.compacted for element in added)
+        # An answer may repeat what an earlier one has said.
+        if is_said and scan_blocks(dialect, messages, ()).start >= start:
+            self._core.compactions.examine(turn, list(messages), dialect, "seen")
 
     def _find_unread(self, turn: HostTurn, messages: Sequence[object]) -> int | None:
         """The index after the last element that was looked at, or None if the list is another one."""
@@ -568,6 +594,7 @@ class Turn(TurnVerbs):
         return await self._turn.shared.recorded.wait(within=wait) is True
 
     async def __aenter__(self) -> Turn:
+        self._enter()
         return self
 
     async def __aexit__(

@@ -1,9 +1,11 @@
 """Anthropic's messages format: calls are blocks of the assistant's message, their results blocks of the user's."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from afterturn.dialects.dialect import (
+    WHOLLY,
     Element,
     ToolDefinition,
     Utterance,
@@ -13,6 +15,7 @@ from afterturn.dialects.dialect import (
     is_gemini_content,
     join_lines,
     join_parts,
+    list_field,
     part_types,
     parts_of,
     read_user,
@@ -23,7 +26,7 @@ from afterturn.dialects.openai_chat import has_chat_calls
 _ROLES = frozenset(["system", "user", "assistant"])
 _OWN_BLOCKS = frozenset(
     "tool_use tool_result thinking redacted_thinking server_tool_use search_result container_upload "
-    "mcp_tool_use mcp_tool_result".split()
+    "mcp_tool_use mcp_tool_result compaction".split()
 )
 _ASSISTANTS_BLOCKS = frozenset(["text", "thinking", "redacted_thinking", "tool_use", "fallback"])
 _FOREIGN_PARTS = frozenset(
@@ -57,7 +60,7 @@ class Anthropic:
         text = text_field(message, "content")
         if text is not None or role == "system":
             return Element((Utterance(role or "", text if text is not None else join_lines(map(_text, blocks))),))
-        return _user(blocks) if role == "user" else _assistant(blocks)
+        return _user(blocks) if role == "user" else replace(_assistant(blocks), compacted=_compacted(message, blocks))
 
     def make_message(self, role: str, text: str) -> Mapping[str, Any]:
         return {"role": role, "content": [{"type": "text", "text": text}]}
@@ -95,6 +98,15 @@ def _assistant(blocks: Sequence[object]) -> Element:
     # An assistant's own blocks; any other is the provider's, or unknown. Citations quote a document or a page.
     outside = bool(kinds - _ASSISTANTS_BLOCKS) or any(field(block, "citations") for block in blocks)
     return Element(() if not text and holds_more else (Utterance("assistant", text),), calls=calls, outside=outside)
+
+
+def _compacted(message: object, blocks: Sequence[object]) -> int:
+    """A block with the summary of all before it; without one, compaction has failed and changed nothing. A host that
+    keeps the API's answer as it is also has the edits that were applied to its request."""
+    if any(text_field(block, "type") == "compaction" and text_field(block, "content") for block in blocks):
+        return WHOLLY
+    edits = list_field(field(message, "context_management"), "applied_edits")
+    return sum(cleared for edit in edits if isinstance(cleared := field(edit, "cleared_tool_uses"), int))
 
 
 def _text(block: object) -> str | None:

@@ -20,6 +20,8 @@ from afterturn.text import content_hash
 from afterturn.types import Message
 
 R = TypeVar("R")
+# Of `Element.compacted`.
+WHOLLY = -1
 _PLAIN_ROLES = frozenset(["system", "user", "assistant"])
 
 
@@ -95,7 +97,9 @@ class Element:
     Only what the user is known to have typed has the role of the user. The text of a document that is attached to the
     user's message has the role tool and comes before the user's. Responses come before both, one for each of `answers`.
     `outside`: it contains something else that neither the user nor the assistant wrote, such as a picture, a file, or
-    what a tool of the provider returned.
+    what a tool of the provider returned. `compacted`: the provider has compacted what is before it, so that its model
+    does not see that any more: `WHOLLY`, or the number of tool uses that it has cleared, which it repeats with every
+    answer.
     """
 
     utterances: tuple[Utterance, ...]
@@ -103,6 +107,11 @@ class Element:
     answers: tuple[str, ...] = ()
     leads: bool = False
     outside: bool = False
+    compacted: int = 0
+
+    def is_compacted_since(self, cleared: int) -> bool:
+        """Whether it reports a compaction after the one that cleared this number of tool uses, 0 for none."""
+        return self.compacted == WHOLLY or self.compacted > cleared
 
     @cached_property
     def is_untrusted(self) -> bool:
@@ -129,7 +138,7 @@ class Element:
     @cached_property
     def digest(self) -> str:
         """Identifies what was said in it; blank for system instructions and if there are no utterances and calls."""
-        names = [*self.calls, *self.answers]
+        names = [*self.calls, *self.answers, *(["compacted"] if self.compacted == WHOLLY else [])]
         spoken = [one for one in self.utterances if one.role != "system"]
         names += [f"{one.role}:{exact_digest(text)}" for one in spoken if (text := one.text.strip())]
         # The last one is for an image, or a blank message: a block may be before or after it.

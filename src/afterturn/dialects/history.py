@@ -10,13 +10,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
+from afterturn.dialects.detection import DIALECTS, find_dialect, get_dialect
 from afterturn.dialects.dialect import Dialect, Element, Strip, convert_like
+from afterturn.errors import InvalidInput
 from afterturn.log import logger
 from afterturn.text import content_hash
 from afterturn.types import HandoverPoint, Message
 
+M = TypeVar("M")
 _RESPONSES_READ_MAX = 512
 _TURN_MESSAGES_MAX = 10_000
 _USERS_COMPARED = 256
@@ -203,18 +206,27 @@ class _Step:
     answering: list[int] = field(default_factory=list)
 
 
-def comprehensive(messages: Sequence[object]) -> list[object]:
-    """A copy of all messages. Those that cannot be copied are left out and logged."""
+def comprehensive_history(messages: Sequence[M]) -> list[M]:
+    """Returns a deep copy of all messages. Those that cannot be copied are left out and logged."""
     return [twin for message in messages for twin in _copied(message)]
 
 
-def curated(dialect: Dialect, messages: Sequence[object]) -> list[object]:
-    """A copy with valid turns only: each call is directly followed by all of its responses.
+def curated_history(messages: Sequence[M], *, dialect: str | None = None) -> list[M]:
+    """Returns a deep copy of the valid turns of a history: each call is directly followed by all of its responses.
 
     Left out are calls with missing responses and the responses they have, responses without a call, elements that
-    cannot be read, and empty elements of the assistant. A user's text in the same element as a response stays.
+    cannot be read, and empty elements of the assistant. `dialect` names the message format instead of detecting it.
+    Raises InvalidInput for a format that is not known.
     """
-    twins = comprehensive(messages)
+    found = find_dialect(messages) if dialect is None else get_dialect(dialect)
+    if found is None:
+        raise InvalidInput(f"The message format is not known. Use one of: {', '.join(DIALECTS)}.")
+    return cast(list[M], curated(found, messages))
+
+
+def curated(dialect: Dialect, messages: Sequence[object]) -> list[object]:
+    """As `curated_history`, in a known format. A user's text in the same element as a response stays."""
+    twins = comprehensive_history(messages)
     elements = [dialect.read(twin) for twin in twins]
     others = (at for at, one in enumerate(elements) if one and one.role != "assistant" and not one.answers)
     kept = {at: twins[at] for at in others}
@@ -319,7 +331,7 @@ def _speaking(step: _Step, elements: Sequence[Element | None], *, is_whole: bool
     return valid
 
 
-def _copied(message: object) -> list[object]:
+def _copied(message: M) -> list[M]:
     try:
         return [copy.deepcopy(message)]
     except Exception:  # the boundary: an object that cannot be copied is left out

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from afterturn.dialects.dialect import (
+    WHOLLY,
     Element,
     ToolDefinition,
     Utterance,
@@ -85,7 +86,8 @@ class OpenAIResponses:
             return Element((Utterance("system", ""),))
         if kind == "reasoning":
             return Element((), leads=True)
-        return Element((), outside=True) if kind in _HOSTED else None
+        compacted = WHOLLY if kind == "compaction" else 0
+        return Element((), outside=True, compacted=compacted) if kind in _HOSTED else None
 
     def make_message(self, role: str, text: str) -> Mapping[str, Any]:
         # The API refuses input parts in an assistant's message, and output parts need an id. A string is accepted.

@@ -547,6 +547,8 @@ class EmbeddingService:
                 return await self._questions.get(asked)
         except EmbedderUnavailable as error:
             logger.warning("a question is answered by words alone: %s", error)
+        except TimeoutError:
+            logger.warning("a question is answered by words alone: its vector took over %g seconds", QUERY_WITHIN)
         except Exception as error:
             logger.warning("a question could not be embedded and is answered by words alone", exc_info=error)
         return None

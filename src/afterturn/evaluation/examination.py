@@ -367,7 +367,7 @@ class Subject:
 def eval_config(embedder: str | None) -> Config:
     """The settings of this machine, without models."""
     config = load_config({"embedder": embedder} if embedder is not None else {})
-    without_models = replace(config, refined=False, model_url=None)
+    without_models = replace(config, refined=False, model=None, model_url=None)
     return replace(without_models, synchronous="normal", tenant="default", recall_timeout=PATIENCE)
 
 

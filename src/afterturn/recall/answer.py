@@ -126,7 +126,7 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
         weights=searched.weights,
         names=searched.names,
         # Nothing else can be shown or selected, and a conversation keeps what it weighed until its next turn.
-        keep_all=config.refined or not config.recall_score_min,
+        keep_all=bool(config.refined) or not config.recall_score_min,
     )
     found = replace(searched, hits=tuple(judged))
     lines = lines_of(request.text, worth_showing(found.hits, config.recall_score_min))

@@ -4,12 +4,16 @@ import hashlib
 import os
 import threading
 import time
+from collections import deque
+
+from afterturn.ports import Ids
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _RANDOM_BYTES = 4
 # The system call releases the GIL, and another thread may take it. So one call fetches bytes for many ids.
 _RANDOM_AT_ONCE = 256
+_KEPT_MAX = 10_000
 
 
 class SystemClock:
@@ -43,6 +47,26 @@ class TimeOrderedIds:
             self._process = os.getpid()
         taken, self._random = self._random[:_RANDOM_BYTES], self._random[_RANDOM_BYTES:]
         return int.from_bytes(taken)
+
+
+class OwnIds:
+    """Ids of `ids`. From `keep` on, the newest are known, so that this process can tell its own operations from those
+    of others. Safe from any thread."""
+
+    def __init__(self, ids: Ids) -> None:
+        self._ids = ids
+        self._kept: deque[str] = deque(maxlen=0)
+
+    def new(self) -> str:
+        made = self._ids.new()
+        self._kept.append(made)
+        return made
+
+    def keep(self) -> None:
+        self._kept = deque(self._kept.copy(), maxlen=_KEPT_MAX)
+
+    def kept(self) -> frozenset[str]:
+        return frozenset(self._kept.copy())
 
 
 def _encode(value: int) -> str:

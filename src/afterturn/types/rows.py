@@ -99,9 +99,9 @@ class Decision(StrEnum):
 
     `shown`: it is in the block. `floor`: its score is too low. `budget`: the block was full. `restated`: another hit
     says the same. `visible`: the model sees it already. `stale`: it changed meanwhile. `not_handed_over`: the block was
-    not delivered. `rank`: too many others matched better. `later`: it was stored afterwards. `scope`: it is in a space
-    that the conversation may not read. `unrelated`: it does not match. `unfound`: it matches now, and the reason is not
-    known.
+    not delivered. `not_selected`: the model that selects chose others. `rank`: too many others matched better. `later`:
+    it was stored afterwards. `scope`: it is in a space that the conversation may not read. `unrelated`: it does not
+    match. `unfound`: it matches now, and the reason is not known.
     """
 
     SHOWN = "shown"
@@ -111,6 +111,7 @@ class Decision(StrEnum):
     VISIBLE = "visible"
     STALE = "stale"
     NOT_HANDED_OVER = "not_handed_over"
+    NOT_SELECTED = "not_selected"
     EXCLUDED = "excluded"
     SUPERSEDED = "superseded"
     DELETED = "deleted"

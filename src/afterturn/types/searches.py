@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 from afterturn.types.entries import Entry, Kind, Origin, Scalar, Scope, Status, Target
 
@@ -138,7 +138,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResults:
-    """The result of a search, best hits first.
+    """The result of a search, best hits first: a sequence of its hits, which it also has as `hits`.
 
     `query` is the text that was searched for, without secrets. `missing` names what was not available: a lane,
     "vectors" or "store". `correlation` is the id of this search in events. `weights` are those of the query's terms,
@@ -151,6 +151,19 @@ class SearchResults:
     correlation: str = ""
     weights: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
     names: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Hit, ...]: ...
+    def __getitem__(self, index: int | slice) -> Hit | tuple[Hit, ...]:
+        return self.hits[index]
 
 
 class Excerpt(NamedTuple):

@@ -212,6 +212,8 @@ def _pairs(turn: TracedTurn, recall: TracedRecall) -> list[tuple[str, str]]:
     asked = f"{question} ({CAUSES[row.cause]}, {local_clock(row.asked_at)})"
     if row.phase is Phase.REFINED:
         pairs = [("chosen", "by a model, from what was found")]
+        if row.settings.get("refined") == "only":
+            pairs = [("asked", asked), *pairs]
     elif recall.turn not in (None, turn.number):
         pairs = [("carried", f"from turn {recall.turn}"), ("asked", asked)]
     else:
