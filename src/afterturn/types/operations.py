@@ -182,7 +182,8 @@ class Forgotten:
     `state` is "erased", or "pending" while a reader still holds old pages of the file; no query finds the entries then,
     and a job removes the rest. `out_of_reach` names what may still hold the text: backups, and other spaces that
     recorded conversations of this one. `remaining` are bytes that the store itself still has. `key_destroyed`: the
-    space was sealed and its key is gone, so copies of its rows, wherever they are, cannot be read.
+    space was sealed and its key is gone, so copies of its rows, wherever they are, cannot be read. `sources` are the
+    messages that the forgotten memory was learned from: erased with `sources=True`, otherwise they still say it.
     """
 
     state: str
@@ -190,6 +191,7 @@ class Forgotten:
     out_of_reach: tuple[str, ...] = ()
     remaining: tuple[RemainingBytes, ...] = ()
     key_destroyed: bool = False
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
