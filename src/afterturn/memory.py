@@ -26,7 +26,6 @@ from afterturn.space.verbs import SpaceCore
 from afterturn.types import Event
 from afterturn.validation import check_name, check_no_secret
 
-_warned_of: set[str] = set()
 # The components that `open` takes too, and the method that each must have.
 _METHODS = {"model": "complete", "review_model": "complete", "compaction_model": "complete", "provider": "record"}
 
@@ -99,10 +98,8 @@ def _check_types(options: OpenOptions) -> None:
 
 def _warn_of_unknown_variables() -> None:
     """Logs each variable once per process."""
-    for name, hint in unknown_variables().items():
-        if name not in _warned_of:
-            _warned_of.add(name)
-            logger.warning("the environment variable %s is not a setting. %s", name, hint)
+    for name, hint in unknown_variables(new=True).items():
+        logger.warning("the environment variable %s is not a setting. %s", name, hint)
 
 
 def merge_settings(

@@ -97,3 +97,28 @@ def test_an_undone_operation_is_not_listed(cli: CommandLine) -> None:
 def test_an_empty_space_has_nothing_to_undo(cli: CommandLine) -> None:
     cli("add", "tea", space="user:bob")
     assert cli("undo").out == "There is nothing to undo.\n"
+
+
+def test_what_rules_learned_is_listed_as_learned_from_you(cli: CommandLine) -> None:
+    """V11: also what is not in the user's own words."""
+    messages: list[dict[str, object]] = [{"role": "user", "content": "Call me Max."}]
+    taught(cli)
+    with blocking.open(cli.store, {"embedder": "none"}) as memory:
+        with memory.conversation("support-43", user="ada").turn(messages) as turn:
+            messages.append({"role": "assistant", "content": "Noted."})
+        assert turn.wait_recorded()
+        assert memory.drain()
+    rows = cli("list", "--kind", "statement").out
+    assert re.search(r"  learned from you  Call the user Max\n", rows)
+    assert re.search(rf"  learned from you  {SAID}\n", rows)
+
+
+def test_an_empty_space_names_the_spaces_that_have_something(cli: CommandLine) -> None:
+    cli.add("tea")
+    cli("add", "coffee", space="user:bob")
+    expected = (
+        "There is nothing in user:eve. Spaces that have something: user:ada, user:bob. Choose one with --space.\n"
+    )
+    assert cli("list", space="user:eve").out == expected
+    assert cli("list", "--json", space="user:eve").out == ""
+    assert cli("list", "--pinned", space="user:bob").out == "Nothing found.\n"

@@ -1,12 +1,14 @@
 """The root command: the list of all commands, and the boundary where errors become exit codes."""
 
+import json
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from afterturn.hosts.cli.command import Group, group
+from afterturn.config import unknown_variables
+from afterturn.hosts.cli.command import Group, Invocation, group
 from afterturn.hosts.cli.process import Interrupted, PipeClosed, keep_quiet, prepare_streams, report, show_everything
 
 _HERE = "afterturn.hosts.cli.commands"
@@ -71,6 +73,10 @@ SECTIONS = {
 
 class Root(Group):
     def invoke(self, ctx: click.Context) -> Any:
+        for name, hint in unknown_variables(new=True).items():
+            warning = f"the environment variable {name} is not a setting. {hint}"
+            as_json = "--json" in ctx.args or ctx.ensure_object(Invocation).json
+            click.echo(json.dumps({"warning": warning}) if as_json else f"afterturn: warning: {warning}", err=True)
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
