@@ -391,7 +391,8 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
         erased: backups, and other spaces that recorded conversations of this one (`writes=`); forget them there. Raises
         NotFound if there is no such `memory`, and InvalidInput unless exactly one selector is given.
         """
-        selector, said = check_selector(Selector(memory, conversation, source, speaker, everything)), ()
+        selector = check_selector(Selector(memory, conversation, source, speaker, everything))
+        said: tuple[str, ...] = ()
         if memory is not None:
             said = await self._find_messages(memory, hide=not sources)
             selector = Selector(memories=(memory, *said)) if sources else selector

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -16,15 +17,18 @@ import click
 from afterturn.config import Config
 from afterturn.errors import AfterturnError, InvalidFile, InvalidInput
 from afterturn.guard.gate import Gate
-from afterturn.guard.trust import unprivileged
+from afterturn.guard.trust import TRUST_MIN, unprivileged
+from afterturn.hosts.cli.changes import shortened
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS, parse_time, time_option
-from afterturn.hosts.cli.output import count, dump_line, note, one_line, progress
+from afterturn.hosts.cli.output import count, dump_line, note, one_line, print_document, print_table, progress
 from afterturn.hosts.state import check_output_path
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.runtime.files import replace_file
 from afterturn.space.arguments import parse_target
-from afterturn.types import Draft, Entry, Filter, Kind, Origin, Status
+from afterturn.space.markdown import parse
+from afterturn.space.transfer import OwnDraft
+from afterturn.types import Draft, Entry, Filter, Kind, Origin, Status, Verb
 from afterturn.validation import check_id
 
 if TYPE_CHECKING:
@@ -118,7 +122,8 @@ def _writer(target: Path | None) -> Iterator[IO[bytes]]:
 CLIENTS = ("claude-code", "codex", "gemini-cli", "qwen-code", "opencode", "chatgpt", "claude")
 LIBRARIES = ("mem0", "zep", "letta", "langgraph")
 _LINE_BYTES_MAX = 16 * 1024 * 1024
-_BAD_SHOWN_MAX = 20
+_SHOWN_MAX = 20
+_MARKDOWN = (".md", ".markdown")
 
 
 @command("import")
@@ -130,7 +135,7 @@ _BAD_SHOWN_MAX = 20
     help="Read what this program recorded, by default in your home, or what this library exported.",
 )
 @time_option("--since", help="With --from: only what was said from this time on.")
-@click.option("--dry-run", is_flag=True, help="With --from: show what would be imported, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported, and change nothing.")
 @click.option(
     "--user",
     "users",
@@ -144,7 +149,7 @@ _BAD_SHOWN_MAX = 20
 @click.option(
     "--keep-origin",
     is_flag=True,
-    help='Trust "origin", "pinned" and "firm" in the file, and who said what. Use it only for files that you trust.',
+    help='The file is yours: trust "origin", "pinned", "firm" and who said what. An export comes back as it was.',
 )
 def import_entries(
     invocation: Invocation,
@@ -164,8 +169,11 @@ def import_entries(
     The file is an export, or has lines such as {"text": "..."}. Optional keys: target, speaker, agent, project,
     conversation, pinned, firm, metadata, sources, occurred_at, valid_from, valid_to, expires_at. Times are ISO-8601,
     UTC unless they have an offset, or Unix seconds. All lines are checked first: if one is invalid, none is imported.
-    From an export, current statements and recorded messages are imported. Nothing is pinned or firm without
-    --keep-origin.
+    A file that ends in .md has the form that `afterturn edit --print` writes.
+
+    From an export, current statements and recorded messages are imported, as reports. Nothing is pinned or firm. With
+    --keep-origin they have the trust, origins, ids and older versions that the export has, what you approved is
+    approved, and what you hid is hidden.
 
     With --from, FILE is a file or folder of that program, a ZIP file of your data for chatgpt and claude, and your home
     folder if you leave it out. What you said and the last words of each answer become records, and notes that the agent
@@ -196,10 +204,12 @@ def import_entries(
 
         path = None if file is None else Path(file).expanduser()
         import_transcripts(invocation, program, path, since=since, dry_run=dry_run)
-    elif file is None or dry_run or since is not None:
-        raise click.UsageError("Name a FILE, or - for stdin. --since and --dry-run need --from.")
+    elif file is None or since is not None:
+        raise click.UsageError("Name a FILE, or - for stdin. --since needs --from.")
+    elif keep_origin and file.endswith(_MARKDOWN):
+        raise click.UsageError("Markdown does not say who wrote what. For --keep-origin, use a file of `export`.")
     else:
-        _import_lines(invocation, file, skip_bad=skip_bad, keep_origin=keep_origin)
+        _import_lines(invocation, file, skip_bad=skip_bad, keep_origin=keep_origin, dry_run=dry_run)
 
 
 def _split_names(names: tuple[str, ...], program: str | None) -> tuple[str | None, str | None]:
@@ -215,9 +225,13 @@ def _split_names(names: tuple[str, ...], program: str | None) -> tuple[str | Non
     return program, file
 
 
-def _import_lines(invocation: Invocation, file: str, *, skip_bad: bool, keep_origin: bool) -> None:
-    space_name = invocation.space_name()
-    reading = LineReader(invocation.config(), keep_origin=keep_origin).read(_lines(file))
+def _import_lines(invocation: Invocation, file: str, *, skip_bad: bool, keep_origin: bool, dry_run: bool) -> None:
+    space_name, lines = invocation.space_name(), _lines(file)
+    reader = LineReader(invocation.config(), keep_origin=keep_origin)
+    reading = reader.read_markdown(b"".join(lines)) if file.endswith(_MARKDOWN) else reader.read(lines)
+    if dry_run:
+        _print_plan(invocation, reading, space_name)
+        return
     if reading.bad and not skip_bad:
         others = f" {count(len(reading.bad) - 1, 'other line')} also invalid." if len(reading.bad) > 1 else ""
         raise InvalidFile(
@@ -232,15 +246,35 @@ def _import_lines(invocation: Invocation, file: str, *, skip_bad: bool, keep_ori
     click.echo(f"{count(imported.created, 'memory', 'memories')} imported into {space_name}")
     if imported.existing:
         click.echo(f"{imported.existing:,} already known")
-    if reading.passed_over:
-        click.echo(f"{count(reading.passed_over, 'line')} skipped: not current")
-    for bad in reading.bad[:_BAD_SHOWN_MAX]:
-        click.echo(f"line {bad.line} skipped: {one_line(bad.message)}", err=True)
-    if len(reading.bad) > _BAD_SHOWN_MAX:
-        click.echo(f"{len(reading.bad) - _BAD_SHOWN_MAX:,} more lines skipped", err=True)
+    _print_skipped(reading)
     if imported.created:
         click.echo(f"Undo: afterturn undo {imported.group}")
         note("Vectors are made at the next search, or now: afterturn worker --once")
+
+
+def _print_plan(invocation: Invocation, reading: ParsedLines, space_name: str) -> None:
+    rows = [(str(one.kind), str(one.target), str(one.origin), shortened(one.text)) for one in reading.drafts]
+    if invocation.json:
+        named = [dict(zip(("kind", "target", "origin", "begins"), row, strict=True)) for row in rows]
+        print_document({"entries": named, "passed_over": reading.passed_over, "bad": reading.bad})
+        return
+    if rows:
+        print_table(("KIND", "TARGET", "ORIGIN", "TEXT"), rows[:_SHOWN_MAX])
+    if len(rows) > _SHOWN_MAX:
+        click.echo(f"and {len(rows) - _SHOWN_MAX:,} more")
+    kinds = Counter(one.kind for one in reading.drafts)
+    parts = (count(kinds[Kind.STATEMENT], "statement"), count(kinds[Kind.RECORD], "recorded message"))
+    click.echo(f"{' and '.join(parts)} would be imported into {space_name}. Nothing was changed.")
+    _print_skipped(reading)
+
+
+def _print_skipped(reading: ParsedLines) -> None:
+    if reading.passed_over:
+        click.echo(f"{count(reading.passed_over, 'line')} skipped: not current")
+    for bad in reading.bad[:_SHOWN_MAX]:
+        click.echo(f"line {bad.line} skipped: {one_line(bad.message)}", err=True)
+    if len(reading.bad) > _SHOWN_MAX:
+        click.echo(f"{count(len(reading.bad) - _SHOWN_MAX, 'more line')} skipped", err=True)
 
 
 def _lines(file: str) -> Iterator[bytes]:
@@ -290,6 +324,12 @@ class LineReader:
         self._gate = Gate(config, SystemClock(), TimeOrderedIds())
         self._keep_origin = keep_origin
         self._is_export = False
+        # Of the person's own export: superseded versions before the current one, and what the person decided.
+        self._earlier: list[tuple[Mapping[str, object], OwnDraft]] = []
+        self._versions: dict[int, tuple[str, object]] = {}
+        self._approvals: set[object] = set()
+        self._approved: set[tuple[object, object]] = set()
+        self._hidden: Counter[object] = Counter()
 
     def read(self, lines: Iterable[bytes]) -> ParsedLines:
         reading = ParsedLines()
@@ -300,6 +340,32 @@ class LineReader:
                 self._take(_object(line), reading)
             except InvalidInput as error:
                 reading.bad.append(BadLine(number, str(error)))
+        reading.passed_over += len(self._earlier)
+        for at, (id, version) in self._versions.items():
+            draft, is_last = reading.drafts[at], self._versions.get(at + 1, ("",))[0] != id
+            assert isinstance(draft, OwnDraft)
+            approved = (id, version) in self._approved
+            hidden = is_last and self._hidden[id] % 2 == 1
+            reading.drafts[at] = replace(draft, proposed=draft.proposed or approved, approved=approved, hidden=hidden)
+        return reading
+
+    def read_markdown(self, content: bytes) -> ParsedLines:
+        """The bullets of a text that `afterturn edit --print` wrote. Raises InvalidFile."""
+        try:
+            bullets = parse(content.decode("utf-8-sig")).bullets
+        except (InvalidInput, UnicodeDecodeError) as error:
+            raise InvalidFile(
+                f"This is not the Markdown that `afterturn edit --print` writes: {error} To import notes of an agent, "
+                "add --from claude-code."
+            ) from error
+        reading = ParsedLines()
+        for bullet in bullets:
+            draft = Draft(bullet.text, origin=Origin.IMPORT, target=bullet.target, project=bullet.project)
+            try:
+                self._gate.admit_import(draft)
+                reading.drafts.append(draft)
+            except InvalidInput as error:
+                reading.bad.append(BadLine(bullet.line, str(error)))
         return reading
 
     def _take(self, line: Mapping[str, object], reading: ParsedLines) -> None:
@@ -311,6 +377,9 @@ class LineReader:
                 )
             self._is_export = True
             return
+        if self._is_export and self._keep_origin:
+            self._take_own(line, reading)
+            return
         held = _current_entry(line) if self._is_export else line
         if held is None:
             reading.passed_over += 1
@@ -318,6 +387,43 @@ class LineReader:
         draft = self._record(held) if held.get("kind") == Kind.RECORD else self._draft(held)
         self._gate.admit_import(draft)
         reading.drafts.append(draft)
+
+    def _take_own(self, line: Mapping[str, object], reading: ParsedLines) -> None:
+        """A line of the person's own export. Of a memory, its superseded versions come with the current one."""
+        operation, step, entry = line.get("operation"), line.get("step"), line.get("entry")
+        if isinstance(operation, dict) and (operation.get("verb"), operation.get("actor")) == _APPROVAL:
+            self._approvals.add(operation.get("id"))
+        elif isinstance(step, dict) and step.get("operation") in self._approvals and step.get("after") == Status.ACTIVE:
+            self._approved.add((step.get("entry_id"), step.get("version")))
+        elif isinstance(step, dict) and step.get("before") == step.get("after"):
+            self._hidden[step.get("entry_id")] += 1
+        if not isinstance(entry, dict) or not _is_kept(entry):
+            reading.passed_over += 1
+            return
+        draft = self._own(entry)
+        self._gate.admit_import(draft)
+        if entry["status"] == Status.SUPERSEDED:
+            self._earlier.append((entry, draft))
+            return
+        for version, kept in (*self._earlier, (entry, draft)):
+            if version["id"] == entry["id"]:
+                self._versions[len(reading.drafts)] = str(entry["id"]), version.get("version")
+                reading.drafts.append(kept)
+            else:
+                reading.passed_over += 1
+        self._earlier.clear()
+
+    def _own(self, entry: Mapping[str, object]) -> OwnDraft:
+        held = {key: value for key, value in entry.items() if key in _KEYS | _RECORD_KEYS and value is not None}
+        draft = replace(self._record(held), kind=Kind(_choice(entry, "kind", [*Kind], "")))
+        trust = entry.get("trust")
+        if not isinstance(trust, int) or isinstance(trust, bool):
+            raise InvalidInput(f'"trust" is {_shown(trust)}, which is not a whole number.')
+        trust = max(0, min(trust, draft.origin.trust))
+        if trust < TRUST_MIN:
+            draft = replace(unprivileged(replace(draft, origin=Origin.IMPORT)), origin=draft.origin)
+        known = {one.name: getattr(draft, one.name) for one in fields(Draft)}
+        return OwnDraft(**{**known, "proposed": entry["status"] == Status.PROPOSED}, trust=trust)
 
     def _record(self, line: Mapping[str, object]) -> Draft:
         """A recorded message keeps its id, so that it is not imported twice."""
@@ -375,6 +481,16 @@ def _object(line: bytes) -> Mapping[str, object]:
     if not isinstance(value, dict):
         raise InvalidInput('It is not a JSON object such as {"text": "..."}.')
     return value
+
+
+_APPROVAL = (Verb.APPROVE, Origin.USER)
+
+
+def _is_kept(entry: Mapping[str, object]) -> bool:
+    """Also what was replaced, and new memories that wait for approval."""
+    status, is_statement = entry.get("status"), entry.get("kind") == Kind.STATEMENT
+    waits = status == Status.PROPOSED and entry.get("version") == 1
+    return status == Status.ACTIVE or (is_statement and (waits or status == Status.SUPERSEDED))
 
 
 def _current_entry(line: Mapping[str, object]) -> dict[str, object] | None:
