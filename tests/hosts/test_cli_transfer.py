@@ -260,7 +260,7 @@ def test_a_dry_run_shows_what_a_file_would_bring_and_changes_nothing(cli: Comman
     assert rows[1] == "statement  user    import  note 0"
     assert rows[-2:] == [
         "and 5 more",
-        "25 statements and 0 recorded messages would be imported into user:ada. Nothing was changed.",
+        "25 statements would be imported into user:ada. Nothing was changed.",
     ]
     assert (answer.code, answer.err.startswith("line 26 skipped: It is not JSON")) == (0, True)
     assert not cli.store.exists()
@@ -301,3 +301,18 @@ def test_other_markdown_is_refused_with_the_way_to_import_it(cli: CommandLine) -
     answer = cli("import", str(file))
     assert (answer.code, "Line 1 is not a valid heading" in answer.err) == (2, True)
     assert "add --from claude-code" in answer.err
+
+
+def test_only_versions_of_memories_count_as_skipped(cli: CommandLine) -> None:
+    """The operations of an export are not memories."""
+    cli("update", cli.add("tea"), "coffee")
+    exported = cli("export").out.encode()
+    assert "1 version skipped: not current\n" in cli("import", "-", stdin=exported, space="user:copy").out
+    assert "skipped" not in cli("import", "-", "--keep-origin", stdin=exported, space="user:other").out
+
+
+def test_an_export_on_a_terminal_is_not_mixed_with_a_progress_bar(cli: CommandLine) -> None:
+    cli.add("tea")
+    code, shown = cli.on_a_terminal("export")
+    assert (code, "Exporting" in shown) == (0, False)
+    assert len([json.loads(line) for line in shown.splitlines()]) == 4

@@ -10,7 +10,7 @@ import click
 from afterturn.config import find_store
 from afterturn.errors import InvalidFile, InvalidInput, StoreCorrupt, StoreError, StoreUnavailable
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import confirm, print_table, progress
+from afterturn.hosts.cli.output import confirm, count, print_table, progress
 from afterturn.hosts.state import check_output_path
 
 if TYPE_CHECKING:
@@ -114,15 +114,15 @@ def _print(invocation: Invocation, done: MigrationResult, *, keep: bool) -> None
             )
             for table in done.tables
         ]
-        print_table(("table", "source", "target", "hash", "compared"), rows)
+        print_table(("TABLE", "SOURCE", "TARGET", "HASH", "COMPARED"), rows)
     if done.tables and done.is_equal:
-        click.echo(f"{sum(table.source.rows for table in done.tables):,} rows are equal on both sides.")
+        rows_equal = count(sum(table.source.rows for table in done.tables), "row is", "rows are")
+        click.echo(f"{rows_equal} equal on both sides.")
     elif not done.tables:
         click.echo(f"{done.source} was {'copied' if keep else 'moved'} to {done.target} before. Nothing was copied.")
     if done.waiting:
-        click.echo(
-            f"{done.waiting} turns that waited in files will be recorded by the next host that opens the target."
-        )
+        turns = count(done.waiting, "turn")
+        click.echo(f"{turns} that waited in files will be recorded by the next host that opens the target.")
     if not keep and done.is_equal:
         click.echo(f"{done.source} accepts no writes any more. Point your hosts at {done.target}.")
 

@@ -10,7 +10,7 @@ import click
 
 from afterturn.errors import StoreError
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import count, note, one_line, print_pairs, print_table
+from afterturn.hosts.cli.output import count, note, one_line, print_pairs, print_table, status
 from afterturn.hosts.hooks.control import are_hooks_paused, failures_path, hook_failures
 from afterturn.recall.block import describe_age
 from afterturn.runtime.clock import SystemClock
@@ -85,7 +85,7 @@ def doctor(invocation: Invocation) -> None:
     The exit code is 1 if there is an error.
     """
     try:
-        with invocation.memory(vectors=True) as memory:
+        with invocation.memory(vectors=True) as memory, status("Checking"):
             findings = list(memory.check())
     except StoreError as error:
         findings = [Finding("error", "store", str(error))]
@@ -107,9 +107,8 @@ def _hook_findings() -> Iterator[Finding]:
     failures = hook_failures()
     if failures:
         newest = failures[-1]
-        message = (
-            f"{len(failures)} hooks failed, the last one {describe_age(newest.at, SystemClock().now())}: {newest.text}"
-        )
+        when = describe_age(newest.at, SystemClock().now())
+        message = f"{count(len(failures), 'hook')} failed, the last one {when}: {newest.text}"
         yield Finding("warning", "hooks", message, f"Remove {failures_path()} when it is solved.")
 
 

@@ -10,7 +10,7 @@ import click
 
 from afterturn.errors import ConfigError
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import progress, safe
+from afterturn.hosts.cli.output import count, progress, safe
 
 if TYPE_CHECKING:
     from afterturn.evaluation.answering import Asking
@@ -127,5 +127,6 @@ def _warn(found: Evaluation) -> None:
         more = len(found.skipped) - len(names)
         listed = ", ".join(names) + (f" and {more} more" if more else "")
         click.echo(f"Not used, because they contain nothing that can be measured: {safe(listed)}.", err=True)
-    for missing, count in found.faults.items():
-        click.echo(f"{count} recalls were incomplete ({safe(missing)}), so the figures may be too low.", err=True)
+    for missing, number in found.faults.items():
+        recalls = count(number, "recall was", "recalls were")
+        click.echo(f"{recalls} incomplete ({safe(missing)}), so the figures may be too low.", err=True)

@@ -219,7 +219,7 @@ def log(invocation: Invocation, *, lines: int) -> None:
     found = read_log(lines)
     if invocation.print_json({"lines": found}):
         return
-    for line in found:
+    for line in found or ["The helper has written nothing yet."]:
         click.echo(one_line(line))
 
 

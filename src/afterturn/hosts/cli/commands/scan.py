@@ -57,7 +57,7 @@ def scan(invocation: Invocation, files: tuple[str, ...], *, lines: bool, persona
     rows = [one._asdict() for one in found]
     if not invocation.print_rows(rows, empty=f"Nothing was found in {count(len(files) or 1, 'file')}."):
         print_table(
-            ("where", "what", "what follows"),
+            ("WHERE", "WHAT", "WHAT FOLLOWS"),
             [(_place(one), one_line(one.kind), _CONSEQUENCES[one.action]) for one in found],
         )
     if found:
@@ -68,6 +68,7 @@ def _texts(file: str, content: str, *, lines: bool) -> Iterator[tuple[int, str]]
     if not (file.endswith(_LINES) or (file == "-" and lines)):
         yield 0, content
         return
+    is_export = False
     for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
             continue
@@ -75,6 +76,10 @@ def _texts(file: str, content: str, *, lines: bool) -> Iterator[tuple[int, str]]
             row = json.loads(line)
         except (ValueError, RecursionError):
             raise InvalidFile(f"Line {number} of {file} is not JSON. Correct it, or scan the file as text.") from None
+        if isinstance(row, dict) and (is_export or "afterturn_export" in row):
+            is_export, row = True, row.get("entry")
+            if row is None:
+                continue
         text = row.get("text") if isinstance(row, dict) else row
         if not isinstance(text, str):
             raise InvalidFile(f"Line {number} of {file} has no `text`. Use objects with `text`, or texts.")

@@ -70,7 +70,8 @@ def export(invocation: Invocation, file: str, folder: Path | None, *, force: boo
             raise InvalidFile(f"{target} is a folder. Name a file in it.")
         if target.exists() and not force:
             raise InvalidFile(f"{target} already exists. Add --force to replace it.")
-    with invocation.in_space() as space, _writer(target) as stream, progress("Exporting") as report:
+    bar = nullcontext(lambda done, total: None) if target is None else progress("Exporting")
+    with invocation.in_space() as space, _writer(target) as stream, bar as report:
         lines = 0
         for lines, line in enumerate(space.export(), start=1):
             stream.write(dump_line(line).encode() + b"\n")
@@ -221,7 +222,9 @@ def _split_names(names: tuple[str, ...], program: str | None) -> tuple[str | Non
         raise click.UsageError(f"Name one FILE, or one of these and its FILE: {', '.join(programs)}.")
     file = names[0] if names else None
     if program is None and file in programs and not Path(file).exists():
-        raise click.UsageError(f"There is no file {file!r} here. To import from {file}, write: import --from {file}")
+        raise click.UsageError(
+            f"There is no file {file!r} here. To import from {file}: `afterturn import --from {file}`"
+        )
     return program, file
 
 
@@ -263,14 +266,15 @@ def _print_plan(invocation: Invocation, reading: ParsedLines, space_name: str) -
     if len(rows) > _SHOWN_MAX:
         click.echo(f"and {len(rows) - _SHOWN_MAX:,} more")
     kinds = Counter(one.kind for one in reading.drafts)
-    parts = (count(kinds[Kind.STATEMENT], "statement"), count(kinds[Kind.RECORD], "recorded message"))
-    click.echo(f"{' and '.join(parts)} would be imported into {space_name}. Nothing was changed.")
+    words = ((Kind.STATEMENT, "statement"), (Kind.RECORD, "recorded message"))
+    parts = [count(kinds[kind], noun) for kind, noun in words if kinds[kind]]
+    click.echo(f"{' and '.join(parts) or 'Nothing'} would be imported into {space_name}. Nothing was changed.")
     _print_skipped(reading)
 
 
 def _print_skipped(reading: ParsedLines) -> None:
     if reading.passed_over:
-        click.echo(f"{count(reading.passed_over, 'line')} skipped: not current")
+        click.echo(f"{count(reading.passed_over, 'version')} skipped: not current")
     for bad in reading.bad[:_SHOWN_MAX]:
         click.echo(f"line {bad.line} skipped: {one_line(bad.message)}", err=True)
     if len(reading.bad) > _SHOWN_MAX:
@@ -310,7 +314,7 @@ class BadLine:
 
 @dataclass(slots=True)
 class ParsedLines:
-    """The lines of a file: valid drafts in order, invalid lines, and how many were skipped."""
+    """The lines of a file: valid drafts in order, invalid lines, and how many versions of an export were skipped."""
 
     drafts: list[Draft] = field(default_factory=list)
     bad: list[BadLine] = field(default_factory=list)
@@ -382,7 +386,7 @@ class LineReader:
             return
         held = _current_entry(line) if self._is_export else line
         if held is None:
-            reading.passed_over += 1
+            reading.passed_over += "entry" in line
             return
         draft = self._record(held) if held.get("kind") == Kind.RECORD else self._draft(held)
         self._gate.admit_import(draft)
@@ -398,7 +402,7 @@ class LineReader:
         elif isinstance(step, dict) and step.get("before") == step.get("after"):
             self._hidden[step.get("entry_id")] += 1
         if not isinstance(entry, dict) or not _is_kept(entry):
-            reading.passed_over += 1
+            reading.passed_over += "entry" in line
             return
         draft = self._own(entry)
         self._gate.admit_import(draft)

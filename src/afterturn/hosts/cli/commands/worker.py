@@ -19,7 +19,7 @@ from afterturn.config import StoreUrl, spill_folder
 from afterturn.conversation.spill import Spill
 from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import ProgressCallback, note, progress
+from afterturn.hosts.cli.output import ProgressCallback, count, note, progress
 from afterturn.hosts.cli.process import show_warnings
 from afterturn.log import logger
 from afterturn.stores.directory import read_directory
@@ -102,7 +102,7 @@ class DirectoryWorkers:
     def run(self) -> Counter[str]:
         """Returns when `stop` is set and the jobs that ran then have ended."""
         stores = _stores(self._directory)
-        note(f"Working for {len(stores)} stores. Press Ctrl-C to stop.")
+        note(f"Working for {count(len(stores), 'store')}. Press Ctrl-C to stop.")
         threads: dict[str, threading.Thread] = {}
         while True:
             for name, store in stores.items():
