@@ -221,7 +221,6 @@ def test_a_variable_with_a_token_is_not_reported(cli: CommandLine, monkeypatch: 
     assert cli("add", "tea").err == ""
 
 
-@pytest.mark.skipif(os.name == "nt", reason="such a path is valid there")
 @pytest.mark.parametrize("path", ["C:\\Users\\ada\\memory.db", "c:/Users/ada/memory.db"])
 def test_a_path_of_windows_is_refused_with_the_path_to_use(cli: CommandLine, path: str) -> None:
     answer = cli("add", "tea", "--store", path)

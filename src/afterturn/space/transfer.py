@@ -29,6 +29,7 @@ from afterturn.types import (
     Verb,
     new_job,
 )
+from afterturn.types.operations import OwnDraft
 
 if TYPE_CHECKING:
     from afterturn.services import Services
@@ -138,19 +139,6 @@ class Imported:
     created: int
     existing: int
     group: str
-
-
-@dataclass(frozen=True, slots=True)
-class OwnDraft(Draft):
-    """One version of an entry in an export that the person says is their own: it is imported as it was.
-
-    It keeps its id and is trusted as far as it was. `approved`: a person approved this version. `hidden`: a person took
-    it out of the standing context. Versions of one entry follow one another.
-    """
-
-    trust: int = 0
-    approved: bool = False
-    hidden: bool = False
 
 
 async def import_drafts(

@@ -36,6 +36,19 @@ class Draft(EntryFields):
         return cls(**{**kept, "text": text, "kind": Kind.STATEMENT, "position": None}, id=current.id)
 
 
+@dataclass(frozen=True, slots=True)
+class OwnDraft(Draft):
+    """One version of an entry in an export that the person says is their own: it is imported as it was.
+
+    It keeps its id and is trusted as far as it was. `approved`: a person approved this version. `hidden`: a person took
+    it out of the standing context. Versions of one entry follow one another.
+    """
+
+    trust: int = 0
+    approved: bool = False
+    hidden: bool = False
+
+
 class Admitted(NamedTuple):
     """A draft that passed the guard. Only `guard.gate` makes one, and a store writes nothing else.
 

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 @command("backup")
 @click.argument("file", type=click.Path(path_type=Path))
 def backup(invocation: Invocation, file: Path) -> None:
-    """Copy the whole store to a new file.
-
-    The copy has all spaces and tenants. Others may read and write meanwhile. A backup keeps what you forget later, so
-    keep track of your backups. A path that leads through a symbolic link of a repository is refused.
-    """
+    """Copy the whole store to a new file."""
     check_output_path(file)
     if file.exists():
         raise InvalidFile(f"{file} already exists. Choose another name, or remove it first.")
@@ -38,11 +34,7 @@ def backup(invocation: Invocation, file: Path) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 def restore(invocation: Invocation, file: Path, *, yes: bool) -> None:
-    """Replace the whole store with a backup.
-
-    All or nothing. Other processes see the change before their next recall. A store that is too damaged to open is
-    renamed first.
-    """
+    """Replace the whole store with a backup."""
     if not file.is_file():
         raise InvalidFile(f"There is no file {file}. Check the name.")
     if not yes:
@@ -68,13 +60,7 @@ def restore(invocation: Invocation, file: Path, *, yes: bool) -> None:
 @click.argument("target", metavar="TARGET")
 @click.option("--keep", is_flag=True, help="Leave the source in use: the target is a copy.")
 def migrate(invocation: Invocation, source: str, target: str, *, keep: bool) -> None:
-    """Move a whole store to an empty one, and compare both.
-
-    Paths and postgresql:// URLs, in any combination. Hosts may read the source meanwhile; their writes wait until all
-    rows are copied and the counts and hashes of every table are compared. Then the source refuses writes and names the
-    target, so point your hosts there. Stopped before that, nothing has changed. With --tenant and --keep, copies one
-    tenant.
-    """
+    """Move a whole store to an empty one, and compare both."""
     from afterturn.services import migrate as move
 
     config, places = invocation.config(), (find_store(source), find_store(target))

@@ -119,11 +119,7 @@ _ROWS_MAX = 10_000
 @click.option("--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="How many days to show.")
 @click.option("--all", "everywhere", is_flag=True, help="All spaces of the tenant, even if the settings name one.")
 def usage(invocation: Invocation, *, days: int, everywhere: bool) -> None:
-    """Show model usage: tokens and calls by day (UTC), space and purpose.
-
-    Shows one space if --space or the settings name one, and all spaces otherwise. With the setting
-    `tokens_per_day_max`, it also shows how much of today's limit is used. With --json, one line per row.
-    """
+    """Show model usage: tokens and calls by day (UTC), space and purpose."""
     config = invocation.config()
     named = None if everywhere else config.space
     with invocation.memory() as memory:

@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 @click.argument("id", required=False)
 @LIMIT
 def history(invocation: Invocation, id: str | None, limit: int) -> None:
-    """Show what changed a memory, or a space.
-
-    With an id: its versions, and the operations on them. Without: the operations on the space, newest first, each with
-    the memory that it changed. `undo` takes the id of an operation or of a group.
-    """
+    """Show what changed a memory, or a space."""
     if id is None:
         _print_operations(invocation, limit)
         return
@@ -136,12 +132,7 @@ _PAGE = 500
 @click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 @click.option("--dry-run", is_flag=True, help="Only count what would be erased.")
 def forget(invocation: Invocation, *, with_sources: bool, yes: bool, dry_run: bool, **choice: Any) -> None:
-    """Erase permanently. This cannot be undone.
-
-    Erases text, versions, vectors, index entries, jobs and timeline, and statements that were learned only from what is
-    erased. A memory that was learned from a message is still said there: the message is listed, and erased with
-    --with-sources. `delete` only hides a memory, and can be undone.
-    """
+    """Erase permanently. This cannot be undone."""
     selector, name = _selector(choice), invocation.space_name()
     if with_sources and selector.memory is None:
         raise InvalidInput("--with-sources is for one memory. Name its ID, or leave it out.")
@@ -255,11 +246,7 @@ def print_forgotten(forgotten: Forgotten) -> None:
 @click.argument("action", type=click.Choice(["on", "off", "status"]))
 @click.argument("name", metavar="CONVERSATION")
 def incognito(invocation: Invocation, action: str, name: str) -> None:
-    """Switch incognito on or off for a conversation of the space, or show it.
-
-    While it is on, nothing of the conversation's turns is recorded or learned, in any process. What was recorded before
-    stays. For one turn, begin your message with "private:" instead.
-    """
+    """Switch incognito on or off for a conversation of the space, or show it."""
     with invocation.memory(create=action == "on") as memory:
         conversation = memory.conversation(name, owner=invocation.space_name())
         if action != "status":

@@ -52,11 +52,7 @@ def spaces(invocation: Invocation) -> None:
 @LIMIT
 @click.option("--project", metavar="NAME", help="Leave out what belongs to another project.")
 def profile(invocation: Invocation, limit: int, project: str | None) -> None:
-    """Show what a space knows now, by subject, newest first.
-
-    These are trusted statements that hold. While there are few of them, messages in which the user states something
-    about themselves are added.
-    """
+    """Show what a space knows now, by subject, newest first."""
     with invocation.in_space() as space:
         known = space.profile(limit=limit, project=project)
     if invocation.print_json(known):
@@ -95,13 +91,7 @@ def profile(invocation: Invocation, limit: int, project: str | None) -> None:
 def list_entries(
     invocation: Invocation, limit: int, before: str | None, kind: str, statuses: tuple[str, ...], **options: Any
 ) -> None:
-    """List what a space holds, newest first.
-
-    The order, --since, --until and --during go by the time that a memory is about (`occurred_at`), not by when it was
-    stored. Times may be written in words, also in German, French, Spanish, Italian, Portuguese, Dutch, Japanese and
-    Chinese; --since and --until take their beginning.
-    With --json, one line per entry.
-    """
+    """List what a space holds, newest first."""
     since, until = time_range(options)
     narrowed = as_filter(
         options,

@@ -40,11 +40,8 @@ class ScannedDetection(NamedTuple):
 @click.option("--lines", is_flag=True, help="Read stdin as JSON Lines. Files that end in .jsonl are read so anyway.")
 @click.option("--personal-data", is_flag=True, help="Find personal data too, whatever the setting is.")
 def scan(invocation: Invocation, files: tuple[str, ...], *, lines: bool, personal_data: bool) -> None:
-    """Show what the scanners find in files: secrets, hidden text, links that carry data out, instructions to a model.
-
-    A file is one text. In JSON Lines, each line is an object with `text`, or a text. Without FILE, stdin is read. What
-    was found is named, and not repeated. The exit code is 1 if anything was found, and 2 if a file cannot be read.
-    """
+    """Show what the scanners find in files: secrets, hidden text, links that carry data out, instructions to a
+    model."""
     policy = invocation.config().scan_policy
     if personal_data and policy.personal_data == "off":
         policy = replace(policy, personal_data="redact")

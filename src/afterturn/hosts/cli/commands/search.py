@@ -48,11 +48,7 @@ def search(
     as_of: float | None,
     **options: Any,
 ) -> None:
-    """Find relevant memories, best first, and show why.
-
-    Hits are ranked by score. lexical is how well the words match, with the stems that do; similarity is how close the
-    meaning is. All are from 0 to 1.
-    """
+    """Find relevant memories, best first, and show why."""
     text, name = read_text(" ".join(words)), invocation.space_name()
     since, until = time_range(options)
     with invocation.memory(vectors=as_of is None) as memory:

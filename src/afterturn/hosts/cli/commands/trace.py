@@ -61,13 +61,7 @@ def trace(
     everything: bool,
     **options: str | tuple[str, ...] | None,
 ) -> None:
-    """Show what memory did, turn by turn.
-
-    With CONVERSATION: what each turn recalled, how long it took, where it was delivered, and why every other memory was
-    left out. Details that were not stored are searched again now, by words. With --json, one document.
-
-    Without: the timeline of the space, oldest first. With --json, one line per event.
-    """
+    """Show what memory did, turn by turn."""
     conversation, look_in = options["conversation"], options["look_in"]
     if name is None:
         if turn is not None or memory is not None or look_in or everything:

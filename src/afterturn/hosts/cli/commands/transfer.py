@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -21,14 +21,13 @@ from afterturn.guard.trust import TRUST_MIN, unprivileged
 from afterturn.hosts.cli.changes import shortened
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS, parse_time, time_option
-from afterturn.hosts.cli.output import count, dump_line, note, one_line, print_document, print_table, progress
+from afterturn.hosts.cli.output import count, dump_line, one_line, print_document, print_table, progress
 from afterturn.hosts.state import check_output_path
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.runtime.files import replace_file
 from afterturn.space.arguments import parse_target
-from afterturn.space.markdown import parse
-from afterturn.space.transfer import OwnDraft
 from afterturn.types import Draft, Entry, Filter, Kind, Origin, Status, Verb
+from afterturn.types.operations import OwnDraft
 from afterturn.validation import check_id
 
 if TYPE_CHECKING:
@@ -49,14 +48,7 @@ _PAGE = 1000
 )
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def export(invocation: Invocation, file: str, folder: Path | None, *, force: bool) -> None:
-    """Write everything held on a space as JSON Lines.
-
-    To FILE, or to stdout. Times are Unix seconds. The file is written completely or not at all, and only its owner can
-    read it. A path that leads through a symbolic link of a repository is refused. `import` reads it back.
-
-    With --markdown, current trusted statements are written as files that coding agents read: MEMORY.md, with at most
-    200 lines and 25 kB, and a file for each topic. Files that an earlier export wrote are replaced.
-    """
+    """Write everything held on a space as JSON Lines."""
     if folder is not None:
         if file != "-":
             raise click.UsageError("--markdown writes into its folder. Leave FILE out.")
@@ -153,64 +145,34 @@ _MARKDOWN = (".md", ".markdown")
     help='The file is yours: trust "origin", "pinned", "firm" and who said what. An export comes back as it was.',
 )
 def import_entries(
-    invocation: Invocation,
-    names: tuple[str, ...],
-    program: str | None,
-    since: float | None,
-    users: tuple[str, ...],
-    namespace: str | None,
-    *,
-    dry_run: bool,
-    space_per_user: bool,
-    skip_bad: bool,
-    keep_origin: bool,
+    invocation: Invocation, names: tuple[str, ...], program: str | None, *, dry_run: bool, **options: Any
 ) -> None:
-    """Read memories from a file or stdin, or from another program or library.
-
-    The file is an export, or has lines such as {"text": "..."}. Optional keys: target, speaker, agent, project,
-    conversation, pinned, firm, metadata, sources, occurred_at, valid_from, valid_to, expires_at. Times are ISO-8601,
-    UTC unless they have an offset, or Unix seconds. All lines are checked first: if one is invalid, none is imported.
-    A file that ends in .md has the form that `afterturn edit --print` writes.
-
-    From an export, current statements and recorded messages are imported, as reports. Nothing is pinned or firm. With
-    --keep-origin they have the trust, origins, ids and older versions that the export has, what you approved is
-    approved, and what you hid is hidden.
-
-    With --from, FILE is a file or folder of that program, a ZIP file of your data for chatgpt and claude, and your home
-    folder if you leave it out. What you said and the last words of each answer become records, and notes that the agent
-    kept (MEMORY.md) become reports. Importing again adds only what is new. One undo takes an import back.
-
-    mem0, zep, letta and langgraph are libraries: FILE is their export. Facts become statements that are quoted as
-    reports, and messages become records. What the file has about another user than that of your space is imported only
-    with --user or --space-per-user. `import mem0 FILE` means `import --from mem0 FILE`.
-    """
+    """Read memories from a file or stdin, or from another program or library."""
     program, file = _split_names(names, program)
-    if program not in LIBRARIES and (users or space_per_user or namespace is not None):
+    is_library, keep_origin = program in LIBRARIES, options["keep_origin"]
+    if not is_library and (options["users"] or options["space_per_user"] or options["namespace"] is not None):
         raise click.UsageError(f"--user, --space-per-user and --namespace need --from {'|'.join(LIBRARIES)}.")
-    if program in LIBRARIES:
+    if program is not None and is_library:
         from afterturn.hosts.cli.commands.program_import import LibraryChoices, import_library
 
-        choices = LibraryChoices(
-            users, since, namespace, space_per_user=space_per_user, skip_bad=skip_bad, keep_origin=keep_origin
-        )
         if file is None or file == "-":
             raise click.UsageError(f"Name the FILE that {program} exported.")
-        import_library(invocation, program, Path(file).expanduser(), choices, dry_run=dry_run)
+        import_library(invocation, program, Path(file).expanduser(), LibraryChoices(**options), dry_run=dry_run)
     elif program is not None:
-        if skip_bad or keep_origin or file == "-":
+        if options["skip_bad"] or keep_origin or file == "-":
             raise click.UsageError(
                 f"--from {program} takes a file or folder, and neither --skip-bad nor --keep-origin."
             )
         from afterturn.hosts.cli.commands.program_import import import_transcripts
 
         path = None if file is None else Path(file).expanduser()
-        import_transcripts(invocation, program, path, since=since, dry_run=dry_run)
-    elif file is None or since is not None:
+        import_transcripts(invocation, program, path, since=options["since"], dry_run=dry_run)
+    elif file is None or options["since"] is not None:
         raise click.UsageError("Name a FILE, or - for stdin. --since needs --from.")
     elif keep_origin and file.endswith(_MARKDOWN):
         raise click.UsageError("Markdown does not say who wrote what. For --keep-origin, use a file of `export`.")
     else:
-        _import_lines(invocation, file, skip_bad=skip_bad, keep_origin=keep_origin, dry_run=dry_run)
+        _import_lines(invocation, file, skip_bad=options["skip_bad"], keep_origin=keep_origin, dry_run=dry_run)
 
 
 def _split_names(names: tuple[str, ...], program: str | None) -> tuple[str | None, str | None]:
@@ -230,8 +192,9 @@ def _split_names(names: tuple[str, ...], program: str | None) -> tuple[str | Non
 
 def _import_lines(invocation: Invocation, file: str, *, skip_bad: bool, keep_origin: bool, dry_run: bool) -> None:
     space_name, lines = invocation.space_name(), _lines(file)
-    reader = LineReader(invocation.config(), keep_origin=keep_origin)
-    reading = reader.read_markdown(b"".join(lines)) if file.endswith(_MARKDOWN) else reader.read(lines)
+    if file.endswith(_MARKDOWN):
+        lines = _markdown_lines(b"".join(lines))
+    reading = LineReader(invocation.config(), keep_origin=keep_origin).read(lines)
     if dry_run:
         _print_plan(invocation, reading, space_name)
         return
@@ -246,13 +209,10 @@ def _import_lines(invocation: Invocation, file: str, *, skip_bad: bool, keep_ori
         imported = space.add_many(reading.drafts, progress=lambda done: report(done, total), clean=keep_origin)
     if invocation.print_json({"imported": imported, "passed_over": reading.passed_over, "bad": reading.bad}):
         return
+    from afterturn.hosts.cli.commands.program_import import print_ending
+
     click.echo(f"{count(imported.created, 'memory', 'memories')} imported into {space_name}")
-    if imported.existing:
-        click.echo(f"{imported.existing:,} already known")
-    _print_skipped(reading)
-    if imported.created:
-        click.echo(f"Undo: afterturn undo {imported.group}")
-        note("Vectors are made at the next search, or now: afterturn worker --once")
+    print_ending(imported, lambda: _print_skipped(reading))
 
 
 def _print_plan(invocation: Invocation, reading: ParsedLines, space_name: str) -> None:
@@ -295,6 +255,21 @@ def _lines(file: str) -> Iterator[bytes]:
                 yield line
     except OSError as error:
         raise InvalidFile(f"{file} cannot be read: {error.strerror}. Check the name and permissions.") from error
+
+
+def _markdown_lines(content: bytes) -> Iterator[bytes]:
+    """The bullets of a text that `afterturn edit --print` wrote. Raises InvalidFile."""
+    from afterturn.space.markdown import parse
+
+    try:
+        bullets = parse(content.decode("utf-8-sig")).bullets
+    except (InvalidInput, UnicodeDecodeError) as error:
+        raise InvalidFile(
+            f"This is not the Markdown that `afterturn edit --print` writes: {error} To import notes of an agent, add "
+            "--from claude-code."
+        ) from error
+    for one in bullets:
+        yield json.dumps({"text": one.text, "target": one.target, "project": one.project}).encode()
 
 
 # "memory" is what some systems call "environment".
@@ -351,25 +326,6 @@ class LineReader:
             approved = (id, version) in self._approved
             hidden = is_last and self._hidden[id] % 2 == 1
             reading.drafts[at] = replace(draft, proposed=draft.proposed or approved, approved=approved, hidden=hidden)
-        return reading
-
-    def read_markdown(self, content: bytes) -> ParsedLines:
-        """The bullets of a text that `afterturn edit --print` wrote. Raises InvalidFile."""
-        try:
-            bullets = parse(content.decode("utf-8-sig")).bullets
-        except (InvalidInput, UnicodeDecodeError) as error:
-            raise InvalidFile(
-                f"This is not the Markdown that `afterturn edit --print` writes: {error} To import notes of an agent, "
-                "add --from claude-code."
-            ) from error
-        reading = ParsedLines()
-        for bullet in bullets:
-            draft = Draft(bullet.text, origin=Origin.IMPORT, target=bullet.target, project=bullet.project)
-            try:
-                self._gate.admit_import(draft)
-                reading.drafts.append(draft)
-            except InvalidInput as error:
-                reading.bad.append(BadLine(bullet.line, str(error)))
         return reading
 
     def _take(self, line: Mapping[str, object], reading: ParsedLines) -> None:
