@@ -33,7 +33,7 @@ help: ## Show this list
 $(READY): pyproject.toml requirements-dev.lock tools/setup
 	@tools/setup $@
 
-demo: $(READY) ## Play example conversations over several days
+demo: $(READY) ## Play example conversations over several days; ARGS=--all plays every scene
 	@$(BIN)/python -m lab.demo $(ARGS)
 
 test: $(READY) ## Run the tests, in two processes; ARGS="-k ledger" narrows them

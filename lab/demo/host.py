@@ -255,7 +255,9 @@ class Host:
         matches = [
             hit for hit in (await self._space.search(text, limit=_SEARCH_LIMIT)).hits if hit.entry.ref in self._shown
         ]
-        return [f"{len(matches)} match, but are in the history already"] if matches else []
+        many = len(matches) != 1
+        said = f"{len(matches)} match, but are" if many else "1 matches, but is"
+        return [f"{said} in the history already"] if matches else []
 
     async def _ended(self, turn: Turn, answer: str, exchange: Exchange) -> None:
         recorded = await turn.wait_recorded()

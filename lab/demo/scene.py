@@ -144,8 +144,9 @@ def main() -> int:
     parser.add_argument("report", type=Path)
     parser.add_argument("scene", type=int, nargs="+", choices=range(len(every)))
     parser.add_argument("--fast", action="store_true")
+    parser.add_argument("--brief", action="store_true")
     given = parser.parse_args()
-    screen = Screen(fast=given.fast)
+    screen = Screen(fast=given.fast, brief=given.brief)
     try:
         costs = [asyncio.run(play(every[number], given.store, screen)) for number in given.scene]
     except (DemoFailed, AfterturnError) as error:

@@ -170,9 +170,10 @@ class Cell:
 
 
 class Screen:
-    """Prints the demo: slowly on a terminal, without pauses elsewhere or if `fast`."""
+    """Prints the demo: slowly on a terminal, without pauses elsewhere or if `fast`. `brief`: of texts that the model
+    got, only their bullets, one line each."""
 
-    def __init__(self, *, fast: bool) -> None:
+    def __init__(self, *, fast: bool, brief: bool = False) -> None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             # A terminal without Unicode shows question marks.
             sys.stdout.reconfigure(errors="replace")
@@ -182,6 +183,7 @@ class Screen:
         self._console = Console(
             highlight=False, markup=False, emoji=False, width=self._width, color_system=None if plain else "auto"
         )
+        self._brief = brief
         self._paced = shown.is_terminal and not fast
 
     def heading(self, title: str, notes: str = "") -> None:
@@ -219,6 +221,8 @@ class Screen:
     def block(self, title: str, text: str) -> None:
         """Prints a text that the model got, in a frame."""
         inside = self._width - 4
+        if self._brief:
+            text = "\n".join(shortened(line, inside) for line in text.splitlines() if line.startswith("- "))
         lines = [part for line in text.splitlines() for part in _wrapped(line, inside)]
         self._print(Text.assemble(("┌─ ", "dim"), (title, "dim"), (f" {'─' * (inside - len(title) - 1)}┐", "dim")))
         for line in lines:

@@ -38,7 +38,7 @@ from afterturn.errors import (
 from afterturn.guard.output_filter import neutralise, neutralise_lines, neutralise_quote
 from afterturn.guard.pasted import split_pasted, typed_text
 from afterturn.hosts.cli.app import run as run_command
-from afterturn.hosts.cli.commands.program_import import LibraryChoices, plan_library
+from afterturn.hosts.cli.commands.program_import import ImportPlace, LibraryChoices, plan_library
 from afterturn.hosts.cli.commands.transfer import LIBRARIES, LineReader
 from afterturn.hosts.cli.output import one_line, safe, safe_json
 from afterturn.hosts.hooks.clients import CLIENTS as HOOK_CLIENTS
@@ -225,9 +225,8 @@ def _read_exports(content: bytes) -> None:
             with contextlib.suppress(InvalidFile):
                 export = read_library(make_reader(library, pattern), file, NOW, _unreported)
                 owners = {fact.owner for fact in export.facts} | {found.owner for found in export.conversations()}
-                plan = plan_library(
-                    export, Config(), _SPACE_PER_USER, _unreported, file=file, space_name="user:ada", rest=None
-                )
+                place = ImportPlace(file, "user:ada", None)
+                plan = plan_library(export, Config(), _SPACE_PER_USER, _unreported, place)
                 assert plan.spaces.keys() <= owners - {""}
                 assert all(_is_printable("".join(row)) for row in plan.rows)
                 assert not any(draft.pinned or draft.firm for drafts in plan.spaces.values() for draft in drafts)

@@ -214,14 +214,19 @@ def config_origins(
     return origins
 
 
-def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables that start like a setting but are not one, each with a hint."""
+_warned_of: set[str] = set()
+
+
+def unknown_variables(environment: Mapping[str, str] | None = None, *, new: bool = False) -> dict[str, str]:
+    """Variables that start like a setting but are not one, each with a hint. `new`: those that this process has not
+    asked for in this way before, for warnings."""
     environ = os.environ if environment is None else environment
-    known = [name.upper() for name in (*KEYS, *ALIASES, "config", "state")]
+    # The documentation lets users keep the token of an MCP server in AFTERTURN_TOKEN.
+    known = [name.upper() for name in (*KEYS, *ALIASES, "config", "state", "token")]
     given = sorted(name.removeprefix(ENVIRONMENT_PREFIX) for name in environ if name.startswith(ENVIRONMENT_PREFIX))
     found = {}
     for name in given:
-        if name not in known:
+        if name not in known and not (new and name in _warned_of):
             near = get_close_matches(name, known, n=1)
             hint = (
                 f"Did you mean {ENVIRONMENT_PREFIX}{near[0]}?"
@@ -229,6 +234,7 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str,
                 else "`afterturn config schema` lists the settings."
             )
             found[ENVIRONMENT_PREFIX + name] = hint
+            _warned_of.update([name] if new else [])
     return found
 
 
@@ -468,6 +474,11 @@ def find_store(target: object) -> Path | StoreUrl:
         raise StoreUnavailable(f'{text!r} is not a path. Pass the path of a file, such as "memory.db".')
     scheme, separator, rest = text.partition("://")
     if not separator:
+        if os.name != "nt" and re.match(r"[A-Za-z]:[\\/]", text):
+            raise StoreUnavailable(
+                f"{text} is a path of Windows, and this is another system. In WSL, write "
+                f"/mnt/{text[0].lower()}/{text[3:].replace(chr(92), '/')}."
+            )
         if re.match(r"(sqlite|postgres|postgresql):", text):
             raise StoreUnavailable("A URL has two slashes after its scheme: postgresql://user@host/database.")
         if re.search(r"\bpassword\s*=", text):

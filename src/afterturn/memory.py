@@ -26,8 +26,6 @@ from afterturn.space.verbs import SpaceCore
 from afterturn.types import Event
 from afterturn.validation import check_name, check_no_secret
 
-# Unknown variables of the environment, each of which is logged once per process.
-_warned_of: set[str] = set()
 # The components that `open` takes too, and the method that each must have.
 _METHODS = {"model": "complete", "review_model": "complete", "compaction_model": "complete", "provider": "record"}
 
@@ -78,10 +76,7 @@ def read_options(
             raise TypeError(f'{name} is a setting: open(path, {{"{name}": {options.get(name)!r}}}).')
         raise TypeError(f"open() has no argument {name!r}. It takes {', '.join(OpenOptions.__annotations__)}.")
     _check_types(options)
-    for variable, hint in unknown_variables().items():
-        if variable not in _warned_of:
-            _warned_of.add(variable)
-            logger.warning("the environment variable %s is not a setting. %s", variable, hint)
+    _warn_of_unknown_variables()
     given: dict[str, Any] = {name: options.get(name) for name in _METHODS if options.get(name) is not None}
     components = replace(options.get("components") or Components(), **given)
     merged = merge_settings(config, options.get("tenant"), background=options.get("background"))
@@ -99,6 +94,12 @@ def _check_types(options: OpenOptions) -> None:
         value = options.get(name)
         if value is not None and not callable(getattr(value, method, None)):
             raise InvalidInput(f"`{name}` is a {type(value).__name__}. Pass an object with the method `{method}`.")
+
+
+def _warn_of_unknown_variables() -> None:
+    """Logs each variable once per process."""
+    for name, hint in unknown_variables(new=True).items():
+        logger.warning("the environment variable %s is not a setting. %s", name, hint)
 
 
 def merge_settings(

@@ -194,7 +194,41 @@ def test_a_line_is_cut_at_a_terminals_edge_and_whole_in_a_pipe(cli: CommandLine)
 
 
 def test_a_command_that_is_misspelt_is_guessed(cli: CommandLine) -> None:
-    assert "Did you mean 'search'?" in cli("serch", "tea").err
+    assert "Did you mean 'search'? See `afterturn --help`.\n" in cli("serch", "tea").err
+
+
+def test_an_option_that_is_misspelt_is_guessed(cli: CommandLine) -> None:
+    assert "'--space'?) See `afterturn list --help`.\n" in cli("list", "--sicne", "3").err
+
+
+def test_a_misspelt_variable_is_a_warning_and_the_command_runs(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFTERTURN_SPAEC", "user:bob")
+    answer = cli("add", "tea")
+    warning = "the environment variable AFTERTURN_SPAEC is not a setting. Did you mean AFTERTURN_SPACE?"
+    assert (answer.code, answer.err) == (0, f"afterturn: warning: {warning}\n")
+
+
+def test_with_json_the_warning_of_a_variable_is_json_too(cli: CommandLine) -> None:
+    with cli.child("show", "no id!", "--json", environment={"AFTERTURN_GRAZE": "1"}) as child:
+        _, shown = child.communicate()
+    assert [next(iter(json.loads(line))) for line in shown.splitlines()] == ["warning", "error"]
+
+
+def test_a_variable_with_a_token_is_not_reported(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AFTERTURN_TOKEN", "secret")
+    assert cli("add", "tea").err == ""
+
+
+@pytest.mark.parametrize("path", ["C:\\Users\\ada\\memory.db", "c:/Users/ada/memory.db"])
+def test_a_path_of_windows_is_refused_with_the_path_to_use(cli: CommandLine, path: str) -> None:
+    answer = cli("add", "tea", "--store", path)
+    assert answer.code == 2
+    assert answer.err == (
+        f"afterturn: {path} is a path of Windows, and this is another system. In WSL, write "
+        "/mnt/c/Users/ada/memory.db.\n"
+    )
 
 
 def test_a_full_disk_behind_stdout_is_one_line(cli: CommandLine) -> None:

@@ -78,7 +78,11 @@ def test_stats_count_the_store_and_the_space(cli: CommandLine) -> None:
     numbers = cli("stats", "--json").json
     assert numbers["space"]["entries"] == {"statement.active": 1}
     assert numbers["store"]["size_bytes"] > 0
-    assert "entries statement.active  1\n" in cli("stats").out
+    cli("delete", cli.add("coffee"))
+    shown = cli("stats").out
+    assert shown.count("holds     1 statement\nalso      1 deleted statement\n") == 1
+    assert "space  user:ada\nholds  1 statement\nalso   1 deleted statement\n" in shown
+    assert "jobs      1 waiting\nturns     all recorded\nembedder  static; 1 entry waits for its vector\n" in shown
 
 
 def test_stats_count_the_whole_store(cli: CommandLine) -> None:

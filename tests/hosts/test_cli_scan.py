@@ -59,3 +59,12 @@ def test_a_file_that_cannot_be_read_is_an_error(cli: CommandLine, tmp_path: Path
     assert cli("scan", str(tmp_path / "missing.txt")).code == 2
     answer = cli("scan", str(tmp_path / "bad.jsonl"))
     assert (answer.code, "Line 2" in answer.err) == (2, True)
+
+
+def test_an_export_is_scanned_entry_by_entry(cli: CommandLine, tmp_path: Path) -> None:
+    cli.add("Ada likes tea")
+    file = tmp_path / "export.jsonl"
+    file.write_text(cli("export").out)
+    assert (cli("scan", str(file)).code, cli("scan", str(file)).err) == (0, "")
+    file.write_text(file.read_text().replace("Ada likes tea", f"key {TOKEN}"))
+    assert f"{file}:2" in cli("scan", str(file)).out

@@ -109,13 +109,33 @@ def test_a_long_trace_shows_the_last_turns_and_a_hint(cli: CommandLine) -> None:
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
-def test_without_turn_only_some_excluded_memories_are_shown(cli: CommandLine) -> None:
-    for number in range(12):
+def test_only_what_matters_of_the_excluded_memories_is_shown(cli: CommandLine) -> None:
+    for number in range(14):
         cli.add(f"Ada's cat is called Miso{number}")
     talk(cli, ASKED, recall_entries_max=2, recall_score_min=0.0)
-    short, whole = cli("trace", TALK).out, cli("trace", TALK, "--turn", "1").out
-    assert (short.count("budget: "), whole.count("budget: ")) == (5, 10)
-    assert f"and 5 more that were not included: afterturn trace {TALK} --turn 1" in short
+    shown = [cli("trace", TALK, *options).out for options in ((), ("--turn", "1"), ("--turn", "1", "--all"))]
+    assert [text.count("budget: ") for text in shown] == [5, 10, 12]
+    assert f"and 7 more that were not included: afterturn trace {TALK} --turn 1\n" in shown[0]
+    assert f"and 2 more that were not included: afterturn trace {TALK} --turn 1 --all\n" in shown[1]
+    assert "more that were not included" not in shown[2]
+
+
+def test_what_matched_too_little_is_shown_last(cli: CommandLine) -> None:
+    """L5: a memory that was deleted says more than one that was below the floor."""
+    cli("delete", cli.add("Ada's cat is called Tofu"))
+    for number in range(10):
+        cli.add(f"Ada's cat likes fish number {number}")
+    talk(cli, ASKED, recall_score_min=0.99)
+    reasons = re.findall(r"^ +(floor|deleted): ", cli("trace", TALK, "--turn", "1").out, re.MULTILINE)
+    assert reasons == ["deleted", *["floor"] * 9]
+
+
+def test_events_have_times_and_no_long_numbers(cli: CommandLine) -> None:
+    talk(cli, ASKED)
+    shown = cli("trace").out
+    assert re.search(r"records 2 · ended at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n", shown)
+    assert re.search(r"recall settled +\d+\.\d ms", shown)
+    assert not re.search(r"\d\.\d{4}", shown)
 
 
 def test_one_memory_gets_one_sentence(cli: CommandLine) -> None:

@@ -251,3 +251,68 @@ def test_a_file_that_is_not_a_backup_is_refused_and_the_store_is_unchanged(cli: 
     wrong.write_text("a shopping list\n" * 1_000)
     answer = cli("restore", "--yes", str(wrong))
     assert (answer.code, answer.err.count("\n"), texts(cli)) == (2, 1, {"tea"})
+
+
+def test_a_dry_run_shows_what_a_file_would_bring_and_changes_nothing(cli: CommandLine) -> None:
+    lines = [{"text": f"note {number}"} for number in range(25)]
+    answer = cli("import", "--dry-run", write_lines(cli.folder / "notes.jsonl", *lines, "{oops"))
+    rows = answer.out.splitlines()
+    assert rows[1] == "statement  user    import  note 0"
+    assert rows[-2:] == [
+        "and 5 more",
+        "25 statements would be imported into user:ada. Nothing was changed.",
+    ]
+    assert (answer.code, answer.err.startswith("line 26 skipped: It is not JSON")) == (0, True)
+    assert not cli.store.exists()
+
+
+def test_a_dry_run_of_an_export_gives_json(cli: CommandLine) -> None:
+    """M4: with the origins that --keep-origin would keep."""
+    cli("update", cli.add("tea"), "coffee")
+    exported = cli("export").out.encode()
+    plan = cli("import", "--dry-run", "--json", "-", stdin=exported).json
+    assert [(one["begins"], one["origin"]) for one in plan["entries"]] == [("coffee", "import")]
+    plan = cli("import", "--dry-run", "--json", "--keep-origin", "-", stdin=exported).json
+    assert [(one["begins"], one["origin"]) for one in plan["entries"]] == [("tea", "user"), ("coffee", "user")]
+
+
+@pytest.mark.parametrize("options", [("--dry-run",), ()])
+def test_markdown_of_another_space_is_imported_as_reports(cli: CommandLine, options: tuple[str, ...]) -> None:
+    """G2: a text does not say who wrote it."""
+    cli.add("Ada prefers tea", "--pinned")
+    cli.add("The build runs on Debian", "--target", "environment")
+    file = cli.folder / "memories.md"
+    file.write_text(cli("edit", "--print").out)
+    answer = cli("import", str(file), *options, space="user:copy")
+    assert answer.code == 0
+    entries = cli("list", "--json", space="user:copy").lines
+    found = {(entry["text"], entry["target"], entry["origin"], entry["pinned"]) for entry in entries}
+    expected = {
+        ("Ada prefers tea", "user", "import", False),
+        ("The build runs on Debian", "environment", "import", False),
+    }
+    assert found == (set() if options else expected)
+    assert cli("import", str(file), "--keep-origin").code == 2
+
+
+def test_other_markdown_is_refused_with_the_way_to_import_it(cli: CommandLine) -> None:
+    file = cli.folder / "README.md"
+    file.write_text("# A heading\n\nText\n")
+    answer = cli("import", str(file))
+    assert (answer.code, "Line 1 is not a valid heading" in answer.err) == (2, True)
+    assert "add --from claude-code" in answer.err
+
+
+def test_only_versions_of_memories_count_as_skipped(cli: CommandLine) -> None:
+    """The operations of an export are not memories."""
+    cli("update", cli.add("tea"), "coffee")
+    exported = cli("export").out.encode()
+    assert "1 version skipped: not current\n" in cli("import", "-", stdin=exported, space="user:copy").out
+    assert "skipped" not in cli("import", "-", "--keep-origin", stdin=exported, space="user:other").out
+
+
+def test_an_export_on_a_terminal_is_not_mixed_with_a_progress_bar(cli: CommandLine) -> None:
+    cli.add("tea")
+    code, shown = cli.on_a_terminal("export")
+    assert (code, "Exporting" in shown) == (0, False)
+    assert len([json.loads(line) for line in shown.splitlines()]) == 4

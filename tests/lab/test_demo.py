@@ -22,11 +22,31 @@ COMMAND = [sys.executable, "-m", "lab.demo", "--fast"]
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The output of a successful run."""
-    folder = tmp_path_factory.mktemp("demo")
-    done = subprocess.run(COMMAND, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    """The output of a successful run of every scene."""
+    return _run(tmp_path_factory.mktemp("demo"), "--all")
+
+
+def _run(folder: Path, *options: str) -> str:
+    command = [*COMMAND, *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def test_the_default_shows_the_main_job_on_a_page(tmp_path: Path) -> None:
+    """M2: three days in three processes, what the model got, and what a forget erased."""
+    shown = _run(tmp_path)
+    lines = shown.splitlines()
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 100
+    assert len(set(re.findall(r"process (\d+)", shown))) == 4
+    assert "The kitchen knows: no peanuts." in shown
+    block = shown.split("┌─ the block that was added")[1].split("└")[0]
+    assert "│ - My mother Grace is allergic to peanuts. " in block
+    assert re.search(r"│ - \[\w{16}\] 2 days ago, user asked: A table for Friday's dinner", block)
+    assert re.search(r"“555 0142” in the files: [1-9]\d* before, 0 now", shown)
+    assert "I have no phone number for Grace." in shown
+    assert "make demo ARGS=--all" in lines[-3]
 
 
 def test_the_third_process_knows_what_ada_said_in_the_first(shown: str) -> None:

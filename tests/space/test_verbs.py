@@ -404,3 +404,50 @@ async def test_the_results_of_a_search_are_a_sequence(ada: afterturn.Space) -> N
     assert list(found) == [found[0], found[1]] == list(found[:2]) == list(found.hits)
     assert found[-1] is found.hits[-1]
     assert not await ada.search("zeppelin")
+
+
+async def taught(memory: afterturn.Memory) -> tuple[str, str]:
+    """The ids of a memory that rules learned, and of the message that says it."""
+    messages = [{"role": "user", "content": "My sister Ruth is coeliac."}]
+    async with memory.conversation("c", user="ada").turn(messages) as turn:
+        messages.append({"role": "assistant", "content": "I see."})
+    await turn.wait_recorded()
+    await memory.drain()
+    (learned,) = await memory.space("user:ada").list(filter=Filter(kind=Kind.STATEMENT))
+    return learned.id, learned.sources[0]
+
+
+async def test_forgetting_what_was_learned_names_the_message_that_still_says_it(
+    memory: afterturn.Memory, ada: afterturn.Space
+) -> None:
+    """M2: the message stays, and can be forgotten then."""
+    learned, message = await taught(memory)
+    assert (await ada.forget(memory=learned)).sources == (message,)
+    assert await texts(ada, "Ruth coeliac") == ["My sister Ruth is coeliac."]
+    assert (await ada.forget(memory=message)).sources == ()
+    assert "coeliac" not in str(await ada.export())
+
+
+async def test_a_memory_and_the_messages_it_was_learned_from_are_forgotten_together(
+    memory: afterturn.Memory, ada: afterturn.Space
+) -> None:
+    """M2: with `sources=True` nothing says it any more."""
+    learned, message = await taught(memory)
+    forgotten = await ada.forget(memory=learned, sources=True)
+    assert (forgotten.sources, forgotten.erased) == ((message,), 2)
+    assert "coeliac" not in str(await ada.export())
+
+
+async def test_a_memory_whose_message_was_deleted_can_be_forgotten(
+    memory: afterturn.Memory, ada: afterturn.Space
+) -> None:
+    """M2: a deleted message still says it, and can be brought back."""
+    learned, message = await taught(memory)
+    await ada.delete(message)
+    assert (await ada.forget(memory=learned)).sources == (message,)
+
+
+async def test_sources_are_forgotten_with_one_memory_only(ada: afterturn.Space) -> None:
+    """M2: nothing is erased by accident."""
+    with pytest.raises(InvalidInput, match="Pass `memory`"):
+        await ada.forget(speaker="bob", sources=True)

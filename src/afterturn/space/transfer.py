@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from afterturn.errors import InvalidInput
+from afterturn.errors import Conflict, InvalidInput
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.guard.trust import as_report, find_entry
 from afterturn.ports import Unit
@@ -17,6 +17,7 @@ from afterturn.types import (
     ConversationKey,
     ConversationState,
     Draft,
+    Entry,
     Event,
     Filter,
     JobKind,
@@ -28,6 +29,7 @@ from afterturn.types import (
     Verb,
     new_job,
 )
+from afterturn.types.operations import OwnDraft
 
 if TYPE_CHECKING:
     from afterturn.services import Services
@@ -160,6 +162,8 @@ async def _admit_chunk(services: Services, source: Iterator[Draft], *, clean: bo
     while len(chunk) < CHUNK and (drafts := list(islice(source, GATE_SLICE))):
         for draft in drafts:
             stated, lineage = as_report(draft, clean=clean) if isinstance(draft, Draft) else (draft, ())
+            if isinstance(draft, OwnDraft):
+                stated, lineage = draft, (draft.trust,)
             chunk.append(services.gate.admit_import(stated, lineage=lineage))
         # Yields every few milliseconds, so that open turns are not held up.
         await asyncio.sleep(0)
@@ -168,12 +172,24 @@ async def _admit_chunk(services: Services, source: Iterator[Draft], *, clean: bo
 
 async def _write_chunk(services: Services, space: str, group: str, chunk: list[Admitted]) -> int:
     tenant, now = services.tenant, services.clock.now()
-    operation = Operation(services.ids.new(), tenant, space, Verb.IMPORT, Origin.IMPORT, now, group)
+    actor = Origin.USER if any(isinstance(admitted.draft, OwnDraft) for admitted in chunk) else Origin.IMPORT
+
+    def operation(verb: Verb) -> Operation:
+        return Operation(services.ids.new(), tenant, space, verb, actor, now, group)
+
+    importing, approving, hiding = map(operation, (Verb.IMPORT, Verb.APPROVE, Verb.HIDE))
     job = new_job(JobKind.EMBED, services.ids.new(), tenant, space, now)
 
     def work(unit: Unit) -> int:
-        unit.operations.start(operation)
-        created = sum(_store(unit, operation, admitted, services.statement_writer) for admitted in chunk)
+        created = 0
+        for admitted in chunk:
+            entry = _store(unit, unit.operations.start(importing), admitted, services.statement_writer)
+            created += entry is not None
+            if entry is not None and isinstance(admitted.draft, OwnDraft):
+                if admitted.draft.approved and entry.status is Status.PROPOSED:
+                    entry = unit.memories.approve(unit.operations.start(approving), entry.id)
+                if admitted.draft.hidden and entry.status is Status.ACTIVE:
+                    unit.memories.hide(unit.operations.start(hiding), entry.id)
         unit.jobs.add(job, coalesce=True)
         return created
 
@@ -182,11 +198,24 @@ async def _write_chunk(services: Services, space: str, group: str, chunk: list[A
     return written
 
 
-def _store(unit: Unit, operation: Operation, admitted: Admitted, writer: StatementWriter) -> bool:
-    """False if it was there already. Records are compared by id, so that importing an export twice adds nothing."""
-    if admitted.draft.kind is Kind.STATEMENT:
-        return writer.put(unit, operation, admitted).created
-    if find_entry(unit, Scope(operation.tenant, (operation.space,)), admitted.id) is not None:
-        return False
-    unit.records.add(operation, [admitted])
-    return True
+def _store(unit: Unit, operation: Operation, admitted: Admitted, writer: StatementWriter) -> Entry | None:
+    """The new version; None if it was there already. Records are compared by id, so that importing an export twice adds
+    nothing, and so are the versions of the person's own memories."""
+    scope, draft = Scope(operation.tenant, (operation.space,)), admitted.draft
+    known = find_entry(unit, scope, admitted.id) if draft.kind is Kind.RECORD or isinstance(draft, OwnDraft) else None
+    if draft.kind is Kind.RECORD:
+        return unit.records.add(operation, [admitted])[0] if known is None else None
+    if known is None:
+        added = writer.put(unit, operation, admitted)
+        return added.entry if added.created else None
+    same = _content_of(draft, admitted.text)
+    if any(_content_of(one, one.text) == same for one in unit.memories.history(scope, known.id)):
+        return None
+    try:
+        return writer.update(unit, operation, known.id, admitted, expected_version=None)
+    except Conflict:  # It was deleted here, or another memory has this text.
+        return None
+
+
+def _content_of(one: Draft | Entry, text: str) -> tuple[object, ...]:
+    return text, one.target, one.origin, one.pinned, one.firm, dict(one.metadata)

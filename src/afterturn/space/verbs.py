@@ -380,18 +380,24 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
         source: str | None = None,
         speaker: str | None = None,
         everything: bool = False,
+        sources: bool = False,
     ) -> Forgotten:
-        """Erases for good: every version, vector, index entry, job and recording that waits. Pass exactly one argument.
+        """Erases for good: every version, vector, index entry, job and recording that waits. Pass exactly one selector.
 
         `memory`, `conversation` and `source` are ids, `speaker` is a name; `everything=True` erases the space. This
-        cannot be undone. The answer's `state` is "pending" while another process still reads the bytes, and its
-        `out_of_reach` lists what is not erased: backups, and other spaces that recorded conversations of this one
-        (`writes=`); forget them there. Raises NotFound if there is no such `memory`, and InvalidInput unless exactly
-        one argument is given.
+        cannot be undone. The recorded messages that a memory was learned from still say it: the answer's `sources` has
+        their ids, and with `sources=True` they are erased too, with what was learned only from them. The answer's
+        `state` is "pending" while another process still reads the bytes, and its `out_of_reach` lists what is not
+        erased: backups, and other spaces that recorded conversations of this one (`writes=`); forget them there. Raises
+        NotFound if there is no such `memory`, and InvalidInput unless exactly one selector is given.
         """
         selector = check_selector(Selector(memory, conversation, source, speaker, everything))
+        said: tuple[str, ...] = ()
         if memory is not None:
-            await self._hide_sources(memory)
+            said = await self._find_messages(memory, hide=not sources)
+            selector = Selector(memories=(memory, *said)) if sources else selector
+        elif sources:
+            raise InvalidInput("`sources` is for one memory. Pass `memory` with it, or leave it out.")
         services, at = self._services, self._services.clock.now()
         waiting = await services.forget_cached(self.name, selector)
         # What was learned from it, and blocks that show it, may be in every space of the tenant.
@@ -402,23 +408,25 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
         waiting += await services.forget_cached(self.name, selector)
         for space in {self.name, *erased.spaces}:
             services.note_forget(space, number)
-        return await self._scrub(selector, erased, waiting)
+        return replace(await self._scrub(selector, erased, waiting), sources=said)
 
-    async def _hide_sources(self, entry_id: str) -> None:
-        """What was learned from a message and forgotten does not stand in the words of the message. Raises NotFound."""
+    async def _find_messages(self, entry_id: str, *, hide: bool) -> tuple[str, ...]:
+        """The recorded messages that a memory was learned from, oldest first. Raises NotFound.
+
+        With `hide`, what is forgotten does not stand in their words.
+        """
         operation = self._operation(Verb.HIDE, Origin.USER)
 
-        def work(unit: Unit) -> None:
+        def work(unit: Unit) -> tuple[str, ...]:
             named = {source for one in unit.memories.history(self._scope, entry_id) for source in one.sources}
             found = (find_entry(unit, self._scope, source) for source in sorted(named))
-            records = [one.id for one in found if one is not None and one.kind is Kind.RECORD]
-            seen = [record for record in records if not is_hidden(unit, self._scope, record)]
-            if seen:
-                started = unit.operations.start(operation)
-                for record in seen:
-                    unit.memories.hide(started, record)
+            records = [one for one in found if one is not None and one.kind is Kind.RECORD]
+            for record in records if hide else ():
+                if record.status is Status.ACTIVE and not is_hidden(unit, self._scope, record.id):
+                    unit.memories.hide(unit.operations.start(operation), record.id)
+            return tuple(record.id for record in records)
 
-        await self._services.store.write(work, at=self._scope)
+        return await self._services.store.write(work, at=self._scope)
 
     async def usage(self, *, limit: int = 1000) -> Sequence[UsageRow]:
         """Returns the model calls and tokens for this space by day and purpose, newest day first."""

@@ -36,6 +36,19 @@ class Draft(EntryFields):
         return cls(**{**kept, "text": text, "kind": Kind.STATEMENT, "position": None}, id=current.id)
 
 
+@dataclass(frozen=True, slots=True)
+class OwnDraft(Draft):
+    """One version of an entry in an export that the person says is their own: it is imported as it was.
+
+    It keeps its id and is trusted as far as it was. `approved`: a person approved this version. `hidden`: a person took
+    it out of the standing context. Versions of one entry follow one another.
+    """
+
+    trust: int = 0
+    approved: bool = False
+    hidden: bool = False
+
+
 class Admitted(NamedTuple):
     """A draft that passed the guard. Only `guard.gate` makes one, and a store writes nothing else.
 
@@ -182,7 +195,8 @@ class Forgotten:
     `state` is "erased", or "pending" while a reader still holds old pages of the file; no query finds the entries then,
     and a job removes the rest. `out_of_reach` names what may still hold the text: backups, and other spaces that
     recorded conversations of this one. `remaining` are bytes that the store itself still has. `key_destroyed`: the
-    space was sealed and its key is gone, so copies of its rows, wherever they are, cannot be read.
+    space was sealed and its key is gone, so copies of its rows, wherever they are, cannot be read. `sources` are the
+    messages that the forgotten memory was learned from: erased with `sources=True`, otherwise they still say it.
     """
 
     state: str
@@ -190,6 +204,7 @@ class Forgotten:
     out_of_reach: tuple[str, ...] = ()
     remaining: tuple[RemainingBytes, ...] = ()
     key_destroyed: bool = False
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

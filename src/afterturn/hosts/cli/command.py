@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 NO_TENANT = "(no tenant)"
-_EXAMPLES = Path(__file__).with_name("examples.txt")
+_EXAMPLES, _HELP = (Path(__file__).with_name(name) for name in ("examples.txt", "help.txt"))
 
 
 @dataclass(slots=True)
@@ -166,7 +166,18 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 
 
 
 class Command(click.Command):
-    """A command whose help shows its own options first, and ends with its examples in `examples.txt`."""
+    """A command whose help shows its own options first, and ends with its examples in `examples.txt`.
+
+    The function's docstring begins the help; `help.txt` has the rest.
+    """
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        sections = _HELP.read_text(encoding="utf-8").removeprefix("= ").split("\n\n= ")
+        if text := dict(section.split("\n", 1) for section in sections).get(ctx.command_path):
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(text.strip())
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         own: list[tuple[str, str]] = []

@@ -85,7 +85,9 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
         return EXIT_BAD_INPUT
     if isinstance(error, click.ClickException):
         message, context = error.format_message(), getattr(error, "ctx", None)
-        hint = f"{message.rstrip('.')}. See `{context.command_path} --help`." if context else message
+        sentence = message.removesuffix(".")
+        stop = "" if sentence.endswith(("?", "?)")) else "."
+        hint = f"{sentence}{stop} See `{context.command_path} --help`." if context else message
         _say("UsageError", hint, as_json=as_json)
         return EXIT_BAD_INPUT
     if debug:

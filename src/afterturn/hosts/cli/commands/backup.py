@@ -10,7 +10,7 @@ import click
 from afterturn.config import find_store
 from afterturn.errors import InvalidFile, InvalidInput, StoreCorrupt, StoreError, StoreUnavailable
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import confirm, print_table, progress
+from afterturn.hosts.cli.output import confirm, count, print_table, progress
 from afterturn.hosts.state import check_output_path
 
 if TYPE_CHECKING:
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 @command("backup")
 @click.argument("file", type=click.Path(path_type=Path))
 def backup(invocation: Invocation, file: Path) -> None:
-    """Copy the whole store to a new file.
-
-    The copy has all spaces and tenants. Others may read and write meanwhile. A backup keeps what you forget later, so
-    keep track of your backups. A path that leads through a symbolic link of a repository is refused.
-    """
+    """Copy the whole store to a new file."""
     check_output_path(file)
     if file.exists():
         raise InvalidFile(f"{file} already exists. Choose another name, or remove it first.")
@@ -38,11 +34,7 @@ def backup(invocation: Invocation, file: Path) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 def restore(invocation: Invocation, file: Path, *, yes: bool) -> None:
-    """Replace the whole store with a backup.
-
-    All or nothing. Other processes see the change before their next recall. A store that is too damaged to open is
-    renamed first.
-    """
+    """Replace the whole store with a backup."""
     if not file.is_file():
         raise InvalidFile(f"There is no file {file}. Check the name.")
     if not yes:
@@ -68,13 +60,7 @@ def restore(invocation: Invocation, file: Path, *, yes: bool) -> None:
 @click.argument("target", metavar="TARGET")
 @click.option("--keep", is_flag=True, help="Leave the source in use: the target is a copy.")
 def migrate(invocation: Invocation, source: str, target: str, *, keep: bool) -> None:
-    """Move a whole store to an empty one, and compare both.
-
-    Paths and postgresql:// URLs, in any combination. Hosts may read the source meanwhile; their writes wait until all
-    rows are copied and the counts and hashes of every table are compared. Then the source refuses writes and names the
-    target, so point your hosts there. Stopped before that, nothing has changed. With --tenant and --keep, copies one
-    tenant.
-    """
+    """Move a whole store to an empty one, and compare both."""
     from afterturn.services import migrate as move
 
     config, places = invocation.config(), (find_store(source), find_store(target))
@@ -114,15 +100,15 @@ def _print(invocation: Invocation, done: MigrationResult, *, keep: bool) -> None
             )
             for table in done.tables
         ]
-        print_table(("table", "source", "target", "hash", "compared"), rows)
+        print_table(("TABLE", "SOURCE", "TARGET", "HASH", "COMPARED"), rows)
     if done.tables and done.is_equal:
-        click.echo(f"{sum(table.source.rows for table in done.tables):,} rows are equal on both sides.")
+        rows_equal = count(sum(table.source.rows for table in done.tables), "row is", "rows are")
+        click.echo(f"{rows_equal} equal on both sides.")
     elif not done.tables:
         click.echo(f"{done.source} was {'copied' if keep else 'moved'} to {done.target} before. Nothing was copied.")
     if done.waiting:
-        click.echo(
-            f"{done.waiting} turns that waited in files will be recorded by the next host that opens the target."
-        )
+        turns = count(done.waiting, "turn")
+        click.echo(f"{turns} that waited in files will be recorded by the next host that opens the target.")
     if not keep and done.is_equal:
         click.echo(f"{done.source} accepts no writes any more. Point your hosts at {done.target}.")
 

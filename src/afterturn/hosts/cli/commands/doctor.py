@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from afterturn.errors import StoreError
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import count, note, one_line, print_pairs, print_table
+from afterturn.hosts.cli.output import count, note, one_line, print_pairs, print_table, status
 from afterturn.hosts.hooks.control import are_hooks_paused, failures_path, hook_failures
 from afterturn.recall.block import describe_age
 from afterturn.runtime.clock import SystemClock
-from afterturn.types import Finding
+from afterturn.types import Finding, Status
 
 if TYPE_CHECKING:
     from afterturn.types import UsageRow
@@ -26,25 +26,56 @@ def stats(invocation: Invocation) -> None:
     named = invocation.config().space is not None
     with invocation.memory(vectors=True) as memory:
         memory.ready()
-        numbers: dict[str, Mapping[str, object]] = {"store": memory.stats()}
+        numbers: dict[str, Mapping[str, Any]] = {"store": memory.stats()}
         if named:
             numbers["space"] = memory.space(invocation.space_name()).stats()
     if invocation.print_json(numbers):
         return
-    for at, counted in enumerate(numbers.values()):
-        if at:
-            click.echo()
-        print_pairs(list(_flat("", counted)))
+    print_pairs(_store_in_words(numbers["store"]))
+    if named:
+        click.echo()
+        space = numbers["space"]
+        print_pairs([("space", one_line(space["space"])), *_held(space["entries"])])
 
 
-def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _flat(f"{name} {key}".strip(), item)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        yield one_line(name), f"{value:,}"
-    else:
-        yield one_line(name), one_line(str(value))
+def _store_in_words(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
+    jobs, waiting, turns = numbers["jobs"], numbers["vectors_waiting"], numbers["recordings_waiting"]
+    queue = [f"{jobs[state]:,} {word}" for state, word in _JOB_WORDS.items() if jobs.get(state)]
+    missing = f"; {count(waiting, 'entry waits for its vector', 'entries wait for their vectors')}" if waiting else ""
+    return [
+        ("store", one_line(numbers["store"])),
+        ("tenant", one_line(numbers["tenant"])),
+        ("size", f"{numbers['size_bytes'] / 1_048_576:,.1f} MiB"),
+        ("spaces", f"{numbers['spaces']:,}"),
+        *_held(numbers["entries"]),
+        ("jobs", ", ".join(queue) or "none waits"),
+        (
+            "turns",
+            f"{count(turns, 'finished turn waits', 'finished turns wait')} to be recorded" if turns else "all recorded",
+        ),
+        (
+            "embedder",
+            f"{numbers['embedder']}{missing}" if numbers["vectors"] else f"{numbers['embedder']}, no vectors{missing}",
+        ),
+    ]
+
+
+_JOB_WORDS = {"ready": "waiting", "leased": "running", "dead": "failed too often"}
+_ENTRY_WORDS = {"statement": ("statement", "statements"), "record": ("recorded message", "recorded messages")}
+_WITHDRAWALS = ("proposal to delete", "proposals to delete")
+
+
+def _held(entries: Mapping[str, int]) -> list[tuple[str, str]]:
+    """What is active, and what is kept besides."""
+    active, other = [], []
+    for name, number in sorted(entries.items(), reverse=True):
+        kind, status = name.split(".")
+        words = _WITHDRAWALS if status == Status.WITHDRAWAL else _ENTRY_WORDS[kind]
+        if status == Status.ACTIVE:
+            active.append(count(number, *words))
+        else:
+            other.append(count(number, *(words if words is _WITHDRAWALS else (f"{status} {word}" for word in words))))
+    return [("holds", ", ".join(active) or "nothing"), *([("also", ", ".join(other))] if other else [])]
 
 
 @command("doctor")
@@ -54,7 +85,7 @@ def doctor(invocation: Invocation) -> None:
     The exit code is 1 if there is an error.
     """
     try:
-        with invocation.memory(vectors=True) as memory:
+        with invocation.memory(vectors=True) as memory, status("Checking"):
             findings = list(memory.check())
     except StoreError as error:
         findings = [Finding("error", "store", str(error))]
@@ -76,9 +107,8 @@ def _hook_findings() -> Iterator[Finding]:
     failures = hook_failures()
     if failures:
         newest = failures[-1]
-        message = (
-            f"{len(failures)} hooks failed, the last one {describe_age(newest.at, SystemClock().now())}: {newest.text}"
-        )
+        when = describe_age(newest.at, SystemClock().now())
+        message = f"{count(len(failures), 'hook')} failed, the last one {when}: {newest.text}"
         yield Finding("warning", "hooks", message, f"Remove {failures_path()} when it is solved.")
 
 
@@ -89,11 +119,7 @@ _ROWS_MAX = 10_000
 @click.option("--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="How many days to show.")
 @click.option("--all", "everywhere", is_flag=True, help="All spaces of the tenant, even if the settings name one.")
 def usage(invocation: Invocation, *, days: int, everywhere: bool) -> None:
-    """Show model usage: tokens and calls by day (UTC), space and purpose.
-
-    Shows one space if --space or the settings name one, and all spaces otherwise. With the setting
-    `tokens_per_day_max`, it also shows how much of today's limit is used. With --json, one line per row.
-    """
+    """Show model usage: tokens and calls by day (UTC), space and purpose."""
     config = invocation.config()
     named = None if everywhere else config.space
     with invocation.memory() as memory:

@@ -59,15 +59,7 @@ def edit(
     file: str | None,
     **switches: bool,
 ) -> None:
-    """Edit a space's memories as Markdown, in $VISUAL or $EDITOR.
-
-    Each bullet is one memory: change its text, delete it, move it below another heading, or add one. afterturn shows
-    the changes and applies them after you confirm. One `undo` undoes them all. An unchanged or empty file changes
-    nothing.
-
-    Memories that others changed meanwhile are not overwritten. They are listed, your text for them is saved in a file,
-    and the exit code is 1.
-    """
+    """Edit a space's memories as Markdown, in $VISUAL or $EDITOR."""
     if file is not None and (target or project or switches["printed"]):
         raise click.UsageError("--file can only be combined with --dry-run and --yes.")
     if file is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from afterturn.errors import ConfigError
-from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import progress, safe
+from afterturn.hosts.cli.command import F, Invocation, command
+from afterturn.hosts.cli.output import count, progress, safe
 
 if TYPE_CHECKING:
     from afterturn.evaluation.answering import Asking
@@ -21,16 +22,19 @@ _ANSWER_WITHIN = 600.0
 _NAMED_MAX = 10
 
 
+def _number(flag: str, least: int, **settings: Any) -> Callable[[F], F]:
+    return click.option(flag, type=click.IntRange(min=least), metavar="N", **settings)
+
+
 @command("eval")
 @click.argument("datasets", metavar="DATASET...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--embedder", metavar="NAME", help="The embedder to use. Default: the setting `embedder`.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Ask only N questions per conversation.")
+@_number("--limit", 1, help="Ask only N questions per conversation.")
 @click.option("--alone", is_flag=True, help="Do not run the two baselines (BM25 and vectors). Faster.")
-@click.option(
+@_number(
     "--misses",
-    type=click.IntRange(min=0),
+    0,
     default=0,
-    metavar="N",
     help="Show N questions whose evidence was not delivered, or N faults of everyday files, and the reasons.",
 )
 @click.option(
@@ -40,12 +44,7 @@ _NAMED_MAX = 10
     show_default=True,
     help="A host that calls `inject` only, or that puts the standing block into its system prompt too.",
 )
-@click.option(
-    "--filler",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Add N pieces of small talk to each life. Default: none, or 150 for preferences.",
-)
+@_number("--filler", 0, help="Add N pieces of small talk to each life. Default: none, or 150 for preferences.")
 @click.option("--long", is_flag=True, help="Everyday files: the assistant answered with several paragraphs.")
 @click.option("--half", is_flag=True, help="Everyday files: score every second question.")
 @click.option("--lived", is_flag=True, help="As --half, and the others were asked and recorded twice before.")
@@ -55,39 +54,19 @@ _NAMED_MAX = 10
     type=click.Choice(["perfect"]),
     help="Everyday files: refine with a model that knows the answers. An upper bound.",
 )
-@click.option(
-    "--people",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    metavar="N",
-    help="Preferences: how many people state them.",
-)
+@_number("--people", 1, default=8, show_default=True, help="Preferences: how many people state them.")
 @click.option("--markdown", is_flag=True, help="Print Markdown tables.")
 @click.option("--answer", is_flag=True, help="Let a model answer the questions, and compare its replies.")
 @click.option("--model", metavar="URL", help="An OpenAI-compatible server. Default: the setting `model_url`.")
 @click.option("--model-name", metavar="NAME", help="The name of the model there. Default: the setting `model`.")
 @click.option("--judge", is_flag=True, help="Let the same model judge the replies too.")
-@click.option(
-    "--history-tokens",
-    type=click.IntRange(min=1),
-    default=32_000,
-    show_default=True,
-    metavar="N",
-    help="How many tokens of the whole history the model gets.",
+@_number(
+    "--history-tokens", 1, default=32000, show_default=True, help="How many tokens of the whole history the model gets."
 )
 def evaluate(
     invocation: Invocation, *, datasets: tuple[Path, ...], markdown: bool, answer: bool, **options: Any
 ) -> None:
-    """Measure what recall finds, compared with plain search.
-
-    A dataset is a file of conversations with questions, or a folder of such files. They are stored in a temporary
-    folder, and each question starts a turn there; your memories are not used. Files that cannot be used are listed. The
-    exit code is 2 if no file can be used.
-
-    With --answer, a model answers each question four times: without memory, with the whole history, with the results
-    of BM25 (a plain word search), and with the block of afterturn.
-    """
+    """Measure what recall finds, compared with plain search."""
     from afterturn.evaluation import run
     from afterturn.evaluation.everyday import EvalOptions
     from afterturn.evaluation.report import as_markdown, as_text
@@ -127,5 +106,6 @@ def _warn(found: Evaluation) -> None:
         more = len(found.skipped) - len(names)
         listed = ", ".join(names) + (f" and {more} more" if more else "")
         click.echo(f"Not used, because they contain nothing that can be measured: {safe(listed)}.", err=True)
-    for missing, count in found.faults.items():
-        click.echo(f"{count} recalls were incomplete ({safe(missing)}), so the figures may be too low.", err=True)
+    for missing, number in found.faults.items():
+        recalls = count(number, "recall was", "recalls were")
+        click.echo(f"{recalls} incomplete ({safe(missing)}), so the figures may be too low.", err=True)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from afterturn.errors import InvalidInput, KeyMissing
+from afterturn.hosts.cli.changes import find_sources, shortened
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import LIMIT
-from afterturn.hosts.cli.output import age, confirm, count, note, one_line, print_table, progress
+from afterturn.hosts.cli.output import age, confirm, count, local, note, one_line, print_table, progress
 from afterturn.space.arguments import check_selector
-from afterturn.types import Entry, Filter, Forgotten, LoggedOperation, Selector, Status, Step
+from afterturn.types import Entry, Filter, Forgotten, Kind, LoggedOperation, Selector, Status, Step
 from afterturn.validation import check_id
 
 if TYPE_CHECKING:
@@ -22,11 +26,7 @@ if TYPE_CHECKING:
 @click.argument("id", required=False)
 @LIMIT
 def history(invocation: Invocation, id: str | None, limit: int) -> None:
-    """Show what changed a memory, or a space.
-
-    With an id: its versions, and the operations on them. Without: the operations on the space, newest first, each with
-    the memory that it changed. `undo` takes the id of an operation or of a group.
-    """
+    """Show what changed a memory, or a space."""
     if id is None:
         _print_operations(invocation, limit)
         return
@@ -59,9 +59,12 @@ def _print_operations(invocation: Invocation, limit: int) -> None:
 
 def _operation_row(operation: LoggedOperation) -> tuple[str, ...]:
     group, memory = one_line(operation.group or ""), operation.entry_id or ""
-    more = f"(and {operation.entries - 1:,} more) " if operation.entries > 1 else ""
-    text = more + one_line(operation.text) if memory else "(forgotten)"
+    text = _changed(operation.text, operation.entries) if memory else "(forgotten)"
     return (operation.id, age(operation.at), operation.verb, operation.actor, group, memory, text)
+
+
+def _changed(text: str, entries: int) -> str:
+    return (f"(and {entries - 1:,} more) " if entries > 1 else "") + one_line(text)
 
 
 def describe_step(step: Step) -> str:
@@ -69,19 +72,51 @@ def describe_step(step: Step) -> str:
 
 
 @command("undo")
-@click.argument("operation", metavar="OPERATION|GROUP")
-def undo(invocation: Invocation, operation: str) -> None:
-    """Undo one operation, or a whole group of them.
+@click.argument("operation", metavar="[OPERATION|GROUP]", required=False)
+def undo(invocation: Invocation, operation: str | None) -> None:
+    """Undo one operation, or a whole group of them; without an id, list what can be undone.
 
     An undo is an operation too, so it can be undone.
     """
     with invocation.in_space() as space:
+        if operation is None:
+            _print_undoable(invocation, space)
+            return
         undone = space.undo(operation)
     if invocation.print_json(undone):
         return
     for step in undone.steps:
         click.echo(f"{step.entry_id}  {describe_step(step)}")
     click.echo(f"Undid {count(len(undone.steps), 'change')}  (undo: afterturn undo {undone.operation})")
+
+
+_UNDOABLE_SHOWN = 10
+_EXAMINED = 1_000
+
+
+def _print_undoable(invocation: Invocation, space: blocking.Space) -> None:
+    """The newest operations and groups after which nothing else has changed the memory that they show."""
+    groups: dict[str, list[LoggedOperation]] = {}
+    for one in space.operations(limit=_EXAMINED):
+        groups.setdefault(one.group or one.id, []).append(one)
+    found = [
+        {"undo": name, "at": local(some[0].at), "verb": some[0].verb, "actor": some[0].actor, "changed": changed}
+        for name, some in islice(
+            ((name, some) for name, some in groups.items() if _is_last(space, some[0])), _UNDOABLE_SHOWN
+        )
+        for changed in [_changed(some[0].text, sum(one.entries for one in some))]
+    ]
+    if invocation.print_rows(found, empty="There is nothing to undo."):
+        return
+    print_table(("UNDO", "TIME", "VERB", "ACTOR", "CHANGED"), [tuple(row.values()) for row in found])
+    note("Undo one: afterturn undo ID, with an id of the first column. `afterturn history` lists everything.")
+
+
+def _is_last(space: blocking.Space, operation: LoggedOperation) -> bool:
+    if operation.entry_id is None:
+        return False
+    last = space.history(operation.entry_id).steps[-1].operation
+    return last.id == operation.id or (last.group is not None and last.group == operation.group)
 
 
 _PAGE = 500
@@ -93,28 +128,61 @@ _PAGE = 500
 @click.option("--source", metavar="ID", help="Erase everything with this source.")
 @click.option("--speaker", metavar="NAME", help="Erase everything this speaker said.")
 @click.option("--everything", is_flag=True, help="Erase the whole space.")
+@click.option("--with-sources", is_flag=True, help="With ID: erase the messages that it was learned from, too.")
 @click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 @click.option("--dry-run", is_flag=True, help="Only count what would be erased.")
-def forget(invocation: Invocation, *, yes: bool, dry_run: bool, **choice: Any) -> None:
-    """Erase permanently. This cannot be undone.
-
-    Erases text, versions, vectors, index entries, jobs and timeline, and statements that were learned only from what is
-    erased. `delete` only hides a memory, and can be undone.
-    """
-    selector = _selector(choice)
-    with invocation.in_space() as space:
+def forget(invocation: Invocation, *, with_sources: bool, yes: bool, dry_run: bool, **choice: Any) -> None:
+    """Erase permanently. This cannot be undone."""
+    selector, name = _selector(choice), invocation.space_name()
+    if with_sources and selector.memory is None:
+        raise InvalidInput("--with-sources is for one memory. Name its ID, or leave it out.")
+    with invocation.memory() as memory:
+        space = memory.space(name)
+        said = _find_messages(memory, name, selector.memory) if selector.memory else []
         if dry_run:
-            found = _count(space, selector)
+            found = _count(space, selector) + (len(said) if with_sources else 0)
             text = f"{_entries(found)} would be erased, with the statements learned only from what is erased."
-            invocation.answer({"matching": found}, text)
+            if not invocation.print_json({"matching": found, "sources": [one.id for one in said]}):
+                click.echo(text)
+                _print_messages(said)
             return
         if not yes:
-            confirm(f"erase {_counted(space, selector)} of {invocation.space_name()} permanently")
+            with_sources = with_sources or _asks_for_sources(said)
+            erased = _entries(1 + len(said)) if with_sources else _counted(space, selector)
+            confirm(f"erase {erased} of {name} permanently")
         with progress("Forgetting") as report:
             report(0, 0)
-            forgotten = space.forget(**choice)
+            forgotten = space.forget(**choice, sources=with_sources)
     if not invocation.print_json(forgotten):
         print_forgotten(forgotten)
+        left = [one for one in said if not with_sources or one.space != name]
+        _print_messages(left)
+        if left:
+            click.echo(f"Erase a message: afterturn forget --space {left[0].space} {left[0].id}")
+
+
+def _find_messages(memory: blocking.Memory, space: str, entry_id: str) -> list[Entry]:
+    """The recorded messages that a memory was learned from, in any version."""
+    found = {
+        one.id: one
+        for version in memory.space(space).history(entry_id).versions
+        for one in find_sources(memory, (space, *([version.owner] if version.owner else [])), version)[0]
+    }
+    return [one for one in found.values() if one.kind is Kind.RECORD]
+
+
+def _print_messages(said: Sequence[Entry]) -> None:
+    if said:
+        which = "1 message, which still says it" if len(said) == 1 else f"{len(said)} messages, which still say it"
+        click.echo(f"It was learned from {which}:")
+        print_table(("", ""), [(f"  {one.id}", shortened(one.text)) for one in said])
+
+
+def _asks_for_sources(said: Sequence[Entry]) -> bool:
+    if not said or not sys.stdin.isatty():
+        return False
+    _print_messages(said)
+    return click.confirm(f"Erase {'this message' if len(said) == 1 else 'these messages'}, too?", err=True)
 
 
 def _selector(choice: dict[str, Any]) -> Selector:
@@ -178,11 +246,7 @@ def print_forgotten(forgotten: Forgotten) -> None:
 @click.argument("action", type=click.Choice(["on", "off", "status"]))
 @click.argument("name", metavar="CONVERSATION")
 def incognito(invocation: Invocation, action: str, name: str) -> None:
-    """Switch incognito on or off for a conversation of the space, or show it.
-
-    While it is on, nothing of the conversation's turns is recorded or learned, in any process. What was recorded before
-    stays. For one turn, begin your message with "private:" instead.
-    """
+    """Switch incognito on or off for a conversation of the space, or show it."""
     with invocation.memory(create=action == "on") as memory:
         conversation = memory.conversation(name, owner=invocation.space_name())
         if action != "status":

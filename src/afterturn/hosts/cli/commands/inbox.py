@@ -26,12 +26,7 @@ _KNOWN = ("kind", "task", "review")
     "inbox", commands(__name__, list="list_proposals", show="show", approve="approve", reject="reject"), alone="list"
 )
 def inbox() -> None:
-    """Approve or reject proposed memories; without a command, list them.
-
-    Proposals come from sub-agents, from reviews that were not sure or had read text of others, and from the setting
-    `approval`. They are not recalled until you approve them. What nobody decides for 30 days is rejected. If you
-    say the same to your agent, it is learned from your words and no longer waits.
-    """
+    """Approve or reject proposed memories; without a command, list them."""
 
 
 @command("list")
@@ -125,11 +120,7 @@ def _kind(proposal: Proposal) -> str:
 @click.option("--conversation", metavar="ID", help="All proposals from this conversation.")
 @click.option("--all", "everything", is_flag=True, help="All proposals of the space.")
 def approve(invocation: Invocation, ids: tuple[str, ...], conversation: str | None, *, everything: bool) -> None:
-    """Apply proposals: add, change or delete the memories.
-
-    Several ids are applied in order. If one fails, those before it stay applied. With --conversation or --all, those
-    that cannot be applied are listed and stay in the inbox, and one `undo` takes the others back.
-    """
+    """Apply proposals: add, change or delete the memories."""
     _decide(invocation, "approve", ids, conversation, everything=everything)
 
 

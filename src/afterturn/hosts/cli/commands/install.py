@@ -47,11 +47,7 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print what would change
 @_PROJECT
 @_DRY_RUN
 def install(invocation: Invocation, *, client: str | None, status: bool, in_project: bool, dry_run: bool) -> None:
-    """Add memory to a coding agent; without a client, list the clients and what is installed.
-
-    It adds hooks and the MCP server to the client's own configuration, and nothing else there changes. A copy of each
-    file is kept next to it. Running it again updates the entries. With --project, symbolic links are refused.
-    """
+    """Add memory to a coding agent; without a client, list the clients and what is installed."""
     if client is None or status:
         if dry_run or (client is None and in_project and not status):
             raise InvalidInput("Name the client, for example `afterturn install claude-code`.")
@@ -219,7 +215,7 @@ def log(invocation: Invocation, *, lines: int) -> None:
     found = read_log(lines)
     if invocation.print_json({"lines": found}):
         return
-    for line in found:
+    for line in found or ["The helper has written nothing yet."]:
         click.echo(one_line(line))
 
 

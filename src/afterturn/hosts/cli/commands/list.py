@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from afterturn.errors import NotFound
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import LIMIT, as_filter, filter_options, range_options, time_range
 from afterturn.hosts.cli.output import age, dim, local, note, one_line, print_pairs, print_table, safe
 from afterturn.recall.block import describe_author
-from afterturn.types import Entry, Kind, Status
+from afterturn.types import Entry, Kind, Origin, Status
 from afterturn.validation import check_id
 
+if TYPE_CHECKING:
+    from afterturn import blocking
+
 _ANY = "any"
+_SPACES_NAMED = 5
 
 
 @command("spaces")
@@ -47,11 +52,7 @@ def spaces(invocation: Invocation) -> None:
 @LIMIT
 @click.option("--project", metavar="NAME", help="Leave out what belongs to another project.")
 def profile(invocation: Invocation, limit: int, project: str | None) -> None:
-    """Show what a space knows now, by subject, newest first.
-
-    These are trusted statements that hold. While there are few of them, messages in which the user states something
-    about themselves are added.
-    """
+    """Show what a space knows now, by subject, newest first."""
     with invocation.in_space() as space:
         known = space.profile(limit=limit, project=project)
     if invocation.print_json(known):
@@ -90,13 +91,7 @@ def profile(invocation: Invocation, limit: int, project: str | None) -> None:
 def list_entries(
     invocation: Invocation, limit: int, before: str | None, kind: str, statuses: tuple[str, ...], **options: Any
 ) -> None:
-    """List what a space holds, newest first.
-
-    The order, --since, --until and --during go by the time that a memory is about (`occurred_at`), not by when it was
-    stored. Times may be written in words, also in German, French, Spanish, Italian, Portuguese, Dutch, Japanese and
-    Chinese; --since and --until take their beginning.
-    With --json, one line per entry.
-    """
+    """List what a space holds, newest first."""
     since, until = time_range(options)
     narrowed = as_filter(
         options,
@@ -108,19 +103,38 @@ def list_entries(
         since=since,
         until=until,
     )
-    with invocation.in_space() as space:
+    name = invocation.space_name()
+    with invocation.memory() as memory:
+        space = memory.space(name)
         entries = space.list(limit=limit, before=check_id(before) if before else None, filter=narrowed)
-    if invocation.print_rows(entries, empty="Nothing found."):
+        taught = set() if invocation.json else {entry.id for entry in entries if _is_from_user(space, entry)}
+        filled = () if entries else [one.name for one in memory.spaces() if one.statements or one.records]
+    empty = "Nothing found."
+    if filled and name not in filled:
+        more = [f"and {len(filled) - _SPACES_NAMED} more"] if len(filled) > _SPACES_NAMED else []
+        others = ", ".join([*map(one_line, filled[:_SPACES_NAMED]), *more])
+        empty = f"There is nothing in {name}. Spaces that have something: {others}. Choose one with --space."
+    if invocation.print_rows(entries, empty=empty):
         return
-    _print_entries(entries)
+    _print_entries(entries, taught)
     if len(entries) == limit:
         note(f"More: afterturn list --before {entries[-1].id}")
 
 
-def _print_entries(entries: Sequence[Entry]) -> None:
+def _is_from_user(space: blocking.Space, entry: Entry) -> bool:
+    """Whether it was learned from messages of the user."""
+    if entry.origin is not Origin.BACKGROUND_REVIEW or entry.is_quote:
+        return entry.is_quote
+    try:
+        return bool(entry.sources) and all(space.get(source).origin is Origin.USER for source in entry.sources)
+    except NotFound:
+        return False
+
+
+def _print_entries(entries: Sequence[Entry], taught: Set[str]) -> None:
     """The kind is shown when records are among them, the conversation when one of them has it."""
     columns = ["ID", "AGE", "KIND", "TARGET", "CONVERSATION", "AUTHOR", "TEXT"]
-    rows = [_row(entry) for entry in entries]
+    rows = [_row(entry, "learned from you" if entry.id in taught else describe_author(entry)) for entry in entries]
     empty = set() if any(entry.kind is Kind.RECORD for entry in entries) else {columns.index("KIND")}
     if not any(entry.conversation for entry in entries):
         empty.add(columns.index("CONVERSATION"))
@@ -130,13 +144,20 @@ def _print_entries(entries: Sequence[Entry]) -> None:
     )
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _row(entry: Entry, author: str) -> tuple[str, ...]:
     named = {"firm": entry.firm, "pinned": entry.pinned, str(entry.status): entry.status is not Status.ACTIVE}
     marks = "".join(f"[{mark}] " for mark, is_set in named.items() if is_set)
     target = str(entry.target) if entry.kind is Kind.STATEMENT else ""
     where = one_line(entry.conversation or "")
-    who = one_line(describe_author(entry))
-    return (entry.id, age(entry.occurred_at), str(entry.kind), target, where, who, marks + one_line(entry.text))
+    return (
+        entry.id,
+        age(entry.occurred_at),
+        str(entry.kind),
+        target,
+        where,
+        one_line(author),
+        marks + one_line(entry.text),
+    )
 
 
 @command("show")

@@ -52,11 +52,7 @@ def mcp(
     port: int,
     allow_host: Sequence[str],
 ) -> None:
-    """Serve memory to an MCP client.
-
-    Over stdin and stdout unless --http is given. It reads and writes your space and that of the project in the current
-    folder; --space names another one. With --http, the client's token decides.
-    """
+    """Serve memory to an MCP client."""
     show_warnings()
 
     def find_store() -> tuple[Path | StoreUrl | None, Config]:

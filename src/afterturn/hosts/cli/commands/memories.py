@@ -37,11 +37,7 @@ from afterturn.validation import check_id
     "--source", "sources", metavar="ID", multiple=True, help="The id of a message it was learned from; repeatable."
 )
 def add(invocation: Invocation, **given: Any) -> None:
-    """Add one statement.
-
-    A statement that the space already holds is not stored again. With `-` the text is read from stdin. Times are
-    ISO-8601, local unless they have an offset.
-    """
+    """Add one statement."""
     text = read_text(given.pop("text"))
     given["target"] = Target(given["target"])
     given["origin"] = Origin(given["origin"])

@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -62,9 +63,14 @@ def import_transcripts(
         print_document({**document, "left_out": dict(plan.left_out)})
         return
     click.echo(f"{_describe(plan)} read, {count(imported.created, 'memory', 'memories')} imported into {space_name}")
+    print_ending(imported, lambda: _print_left_out(plan))
+
+
+def print_ending(imported: Imported, print_left_out: Callable[[], None]) -> None:
+    """What was known, what was left out, and how to take the import back."""
     if imported.existing:
         click.echo(f"{imported.existing:,} already known")
-    _print_left_out(plan)
+    print_left_out()
     if imported.created:
         click.echo(f"Undo: afterturn undo {imported.group}")
         note("Vectors are made at the next search, or now: afterturn worker --once")
@@ -156,6 +162,14 @@ class LibraryChoices:
     keep_origin: bool
 
 
+class ImportPlace(NamedTuple):
+    """The file, the person's space, and the space for what names no user, with `space_per_user`; None leaves it out."""
+
+    file: Path
+    space: str
+    rest: str | None
+
+
 @dataclass(slots=True)
 class LibraryPlan:
     """Drafts by space, a row for each user, what cannot be stored, and what is left out."""
@@ -182,9 +196,9 @@ def import_library(invocation: Invocation, library: str, file: Path, choices: Li
     with progress("Reading") as report:
         export = read_library(reader, file, SystemClock().now(), report)
     space_name = invocation.space_name()
-    rest = space_name if invocation.space is not None else None
+    place = ImportPlace(file, space_name, space_name if invocation.space is not None else None)
     with progress("Checking") as report:
-        plan = plan_library(export, invocation.config(), choices, report, file=file, space_name=space_name, rest=rest)
+        plan = plan_library(export, invocation.config(), choices, report, place)
     if dry_run:
         _print_library_plan(invocation, plan)
         return
@@ -210,19 +224,15 @@ def plan_library(
     config: Config,
     choices: LibraryChoices,
     report: ProgressCallback,
-    *,
-    file: Path,
-    space_name: str,
-    rest: str | None,
+    place: ImportPlace,
 ) -> LibraryPlan:
-    """`rest` is the space for what names no user, with `space_per_user`; None leaves it out."""
     plan = LibraryPlan(refused=export.refused, left_out=export.left_out)
     by_owner = _drafts_by_owner(export, choices, plan)
     is_namespace = export.library == "langgraph" and choices.namespace is None
-    _check_users(by_owner, choices, file=file, space_name=space_name, is_namespace=is_namespace)
+    _check_users(by_owner, choices, place, is_namespace=is_namespace)
     checked, total = 0, sum(map(len, by_owner.values()))
     for owner, found in by_owner.items():
-        space = _space_of(owner, found, choices, plan, space_name=space_name, rest=rest)
+        space = _space_of(owner, found, choices, plan, place)
         begun, checked = checked, checked + len(found)
         if space is None:
             continue
@@ -231,7 +241,10 @@ def plan_library(
         drafts = list(_storable(enumerate(found, start=begun), config, plan, lambda done: report(done, total)))
         if drafts:
             plan.spaces.setdefault(space, []).extend(drafts)
-            last, messages = max(draft.occurred_at or 0.0 for draft in drafts), sum(map(_is_message, drafts))
+            last, messages = (
+                max(draft.occurred_at or 0.0 for draft in drafts),
+                sum(draft.kind is Kind.RECORD for draft in drafts),
+            )
             counts = (str(len(drafts) - messages), str(messages), _day(last) if last else "")
             plan.rows.append((one_line(space), _shown(_user_in(owner) or owner), *counts))
     return plan
@@ -259,9 +272,8 @@ def _drafts_by_owner(
 def _check_users(
     by_owner: Mapping[str, Sequence[object]],
     choices: LibraryChoices,
+    place: ImportPlace,
     *,
-    file: Path,
-    space_name: str,
     is_namespace: bool,
 ) -> None:
     """Raises InvalidInput if a space would get memories of another person without the person's choice.
@@ -273,14 +285,14 @@ def _check_users(
     unknown = [user for user in choices.users if user not in named]
     if unknown:
         has = f"It has those of: {listed}." if named else "It names no user: leave --user out."
-        raise InvalidInput(f"{file} has no memories of {_shown(unknown[0])}. {has}")
-    others = [user for user in named if space_name != f"user:{user}"]
+        raise InvalidInput(f"{place.file} has no memories of {_shown(unknown[0])}. {has}")
+    others = [user for user in named if place.space != f"user:{user}"]
     if others and not choices.users and not choices.space_per_user:
         hint = f" {_NAMESPACE_HINT}" if is_namespace else ""
         raise InvalidInput(
-            f"{file} has memories of other users than that of {space_name}: {listed}.{hint} Add --space-per-user to "
-            f"import those of each user ID into user:ID, or --user {shlex.quote(_shown(others[0]))} to import theirs "
-            f"into {space_name}."
+            f"{place.file} has memories of other users than that of {place.space}: {listed}.{hint} Add "
+            "--space-per-user to import those of each user ID into user:ID, or "
+            f"--user {shlex.quote(_shown(others[0]))} to import theirs into {place.space}."
         )
 
 
@@ -294,9 +306,7 @@ def _space_of(
     found: Sequence[object],
     choices: LibraryChoices,
     plan: LibraryPlan,
-    *,
-    space_name: str,
-    rest: str | None,
+    place: ImportPlace,
 ) -> str | None:
     """None if the memories of this owner are left out."""
     user = _user_in(owner)
@@ -304,13 +314,13 @@ def _space_of(
         if user not in choices.users:
             reason = "memories of users that --user does not name" if user else "memories that name no user"
             plan.left_out[reason] += len(found)
-        return space_name if user in choices.users else None
+        return place.space if user in choices.users else None
     if not choices.space_per_user:
-        return space_name
+        return place.space
     if not owner:
-        if rest is None:
+        if place.rest is None:
             plan.left_out["memories that name no user: add --space NAME to import them there"] += len(found)
-        return rest
+        return place.rest
     try:
         return check_space(owner)
     except InvalidName:
@@ -381,10 +391,6 @@ def _undo_line(space: str, group: str) -> str:
 
 def _shown(name: str) -> str:
     return one_line(name)[:_SHOWN_CHARS_MAX]
-
-
-def _is_message(draft: Draft) -> bool:
-    return draft.kind is Kind.RECORD
 
 
 def _day(at: float) -> str:

@@ -28,11 +28,7 @@ from afterturn.validation import check_space
     alone="list",
 )
 def project() -> None:
-    """Projects with a memory of their own; without a command, list them.
-
-    A project is a git repository: its worktrees and subfolders share one memory. Two clones of a repository are two
-    projects until you merge them. A folder without git is a project of its own.
-    """
+    """Projects with a memory of their own; without a command, list them."""
 
 
 @command("list")
@@ -71,11 +67,7 @@ def show(invocation: Invocation, folder: Path) -> None:
 @click.argument("project")
 @click.argument("into")
 def merge(invocation: Invocation, project: str, into: str) -> None:
-    """Let PROJECT use the memory of INTO, for example two clones of one repository.
-
-    Each is a folder or a space such as project:api-0f3a9c21d4e5. From now on both write to the memory of INTO and read
-    both. No memory is moved: `afterturn project separate PROJECT` takes it back.
-    """
+    """Let PROJECT use the memory of INTO, for example two clones of one repository."""
     _merge(invocation, _space_of(project), _space_of(into))
 
 

@@ -34,13 +34,7 @@ _COLOURS = {"+": "green", "-": "red", "@": "dim"}
     help="Show the difference with this setting, or with a settings file; repeatable.",
 )
 def replay(invocation: Invocation, turn: str, conversation: str | None, settings: tuple[str, ...]) -> None:
-    """Render a past turn's block again and compare it with what was injected.
-
-    Uses the memories that the turn found, in the versions that it found. With --config, shows the difference that
-    other settings would have made: minimum score, entries, sizes. The search itself is not repeated.
-
-    The exit code is 1 if the bytes differ although nothing was forgotten.
-    """
+    """Render a past turn's block again and compare it with what was injected."""
     changes, ignored = _changes(settings)
     space = invocation.space_name()
     with invocation.memory() as memory:

@@ -42,11 +42,7 @@ def review() -> None:
 @click.option("--all", "everything", is_flag=True, help="Read messages that were reviewed before, too.")
 @click.option("--writes", metavar="SPACE", help="The space that the conversation writes, if it is another one.")
 def run(invocation: Invocation, conversation: str, *, rules: bool, everything: bool, writes: str | None) -> None:
-    """Review a conversation now, and show what was learned.
-
-    Reads the messages that no review has read yet, and a few before them; with --rules, all messages. The exit code is
-    1 if the review failed, took too long, or models are paused.
-    """
+    """Review a conversation now, and show what was learned."""
     with invocation.memory() as memory:
         space = memory.space(invocation.space_name())
         try:

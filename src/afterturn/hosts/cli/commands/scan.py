@@ -40,11 +40,8 @@ class ScannedDetection(NamedTuple):
 @click.option("--lines", is_flag=True, help="Read stdin as JSON Lines. Files that end in .jsonl are read so anyway.")
 @click.option("--personal-data", is_flag=True, help="Find personal data too, whatever the setting is.")
 def scan(invocation: Invocation, files: tuple[str, ...], *, lines: bool, personal_data: bool) -> None:
-    """Show what the scanners find in files: secrets, hidden text, links that carry data out, instructions to a model.
-
-    A file is one text. In JSON Lines, each line is an object with `text`, or a text. Without FILE, stdin is read. What
-    was found is named, and not repeated. The exit code is 1 if anything was found, and 2 if a file cannot be read.
-    """
+    """Show what the scanners find in files: secrets, hidden text, links that carry data out, instructions to a
+    model."""
     policy = invocation.config().scan_policy
     if personal_data and policy.personal_data == "off":
         policy = replace(policy, personal_data="redact")
@@ -57,7 +54,7 @@ def scan(invocation: Invocation, files: tuple[str, ...], *, lines: bool, persona
     rows = [one._asdict() for one in found]
     if not invocation.print_rows(rows, empty=f"Nothing was found in {count(len(files) or 1, 'file')}."):
         print_table(
-            ("where", "what", "what follows"),
+            ("WHERE", "WHAT", "WHAT FOLLOWS"),
             [(_place(one), one_line(one.kind), _CONSEQUENCES[one.action]) for one in found],
         )
     if found:
@@ -68,6 +65,7 @@ def _texts(file: str, content: str, *, lines: bool) -> Iterator[tuple[int, str]]
     if not (file.endswith(_LINES) or (file == "-" and lines)):
         yield 0, content
         return
+    is_export = False
     for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
             continue
@@ -75,6 +73,10 @@ def _texts(file: str, content: str, *, lines: bool) -> Iterator[tuple[int, str]]
             row = json.loads(line)
         except (ValueError, RecursionError):
             raise InvalidFile(f"Line {number} of {file} is not JSON. Correct it, or scan the file as text.") from None
+        if isinstance(row, dict) and (is_export or "afterturn_export" in row):
+            is_export, row = True, row.get("entry")
+            if row is None:
+                continue
         text = row.get("text") if isinstance(row, dict) else row
         if not isinstance(text, str):
             raise InvalidFile(f"Line {number} of {file} has no `text`. Use objects with `text`, or texts.")

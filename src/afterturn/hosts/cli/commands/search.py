@@ -7,7 +7,7 @@ import click
 
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import as_filter, filter_options, range_options, read_text, time_option, time_range
-from afterturn.hosts.cli.output import age, dim, note, one_line
+from afterturn.hosts.cli.output import age, dim, note, one_line, status
 from afterturn.recall.block import describe_author
 from afterturn.recall.scoring import SEARCH_SCORE_MIN, above_floor
 from afterturn.types import Hit, Lane, SearchResults
@@ -48,17 +48,14 @@ def search(
     as_of: float | None,
     **options: Any,
 ) -> None:
-    """Find relevant memories, best first, and show why.
-
-    Hits are ranked by score. lexical is how well the words match, with the stems that do; similarity is how close the
-    meaning is. All are from 0 to 1.
-    """
+    """Find relevant memories, best first, and show why."""
     text, name = read_text(" ".join(words)), invocation.space_name()
     since, until = time_range(options)
     with invocation.memory(vectors=as_of is None) as memory:
         # New memories have no vector yet; five seconds are enough for about ten thousand.
-        if as_of is None and memory.ready(within=_WAIT):
-            memory.drain(within=_WAIT)
+        with status("Making vectors of new memories"):
+            if as_of is None and memory.ready(within=_WAIT):
+                memory.drain(within=_WAIT)
         ranked = memory.space(name).search(
             text,
             limit=limit,

@@ -39,7 +39,8 @@ _TURNS = 10
 
 @command("trace")
 @click.argument("name", metavar="[CONVERSATION]", required=False)
-@click.option("--turn", metavar="N|ID|last", help="Only this turn, with everything that was left out.")
+@click.option("--turn", metavar="N|ID|last", help="Only this turn, with more of what was left out.")
+@click.option("--all", "everything", is_flag=True, help="Show everything that was left out.")
 @click.option("--memory", metavar="ID", help="Show why this memory was recalled in the turn, or was not.")
 @click.option(
     "--look-in", metavar="SPACE", multiple=True, help="Another space in which to look for --memory; repeatable."
@@ -56,32 +57,29 @@ def trace(
     turn: str | None,
     memory: str | None,
     limit: int | None,
+    *,
+    everything: bool,
     **options: str | tuple[str, ...] | None,
 ) -> None:
-    """Show what memory did, turn by turn.
-
-    With CONVERSATION: what each turn recalled, how long it took, where it was delivered, and why every other memory was
-    left out. Details that were not stored are searched again now, by words. With --json, one document.
-
-    Without: the timeline of the space, oldest first. With --json, one line per event.
-    """
+    """Show what memory did, turn by turn."""
     conversation, look_in = options["conversation"], options["look_in"]
     if name is None:
-        if turn is not None or memory is not None or look_in:
-            raise click.UsageError("--turn, --memory and --look-in need a CONVERSATION.")
+        if turn is not None or memory is not None or look_in or everything:
+            raise click.UsageError("--turn, --all, --memory and --look-in need a CONVERSATION.")
         _print_events(invocation, conversation if isinstance(conversation, str) else None, limit or _EVENTS)
     elif memory is not None:
         _print_why(invocation, name, memory, turn, tuple(look_in or ()))
     else:
-        _print_turns(invocation, name, turn, limit or _TURNS)
+        most = None if everything else _LEFT_OUT_SHOWN if turn is None else _LEFT_OUT_OF_A_TURN
+        _print_turns(invocation, name, turn, limit or _TURNS, most)
 
 
-def _print_turns(invocation: Invocation, name: str, turn: str | None, limit: int) -> None:
+def _print_turns(invocation: Invocation, name: str, turn: str | None, limit: int, most: int | None) -> None:
     with invocation.memory() as memory:
         found = memory.conversation(name, owner=invocation.space_name()).trace(turn, limit=limit)
     if invocation.print_json(found):
         return
-    print_trace(found, whole=turn is not None)
+    print_trace(found, most, is_one=turn is not None)
     if turn is None and len(found.turns) < found.turns_total:
         note(f"Earlier turns: afterturn trace {one_line(name)} --limit {found.turns_total}, or --turn N")
 
@@ -120,12 +118,21 @@ def _heading(event: Event) -> str:
 def _details(data: Mapping[str, Scalar]) -> str:
     """Without empty values and correlation ids; --json has them all."""
     shown = [(key, value) for key, value in data.items() if value not in ("", None) and key != "correlation"]
-    texts = (f"{value} ms" if key == "milliseconds" else f"{key.replace('_', ' ')} {value}" for key, value in shown)
-    return " · ".join(map(one_line, texts))
+    return " · ".join(one_line(_detail(key, value)) for key, value in shown)
 
 
-# How many left-out memories are shown without --turn, and how much of a question.
+def _detail(key: str, value: Scalar) -> str:
+    name = key.replace("_", " ")
+    if key == "milliseconds" and isinstance(value, float):
+        return _milliseconds(value)
+    if key.endswith("_at") and isinstance(value, float):
+        return f"{name} {local(value)}"
+    return f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+
+
+# How many left-out memories are shown without --turn and with it, and how much of a question.
 _LEFT_OUT_SHOWN = 5
+_LEFT_OUT_OF_A_TURN = 10
 _QUESTION_CHARS = 300
 _NAME_CHARS = len("delivered")
 _NO_RECALL = {
@@ -138,12 +145,12 @@ _NO_RECALL = {
 }
 
 
-def print_trace(trace: Trace, *, whole: bool) -> None:
-    """`whole`: with everything that was left out."""
+def print_trace(trace: Trace, most: int | None, *, is_one: bool) -> None:
+    """At most `most` memories that were left out of each turn, with all scores if `is_one`."""
     click.echo(f"Conversation {one_line(trace.conversation)} of {trace.space}, {count(trace.turns_total, 'turn')}")
     for turn in trace.turns:
         click.echo()
-        _print_turn(trace, turn, whole=whole)
+        _print_turn(trace, turn, most, is_one=is_one)
 
 
 def print_answers(memory: str, answers: Sequence[TraceAnswer]) -> None:
@@ -159,7 +166,7 @@ def print_answers(memory: str, answers: Sequence[TraceAnswer]) -> None:
             click.echo(dim(f"  {_scores(found)}"), color=True)
 
 
-def _print_turn(trace: Trace, turn: TracedTurn, *, whole: bool) -> None:
+def _print_turn(trace: Trace, turn: TracedTurn, most: int | None, *, is_one: bool) -> None:
     row = turn.turn
     click.echo(
         styled(f"Turn {turn.number}", "bold")
@@ -173,25 +180,26 @@ def _print_turn(trace: Trace, turn: TracedTurn, *, whole: bool) -> None:
     for number, recall in enumerate(turn.recalls):
         if number:
             click.echo()
-        _print_recall(trace, turn, recall, whole=whole)
+        _print_recall(trace, turn, recall, most, is_one=is_one)
     rules = [("refused" if rule.refused else "rule", _rule(rule)) for rule in turn.rules]
     _print_pairs([*(("block", _block(block)) for block in turn.blocks), *rules, ("turn id", one_line(row.id))])
 
 
-def _print_recall(trace: Trace, turn: TracedTurn, recall: TracedRecall, *, whole: bool) -> None:
+def _print_recall(trace: Trace, turn: TracedTurn, recall: TracedRecall, most: int | None, *, is_one: bool) -> None:
     _print_pairs(_pairs(turn, recall))
     if recall.row.turn == turn.turn.id and recall.delivered_in not in (None, turn.number):
         return
-    found = recall.left_out if whole else recall.left_out[:_LEFT_OUT_SHOWN]
+    # What matched too little matters least.
+    found = sorted(recall.left_out, key=lambda one: one.why is Decision.FLOOR)[:most]
     _print_memories("included", [(one.ref, one_line(one.text), _scores(one)) for one in recall.shown])
     left_out = []
     for one in found:
-        score = _scores(one) if whole or one.score is None else describe_score(one.score, one.score_kind)
+        score = _scores(one) if is_one or one.score is None else describe_score(one.score, one.score_kind)
         left_out.append((one.ref, shortened(one.text), f"{one.why}: {one_line(one.reason)} · {score}"))
     _print_memories("not included", left_out)
     more = len(recall.left_out) - len(found)
     if more:
-        where = f"afterturn trace {one_line(trace.conversation)} --turn {turn.number}"
+        where = f"afterturn trace {one_line(trace.conversation)} --turn {turn.number}{' --all' if is_one else ''}"
         click.echo(dim(f"  and {more} more that were not included: {where}"), color=True)
 
 

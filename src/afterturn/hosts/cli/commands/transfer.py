@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from afterturn.config import Config
 from afterturn.errors import AfterturnError, InvalidFile, InvalidInput
 from afterturn.guard.gate import Gate
-from afterturn.guard.trust import unprivileged
+from afterturn.guard.trust import TRUST_MIN, unprivileged
+from afterturn.hosts.cli.changes import shortened
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS, parse_time, time_option
-from afterturn.hosts.cli.output import count, dump_line, note, one_line, progress
+from afterturn.hosts.cli.output import count, dump_line, one_line, print_document, print_table, progress
 from afterturn.hosts.state import check_output_path
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.runtime.files import replace_file
 from afterturn.space.arguments import parse_target
-from afterturn.types import Draft, Entry, Filter, Kind, Origin, Status
+from afterturn.types import Draft, Entry, Filter, Kind, Origin, Status, Verb
+from afterturn.types.operations import OwnDraft
 from afterturn.validation import check_id
 
 if TYPE_CHECKING:
@@ -45,14 +48,7 @@ _PAGE = 1000
 )
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def export(invocation: Invocation, file: str, folder: Path | None, *, force: bool) -> None:
-    """Write everything held on a space as JSON Lines.
-
-    To FILE, or to stdout. Times are Unix seconds. The file is written completely or not at all, and only its owner can
-    read it. A path that leads through a symbolic link of a repository is refused. `import` reads it back.
-
-    With --markdown, current trusted statements are written as files that coding agents read: MEMORY.md, with at most
-    200 lines and 25 kB, and a file for each topic. Files that an earlier export wrote are replaced.
-    """
+    """Write everything held on a space as JSON Lines."""
     if folder is not None:
         if file != "-":
             raise click.UsageError("--markdown writes into its folder. Leave FILE out.")
@@ -66,7 +62,8 @@ def export(invocation: Invocation, file: str, folder: Path | None, *, force: boo
             raise InvalidFile(f"{target} is a folder. Name a file in it.")
         if target.exists() and not force:
             raise InvalidFile(f"{target} already exists. Add --force to replace it.")
-    with invocation.in_space() as space, _writer(target) as stream, progress("Exporting") as report:
+    bar = nullcontext(lambda done, total: None) if target is None else progress("Exporting")
+    with invocation.in_space() as space, _writer(target) as stream, bar as report:
         lines = 0
         for lines, line in enumerate(space.export(), start=1):
             stream.write(dump_line(line).encode() + b"\n")
@@ -118,7 +115,8 @@ def _writer(target: Path | None) -> Iterator[IO[bytes]]:
 CLIENTS = ("claude-code", "codex", "gemini-cli", "qwen-code", "opencode", "chatgpt", "claude")
 LIBRARIES = ("mem0", "zep", "letta", "langgraph")
 _LINE_BYTES_MAX = 16 * 1024 * 1024
-_BAD_SHOWN_MAX = 20
+_SHOWN_MAX = 20
+_MARKDOWN = (".md", ".markdown")
 
 
 @command("import")
@@ -130,7 +128,7 @@ _BAD_SHOWN_MAX = 20
     help="Read what this program recorded, by default in your home, or what this library exported.",
 )
 @time_option("--since", help="With --from: only what was said from this time on.")
-@click.option("--dry-run", is_flag=True, help="With --from: show what would be imported, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported, and change nothing.")
 @click.option(
     "--user",
     "users",
@@ -144,62 +142,37 @@ _BAD_SHOWN_MAX = 20
 @click.option(
     "--keep-origin",
     is_flag=True,
-    help='Trust "origin", "pinned" and "firm" in the file, and who said what. Use it only for files that you trust.',
+    help='The file is yours: trust "origin", "pinned", "firm" and who said what. An export comes back as it was.',
 )
 def import_entries(
-    invocation: Invocation,
-    names: tuple[str, ...],
-    program: str | None,
-    since: float | None,
-    users: tuple[str, ...],
-    namespace: str | None,
-    *,
-    dry_run: bool,
-    space_per_user: bool,
-    skip_bad: bool,
-    keep_origin: bool,
+    invocation: Invocation, names: tuple[str, ...], program: str | None, *, dry_run: bool, **options: Any
 ) -> None:
-    """Read memories from a file or stdin, or from another program or library.
-
-    The file is an export, or has lines such as {"text": "..."}. Optional keys: target, speaker, agent, project,
-    conversation, pinned, firm, metadata, sources, occurred_at, valid_from, valid_to, expires_at. Times are ISO-8601,
-    UTC unless they have an offset, or Unix seconds. All lines are checked first: if one is invalid, none is imported.
-    From an export, current statements and recorded messages are imported. Nothing is pinned or firm without
-    --keep-origin.
-
-    With --from, FILE is a file or folder of that program, a ZIP file of your data for chatgpt and claude, and your home
-    folder if you leave it out. What you said and the last words of each answer become records, and notes that the agent
-    kept (MEMORY.md) become reports. Importing again adds only what is new. One undo takes an import back.
-
-    mem0, zep, letta and langgraph are libraries: FILE is their export. Facts become statements that are quoted as
-    reports, and messages become records. What the file has about another user than that of your space is imported only
-    with --user or --space-per-user. `import mem0 FILE` means `import --from mem0 FILE`.
-    """
+    """Read memories from a file or stdin, or from another program or library."""
     program, file = _split_names(names, program)
-    if program not in LIBRARIES and (users or space_per_user or namespace is not None):
+    is_library, keep_origin = program in LIBRARIES, options["keep_origin"]
+    if not is_library and (options["users"] or options["space_per_user"] or options["namespace"] is not None):
         raise click.UsageError(f"--user, --space-per-user and --namespace need --from {'|'.join(LIBRARIES)}.")
-    if program in LIBRARIES:
+    if program is not None and is_library:
         from afterturn.hosts.cli.commands.program_import import LibraryChoices, import_library
 
-        choices = LibraryChoices(
-            users, since, namespace, space_per_user=space_per_user, skip_bad=skip_bad, keep_origin=keep_origin
-        )
         if file is None or file == "-":
             raise click.UsageError(f"Name the FILE that {program} exported.")
-        import_library(invocation, program, Path(file).expanduser(), choices, dry_run=dry_run)
+        import_library(invocation, program, Path(file).expanduser(), LibraryChoices(**options), dry_run=dry_run)
     elif program is not None:
-        if skip_bad or keep_origin or file == "-":
+        if options["skip_bad"] or keep_origin or file == "-":
             raise click.UsageError(
                 f"--from {program} takes a file or folder, and neither --skip-bad nor --keep-origin."
             )
         from afterturn.hosts.cli.commands.program_import import import_transcripts
 
         path = None if file is None else Path(file).expanduser()
-        import_transcripts(invocation, program, path, since=since, dry_run=dry_run)
-    elif file is None or dry_run or since is not None:
-        raise click.UsageError("Name a FILE, or - for stdin. --since and --dry-run need --from.")
+        import_transcripts(invocation, program, path, since=options["since"], dry_run=dry_run)
+    elif file is None or options["since"] is not None:
+        raise click.UsageError("Name a FILE, or - for stdin. --since needs --from.")
+    elif keep_origin and file.endswith(_MARKDOWN):
+        raise click.UsageError("Markdown does not say who wrote what. For --keep-origin, use a file of `export`.")
     else:
-        _import_lines(invocation, file, skip_bad=skip_bad, keep_origin=keep_origin)
+        _import_lines(invocation, file, skip_bad=options["skip_bad"], keep_origin=keep_origin, dry_run=dry_run)
 
 
 def _split_names(names: tuple[str, ...], program: str | None) -> tuple[str | None, str | None]:
@@ -211,13 +184,20 @@ def _split_names(names: tuple[str, ...], program: str | None) -> tuple[str | Non
         raise click.UsageError(f"Name one FILE, or one of these and its FILE: {', '.join(programs)}.")
     file = names[0] if names else None
     if program is None and file in programs and not Path(file).exists():
-        raise click.UsageError(f"There is no file {file!r} here. To import from {file}, write: import --from {file}")
+        raise click.UsageError(
+            f"There is no file {file!r} here. To import from {file}: `afterturn import --from {file}`"
+        )
     return program, file
 
 
-def _import_lines(invocation: Invocation, file: str, *, skip_bad: bool, keep_origin: bool) -> None:
-    space_name = invocation.space_name()
-    reading = LineReader(invocation.config(), keep_origin=keep_origin).read(_lines(file))
+def _import_lines(invocation: Invocation, file: str, *, skip_bad: bool, keep_origin: bool, dry_run: bool) -> None:
+    space_name, lines = invocation.space_name(), _lines(file)
+    if file.endswith(_MARKDOWN):
+        lines = _markdown_lines(b"".join(lines))
+    reading = LineReader(invocation.config(), keep_origin=keep_origin).read(lines)
+    if dry_run:
+        _print_plan(invocation, reading, space_name)
+        return
     if reading.bad and not skip_bad:
         others = f" {count(len(reading.bad) - 1, 'other line')} also invalid." if len(reading.bad) > 1 else ""
         raise InvalidFile(
@@ -229,18 +209,36 @@ def _import_lines(invocation: Invocation, file: str, *, skip_bad: bool, keep_ori
         imported = space.add_many(reading.drafts, progress=lambda done: report(done, total), clean=keep_origin)
     if invocation.print_json({"imported": imported, "passed_over": reading.passed_over, "bad": reading.bad}):
         return
+    from afterturn.hosts.cli.commands.program_import import print_ending
+
     click.echo(f"{count(imported.created, 'memory', 'memories')} imported into {space_name}")
-    if imported.existing:
-        click.echo(f"{imported.existing:,} already known")
+    print_ending(imported, lambda: _print_skipped(reading))
+
+
+def _print_plan(invocation: Invocation, reading: ParsedLines, space_name: str) -> None:
+    rows = [(str(one.kind), str(one.target), str(one.origin), shortened(one.text)) for one in reading.drafts]
+    if invocation.json:
+        named = [dict(zip(("kind", "target", "origin", "begins"), row, strict=True)) for row in rows]
+        print_document({"entries": named, "passed_over": reading.passed_over, "bad": reading.bad})
+        return
+    if rows:
+        print_table(("KIND", "TARGET", "ORIGIN", "TEXT"), rows[:_SHOWN_MAX])
+    if len(rows) > _SHOWN_MAX:
+        click.echo(f"and {len(rows) - _SHOWN_MAX:,} more")
+    kinds = Counter(one.kind for one in reading.drafts)
+    words = ((Kind.STATEMENT, "statement"), (Kind.RECORD, "recorded message"))
+    parts = [count(kinds[kind], noun) for kind, noun in words if kinds[kind]]
+    click.echo(f"{' and '.join(parts) or 'Nothing'} would be imported into {space_name}. Nothing was changed.")
+    _print_skipped(reading)
+
+
+def _print_skipped(reading: ParsedLines) -> None:
     if reading.passed_over:
-        click.echo(f"{count(reading.passed_over, 'line')} skipped: not current")
-    for bad in reading.bad[:_BAD_SHOWN_MAX]:
+        click.echo(f"{count(reading.passed_over, 'version')} skipped: not current")
+    for bad in reading.bad[:_SHOWN_MAX]:
         click.echo(f"line {bad.line} skipped: {one_line(bad.message)}", err=True)
-    if len(reading.bad) > _BAD_SHOWN_MAX:
-        click.echo(f"{len(reading.bad) - _BAD_SHOWN_MAX:,} more lines skipped", err=True)
-    if imported.created:
-        click.echo(f"Undo: afterturn undo {imported.group}")
-        note("Vectors are made at the next search, or now: afterturn worker --once")
+    if len(reading.bad) > _SHOWN_MAX:
+        click.echo(f"{count(len(reading.bad) - _SHOWN_MAX, 'more line')} skipped", err=True)
 
 
 def _lines(file: str) -> Iterator[bytes]:
@@ -257,6 +255,21 @@ def _lines(file: str) -> Iterator[bytes]:
                 yield line
     except OSError as error:
         raise InvalidFile(f"{file} cannot be read: {error.strerror}. Check the name and permissions.") from error
+
+
+def _markdown_lines(content: bytes) -> Iterator[bytes]:
+    """The bullets of a text that `afterturn edit --print` wrote. Raises InvalidFile."""
+    from afterturn.space.markdown import parse
+
+    try:
+        bullets = parse(content.decode("utf-8-sig")).bullets
+    except (InvalidInput, UnicodeDecodeError) as error:
+        raise InvalidFile(
+            f"This is not the Markdown that `afterturn edit --print` writes: {error} To import notes of an agent, add "
+            "--from claude-code."
+        ) from error
+    for one in bullets:
+        yield json.dumps({"text": one.text, "target": one.target, "project": one.project}).encode()
 
 
 # "memory" is what some systems call "environment".
@@ -276,7 +289,7 @@ class BadLine:
 
 @dataclass(slots=True)
 class ParsedLines:
-    """The lines of a file: valid drafts in order, invalid lines, and how many were skipped."""
+    """The lines of a file: valid drafts in order, invalid lines, and how many versions of an export were skipped."""
 
     drafts: list[Draft] = field(default_factory=list)
     bad: list[BadLine] = field(default_factory=list)
@@ -290,6 +303,12 @@ class LineReader:
         self._gate = Gate(config, SystemClock(), TimeOrderedIds())
         self._keep_origin = keep_origin
         self._is_export = False
+        # Of the person's own export: superseded versions before the current one, and what the person decided.
+        self._earlier: list[tuple[Mapping[str, object], OwnDraft]] = []
+        self._versions: dict[int, tuple[str, object]] = {}
+        self._approvals: set[object] = set()
+        self._approved: set[tuple[object, object]] = set()
+        self._hidden: Counter[object] = Counter()
 
     def read(self, lines: Iterable[bytes]) -> ParsedLines:
         reading = ParsedLines()
@@ -300,6 +319,13 @@ class LineReader:
                 self._take(_object(line), reading)
             except InvalidInput as error:
                 reading.bad.append(BadLine(number, str(error)))
+        reading.passed_over += len(self._earlier)
+        for at, (id, version) in self._versions.items():
+            draft, is_last = reading.drafts[at], self._versions.get(at + 1, ("",))[0] != id
+            assert isinstance(draft, OwnDraft)
+            approved = (id, version) in self._approved
+            hidden = is_last and self._hidden[id] % 2 == 1
+            reading.drafts[at] = replace(draft, proposed=draft.proposed or approved, approved=approved, hidden=hidden)
         return reading
 
     def _take(self, line: Mapping[str, object], reading: ParsedLines) -> None:
@@ -311,13 +337,53 @@ class LineReader:
                 )
             self._is_export = True
             return
+        if self._is_export and self._keep_origin:
+            self._take_own(line, reading)
+            return
         held = _current_entry(line) if self._is_export else line
         if held is None:
-            reading.passed_over += 1
+            reading.passed_over += "entry" in line
             return
         draft = self._record(held) if held.get("kind") == Kind.RECORD else self._draft(held)
         self._gate.admit_import(draft)
         reading.drafts.append(draft)
+
+    def _take_own(self, line: Mapping[str, object], reading: ParsedLines) -> None:
+        """A line of the person's own export. Of a memory, its superseded versions come with the current one."""
+        operation, step, entry = line.get("operation"), line.get("step"), line.get("entry")
+        if isinstance(operation, dict) and (operation.get("verb"), operation.get("actor")) == _APPROVAL:
+            self._approvals.add(operation.get("id"))
+        elif isinstance(step, dict) and step.get("operation") in self._approvals and step.get("after") == Status.ACTIVE:
+            self._approved.add((step.get("entry_id"), step.get("version")))
+        elif isinstance(step, dict) and step.get("before") == step.get("after"):
+            self._hidden[step.get("entry_id")] += 1
+        if not isinstance(entry, dict) or not _is_kept(entry):
+            reading.passed_over += "entry" in line
+            return
+        draft = self._own(entry)
+        self._gate.admit_import(draft)
+        if entry["status"] == Status.SUPERSEDED:
+            self._earlier.append((entry, draft))
+            return
+        for version, kept in (*self._earlier, (entry, draft)):
+            if version["id"] == entry["id"]:
+                self._versions[len(reading.drafts)] = str(entry["id"]), version.get("version")
+                reading.drafts.append(kept)
+            else:
+                reading.passed_over += 1
+        self._earlier.clear()
+
+    def _own(self, entry: Mapping[str, object]) -> OwnDraft:
+        held = {key: value for key, value in entry.items() if key in _KEYS | _RECORD_KEYS and value is not None}
+        draft = replace(self._record(held), kind=Kind(_choice(entry, "kind", [*Kind], "")))
+        trust = entry.get("trust")
+        if not isinstance(trust, int) or isinstance(trust, bool):
+            raise InvalidInput(f'"trust" is {_shown(trust)}, which is not a whole number.')
+        trust = max(0, min(trust, draft.origin.trust))
+        if trust < TRUST_MIN:
+            draft = replace(unprivileged(replace(draft, origin=Origin.IMPORT)), origin=draft.origin)
+        known = {one.name: getattr(draft, one.name) for one in fields(Draft)}
+        return OwnDraft(**{**known, "proposed": entry["status"] == Status.PROPOSED}, trust=trust)
 
     def _record(self, line: Mapping[str, object]) -> Draft:
         """A recorded message keeps its id, so that it is not imported twice."""
@@ -375,6 +441,16 @@ def _object(line: bytes) -> Mapping[str, object]:
     if not isinstance(value, dict):
         raise InvalidInput('It is not a JSON object such as {"text": "..."}.')
     return value
+
+
+_APPROVAL = (Verb.APPROVE, Origin.USER)
+
+
+def _is_kept(entry: Mapping[str, object]) -> bool:
+    """Also what was replaced, and new memories that wait for approval."""
+    status, is_statement = entry.get("status"), entry.get("kind") == Kind.STATEMENT
+    waits = status == Status.PROPOSED and entry.get("version") == 1
+    return status == Status.ACTIVE or (is_statement and (waits or status == Status.SUPERSEDED))
 
 
 def _current_entry(line: Mapping[str, object]) -> dict[str, object] | None:

@@ -19,7 +19,7 @@ from afterturn.config import StoreUrl, spill_folder
 from afterturn.conversation.spill import Spill
 from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.output import ProgressCallback, note, progress
+from afterturn.hosts.cli.output import ProgressCallback, count, note, progress
 from afterturn.hosts.cli.process import show_warnings
 from afterturn.log import logger
 from afterturn.stores.directory import read_directory
@@ -42,16 +42,7 @@ RETRY_AFTER_MAX = 600.0
     "--within", type=click.FloatRange(min=0), default=300.0, show_default=True, help="How many seconds --once may take."
 )
 def worker(invocation: Invocation, *, status: bool, once: bool, retry: bool, within: float) -> None:
-    """Run background jobs and housekeeping of all tenants until stopped.
-
-    Retention, the inbox, abandoned turns and consolidation follow the settings of this command, for every tenant.
-
-    Several workers, on any number of hosts, may share one store. SIGTERM and Ctrl-C stop a worker after
-    the current job; others that it had claimed are given back. If a worker is killed, the rest take up
-    its jobs when their lease has ended, after a minute or two.
-
-    With a directory of tenants as the store, it serves all stores in it at the same time.
-    """
+    """Run background jobs and housekeeping of all tenants until stopped."""
     url = invocation.path()
     directory = url if isinstance(url, StoreUrl) and url.directory is not None else None
     if status:
@@ -102,7 +93,7 @@ class DirectoryWorkers:
     def run(self) -> Counter[str]:
         """Returns when `stop` is set and the jobs that ran then have ended."""
         stores = _stores(self._directory)
-        note(f"Working for {len(stores)} stores. Press Ctrl-C to stop.")
+        note(f"Working for {count(len(stores), 'store')}. Press Ctrl-C to stop.")
         threads: dict[str, threading.Thread] = {}
         while True:
             for name, store in stores.items():
