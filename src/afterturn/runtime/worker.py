@@ -13,7 +13,8 @@ from afterturn.log import logger
 class ThreadWorker:
     """The Worker port on daemon threads that start with the first `post`.
 
-    With one thread, work runs in the order it was posted; with more, it starts in that order.
+    With one thread, work runs in the order it was posted; with more, it starts in that order. While the interpreter
+    exits, Python 3.12 and later start no thread. Work for a worker that has none then runs on the thread that posts it.
     """
 
     def __init__(self, name: str, threads: int = 1) -> None:
@@ -22,6 +23,7 @@ class ThreadWorker:
         self._threads: list[threading.Thread] = []
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
+        self._without_thread = threading.RLock()
         self._closed = False
         self._process = os.getpid()
 
@@ -37,8 +39,16 @@ class ThreadWorker:
             self._queue.put(work)
             if len(self._threads) < self._wanted:
                 thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                try:
+                    thread.start()
+                    self._threads.append(thread)
+                except RuntimeError:
+                    logger.debug("no thread can be started for %s", self._name)
+            if self._threads:
+                return
+        with self._without_thread:
+            while not self._queue.empty():
+                self._run_one(self._queue.get())
 
     def close(self, *, within: float) -> bool:
         if os.getpid() != self._process:
@@ -56,9 +66,13 @@ class ThreadWorker:
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
-            try:
-                work()
-            except Exception:  # the boundary: work that fails must not end the thread
-                logger.exception("work on %s failed", self._name)
+            self._run_one(work)
             # Otherwise this work, and everything it refers to, would stay alive until the next is posted.
             del work
+
+    def _run_one(self, work: Callable[[], None] | None) -> None:
+        try:
+            if work is not None:
+                work()
+        except Exception:  # the boundary: work that fails must not end the thread
+            logger.exception("work on %s failed", self._name)
