@@ -111,6 +111,7 @@ def failure(error: Exception) -> ToolAnswer:
 
 async def _search(memory: Memory, grant: Grant, arguments: Arguments, conversation: str | None) -> str:
     query = _text(arguments, "query", QUERY_CHARS_MAX)
+    scope = _choice(arguments, "scope", {"project": "project", "global": "global"}, "global")
     talk = memory.conversation(
         conversation or _DEFAULT_CONVERSATION,
         owner=grant.owner,
@@ -118,7 +119,7 @@ async def _search(memory: Memory, grant: Grant, arguments: Arguments, conversati
         agent=grant.agent,
         project=grant.project,
     )
-    return await talk.tools().dispatch(SEARCH, {"query": query})
+    return await talk.tools().dispatch(SEARCH, {"query": query, "scope": scope})
 
 
 async def _add(memory: Memory, grant: Grant, arguments: Arguments, conversation: str | None) -> str:
