@@ -27,11 +27,12 @@ from afterturn.config import Config, config_path, default_store, find_store, loa
 from afterturn.errors import AfterturnError
 from afterturn.hosts.hooks.client import ANSWER_BYTES_MAX, PAYLOAD_BYTES_MAX, PROTOCOL, note_failure, stamp, touch
 from afterturn.hosts.hooks.clients import CLIENTS, SCRIPT
-from afterturn.hosts.hooks.events import InvalidPayload
-from afterturn.hosts.hooks.handler import HookHandler, check_folder
+from afterturn.hosts.hooks.events import InvalidPayload, check_folder
+from afterturn.hosts.hooks.handler import HookHandler
 from afterturn.hosts.server.typed_statements import remove_old_statements
 from afterturn.log import describe, logger
 from afterturn.stores.sqlite.connection import file_identity
+from afterturn.types import Event
 
 LOG_BYTES_MAX = 256 * 1024
 BACKLOG = 1024
@@ -102,9 +103,13 @@ class HookServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop.set)
         config = replace(
-            self._config, context_files="", standing_bytes_max=min(STANDING_BYTES_MAX, self._config.standing_bytes_max)
+            self._config,
+            context_files="",
+            standing_bytes_max=min(STANDING_BYTES_MAX, self._config.standing_bytes_max),
+            review_verbose=self._config.review_verbose or self._config.hook_notice,
         )
-        async with afterturn.open(config=config) as memory:
+        hear = functools.partial(loop.call_soon_threadsafe, self._hear)
+        async with afterturn.open(config=config, on_event=hear) as memory:
             self._handler = HookHandler(memory, config)
             self._store_file = self._find_store_file()
             await self._take_queue()
@@ -118,6 +123,11 @@ class HookServer:
                 server.close()
                 async with asyncio.timeout(_HANDLE_WITHIN):
                     await self._is_done.wait()
+
+    def _hear(self, event: Event) -> None:
+        if event.name == "memories_saved" and self._handler is not None:
+            counts = {name: event.data[name] for name in ("saved", "changed", "removed")}
+            self._handler.reviewed.update({name: count for name, count in counts.items() if isinstance(count, int)})
 
     @property
     def _socket(self) -> str:
