@@ -1,5 +1,6 @@
 """Threads for blocking work. Not `concurrent.futures`, whose threads end before `atexit` handlers run."""
 
+import contextlib
 import os
 import threading
 import time
@@ -13,8 +14,7 @@ from afterturn.log import logger
 class ThreadWorker:
     """The Worker port on daemon threads that start with the first `post`.
 
-    With one thread, work runs in the order it was posted; with more, it starts in that order. While the interpreter
-    exits, Python 3.12 and later start no thread. Work for a worker that has none then runs on the thread that posts it.
+    With one thread, work runs in the order it was posted; with more, it starts in that order.
     """
 
     def __init__(self, name: str, threads: int = 1) -> None:
@@ -39,16 +39,15 @@ class ThreadWorker:
             self._queue.put(work)
             if len(self._threads) < self._wanted:
                 thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
-                try:
+                # While the interpreter exits, Python 3.12 and later start none. The threads that run do the work.
+                with contextlib.suppress(RuntimeError):
                     thread.start()
                     self._threads.append(thread)
-                except RuntimeError:
-                    logger.debug("no thread can be started for %s", self._name)
             if self._threads:
                 return
         with self._without_thread:
-            while not self._queue.empty():
-                self._run_one(self._queue.get())
+            self._queue.put(None)
+            self._run()
 
     def close(self, *, within: float) -> bool:
         if os.getpid() != self._process:
@@ -66,13 +65,9 @@ class ThreadWorker:
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
-            self._run_one(work)
+            try:
+                work()
+            except Exception:  # the boundary: work that fails must not end the thread
+                logger.exception("work on %s failed", self._name)
             # Otherwise this work, and everything it refers to, would stay alive until the next is posted.
             del work
-
-    def _run_one(self, work: Callable[[], None] | None) -> None:
-        try:
-            if work is not None:
-                work()
-        except Exception:  # the boundary: work that fails must not end the thread
-            logger.exception("work on %s failed", self._name)
