@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, get_args
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -222,6 +221,8 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str,
     found = {}
     for name in given:
         if name not in known:
+            from difflib import get_close_matches
+
             near = get_close_matches(name, known, n=1)
             hint = (
                 f"Did you mean {ENVIRONMENT_PREFIX}{near[0]}?"
@@ -380,6 +381,8 @@ def _parsed(name: str, text: str) -> Any:
 
 def _checked(name: str, value: Any, place: str) -> Any:
     if name not in KEYS:
+        from difflib import get_close_matches
+
         near = get_close_matches(str(name), KEYS, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else "`afterturn config schema` lists them all."
         raise ConfigError(f"{place} sets {name!r}, which is not a setting. {hint}")
