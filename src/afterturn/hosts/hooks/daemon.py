@@ -81,6 +81,8 @@ class HookServer:
     def __init__(self, folder: Path, name: str, config: Config) -> None:
         self._folder = folder
         self._name = name
+        # From within the state folder: the name of a socket has at most 107 bytes.
+        self._socket = f"{name}.sock"
         self._config = config
         self._files = _fingerprint()
         self._stamp = stamp()
@@ -128,11 +130,6 @@ class HookServer:
         if event.name == "memories_saved" and self._handler is not None:
             counts = {name: event.data[name] for name in ("saved", "changed", "removed")}
             self._handler.reviewed.update({name: count for name, count in counts.items() if isinstance(count, int)})
-
-    @property
-    def _socket(self) -> str:
-        """From within the state folder: the name of a socket has at most 107 bytes."""
-        return f"{self._name}.sock"
 
     def _bind(self) -> socket.socket:
         """The lock is ours, so a socket that is there was left by a helper that crashed."""
@@ -218,7 +215,8 @@ class HookServer:
 
     async def _answer(self, data: bytes) -> bytes:
         if data == _STATUS:
-            return json.dumps(self._status()).encode()
+            counts = {"served": self._served, "failed": self._failed}
+            return json.dumps({"pid": os.getpid(), "version": afterturn.__version__, **counts}).encode()
         if data == _STOP:
             self.stop.set()
             return b"{}"
@@ -229,9 +227,6 @@ class HookServer:
             return self._refuse("an event is too large")
         await self._take_queue()
         return await self._handle_data(data)
-
-    def _status(self) -> dict[str, object]:
-        return {"pid": os.getpid(), "version": afterturn.__version__, "served": self._served, "failed": self._failed}
 
     def _refuse(self, why: str) -> bytes:
         self._failed += 1

@@ -96,8 +96,7 @@ def _serve_stdio(find_store: FindStore, find_grant: Callable[[], Grant], standin
     _import_sdk()
     import asyncio
 
-    from afterturn.hosts.server.mcp_server import serve_stdio
-    from afterturn.hosts.server.open_memories import OpenMemories
+    from afterturn.hosts.server.mcp_server import OpenMemories, serve_stdio
 
     if sys.stdin.isatty():
         note("Waiting for an MCP client on stdin. A client starts this command itself; press Ctrl-C to stop.")
@@ -108,8 +107,7 @@ def _serve_http(find_store: FindStore, host: str, port: int, names: Sequence[str
     _import_sdk()
     import asyncio
 
-    from afterturn.hosts.server.mcp_http import PATH, bind, check_start, is_loopback, serve_http
-    from afterturn.hosts.server.open_memories import OpenMemories
+    from afterturn.hosts.server.mcp_http import PATH, OpenMemories, bind, check_start, is_loopback, serve_http
 
     check_start(host, names)
     listener = bind(host, port)
