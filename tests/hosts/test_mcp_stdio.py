@@ -11,6 +11,7 @@ import pytest
 from mcp_clients import ERAS, WITHIN, ask, over_stdio
 
 from afterturn import blocking
+from afterturn.conversation.scope import clean_name
 from afterturn.hosts.projects import find_project
 
 
@@ -49,8 +50,9 @@ async def test_a_search_can_leave_out_other_projects(tmp_path: Path):
     """A2, B1: the scope narrows what the starter granted, and never reaches another space."""
     with blocking.open(tmp_path / "memory.db") as memory:
         space = memory.space("user:ada")
-        space.add("The billing service deploys on Fridays", project="other-0f3a9c21d4e5")
-        space.add("The billing service deploys with tools/ship", project=find_project(tmp_path).name)
+        space.add("The billing service deploys on Fridays", project="other")
+        here = clean_name(find_project(tmp_path).name, "project", scanning=memory.config.scan_policy)
+        space.add("The billing service deploys with tools/ship", project=here)
         space.add("The billing service is written in Go")
         memory.space("team:all").add("The billing service deploys to Oslo")
     async with over_stdio(tmp_path) as client:

@@ -65,7 +65,7 @@ def write_memory_files(
         if text is None:
             left_out += 1
         else:
-            topic = _BY_KIND.get((entry.target, entry.metadata.get("kind")), _BY_TARGET[entry.target])
+            topic = _BY_KIND.get((entry.target, str(entry.metadata.get("kind"))), _BY_TARGET[entry.target])
             topics.setdefault(topic, []).append((entry, " ".join(neutralise(clean(text)).split())))
     for found in topics.values():
         found.sort(key=lambda pair: (not pair[0].pinned, -pair[0].recorded_at))

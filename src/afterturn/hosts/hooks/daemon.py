@@ -110,7 +110,11 @@ class HookServer:
             standing_bytes_max=min(STANDING_BYTES_MAX, self._config.standing_bytes_max),
             review_verbose=self._config.review_verbose or self._config.hook_notice,
         )
-        hear = functools.partial(loop.call_soon_threadsafe, self._hear)
+
+        def hear(event: Event) -> None:
+            if event.name == "memories_saved":
+                loop.call_soon_threadsafe(self._note_review, event)
+
         async with afterturn.open(config=config, on_event=hear) as memory:
             self._handler = HookHandler(memory, config)
             self._store_file = self._find_store_file()
@@ -126,10 +130,10 @@ class HookServer:
                 async with asyncio.timeout(_HANDLE_WITHIN):
                     await self._is_done.wait()
 
-    def _hear(self, event: Event) -> None:
-        if event.name == "memories_saved" and self._handler is not None:
-            counts = {name: event.data[name] for name in ("saved", "changed", "removed")}
-            self._handler.reviewed.update({name: count for name, count in counts.items() if isinstance(count, int)})
+    def _note_review(self, event: Event) -> None:
+        assert self._handler is not None
+        counts = {name: event.data[name] for name in ("saved", "changed", "removed")}
+        self._handler.reviewed.update({name: count for name, count in counts.items() if isinstance(count, int)})
 
     def _bind(self) -> socket.socket:
         """The lock is ours, so a socket that is there was left by a helper that crashed."""

@@ -107,7 +107,8 @@ def _serve_http(find_store: FindStore, host: str, port: int, names: Sequence[str
     _import_sdk()
     import asyncio
 
-    from afterturn.hosts.server.mcp_http import PATH, OpenMemories, bind, check_start, is_loopback, serve_http
+    from afterturn.hosts.server.mcp_http import PATH, bind, check_start, is_loopback, serve_http
+    from afterturn.hosts.server.mcp_server import OpenMemories
 
     check_start(host, names)
     listener = bind(host, port)
