@@ -99,6 +99,7 @@ class ClientSession:
     # How many sub-agents are at work whose events look like those of the user's agent.
     nested: int = 0
     has_session_text: bool = False
+    is_briefed: bool = False
     # The source of a start that was answered, until the next prompt.
     started: str | None = None
     # Rules for a call, which the client takes only behind the call's result.
@@ -230,24 +231,29 @@ class HookHandler:
         session.has_session_text = event.source == "resume" and is_kept
         if was_answered or goes_with_prompt:
             return NOTHING
-        return HookAnswer(await self._session_text(session))
+        return HookAnswer(await self._session_text(session, is_start=True))
 
-    async def _session_text(self, session: ClientSession) -> str:
+    async def _session_text(self, session: ClientSession, *, is_start: bool = False) -> str:
         """Standing memories and the briefing, once for each session, and the former again after a compaction.
 
         Context files are the client's own business.
         """
-        if session.has_session_text:
-            return ""
-        session.has_session_text = True
-        standing = ""
-        try:
-            standing = await session.standing.block()
-        except AfterturnError as error:
-            logger.warning("a session starts without standing memories: %s", error)
+        standing = briefing = ""
+        is_wanted, session.has_session_text = not session.has_session_text, True
+        if is_wanted:
+            try:
+                standing = await session.standing.block()
+            except AfterturnError as error:
+                logger.warning("a session starts without standing memories: %s", error)
         if standing:
             session.shown.add(STANDING_TAG)
-        texts = (standing, await session.briefed.briefing())
+        if session.client.session_text is SessionText.ALWAYS:
+            # The next start would write the client's system prompt again without it: the first prompt brings it.
+            is_wanted = not is_start and not session.is_briefed
+        if is_wanted:
+            session.is_briefed = True
+            briefing = await session.briefed.briefing()
+        texts = (standing, briefing)
         session.session_texts.update(filter(None, texts))
         return _joined(*texts)
 
