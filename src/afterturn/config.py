@@ -223,12 +223,8 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str,
         if name not in known:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, known, n=1)
-            hint = (
-                f"Did you mean {ENVIRONMENT_PREFIX}{near[0]}?"
-                if near
-                else "`afterturn config schema` lists the settings."
-            )
+            near = [ENVIRONMENT_PREFIX + one for one in get_close_matches(name, known, n=1)]
+            hint = f"Did you mean {near[0]}?" if near else "`afterturn config schema` lists the settings."
             found[ENVIRONMENT_PREFIX + name] = hint
     return found
 

@@ -246,15 +246,9 @@ class _Spans:
         if operation is None or not isinstance(milliseconds, int | float):
             return
         error = _error(event, "reason" if event.name == "tool_failed" else "error")
-        self._operate(
-            operation,
-            event,
-            get_current(),
-            event.at - milliseconds / 1000,
-            count=None if error else count,
-            error=error,
-            record=str(_labels(event.data, "memory").get("memory", "")),
-        )
+        record, started_at = str(_labels(event.data, "memory").get("memory", "")), event.at - milliseconds / 1000
+        count = None if error else count
+        self._operate(operation, event, get_current(), started_at, count=count, error=error, record=record)
 
     def call_tool(self, event: Event) -> None:
         self.note(event)
@@ -284,8 +278,7 @@ class _Spans:
         error: str = "",
         record: str = "",
     ) -> None:
-        """The span of one operation that has ended, as a child of the host's span. `count` is left out if it is not a
-        number."""
+        """The span of one operation that has ended, as a child of the host's span. Only a number is a `count`."""
         from opentelemetry.context import Context
         from opentelemetry.trace import StatusCode
 

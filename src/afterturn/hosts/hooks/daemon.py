@@ -7,6 +7,7 @@ and when the package or the settings file changed; then it starts itself again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import functools
 import importlib.metadata
@@ -132,8 +133,7 @@ class HookServer:
 
     def _note_review(self, event: Event) -> None:
         assert self._handler is not None
-        counts = {name: event.data[name] for name in ("saved", "changed", "removed")}
-        self._handler.reviewed.update({name: count for name, count in counts.items() if isinstance(count, int)})
+        self._handler.reviewed.update({name: int(event.data[name] or 0) for name in ("saved", "changed", "removed")})
 
     def _bind(self) -> socket.socket:
         """The lock is ours, so a socket that is there was left by a helper that crashed."""
@@ -232,6 +232,15 @@ class HookServer:
         await self._take_queue()
         return await self._handle_data(data)
 
+    def _look_at_script(self) -> None:
+        """Without it, two installations would make each other's helper start again all the time."""
+        with contextlib.suppress(OSError):
+            if stamp() == self._stamp:
+                return
+        logger.info("the script has changed; the helper starts again")
+        self.restarts = True
+        self.stop.set()
+
     def _refuse(self, why: str) -> bytes:
         self._failed += 1
         logger.warning("an event was refused: %s", why)
@@ -241,11 +250,8 @@ class HookServer:
         """The answer, as the script expects it. Never raises."""
         try:
             request = HookRequest.parse(data)
-            if request.stamp != self._stamp and not _is_unchanged(self._stamp):
-                # Without this look, two installations would make each other's helper start again all the time.
-                logger.info("the script has changed; the helper starts again")
-                self.restarts = True
-                self.stop.set()
+            if request.stamp != self._stamp:
+                self._look_at_script()
             # Requests get slots in the order in which they came, and the time of waiting for one is not counted: a
             # prompt that is dropped would lose the answer behind it too.
             async with self._slots, asyncio.timeout(_HANDLE_WITHIN):
@@ -311,13 +317,6 @@ class HookServer:
                 except Exception:  # the boundary of one event: the others must not wait for ever
                     self._failed += 1
                     logger.exception("a waiting event could not be handled")
-
-
-def _is_unchanged(known: str) -> bool:
-    try:
-        return stamp() == known
-    except OSError:
-        return False
 
 
 def _waiting(queue: Path) -> Iterator[Path]:

@@ -193,8 +193,8 @@ def status(invocation: Invocation) -> None:
     """Show the helpers that run, and whether hooks are paused."""
     helpers, is_paused = running_helpers(), are_hooks_paused()
     projects = [one for one in known_projects() if one.is_paused]
-    names = [one.space for one in projects]
-    if invocation.print_json({"paused": is_paused, "paused_projects": names, "helpers": helpers}):
+    paused = {"paused": is_paused, "paused_projects": [one.space for one in projects]}
+    if invocation.print_json({**paused, "helpers": helpers}):
         return
     if is_paused:
         click.echo("Hooks are paused. `afterturn resume` starts them again.")
