@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, get_args
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -227,12 +226,10 @@ def unknown_variables(environment: Mapping[str, str] | None = None, *, new: bool
     found = {}
     for name in given:
         if name not in known and not (new and name in _warned_of):
-            near = get_close_matches(name, known, n=1)
-            hint = (
-                f"Did you mean {ENVIRONMENT_PREFIX}{near[0]}?"
-                if near
-                else "`afterturn config schema` lists the settings."
-            )
+            from difflib import get_close_matches
+
+            near = [ENVIRONMENT_PREFIX + one for one in get_close_matches(name, known, n=1)]
+            hint = f"Did you mean {near[0]}?" if near else "`afterturn config schema` lists the settings."
             found[ENVIRONMENT_PREFIX + name] = hint
             _warned_of.update([name] if new else [])
     return found
@@ -386,6 +383,8 @@ def _parsed(name: str, text: str) -> Any:
 
 def _checked(name: str, value: Any, place: str) -> Any:
     if name not in KEYS:
+        from difflib import get_close_matches
+
         near = get_close_matches(str(name), KEYS, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else "`afterturn config schema` lists them all."
         raise ConfigError(f"{place} sets {name!r}, which is not a setting. {hint}")

@@ -1,4 +1,4 @@
-"""Reading files for an evaluation: conversations, utterances, cases. Unusable files are listed."""
+"""Reading files for an evaluation: conversations, utterances. Unusable files are listed."""
 
 import gzip
 import json
@@ -10,20 +10,6 @@ import pytest
 
 from afterturn.errors import InvalidFile
 from afterturn.evaluation.datasets import find_sources, find_time, read_dataset
-
-BELIEF = {
-    "_id": "b",
-    "user_id": "test-user",
-    "scope": ["domain:code"],
-    "canonical_name": "b",
-    "content": "c",
-    "aliases": [],
-    "pinned": False,
-    "epistemic_status": "active",
-    "resolved_at": None,
-    "created_at": "2026-09-01T00:00:00Z",
-}
-CASE = {"caseId": "one", "scope": ["domain:code"], "query": "?", "expect": {}}
 
 
 def talk(items: list[dict[str, Any]], questions: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
@@ -138,21 +124,16 @@ def test_deeply_nested_input_is_refused(tmp_path: Path, name: str):
 
 
 def test_a_folder_gives_what_can_be_used_and_names_the_rest(tmp_path: Path):
-    (tmp_path / "deep" / "cases").mkdir(parents=True)
+    (tmp_path / "deep").mkdir()
     written(tmp_path / "deep" / "talks.json.gz", talk([item("a")]))
-    written(tmp_path / "deep" / "cases" / "beliefs.seed.json", [BELIEF])
-    written(tmp_path / "deep" / "cases" / "retrieval.cases.json", [CASE])
-    (tmp_path / "none").mkdir()
-    written(tmp_path / "none" / "beliefs.seed.json", [])
     written(tmp_path / "other.json", {"unrelated": True})
     (tmp_path / "said.jsonl").write_text('{"text": "hello", "label": 0, "category": "utterance"}\n', encoding="utf-8")
     (tmp_path / "rules.jsonl").write_text('{"text": "be nice", "label": 0}\n', encoding="utf-8")
     (tmp_path / "README.md").write_text("words", encoding="utf-8")
     sources = find_sources([tmp_path])
     assert [dataset.name for dataset in sources.datasets] == ["talks"]
-    assert [collection.name for collection in sources.cases] == ["cases"]
     assert [said.name for said in sources.utterances] == ["said"]
-    assert [path.name for path in sources.skipped] == ["none", "other.json", "rules.jsonl"]
+    assert [path.name for path in sources.skipped] == ["other.json", "rules.jsonl"]
 
 
 def test_files_with_the_same_name_get_different_names(tmp_path: Path):

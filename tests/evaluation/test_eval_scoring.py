@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.evaluation.datasets import Belief, Case, Item, Question, Talk
+from afterturn.evaluation.datasets import Item, Question, Talk
 from afterturn.evaluation.examination import (
     CUTS,
     Bm25,
@@ -23,7 +23,6 @@ from afterturn.evaluation.examination import (
     rank_figures,
     worst,
 )
-from afterturn.evaluation.precision import judge, summary
 from afterturn.evaluation.run import BUILT_IN, sampled
 from afterturn.testing.hashing import HashingEmbedder
 
@@ -147,38 +146,6 @@ def test_misses_are_taken_from_each_category_in_turn():
     misses = [miss("a", 0.5), miss("a", 0.0), miss("a", 0.2), miss("b", 0.7)]
     assert [(each.category, each.delivered) for each in worst(misses, 3)] == [("a", 0.0), ("b", 0.7), ("a", 0.2)]
     assert worst([], 3) == []
-
-
-def belief(name: str, *, pinned: bool = False) -> Belief:
-    return Belief(name, "ada", "domain:code", name, "content", (), pinned=pinned, gone=False, at=0.0)
-
-
-BELIEFS = {name: belief(name, pinned=name == "pinned") for name in ("a", "b", "pinned")}
-
-
-@pytest.mark.parametrize(
-    "found,right,precision",
-    [(["a"], 1, 1), (["a", "pinned"], 1, 1), (["a", "b"], 0, 0.5), ([], 0, 1), (["b"], 0, 0)],
-)
-def test_a_case_is_right_when_all_that_belongs_and_nothing_else_is_there(
-    found: list[str], right: float, precision: float
-):
-    case = Case("c", "ada", ("domain:code",), "?", frozenset("a"), frozenset())
-    figures = summary([judge(case, found, BELIEFS)])
-    assert (figures["cases_right"], figures["precision"]) == (right, precision)
-
-
-@pytest.mark.parametrize("found,right", [(["a"], 1), (["a", "b"], 0), (["pinned", "a"], 0), ([], 1)])
-def test_a_case_that_only_excludes_allows_everything_else(found: list[str], right: float):
-    case = Case("c", "ada", ("domain:code",), "?", None, frozenset(["b", "pinned"]))
-    assert summary([judge(case, found, BELIEFS)])["cases_right"] == right
-
-
-def test_silence_is_counted_where_nothing_belongs_into_a_block():
-    nothing = Case("c", "ada", ("domain:code",), "?", frozenset(), frozenset())
-    something = Case("c", "ada", ("domain:code",), "?", frozenset("a"), frozenset())
-    judged = [judge(nothing, [], BELIEFS), judge(nothing, ["a"], BELIEFS), judge(something, ["a"], BELIEFS)]
-    assert summary(judged)["silence"] == 0.5
 
 
 def test_small_talk_is_many_lines_in_many_scripts():

@@ -11,6 +11,7 @@ import pytest
 from mcp_clients import ERAS, WITHIN, ask, over_stdio
 
 from afterturn import blocking
+from afterturn.conversation.scope import clean_name
 from afterturn.hosts.projects import find_project
 
 
@@ -43,6 +44,28 @@ async def test_a_client_writes_and_finds_memories(tmp_path: Path, mode: str):
         (fact,) = memory.space(find_project(tmp_path).space).list()
         assert (fact.text, fact.metadata["client"]) == ("The deploy script is tools/deploy", "codex")
         assert [entry.text for entry in memory.space("user:ada").proposals()] == ["Prefers short answers"]
+
+
+async def test_a_search_can_leave_out_other_projects(tmp_path: Path):
+    """A2, B1: the scope narrows what the starter granted, and never reaches another space."""
+    with blocking.open(tmp_path / "memory.db") as memory:
+        space = memory.space("user:ada")
+        space.add("The billing service deploys on Fridays", project="other")
+        here = clean_name(find_project(tmp_path).name, "project", scanning=memory.config.scan_policy)
+        space.add("The billing service deploys with tools/ship", project=here)
+        space.add("The billing service is written in Go")
+        memory.space("team:all").add("The billing service deploys to Oslo")
+    async with over_stdio(tmp_path) as client:
+        (search,) = [tool for tool in (await client.list_tools()).tools if tool.name == "search_memory"]
+        assert search.input_schema["properties"]["scope"]["enum"] == ["project", "global"]
+        query = "How does the billing service deploy?"
+        here = await ask(client, "search_memory", query=query, scope="project")
+        everywhere = await ask(client, "search_memory", query=query, scope="global")
+        assert await ask(client, "search_memory", query=query) == everywhere
+        refused = await client.call_tool("search_memory", {"query": query, "scope": "team:all"})
+    assert ("tools/ship" in here, "in Go" in here, "Fridays" in here, "Oslo" in here) == (True, True, False, False)
+    assert ("tools/ship" in everywhere, "Fridays" in everywhere, "Oslo" in everywhere) == (True, True, False)
+    assert refused.is_error
 
 
 async def test_the_handshake_brings_the_instructions(tmp_path: Path):

@@ -27,6 +27,24 @@ def test_a_turn_left_just_before_the_end_is_recorded(start: StartChild, path: Pa
     assert _texts(path) == ["My last words", "Noted."]
 
 
+def test_no_new_thread_is_needed_at_the_end(start: StartChild, path: Path) -> None:
+    """C4: from Python 3.12 on, no thread can be started while the interpreter exits."""
+    child = start(
+        """
+        import atexit
+        def refuse(thread):
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+        memory = blocking.open(path, NO_EMBEDDER).start()
+        atexit.register(setattr, threading.Thread, "start", refuse)
+        for number in range(3):
+            with memory.conversation(f"c{number}", user="ada").turn(exchange("My last words")):
+                pass
+        """
+    )
+    assert child.result() == []
+    assert _texts(path) == ["My last words"] * 3 + ["Noted."] * 3
+
+
 def test_a_memory_without_references_is_closed_too(start: StartChild, path: Path) -> None:
     """C4: the host keeps no reference; what it handed over was promised all the same."""
     child = start(

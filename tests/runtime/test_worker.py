@@ -66,6 +66,22 @@ def test_work_that_raises_is_logged_and_the_next_one_still_runs(caplog: pytest.L
     assert "ZeroDivisionError" in caplog.text
 
 
+def test_work_runs_where_it_is_posted_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C4: while the interpreter exits, Python 3.12 starts no thread; what closing has to do is done all the same."""
+    seen: list[str] = []
+    worker, begun = ThreadWorker("last"), ThreadWorker("begun", threads=2)
+    begun.post(lambda: None)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    worker.post(lambda: (worker.post(lambda: seen.append("second")), seen.append("first"), None)[-1])
+    begun.post(lambda: seen.append(threading.current_thread().name))
+    assert (worker.close(within=WAIT), begun.close(within=WAIT)) == (True, True)
+    assert sorted(seen) == ["begun-1", "first", "second"]
+
+
 def test_no_thread_starts_before_the_first_post() -> None:
     """§2: opening memory in a hook costs no thread that is not used."""
     before = threading.active_count()

@@ -1,4 +1,4 @@
-"""Reads the files that can be evaluated: conversations with questions, labelled cases, utterances.
+"""Reads the files that can be evaluated: conversations with questions, and utterances.
 
 Everyday and preferences files are recognised here, and read by everyday_file.py.
 """
@@ -201,125 +201,6 @@ def _question(value: Mapping[str, Any], items: Sequence[Item]) -> Question:
     )
 
 
-# The scope of beliefs that are valid everywhere.
-UNIVERSAL = "user:universal"
-_BELIEFS = "beliefs.seed.json"
-_CASES = ("retrieval.cases.json", "session-retrieval.cases.json")
-_USER = "test-user"
-_GONE = "superseded"
-
-
-@dataclass(frozen=True, slots=True)
-class Belief:
-    """One statement. `standing`: it is in the standing context anyway, so it does not count in a block."""
-
-    id: str
-    user: str
-    scope: str
-    name: str
-    content: str
-    aliases: tuple[str, ...]
-    pinned: bool
-    gone: bool
-    at: float
-
-    @property
-    def standing(self) -> bool:
-        return self.pinned or self.scope == UNIVERSAL
-
-    @property
-    def text(self) -> str:
-        """The content with its name and aliases, so that a search finds them."""
-        also = f" (also: {', '.join(self.aliases)})" if self.aliases else ""
-        return f"{self.name.replace('_', ' ')}: {self.content}{also}"
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """`allowed` are the beliefs that belong in the block, all of them; None: any except those `excluded`.
-
-    `entries_max` is the budget that the case tests, if any. After the question, `learned` is added and the belief
-    `renamed` gets more aliases.
-    """
-
-    id: str
-    user: str
-    scopes: tuple[str, ...]
-    question: str
-    allowed: frozenset[str] | None
-    excluded: frozenset[str]
-    entries_max: int | None = None
-    learned: Belief | None = None
-    renamed: tuple[str, tuple[str, ...]] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    name: str
-    beliefs: tuple[Belief, ...]
-    cases: tuple[Case, ...]
-
-
-def holds_cases(folder: Path) -> bool:
-    return (folder / _BELIEFS).exists()
-
-
-def read_cases(folder: Path) -> Collection:
-    """Raises InvalidFile if the folder has no beliefs, or no cases about them."""
-    files = [folder / name for name in _CASES if (folder / name).exists()]
-    try:
-        seeds = tuple(_belief(value) for value in json.loads((folder / _BELIEFS).read_text(encoding="utf-8")))
-        values = [value for path in files for value in json.loads(path.read_text(encoding="utf-8"))]
-        cases = tuple(case for value in values for case in _cases(value))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
-        raise InvalidFile(f"{folder} has no cases with beliefs: {error!r}. See docs/evaluation.md.") from error
-    if not seeds or not cases:
-        raise InvalidFile(f"{folder} has no beliefs, or no cases about them.")
-    return Collection(folder.absolute().name, seeds, cases)
-
-
-def _belief(value: Mapping[str, Any]) -> Belief:
-    return Belief(
-        id=value["_id"],
-        user=value["user_id"],
-        scope=value["scope"][0],
-        name=value["canonical_name"],
-        content=value["content"],
-        aliases=tuple(value["aliases"]),
-        pinned=value["pinned"],
-        gone=value["epistemic_status"] == _GONE or value["resolved_at"] is not None,
-        at=datetime.fromisoformat(value["created_at"]).timestamp(),
-    )
-
-
-def _cases(value: Mapping[str, Any]) -> Iterator[Case]:
-    """One case, or one for each user message of a session."""
-    if "turns" in value:
-        for turn in value["turns"]:
-            yield _case(f"{value['caseId']} {turn['turnIndex']}", turn["userMessage"], turn)
-    else:
-        yield _case(value["caseId"], value["query"], value)
-
-
-def _case(name: str, question: str, value: Mapping[str, Any]) -> Case:
-    expected = value["expect"]
-    wanted = expected.get("relevantBeliefs", {})
-    allowed = wanted.get("shouldOnlyInclude")
-    unwanted = (*wanted.get("mustExclude", ()), *expected.get("noiseCheck", {}).get("mustNotSurface", ()))
-    created, changed = value.get("createBeliefAtTurn"), value.get("updateBeliefAtTurn")
-    return Case(
-        id=name,
-        user=value.get("userId", _USER),
-        scopes=tuple(value["scope"]),
-        question=question,
-        allowed=None if allowed is None else frozenset((*allowed, *wanted.get("mustInclude", ()))),
-        excluded=frozenset(unwanted),
-        entries_max=value.get("budget", {}).get("maxBeliefs"),
-        learned=_belief(created) if created else None,
-        renamed=(changed["beliefId"], tuple(changed["addAliases"])) if changed else None,
-    )
-
-
 _DEPTH = 2
 _UTTERANCE = "utterance"
 
@@ -340,7 +221,6 @@ class Sources:
     everyday: list[Everyday] = field(default_factory=list)
     preferences: list[Preferences] = field(default_factory=list)
     utterances: list[Utterances] = field(default_factory=list)
-    cases: list[Collection] = field(default_factory=list)
     skipped: list[Path] = field(default_factory=list)
 
 
@@ -352,7 +232,7 @@ def find_sources(paths: Sequence[Path]) -> Sources:
             raise InvalidFile(f"There is no file or folder {path}. Give one with conversations and questions.")
         for found in _walk(path) if path.is_dir() else [path]:
             _take(sources, found, named=found == path)
-    if not (sources.datasets or sources.everyday or sources.preferences or sources.cases):
+    if not (sources.datasets or sources.everyday or sources.preferences):
         raise InvalidFile(
             f"Nothing in {', '.join(str(path) for path in paths)} can be evaluated. See docs/evaluation.md."
         )
@@ -360,10 +240,7 @@ def find_sources(paths: Sequence[Path]) -> Sources:
 
 
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """Files, and folders of precision cases, sorted by name."""
-    if holds_cases(folder):
-        yield folder
-        return
+    """The files, sorted by name."""
     for path in sorted(folder.iterdir()):
         if path.is_dir() and depth < _DEPTH:
             yield from _walk(path, depth + 1)
@@ -375,9 +252,7 @@ def _take(sources: Sources, path: Path, *, named: bool) -> None:
     """Skips a file that cannot be used. Raises InvalidFile for a file with a fault that was named and has patterns."""
     must_be_usable = False
     try:
-        if path.is_dir():
-            sources.cases.append(read_cases(path))
-        elif path.suffix == ".jsonl":
+        if path.suffix == ".jsonl":
             sources.utterances.append(read_utterances(path, named=named))
         else:
             content = _document(path)

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
 
-from afterturn.config import Config
 from afterturn.errors import InvalidFile, InvalidInput
 from afterturn.evaluation.answering import Answering, Asking, count_questions
 from afterturn.evaluation.datasets import Dataset, Sources, Talk, Utterances, find_sources
@@ -33,7 +32,6 @@ from afterturn.evaluation.examination import (
     spaces_of,
     worst,
 )
-from afterturn.evaluation.precision import Precision, comparable
 from afterturn.evaluation.preferences import examine_preferences, make_people
 from afterturn.recall.query import needs_recall
 
@@ -92,14 +90,12 @@ def evaluate(paths: Sequence[Path], wanted: EvalOptions, progress: Progress = la
     stating = {one.name: make_people(one, wanted.people, wanted.preferences.filler or 0) for one in sources.preferences}
     results: Results = {}
     with open_subject(wanted.embedder) as subject:
-        steps = _steps(sources, subject.config, wanted.limit)
+        steps = _steps(sources, wanted.limit)
         steps += sum(count_steps(some, wanted) for some in people.values())
         steps += sum(count_steps(some, wanted.preferences) for some in stating.values())
         tally = _Tally(steps, progress)
         for dataset in sources.datasets:
             results[dataset.name] = _of_dataset(subject, dataset, sources.utterances, wanted, tally)
-        for collection in sources.cases:
-            results[collection.name] = Precision(subject, collection).examine(tally)
         for name, some in people.items():
             results[name] = examine_everyday(some, wanted, subject.faults, tally)
         for one in sources.preferences:
@@ -158,11 +154,10 @@ class _Tally:
         self._progress(self._done, self._total)
 
 
-def _steps(sources: Sources, config: Config, limit: int | None) -> int:
+def _steps(sources: Sources, limit: int | None) -> int:
     spoken = sum(len(sampled(utterances.texts)) for utterances in (BUILT_IN, *sources.utterances))
     asked = sum(len(chosen_of(talk, limit)) for dataset in sources.datasets for talk in dataset.talks)
-    cases = sum(len(comparable(collection.cases, config)) for collection in sources.cases)
-    return asked + spoken * len(sources.datasets) + cases
+    return asked + spoken * len(sources.datasets)
 
 
 def _of_dataset(

@@ -7,11 +7,11 @@ the session.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, Unpack
@@ -147,7 +147,7 @@ class _SdkRun(RunHooks[Any]):
         config = {**given, **ours} if isinstance(given, dict) else replace(given, **ours)
         return {"run_config": config, "hooks": self}
 
-    @contextmanager
+    @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """While the SDK's runner is called, so that tools and nested runs know in which run they are."""
         run, tool = _current_run.set(self), _tool_call.set(None)
@@ -302,7 +302,10 @@ async def _check_rules(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOut
     turn = run.turn if run is not None else None
     if run is None or turn is None:
         return ToolGuardrailFunctionOutput.allow()
-    advice = await turn.before_tool(data.context.tool_name, _arguments(data.context.tool_arguments))
+    arguments: object = data.context.tool_arguments
+    with contextlib.suppress(ValueError):
+        arguments = json.loads(data.context.tool_arguments)
+    advice = await turn.before_tool(data.context.tool_name, arguments)
     if advice.refusal:
         return ToolGuardrailFunctionOutput.reject_content(advice.refusal)
     run.advice[data.context.tool_call_id] = advice
@@ -328,10 +331,3 @@ def _guard(agent: Agent[Any]) -> None:
         if _BEFORE not in (guarded.tool_input_guardrails or ()):
             guarded.tool_input_guardrails = [*(guarded.tool_input_guardrails or ()), _BEFORE]
             guarded.tool_output_guardrails = [*(guarded.tool_output_guardrails or ()), _AFTER]
-
-
-def _arguments(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

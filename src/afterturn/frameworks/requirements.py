@@ -24,7 +24,9 @@ def check_framework(extra: str) -> None:
             installed = metadata.version(name)
         except metadata.PackageNotFoundError as error:
             raise ExtraMissing(f"{name} is not installed. Run `pip install 'afterturn[{extra}]'`.") from error
-        if name not in _checked and not _is_within(installed, bounds):
+        version = _release(installed)
+        is_tested = all((version >= _release(limit)) is (sign == ">=") for sign, limit in _BOUND.findall(bounds))
+        if name not in _checked and not is_tested:
             _checked.add(name)
             logger.warning(
                 "%s %s is installed; afterturn was tested with %s%s. It may work, but install that if it does not.",
@@ -42,11 +44,6 @@ def _required_by(extra: str) -> Iterator[tuple[str, str]]:
         found = _REQUIREMENT.match(requirement)
         if found is not None and found["extra"] == extra:
             yield found["name"], found["range"].strip()
-
-
-def _is_within(installed: str, bounds: str) -> bool:
-    version = _release(installed)
-    return all((version >= _release(limit)) is (sign == ">=") for sign, limit in _BOUND.findall(bounds))
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -41,6 +41,8 @@ _TOPICS = {
     "conventions": Topic("conventions.md", "Conventions", "Rules of the project and its tools", "project"),
     "environment": Topic("environment.md", "Environment", "Facts about projects, tools and systems", "reference"),
 }
+_BY_KIND = {(Target.USER, "preference"): "preferences", (Target.ENVIRONMENT, "convention"): "conventions"}
+_BY_TARGET = {Target.USER: "user", Target.ENVIRONMENT: "environment"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ def write_memory_files(
         if text is None:
             left_out += 1
         else:
-            topics.setdefault(_topic_of(entry), []).append((entry, " ".join(neutralise(clean(text)).split())))
+            topic = _BY_KIND.get((entry.target, str(entry.metadata.get("kind"))), _BY_TARGET[entry.target])
+            topics.setdefault(topic, []).append((entry, " ".join(neutralise(clean(text)).split())))
     for found in topics.values():
         found.sort(key=lambda pair: (not pair[0].pinned, -pair[0].recorded_at))
     named = {key: topics[key] for key in _TOPICS if key in topics}
@@ -73,13 +76,6 @@ def write_memory_files(
     for name, content in files.items():
         _write(folder / name, content)
     return WrittenFiles(folder, len(files), sum(map(len, named.values())), left_out)
-
-
-def _topic_of(entry: Entry) -> str:
-    kind = entry.metadata.get("kind")
-    if entry.target is Target.USER:
-        return "preferences" if kind == "preference" else "user"
-    return "conventions" if kind == "convention" else "environment"
 
 
 def _topic_file(topic: Topic, found: Sequence[tuple[Entry, str]]) -> str:

@@ -44,6 +44,7 @@ class KnownProject(NamedTuple):
     space: str
     root: Path | None
     into: str | None = None
+    is_paused: bool = False
 
 
 def find_project(path: str | os.PathLike[str]) -> Project:
@@ -64,9 +65,30 @@ def note_project(path: str | os.PathLike[str]) -> None:
 
 
 def known_projects() -> list[KnownProject]:
-    roots, merges = _texts("roots"), _texts("merged")
+    roots, merges, paused = _texts("roots"), _texts("merged"), _texts("paused")
+    roots = {**paused, **roots}
     spaces = sorted({*roots, *merges, *merges.values()})
-    return [KnownProject(space, Path(roots[space]) if space in roots else None, merges.get(space)) for space in spaces]
+    return [
+        KnownProject(space, Path(roots[space]) if space in roots else None, merges.get(space), space in paused)
+        for space in spaces
+    ]
+
+
+def set_paused(path: str | os.PathLike[str], paused: bool) -> str:  # noqa: FBT001
+    """Switches the hooks of coding agents off or on for the project of a folder, and returns its own space."""
+    root, own = _identify(path)
+    with change_document(_FILE) as document:
+        if paused:
+            document.setdefault("paused", {})[own] = str(root)
+        else:
+            document.get("paused", {}).pop(own, None)
+    return own
+
+
+def is_paused(path: str | os.PathLike[str]) -> bool:
+    """Whether hooks are switched off for the project of a folder. Raises InvalidFile as `find_project` does."""
+    paused = _texts("paused")
+    return bool(paused) and own_space(path) in paused
 
 
 def merge_projects(space: str, into: str) -> None:

@@ -12,14 +12,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from afterturn.errors import ExtraMissing
 from afterturn.types import ContentEvent, Event, ReviewState, Scalar
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.metrics import Counter, Histogram, Meter, MeterProvider
+    from opentelemetry.metrics import Histogram, Meter, MeterProvider
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
 Handler: TypeAlias = Callable[[Event], None]
@@ -34,14 +34,7 @@ _NANOSECONDS = 1_000_000_000
 _TURN_ENDS: Final = {"recorded": "recorded", "not_recorded": "not_recorded", "turn_aborted": "aborted"}
 # Memory continued, but something was missing.
 _DEGRADING: Final = frozenset(
-    [
-        "embedder_unavailable",
-        "job_dead",
-        "job_failed",
-        "recording_waits",
-        "refined_failed",
-        "tool_failed",
-    ]
+    "embedder_unavailable job_dead job_failed recording_waits refined_failed tool_failed".split()
 )
 # The fields that are copied from events. Others may contain texts or paths, such as error messages.
 _COPIED: Final = frozenset(
@@ -87,7 +80,7 @@ def handler(
         raise ExtraMissing("OpenTelemetry is not installed. Run `pip install 'afterturn[otel]'`.") from error
     tracer = trace.get_tracer("afterturn", tracer_provider=tracer_provider)
     meter = metrics.get_meter("afterturn", meter_provider=meter_provider)
-    return _EventHandler(_Spans(tracer, captures_content=capture_content), _Metrics.of(meter), then)
+    return _EventHandler(_Spans(tracer, captures_content=capture_content), _Metrics(meter), then)
 
 
 class _EventHandler:
@@ -113,43 +106,33 @@ class _EventHandler:
                 self._then(event)
 
 
-@dataclass(frozen=True, slots=True)
 class _Metrics:
-    recalls: Counter
-    recall_milliseconds: Histogram
-    handed_over_bytes: Histogram
-    handed_over_tokens: Histogram
-    turns: Counter
-    degraded: Counter
-
-    @classmethod
-    def of(cls, meter: Meter) -> _Metrics:
-        return cls(
-            meter.create_counter("afterturn.recalls", "{recall}", "Recall phases that ended, by outcome."),
-            meter.create_histogram("afterturn.recall.duration", "ms", "From the question to the fast result."),
-            meter.create_histogram("afterturn.handed_over.bytes", "By", "The size of a delivered block."),
-            meter.create_histogram("afterturn.handed_over.tokens", "{token}", "Its estimated size in tokens."),
-            meter.create_counter("afterturn.turns", "{turn}", "Turns that ended, by outcome."),
-            meter.create_counter("afterturn.degraded", "{event}", "Times that memory continued with less."),
-        )
+    def __init__(self, meter: Meter) -> None:
+        counter, histogram = meter.create_counter, meter.create_histogram
+        self._recalls = counter("afterturn.recalls", "{recall}", "Recall phases that ended, by outcome.")
+        self._duration = histogram("afterturn.recall.duration", "ms", "From the question to the fast result.")
+        self._bytes = histogram("afterturn.handed_over.bytes", "By", "The size of a delivered block.")
+        self._tokens = histogram("afterturn.handed_over.tokens", "{token}", "Its estimated size in tokens.")
+        self._turns = counter("afterturn.turns", "{turn}", "Turns that ended, by outcome.")
+        self._degraded = counter("afterturn.degraded", "{event}", "Times that memory continued with less.")
 
     def record(self, event: Event) -> None:
         data, name = event.data, event.name
         if name == "recall_ended":
-            self.recalls.add(1, _labels(data, "outcome", "reason", "phase"))
+            self._recalls.add(1, _labels(data, "outcome", "reason", "phase"))
             if data.get("outcome") == "degraded":
-                self.degraded.add(1, {"event": "recall_ended"})
+                self._degraded.add(1, {"event": "recall_ended"})
         elif name == "recall_settled":
-            _record(self.recall_milliseconds, data.get("milliseconds"), {})
+            _record(self._duration, data.get("milliseconds"), {})
         elif name == "handed_over":
-            _record(self.handed_over_bytes, data.get("bytes"), _labels(data, "point"))
-            _record(self.handed_over_tokens, data.get("tokens"), _labels(data, "point"))
+            _record(self._bytes, data.get("bytes"), _labels(data, "point"))
+            _record(self._tokens, data.get("tokens"), _labels(data, "point"))
         elif name in _TURN_ENDS:
             # The reason for an abort is the host's own text, which may be different each time.
             reason = _labels(data, "reason") if name != "turn_aborted" else {}
-            self.turns.add(1, {"outcome": _TURN_ENDS[name], **reason})
+            self._turns.add(1, {"outcome": _TURN_ENDS[name], **reason})
         elif name in _DEGRADING:
-            self.degraded.add(1, {"event": name})
+            self._degraded.add(1, {"event": name})
 
 
 @dataclass(slots=True)
@@ -173,11 +156,11 @@ class _Spans:
     def __init__(self, tracer: Tracer, *, captures_content: bool) -> None:
         self._tracer = tracer
         self.captures_content = captures_content
-        self._turns: _Bounded[Span] = _Bounded(WAITING_MAX)
-        self._recalls: _Bounded[_Recall] = _Bounded(WAITING_MAX)
+        self._turns: _Bounded[Span] = _Bounded()
+        self._recalls: _Bounded[_Recall] = _Bounded()
         # The host's context by turn, also after the turn, because reviews come later.
-        self._hosts: _Bounded[Context] = _Bounded(WAITING_MAX)
-        self._reviews: _Bounded[tuple[float, Context | None]] = _Bounded(WAITING_MAX)
+        self._hosts: _Bounded[Context] = _Bounded()
+        self._reviews: _Bounded[tuple[float, Context | None]] = _Bounded()
 
     def record(self, event: Event) -> None:
         act = _HANDLERS.get(event.name)
@@ -199,7 +182,7 @@ class _Spans:
             lost.end(_nanoseconds(event.at))
 
     def end_turn(self, event: Event) -> None:
-        span = self._turns.take(_turn_key(event))
+        span = self._turns.pop(_turn_key(event), None)
         if span is None:
             return
         span.set_attributes({"afterturn.outcome": _TURN_ENDS[event.name], **_copied(event)})
@@ -208,9 +191,8 @@ class _Spans:
         if isinstance(ended_at, float):
             # Without it, the turn was not to be recorded.
             error = "" if event.name == "recorded" else _error(event, "reason")
-            count = records if isinstance(records, int) else None
             host = self._hosts.get(_turn_key(event))
-            self._operate(_UPSERT, event, host, ended_at, count=count, error=error)
+            self._operate(_UPSERT, event, host, ended_at, count=records, error=error)
 
     def note(self, event: Event) -> None:
         """Adds an event to the span of an open turn."""
@@ -252,15 +234,8 @@ class _Spans:
             return
         recall.is_searched = True
         error = _error(event, "reason") if event.data.get("outcome") == "degraded" else ""
-        count = event.data.get("memories")
-        self._operate(
-            "search_memory",
-            event,
-            recall.host,
-            recall.started_at,
-            count=count if isinstance(count, int) else None,
-            error=error,
-        )
+        found = event.data.get("memories")
+        self._operate("search_memory", event, recall.host, recall.started_at, count=found, error=error)
 
     def end_verb(self, event: Event) -> None:
         """A verb of a space, or a tool that a model called."""
@@ -271,15 +246,9 @@ class _Spans:
         if operation is None or not isinstance(milliseconds, int | float):
             return
         error = _error(event, "reason" if event.name == "tool_failed" else "error")
-        self._operate(
-            operation,
-            event,
-            get_current(),
-            event.at - milliseconds / 1000,
-            count=count if isinstance(count, int) and not error else None,
-            error=error,
-            record=str(_labels(event.data, "memory").get("memory", "")),
-        )
+        record, started_at = str(_labels(event.data, "memory").get("memory", "")), event.at - milliseconds / 1000
+        count = None if error else count
+        self._operate(operation, event, get_current(), started_at, count=count, error=error, record=record)
 
     def call_tool(self, event: Event) -> None:
         self.note(event)
@@ -290,7 +259,7 @@ class _Spans:
 
     def end_review(self, event: Event) -> None:
         state = event.data.get("state")
-        scheduled = self._reviews.take(_review_key(event))
+        scheduled = self._reviews.pop(_review_key(event), None)
         if scheduled is None or state not in (ReviewState.SAVED, *_FAILED_REVIEWS):
             return
         counts = [event.data.get(name) for name in ("written", "proposed", "refused")]
@@ -305,11 +274,11 @@ class _Spans:
         host: Context | None,
         started_at: float,
         *,
-        count: int | None,
+        count: Scalar,
         error: str = "",
         record: str = "",
     ) -> None:
-        """The span of one operation that has ended, as a child of the host's span."""
+        """The span of one operation that has ended, as a child of the host's span. Only a number is a `count`."""
         from opentelemetry.context import Context
         from opentelemetry.trace import StatusCode
 
@@ -321,7 +290,7 @@ class _Spans:
             "error.type": error,
         }
         attributes: Attributes = {key: value for key, value in named.items() if value}
-        if count is not None:
+        if isinstance(count, int):
             attributes["gen_ai.memory.record.count"] = count
         span = self._tracer.start_span(
             operation,
@@ -361,25 +330,15 @@ def _content(event: Event) -> Attributes:
     return found
 
 
-class _Bounded(Generic[V]):
-    """A dict with the newest `entries_max` entries. `put` returns the entries that it removed."""
-
-    def __init__(self, entries_max: int) -> None:
-        self._entries: OrderedDict[tuple[str, ...], V] = OrderedDict()
-        self._entries_max = entries_max
+class _Bounded(OrderedDict[tuple[str, ...], V]):
+    """The newest WAITING_MAX entries. `put` returns the entries that it removed."""
 
     def put(self, key: tuple[str, ...], value: V) -> list[V]:
-        lost = [self._entries.pop(key)] if key in self._entries else []
-        self._entries[key] = value
-        while len(self._entries) > self._entries_max:
-            lost.append(self._entries.popitem(last=False)[1])
+        lost = [self.pop(key)] if key in self else []
+        self[key] = value
+        while len(self) > WAITING_MAX:
+            lost.append(self.popitem(last=False)[1])
         return lost
-
-    def get(self, key: tuple[str, ...]) -> V | None:
-        return self._entries.get(key)
-
-    def take(self, key: tuple[str, ...]) -> V | None:
-        return self._entries.pop(key, None)
 
 
 def _turn_key(event: Event) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Threads for blocking work. Not `concurrent.futures`, whose threads end before `atexit` handlers run."""
 
+import contextlib
 import os
 import threading
 import time
@@ -22,6 +23,7 @@ class ThreadWorker:
         self._threads: list[threading.Thread] = []
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
+        self._without_thread = threading.RLock()
         self._closed = False
         self._process = os.getpid()
 
@@ -37,8 +39,15 @@ class ThreadWorker:
             self._queue.put(work)
             if len(self._threads) < self._wanted:
                 thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                # While the interpreter exits, Python 3.12 and later start none. The threads that run do the work.
+                with contextlib.suppress(RuntimeError):
+                    thread.start()
+                    self._threads.append(thread)
+            if self._threads:
+                return
+        with self._without_thread:
+            self._queue.put(None)
+            self._run()
 
     def close(self, *, within: float) -> bool:
         if os.getpid() != self._process:

@@ -8,15 +8,17 @@ from typing import Any
 from hooked import Hooks
 
 from afterturn.hosts.hooks import client as script
+from afterturn.hosts.projects import find_project
 
 
 def command(hooks: Hooks, *arguments: str) -> Any:
-    """The output of `afterturn … --json` as this user."""
+    """The output of `afterturn … --json` as this user, in the folder of the project."""
     program = "import sys; from afterturn.hosts.cli.app import run; sys.exit(run(sys.argv[1:]))"
     environment = {**hooks.environment, "PYTHONPATH": ":".join(path for path in sys.path if path)}
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments, "--json"],
         env=environment,
+        cwd=hooks.project,
         capture_output=True,
         timeout=60,
         check=True,
@@ -25,7 +27,7 @@ def command(hooks: Hooks, *arguments: str) -> Any:
 
 
 def test_the_helper_is_shown_and_stopped(hooks: Hooks) -> None:
-    assert command(hooks, "helper") == {"paused": False, "helpers": []}
+    assert command(hooks, "helper") == {"paused": False, "paused_projects": [], "helpers": []}
     pid = hooks.warm().pid
     (found,) = command(hooks, "helper", "status")["helpers"]
     assert (found["pid"], found["served"] > 0, found["failed"]) == (pid, True, 0)
@@ -57,6 +59,16 @@ def test_hooks_are_paused_and_resumed(hooks: Hooks) -> None:
     assert command(hooks, "helper")["paused"] is True
     assert command(hooks, "resume") == {"paused": False}
     assert command(hooks, "helper")["paused"] is False
+
+
+def test_the_hooks_of_one_project_are_paused_and_resumed(hooks: Hooks) -> None:
+    space = find_project(hooks.project).space
+    assert command(hooks, "pause", "--project") == {"paused": True, "project": space}
+    assert command(hooks, "helper") == {"paused": False, "paused_projects": [space], "helpers": []}
+    (listed,) = command(hooks, "project", "list")
+    assert listed == {"space": space, "folder": str(hooks.project), "into": None, "paused": True}
+    assert command(hooks, "resume", "--project") == {"paused": False, "project": space}
+    assert command(hooks, "helper")["paused_projects"] == []
 
 
 def test_doctor_shows_what_hooks_could_not_do(hooks: Hooks) -> None:

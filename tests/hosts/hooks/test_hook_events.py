@@ -69,7 +69,7 @@ def test_a_start_that_is_reported_twice_shows_standing_memories_once(warm: Hooks
     session = new()
     starts = [warm.context("qwen-code", "SessionStart", session, source=source) for _ in range(2)]
     assert ["Anselm" in text for text in starts] == [True, False]
-    assert "Anselm" not in warm.ask("qwen-code", session, "What does my brother Anselm do?")
+    assert BLOCK.search(warm.ask("qwen-code", session, "What does my brother Anselm do?")) is None
     warm.answer("qwen-code", session, "He keeps bees.")
     assert "Anselm" in warm.context("qwen-code", "SessionStart", session, source="resume")
 
@@ -413,6 +413,22 @@ def test_a_session_is_briefed_about_the_last_one_in_its_project(warm: Hooks, cli
     warm.ask(client, second, "Good morning again to you.", **fields)
     warm.answer(client, second, "Good morning.", **fields)
     assert "print the menu" not in warm.ask(client, second, "Let us begin with the weather.", **fields)
+
+
+def test_a_system_prompt_that_is_written_at_every_start_stays_the_same(warm: Hooks) -> None:
+    """S3, P3: Qwen Code puts the answer to a start there. The briefing comes with the first prompt, which it keeps."""
+    (folder := warm.folder / "resumed").mkdir()
+    session, fields = new(), {"cwd": str(folder)}
+    warm.tell("qwen-code", "My cousin Ottilie is a glazier.")
+    warm.ask("qwen-code", first := new(), "Print the posters. Tomorrow we hang the posters.", **fields)
+    warm.answer("qwen-code", first, "The posters are printed.", **fields)
+    started = warm.context("qwen-code", "SessionStart", session, source="startup", **fields)
+    assert ("Ottilie" in started, "posters" in started) == (True, False)
+    assert "Tomorrow we hang the posters" in warm.ask("qwen-code", session, "Good morning to you.", **fields)
+    warm.answer("qwen-code", session, "Good morning.", **fields)
+    warm.run("qwen-code", "SessionEnd", session, **fields)
+    assert warm.context("qwen-code", "SessionStart", session, source="resume", **fields) == started
+    assert "posters" not in warm.ask("qwen-code", session, "Let us begin with the weather.", **fields)
 
 
 def test_the_same_event_of_two_installations_starts_one_turn(warm: Hooks) -> None:

@@ -21,7 +21,7 @@ from afterturn.errors import InvalidFile
 from afterturn.hosts.hooks import client as script
 from afterturn.hosts.hooks import control
 from afterturn.hosts.hooks.clients import hook_arguments
-from afterturn.hosts.projects import note_project
+from afterturn.hosts.projects import note_project, set_paused
 from afterturn.hosts.state import open_state_folder
 from lab.patched_helper import start_patched_helper
 
@@ -151,6 +151,23 @@ def test_a_helper_whose_package_changed_starts_again(hooks: Hooks, tmp_path: Pat
     asked = wait_for(lambda: hooks.run("claude-code", "UserPromptSubmit", "s2", prompt="What is the parrot called?"))
     assert before.pid > 0
     assert "systemMessage" in asked
+
+
+def test_the_user_is_shown_what_a_review_has_saved(hooks: Hooks) -> None:
+    """V7: one line at the next prompt, in a client that shows lines, and once."""
+    hooks.environment["AFTERTURN_REVIEW_VERBOSE"] = "true"
+    hooks.warm()
+    hooks.tell("claude-code", "I always use pnpm instead of npm.")
+    hooks.run("opencode", "UserPromptSubmit", "s1", prompt="Hello there, what shall we do?")
+    sessions = map(str, itertools.count())
+
+    def shown() -> str:
+        asked = hooks.run("codex", "UserPromptSubmit", next(sessions), prompt="Which package manager do I use?")
+        return str(asked.get("systemMessage", ""))
+
+    saved = "afterturn: Saved 1 memory from your last conversation. `afterturn review log` lists it."
+    assert wait_for(shown) == saved
+    assert shown() == ""
 
 
 def test_another_installation_is_served_without_a_restart(hooks: Hooks) -> None:
@@ -322,6 +339,32 @@ def test_paused_hooks_answer_and_record_nothing(hooks: Hooks) -> None:
     assert wait_for(lambda: "Miso" in hooks.ask("claude-code", next(sessions), "What is my cat called?"))
     hooks.warm()
     assert "It is called Miso, I think." not in hooks.texts()
+
+
+def test_hooks_that_are_paused_in_one_project_work_in_the_others(hooks: Hooks) -> None:
+    """Without a helper and with one, in a folder of the project, and in the middle of a turn."""
+    learn(hooks, "Ada's cat is called Miso")
+    (hooks.project / ".git" / "objects").mkdir(parents=True)
+    (hooks.project / ".git" / "HEAD").touch()
+    (inner := hooks.project / "src").mkdir()
+    (other := hooks.folder / "other").mkdir()
+    with hooks.entered():
+        set_paused(hooks.project, True)
+    assert hooks.ask("claude-code", "s1", "What is my cat called?", cwd=str(inner)) == ""
+    hooks.answer("claude-code", "s1", "It is called Miso, I think.", cwd=str(inner))
+    hooks.warm()
+    assert hooks.ask("claude-code", "s2", "What is my cat called?") == ""
+    assert "Miso" in hooks.ask("claude-code", "s3", "What is my cat called?", cwd=str(other))
+    hooks.answer("claude-code", "s3", "Miso, as you said elsewhere.", cwd=str(other))
+    with hooks.entered():
+        set_paused(hooks.project, False)
+    assert "Miso" in hooks.ask("claude-code", "s4", "What is my cat called?")
+    with hooks.entered():
+        set_paused(hooks.project, True)
+    hooks.answer("claude-code", "s4", "Miso, as I said in the paused turn.")
+    assert hooks.has("Miso, as you said elsewhere.")
+    hooks.stop()
+    assert not [text for text in hooks.texts() if "I think" in text or "paused turn" in text]
 
 
 def test_the_helper_does_not_inherit_the_keys_of_the_agent(hooks: Hooks) -> None:

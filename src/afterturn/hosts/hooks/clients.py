@@ -66,6 +66,7 @@ class HookClient:
     - `writes_transcript_late`: the end of a turn is in the transcript only some time after the event.
     - `shares_session`: a sub-agent's events have no id that tells them from those of the user's agent.
     - `plain_tools`: tools of such a client that start no sub-agent.
+    - `shows_notices`: it can show the user a line.
     - `expands_commands`: a prompt has the text of a command, and the transcript what the user typed.
     - `event_names`: the events that an installer registers, in words. `second` is one in the client's unit of time.
     """
@@ -84,6 +85,7 @@ class HookClient:
     writes_transcript_late = False
     session_text = SessionText.WITH_PROMPT
     shares_session = False
+    shows_notices = True
     plain_tools: frozenset[str] = frozenset()
     expands_commands = False
     kinds: Mapping[str, EventKind] = _KINDS
@@ -272,6 +274,7 @@ class Opencode(HookClient):
     """
 
     name = "opencode"
+    shows_notices = False
 
     def read(self, name: str, payload: Payload) -> HookEvent | None:
         event = super().read(name, payload)
@@ -294,6 +297,7 @@ class Copilot(HookClient):
     event_names = "sessionStart userPromptSubmitted preToolUse postToolUse postToolUseFailure agentStop sessionEnd"
     matcher = ""
     session_field = "sessionId"
+    shows_notices = False
     reports_compactions = False
     writes_transcript_late = True
     kinds: Mapping[str, EventKind] = {

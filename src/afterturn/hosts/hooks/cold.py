@@ -10,8 +10,8 @@ import json
 from afterturn.config import load_config
 from afterturn.errors import StoreUnavailable
 from afterturn.hosts.hooks.clients import CLIENTS
-from afterturn.hosts.hooks.events import EventKind, HookAnswer
-from afterturn.hosts.projects import current_user_space, find_project
+from afterturn.hosts.hooks.events import EventKind, HookAnswer, check_folder
+from afterturn.hosts.projects import current_user_space, find_project, is_paused
 from afterturn.oneshot import recall_block_once
 
 
@@ -21,10 +21,10 @@ def answer_prompt(client: str, event: str, payload: bytes, cwd: str) -> tuple[by
     found = adapter.read(event, json.loads(payload or b"{}"))
     if found is None or found.kind is not EventKind.PROMPT or found.agent:
         return b"{}", ""
-    asked = found.text or found.loaded
-    if not asked.strip():
+    asked, folder = found.text or found.loaded, check_folder(found.cwd, cwd)
+    if not asked.strip() or is_paused(folder):
         return b"{}", ""
-    config, project = load_config(), find_project(cwd)
+    config, project = load_config(), find_project(folder)
     try:
         block = recall_block_once(
             asked,

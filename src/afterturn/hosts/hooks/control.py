@@ -52,8 +52,7 @@ def running_helpers() -> list[HelperStatus]:
     for name in _names(".sock"):
         answer = _ask(name, b"afterturn-helper status")
         if answer is not None:
-            values = json.loads(answer)
-            found.append(HelperStatus(name, values["pid"], values["version"], values["served"], values["failed"]))
+            found.append(HelperStatus(name, **json.loads(answer)))
     return found
 
 

@@ -7,6 +7,7 @@ and when the package or the settings file changed; then it starts itself again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import functools
 import importlib.metadata
@@ -27,11 +28,12 @@ from afterturn.config import Config, config_path, default_store, find_store, loa
 from afterturn.errors import AfterturnError
 from afterturn.hosts.hooks.client import ANSWER_BYTES_MAX, PAYLOAD_BYTES_MAX, PROTOCOL, note_failure, stamp, touch
 from afterturn.hosts.hooks.clients import CLIENTS, SCRIPT
-from afterturn.hosts.hooks.events import InvalidPayload
-from afterturn.hosts.hooks.handler import HookHandler, check_folder
+from afterturn.hosts.hooks.events import InvalidPayload, check_folder
+from afterturn.hosts.hooks.handler import HookHandler
 from afterturn.hosts.server.typed_statements import remove_old_statements
 from afterturn.log import describe, logger
 from afterturn.stores.sqlite.connection import file_identity
+from afterturn.types import Event
 
 LOG_BYTES_MAX = 256 * 1024
 BACKLOG = 1024
@@ -80,6 +82,8 @@ class HookServer:
     def __init__(self, folder: Path, name: str, config: Config) -> None:
         self._folder = folder
         self._name = name
+        # From within the state folder: the name of a socket has at most 107 bytes.
+        self._socket = f"{name}.sock"
         self._config = config
         self._files = _fingerprint()
         self._stamp = stamp()
@@ -102,9 +106,17 @@ class HookServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop.set)
         config = replace(
-            self._config, context_files="", standing_bytes_max=min(STANDING_BYTES_MAX, self._config.standing_bytes_max)
+            self._config,
+            context_files="",
+            standing_bytes_max=min(STANDING_BYTES_MAX, self._config.standing_bytes_max),
+            review_verbose=self._config.review_verbose or self._config.hook_notice,
         )
-        async with afterturn.open(config=config) as memory:
+
+        def hear(event: Event) -> None:
+            if event.name == "memories_saved":
+                loop.call_soon_threadsafe(self._note_review, event)
+
+        async with afterturn.open(config=config, on_event=hear) as memory:
             self._handler = HookHandler(memory, config)
             self._store_file = self._find_store_file()
             await self._take_queue()
@@ -119,10 +131,9 @@ class HookServer:
                 async with asyncio.timeout(_HANDLE_WITHIN):
                     await self._is_done.wait()
 
-    @property
-    def _socket(self) -> str:
-        """From within the state folder: the name of a socket has at most 107 bytes."""
-        return f"{self._name}.sock"
+    def _note_review(self, event: Event) -> None:
+        assert self._handler is not None
+        self._handler.reviewed.update({name: int(event.data[name] or 0) for name in ("saved", "changed", "removed")})
 
     def _bind(self) -> socket.socket:
         """The lock is ours, so a socket that is there was left by a helper that crashed."""
@@ -208,7 +219,8 @@ class HookServer:
 
     async def _answer(self, data: bytes) -> bytes:
         if data == _STATUS:
-            return json.dumps(self._status()).encode()
+            counts = {"served": self._served, "failed": self._failed}
+            return json.dumps({"pid": os.getpid(), "version": afterturn.__version__, **counts}).encode()
         if data == _STOP:
             self.stop.set()
             return b"{}"
@@ -220,8 +232,14 @@ class HookServer:
         await self._take_queue()
         return await self._handle_data(data)
 
-    def _status(self) -> dict[str, object]:
-        return {"pid": os.getpid(), "version": afterturn.__version__, "served": self._served, "failed": self._failed}
+    def _look_at_script(self) -> None:
+        """Without it, two installations would make each other's helper start again all the time."""
+        with contextlib.suppress(OSError):
+            if stamp() == self._stamp:
+                return
+        logger.info("the script has changed; the helper starts again")
+        self.restarts = True
+        self.stop.set()
 
     def _refuse(self, why: str) -> bytes:
         self._failed += 1
@@ -232,11 +250,8 @@ class HookServer:
         """The answer, as the script expects it. Never raises."""
         try:
             request = HookRequest.parse(data)
-            if request.stamp != self._stamp and not _is_unchanged(self._stamp):
-                # Without this look, two installations would make each other's helper start again all the time.
-                logger.info("the script has changed; the helper starts again")
-                self.restarts = True
-                self.stop.set()
+            if request.stamp != self._stamp:
+                self._look_at_script()
             # Requests get slots in the order in which they came, and the time of waiting for one is not counted: a
             # prompt that is dropped would lose the answer behind it too.
             async with self._slots, asyncio.timeout(_HANDLE_WITHIN):
@@ -302,13 +317,6 @@ class HookServer:
                 except Exception:  # the boundary of one event: the others must not wait for ever
                     self._failed += 1
                     logger.exception("a waiting event could not be handled")
-
-
-def _is_unchanged(known: str) -> bool:
-    try:
-        return stamp() == known
-    except OSError:
-        return False
 
 
 def _waiting(queue: Path) -> Iterator[Path]:

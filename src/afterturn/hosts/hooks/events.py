@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
@@ -90,3 +91,8 @@ def session_of(payload: Payload, *names: str) -> str:
     if not session or not session.isprintable():
         raise InvalidPayload(f"{names[0]} is missing or not printable")
     return session
+
+
+def check_folder(folder: str, usual: str) -> str:
+    """The folder of a session: what the client reports, or where its hook ran if that is not a folder."""
+    return folder if os.path.isabs(folder) and os.path.isdir(folder) else usual

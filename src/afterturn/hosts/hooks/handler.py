@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -34,10 +34,11 @@ from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.hosts.hooks.clients import HookClient, SessionText
 from afterturn.hosts.hooks.events import NOTHING, EventKind, HookAnswer, HookEvent
 from afterturn.hosts.hooks.typed import find_typed_statement
-from afterturn.hosts.projects import current_user_space, find_project, note_project
+from afterturn.hosts.projects import current_user_space, find_project, is_paused, note_project
 from afterturn.hosts.server.typed_statements import find_writing_tool, leave_statement
 from afterturn.hosts.transcripts.coding_agents import LINE_TRANSCRIPTS
 from afterturn.hosts.transcripts.transcript import open_file, parse_objects
+from afterturn.learning.review_jobs import describe_changes
 from afterturn.log import logger
 from afterturn.memory import Memory
 from afterturn.recall.block import block_hash
@@ -98,6 +99,7 @@ class ClientSession:
     # How many sub-agents are at work whose events look like those of the user's agent.
     nested: int = 0
     has_session_text: bool = False
+    is_briefed: bool = False
     # The source of a start that was answered, until the next prompt.
     started: str | None = None
     # Rules for a call, which the client takes only behind the call's result.
@@ -134,6 +136,8 @@ class HookHandler:
         # By the session's name: an answer must not overtake a prompt whose session is still being opened.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._late_turns: list[LateTurn] = []
+        # What reviews have saved, changed and removed since the user was told.
+        self.reviewed: Counter[str] = Counter()
 
     async def handle(
         self, client: HookClient, event: HookEvent, *, was_answered: bool = False, was_shown: bool = False
@@ -142,6 +146,10 @@ class HookHandler:
         answered a prompt with memories that it found itself."""
         name = f"{client.name}:{event.session}"
         async with self._locks.setdefault(name, asyncio.Lock()):
+            if await asyncio.to_thread(is_paused, event.cwd):
+                if name in self._sessions:
+                    self._abort_turn(self._sessions[name], "paused")
+                return NOTHING
             session = await self._open_session(client, name, event.cwd)
             match event.kind:
                 case EventKind.SESSION_START:
@@ -223,33 +231,42 @@ class HookHandler:
         session.has_session_text = event.source == "resume" and is_kept
         if was_answered or goes_with_prompt:
             return NOTHING
-        return HookAnswer(await self._session_text(session))
+        return HookAnswer(await self._session_text(session, is_start=True))
 
-    async def _session_text(self, session: ClientSession) -> str:
+    async def _session_text(self, session: ClientSession, *, is_start: bool = False) -> str:
         """Standing memories and the briefing, once for each session, and the former again after a compaction.
 
         Context files are the client's own business.
         """
-        if session.has_session_text:
-            return ""
-        session.has_session_text = True
-        standing = ""
-        try:
-            standing = await session.standing.block()
-        except AfterturnError as error:
-            logger.warning("a session starts without standing memories: %s", error)
+        standing = briefing = ""
+        is_wanted, session.has_session_text = not session.has_session_text, True
+        if is_wanted:
+            try:
+                standing = await session.standing.block()
+            except AfterturnError as error:
+                logger.warning("a session starts without standing memories: %s", error)
         if standing:
             session.shown.add(STANDING_TAG)
-        texts = (standing, await session.briefed.briefing())
+        if session.client.session_text is SessionText.ALWAYS:
+            # The next start would write the client's system prompt again without it: the first prompt brings it.
+            is_wanted = not is_start and not session.is_briefed
+        if is_wanted:
+            session.is_briefed = True
+            briefing = await session.briefed.briefing()
+        texts = (standing, briefing)
         session.session_texts.update(filter(None, texts))
         return _joined(*texts)
 
     def _end_session(self, session: ClientSession, event: HookEvent) -> None:
         if event.agent:
             return
-        if session.turn is not None:
-            session.turn.abort("session_ended")
+        self._abort_turn(session, "session_ended")
         self._sessions.pop(session.conversation.id, None)
+
+    def _abort_turn(self, session: ClientSession, reason: str) -> None:
+        turn, session.turn = session.turn, None
+        if turn is not None:
+            turn.abort(reason)
 
     # Turns.
 
@@ -269,8 +286,7 @@ class HookHandler:
         content = _with_quotation(text, loaded)
         if not content or self._is_repeated(session, event, content):
             return NOTHING
-        if session.turn is not None:
-            session.turn.abort("interrupted")
+        self._abort_turn(session, "interrupted")
         await self._find_compaction(session, event)
         if self._late_turns:
             await self.finish_late_turns()
@@ -291,7 +307,7 @@ class HookHandler:
             # The script has shown about the same lines.
             return NOTHING
         block = _text_of(session, element)
-        return HookAnswer(_joined(opening, block), notice=self._notice(block))
+        return HookAnswer(_joined(opening, block), notice=self._notice(session.client, block))
 
     def _is_repeated(self, session: ClientSession, event: HookEvent, text: str) -> bool:
         """Hooks may be installed twice, for the user and for the project."""
@@ -301,11 +317,15 @@ class HookHandler:
             return event.turn == session.turn_id
         return session.calls == 0 and session.user_message == {"role": "user", "content": text}
 
-    def _notice(self, block: str) -> str:
-        lines = sum(line.startswith("- [") for line in block.splitlines())
-        if not self._config.hook_notice or not lines:
-            return ""
-        return f"afterturn recalled {lines} {'memory' if lines == 1 else 'memories'}"
+    def _notice(self, client: HookClient, block: str) -> str:
+        """Lines for the user: how much was recalled, and what reviews have changed."""
+        lines, notices = sum(line.startswith("- [") for line in block.splitlines()), []
+        if self._config.hook_notice and lines:
+            notices.append(f"afterturn recalled {lines} {'memory' if lines == 1 else 'memories'}")
+        if client.shows_notices and self.reviewed:
+            changed = describe_changes(*(self.reviewed.pop(name, 0) for name in ("saved", "changed", "removed")))
+            notices.append(f"afterturn: {changed} `afterturn review log` lists it.")
+        return "\n".join(notices)
 
     def _without_injected(self, session: ClientSession, text: str) -> str:
         """The prompt without what we have added to earlier ones, also in the form in which Gemini escapes it."""
@@ -546,11 +566,6 @@ def _text_of(session: ClientSession, element: dict[str, Any] | None) -> str:
     session.known_blocks.add(block_hash(text))
     session.shown.update(_BULLET.findall(text))
     return text
-
-
-def check_folder(folder: str, usual: str) -> str:
-    """The folder of a session: what the client reports, or where its hook ran if that is not a folder."""
-    return folder if os.path.isabs(folder) and os.path.isdir(folder) else usual
 
 
 _TAIL_BYTES = 512 * 1024

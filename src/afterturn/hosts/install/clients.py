@@ -69,11 +69,14 @@ def _claude_code(folder: Path, servers: Path) -> list[ConfigFile]:
     ]
 
 
-def _settings(client: str) -> Callable[[Path], list[ConfigFile]]:
-    def find(folder: Path) -> list[ConfigFile]:
-        return [ConfigFile(folder / "settings.json", (HooksPart(client), _server(client)))]
+def _with_settings(name: str, title: str, program: str, folder: Callable[[], Path]) -> ClientFiles:
+    """A client with one file for everything, in its own folder or in a folder of the same name in a project."""
 
-    return find
+    def find(folder: Path) -> list[ConfigFile]:
+        return [ConfigFile(folder / "settings.json", (HooksPart(name), _server(name)))]
+
+    next_step = f"Start {title} again. /hooks and /mcp show what was added."
+    return ClientFiles(name, title, program, folder, find, lambda root: find(root / f".{program}"), next_step)
 
 
 def _codex(folder: Path, option: str = "") -> list[ConfigFile]:
@@ -110,24 +113,10 @@ CLIENTS: dict[str, ClientFiles] = {
             lambda root: _claude_code(root / ".claude", root / ".mcp.json"),
             "Start a new session in Claude Code. /hooks and /mcp show what was added.",
         ),
-        ClientFiles(
-            "gemini-cli",
-            "Gemini CLI",
-            "gemini",
-            lambda: folder_of_program("GEMINI_CLI_HOME", "") / ".gemini",
-            _settings("gemini-cli"),
-            lambda root: _settings("gemini-cli")(root / ".gemini"),
-            "Start Gemini CLI again. /hooks and /mcp show what was added.",
+        _with_settings(
+            "gemini-cli", "Gemini CLI", "gemini", lambda: folder_of_program("GEMINI_CLI_HOME", "") / ".gemini"
         ),
-        ClientFiles(
-            "qwen-code",
-            "Qwen Code",
-            "qwen",
-            lambda: folder_of_program("QWEN_HOME", ".qwen"),
-            _settings("qwen-code"),
-            lambda root: _settings("qwen-code")(root / ".qwen"),
-            "Start Qwen Code again. /hooks and /mcp show what was added.",
-        ),
+        _with_settings("qwen-code", "Qwen Code", "qwen", lambda: folder_of_program("QWEN_HOME", ".qwen")),
         ClientFiles(
             "codex",
             "Codex",

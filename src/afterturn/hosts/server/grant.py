@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from afterturn.config import Config
 from afterturn.errors import InvalidInput
@@ -95,5 +95,4 @@ def local_grant(
         raise InvalidInput(f"The current folder cannot be read ({error.strerror}). Start it in another one.") from error
     others = (project.space, *project.merged, *reads)
     grant = make_grant(config, space=current_user_space(config), reads=others, read_only=read_only, agent=agent)
-    environment = None if read_only else project.space
-    return Grant(grant.tenant, grant.reads, grant.writes, environment=environment, agent=agent)
+    return replace(grant, environment=None if read_only else project.space)

@@ -23,8 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from afterturn.errors import AfterturnError, InvalidInput, NotAllowed
 from afterturn.hosts.server.grant import Grant
-from afterturn.hosts.server.mcp_server import QUIET, Context, make_server
-from afterturn.hosts.server.open_memories import OpenMemories
+from afterturn.hosts.server.mcp_server import QUIET, Context, OpenMemories, make_server
 from afterturn.hosts.server.tokens import TokenVerifier, list_tokens
 from afterturn.log import logger
 from afterturn.runtime.clock import SystemClock
@@ -86,15 +85,12 @@ class Connection(H11Protocol):
             self.transport.abort()
 
 
-class BearerTokens:
+class BearerTokens(TokenVerifier):
     """The tokens of the state folder, as the SDK asks for them: at every request."""
-
-    def __init__(self) -> None:
-        self._verifier = TokenVerifier()
 
     async def verify_token(self, token: str) -> AccessToken | None:
         try:
-            found = self._verifier.find(token)
+            found = self.find(token)
         except AfterturnError as error:
             logger.warning("no token is accepted: %s", error)
             return None

@@ -13,17 +13,19 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 
-from afterturn.errors import AfterturnError
+from afterturn.config import Config, StoreUrl
+from afterturn.errors import AfterturnError, NotAllowed
 from afterturn.hosts.server.grant import Grant
-from afterturn.hosts.server.open_memories import OpenMemories
 from afterturn.hosts.server.tools import (
     DEFINITIONS,
     DELETE,
@@ -34,8 +36,12 @@ from afterturn.hosts.server.tools import (
     definitions,
     failure,
 )
+from afterturn.hosts.server.typed_statements import remove_old_statements
 from afterturn.log import logger
 from afterturn.standing.block import append_standing
+
+if TYPE_CHECKING:
+    from afterturn.memory import Memory
 
 # The SDK and uvicorn log what clients send, and tracebacks.
 QUIET: dict[str, Any] = {
@@ -46,6 +52,51 @@ QUIET: dict[str, Any] = {
 }
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
+TENANTS_MAX = 64
+
+
+class OpenMemories:
+    """Use it with `async with`, on one event loop.
+
+    `find_store` returns the path of the store, None if memory is off, and the settings. It is called again after a
+    failure, so that a user can correct what was wrong while the server runs.
+    """
+
+    def __init__(self, find_store: Callable[[], tuple[Path | StoreUrl | None, Config]]) -> None:
+        self._find_store = find_store
+        self._memories: dict[str, Memory] = {}
+        self._lock = asyncio.Lock()
+
+    async def get(self, tenant: str) -> Memory:
+        """Raises AfterturnError if the store cannot be opened."""
+        async with self._lock:
+            if tenant not in self._memories:
+                if len(self._memories) >= TENANTS_MAX:
+                    raise NotAllowed(f"This server has {TENANTS_MAX} tenants open. Start another one for {tenant!r}.")
+                memory = await asyncio.to_thread(self._open, tenant)
+                self._memories[tenant] = await memory.start()
+            return self._memories[tenant]
+
+    def _open(self, tenant: str) -> Memory:
+        """Loads the library, on a thread: a client waits for the first answers of a server that it has just started."""
+        from afterturn.memory import open
+
+        path, config = self._find_store()
+        return open(path, replace(config, tenant=tenant))
+
+    async def __aenter__(self) -> OpenMemories:
+        await asyncio.to_thread(remove_old_statements)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """May be called twice."""
+        async with self._lock:
+            memories, self._memories = list(self._memories.values()), {}
+            for memory in memories:
+                await memory.close()
 
 
 def make_server(

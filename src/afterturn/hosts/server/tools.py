@@ -64,10 +64,6 @@ class ToolAnswer(NamedTuple):
     failed: bool = False
 
 
-class _Refused(Exception):
-    """The call cannot be answered; the message tells the model why."""
-
-
 Arguments: TypeAlias = Mapping[str, object]
 _Tool: TypeAlias = Callable[["Memory", Grant, Arguments, str | None], Awaitable[str]]
 
@@ -92,7 +88,7 @@ async def call_tool(
             return ToolAnswer(await tool(memory, grant, checked, spoken_of))
     except OverBudget as error:
         return ToolAnswer(f"Not written: memory is full. {_message(error)}", failed=True)
-    except (_Refused, InvalidInput) as error:
+    except InvalidInput as error:
         return ToolAnswer(f"The call of {name} is not valid. {_message(error)}", failed=True)
     except TimeoutError:
         return ToolAnswer(f"Memory did not answer within {CALL_TIMEOUT:g} seconds. {_GOES_ON}", failed=True)
@@ -111,6 +107,7 @@ def failure(error: Exception) -> ToolAnswer:
 
 async def _search(memory: Memory, grant: Grant, arguments: Arguments, conversation: str | None) -> str:
     query = _text(arguments, "query", QUERY_CHARS_MAX)
+    scope = _choice(arguments, "scope", {"project": "project", "global": "global"}, "global")
     talk = memory.conversation(
         conversation or _DEFAULT_CONVERSATION,
         owner=grant.owner,
@@ -118,7 +115,7 @@ async def _search(memory: Memory, grant: Grant, arguments: Arguments, conversati
         agent=grant.agent,
         project=grant.project,
     )
-    return await talk.tools().dispatch(SEARCH, {"query": query})
+    return await talk.tools().dispatch(SEARCH, {"query": query, "scope": scope})
 
 
 async def _add(memory: Memory, grant: Grant, arguments: Arguments, conversation: str | None) -> str:
@@ -126,7 +123,7 @@ async def _add(memory: Memory, grant: Grant, arguments: Arguments, conversation:
     kind = _choice(arguments, "kind", {name: name for name in _KINDS}, "fact")
     target = _choice(arguments, "target", _TARGETS, _KINDS[kind] or Target.ENVIRONMENT)
     if _KINDS[kind] not in (None, target):
-        raise _Refused(f"A {kind} is about the {_KINDS[kind]}. Leave `target` out.")
+        raise InvalidInput(f"A {kind} is about the {_KINDS[kind]}. Leave `target` out.")
     typed = take_statement(grant, ADD, arguments)
     if typed is not None:
         return await _add_typed(memory, grant, typed)
@@ -197,7 +194,9 @@ async def _update(memory: Memory, grant: Grant, arguments: Arguments, conversati
         # Which memory it replaces is not the agent's choice.
         return f"{await _add_typed(memory, grant, typed)} A review decides whether it replaces [{entry.ref}]."
     if lost := find_losses(text, entry.text):
-        raise _Refused(f"The new text loses {', '.join(lost[:5])} of [{entry.ref}]. Keep everything that still holds.")
+        raise InvalidInput(
+            f"The new text loses {', '.join(lost[:5])} of [{entry.ref}]. Keep everything that still holds."
+        )
     changed = await space.update(entry.id, text, expected_version=version, origin="agent")
     if changed.entry.status is Status.PROPOSED:
         return f"The change waits for approval: {_INBOX}. Until then [{entry.ref}] stays as it is."
@@ -217,7 +216,7 @@ async def _delete(memory: Memory, grant: Grant, arguments: Arguments, conversati
 async def _list(memory: Memory, grant: Grant, arguments: Arguments, conversation: str | None) -> str:
     page = arguments.get("page", 1)
     if not isinstance(page, int) or isinstance(page, bool) or not 1 <= page <= PAGES_MAX:
-        raise _Refused(f"`page` is {_shown(page)}. Use a whole number from 1 to {PAGES_MAX}.")
+        raise InvalidInput(f"`page` is {_shown(page)}. Use a whole number from 1 to {PAGES_MAX}.")
     until, wanted = page * PAGE_ENTRIES, Filter(kind=Kind.STATEMENT)
     listed = [await memory.space(name).list(limit=until + 1, filter=wanted) for name in grant.reads]
     found = [entry for entries in listed for entry in entries if _is_of_here(memory, grant, entry)]
@@ -248,7 +247,7 @@ async def _find(memory: Memory, grant: Grant, arguments: Arguments) -> tuple[Spa
     """The memory that a call names, and the version if it names one. One in another space does not exist here."""
     given = arguments.get("id")
     if not isinstance(given, str):
-        raise _Refused("`id` is missing. Pass the id of a memory as text.")
+        raise InvalidInput("`id` is missing. Pass the id of a memory as text.")
     plain, _, version = given.strip().strip("[]").partition(".")
     for name in grant.reads:
         space = memory.space(name)
@@ -259,15 +258,17 @@ async def _find(memory: Memory, grant: Grant, arguments: Arguments) -> tuple[Spa
         if entry.status is not Status.ACTIVE:
             break
         if entry.kind is Kind.RECORD:
-            raise _Refused(f"{_shown(given)} is a recorded message. Only its user may change or delete it.")
+            raise InvalidInput(f"{_shown(given)} is a recorded message. Only its user may change or delete it.")
         if not _is_of_here(memory, grant, entry):
             break
         if name not in grant.writable:
-            raise _Refused(f"{_shown(given)} is in a space that you may only read.")
+            raise InvalidInput(f"{_shown(given)} is in a space that you may only read.")
         if entry.is_report and (entry.origin is not Origin.AGENT or entry.project != _project(memory, grant)):
-            raise _Refused(f"{_shown(given)} is not a note that you made here. Only its user may change or delete it.")
+            raise InvalidInput(
+                f"{_shown(given)} is not a note that you made here. Only its user may change or delete it."
+            )
         return space, entry, int(version) if version.isdecimal() and len(version) < 10 else None
-    raise _Refused(f"There is no memory {_shown(given)}. Copy an id from {SEARCH} or {LIST}.")
+    raise InvalidInput(f"There is no memory {_shown(given)}. Copy an id from {SEARCH} or {LIST}.")
 
 
 def _find_conversation(grant: Grant, arguments: Arguments, named: str | None) -> str | None:
@@ -276,7 +277,7 @@ def _find_conversation(grant: Grant, arguments: Arguments, named: str | None) ->
     if given is None or given == "":
         return fixed
     if fixed is not None and given != fixed:
-        raise _Refused("`conversation` is not the one of this connection. Leave it out.")
+        raise InvalidInput("`conversation` is not the one of this connection. Leave it out.")
     return check_name(given, "conversation")
 
 
@@ -284,19 +285,19 @@ def _check_arguments(name: str, arguments: object) -> Arguments:
     if arguments is None:
         return {}
     if not isinstance(arguments, Mapping):
-        raise _Refused("The arguments must be one JSON object.")
+        raise InvalidInput("The arguments must be one JSON object.")
     known = next(one.parameters["properties"] for one in DEFINITIONS if one.name == name)
     if unknown := [key for key in arguments if key not in known]:
-        raise _Refused(f"It has no argument {_shown(unknown[0])}. It takes {', '.join(known)}.")
+        raise InvalidInput(f"It has no argument {_shown(unknown[0])}. It takes {', '.join(known)}.")
     return arguments
 
 
 def _text(arguments: Arguments, key: str, chars_max: int) -> str:
     if key not in arguments:
-        raise _Refused(f"`{key}` is missing. Pass some text as `{key}`.")
+        raise InvalidInput(f"`{key}` is missing. Pass some text as `{key}`.")
     text = check_text(arguments[key], key)
     if len(text) > chars_max:
-        raise _Refused(f"`{key}` has {len(text)} characters. Use at most {chars_max}.")
+        raise InvalidInput(f"`{key}` has {len(text)} characters. Use at most {chars_max}.")
     return text
 
 
@@ -305,7 +306,7 @@ def _choice(arguments: Arguments, key: str, choices: Mapping[str, C], default: C
     if value is None:
         return default
     if not isinstance(value, str) or value not in choices:
-        raise _Refused(f"`{key}` is {_shown(value)}. Use one of: {', '.join(choices)}.")
+        raise InvalidInput(f"`{key}` is {_shown(value)}. Use one of: {', '.join(choices)}.")
     return choices[value]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,6 @@ from afterturn.hosts.transcripts.transcript import (
     messages_of,
     open_file,
     parse_timestamp,
-    read_json,
     sequence,
     text_field,
 )
@@ -93,7 +93,10 @@ class ClaudeExport:
 
 
 def _conversations(file: Path) -> Iterator[Object]:
-    value = read_json(_content(file), str(file))
+    try:
+        value = json.loads(_content(file))
+    except (ValueError, RecursionError) as error:
+        raise InvalidFile(f"{file} is not JSON: {error}. Name an export of this program.") from error
     if not isinstance(value, list):
         raise InvalidFile(f"{file} is not a list of conversations. Name the export's {_FILE}.")
     return (mapping(one) for one in value)

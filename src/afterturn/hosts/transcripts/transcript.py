@@ -270,13 +270,6 @@ def read_document(file: Path) -> Object:
         return {}
 
 
-def read_json(content: bytes, name: str) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InvalidFile(f"{name} is not JSON: {error}. Name an export of this program.") from error
-
-
 def parse_timestamp(value: object) -> float:
     """Unix seconds of an ISO-8601 text, of seconds or of milliseconds; 0 if it is none of them, or absurd."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _TIME_MAX * 1000:

@@ -32,12 +32,13 @@ from afterturn.hosts.install.installer import (
     remove_created_folders,
     write_change,
 )
-from afterturn.hosts.projects import find_project
+from afterturn.hosts.projects import find_project, known_projects, set_paused
 
 _CLIENT = click.Choice(list(CLIENTS))
 _PROJECT = click.option(
     "--project", "in_project", is_flag=True, help="Use the configuration of the project in the current folder."
 )
+_HERE = click.option("--project", "in_project", is_flag=True, help="Only in the project of the current folder.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print what would change, and change nothing.")
 
 
@@ -187,10 +188,16 @@ def helper() -> None:
 def status(invocation: Invocation) -> None:
     """Show the helpers that run, and whether hooks are paused."""
     helpers, is_paused = running_helpers(), are_hooks_paused()
-    if invocation.print_json({"paused": is_paused, "helpers": helpers}):
+    projects = [one for one in known_projects() if one.is_paused]
+    paused = {"paused": is_paused, "paused_projects": [one.space for one in projects]}
+    if invocation.print_json({**paused, "helpers": helpers}):
         return
     if is_paused:
         click.echo("Hooks are paused. `afterturn resume` starts them again.")
+    for one in projects:
+        click.echo(
+            f"Hooks are paused in {one_line(str(one.root))}. `afterturn resume --project` there starts them again."
+        )
     if not helpers:
         click.echo("No helper runs. The next hook starts one.")
         return
@@ -220,14 +227,27 @@ def log(invocation: Invocation, *, lines: int) -> None:
 
 
 @command("pause")
-def pause(invocation: Invocation) -> None:
-    """Pause the hooks of all coding agents: nothing is recalled and nothing is recorded."""
+@_HERE
+def pause(invocation: Invocation, *, in_project: bool) -> None:
+    """Pause the hooks of all coding agents: nothing is recalled and nothing is recorded.
+
+    With --project only in that project, its worktrees and subfolders. The tools of the MCP server still work.
+    """
+    if in_project:
+        space = set_paused(Path.cwd(), True)
+        invocation.answer({"paused": True, "project": space}, f"Paused in {space}. Undo: afterturn resume --project")
+        return
     pause_hooks()
     invocation.answer({"paused": True}, "Paused. `afterturn resume` starts hooks again.")
 
 
 @command("resume")
-def resume(invocation: Invocation) -> None:
-    """Start the hooks of all coding agents again."""
+@_HERE
+def resume(invocation: Invocation, *, in_project: bool) -> None:
+    """Start the hooks of all coding agents again. Projects that you paused stay paused."""
+    if in_project:
+        space = set_paused(Path.cwd(), False)
+        invocation.answer({"paused": False, "project": space}, f"Resumed in {space}.")
+        return
     was_paused = resume_hooks()
     invocation.answer({"paused": False}, "Resumed." if was_paused else "Hooks were not paused.")

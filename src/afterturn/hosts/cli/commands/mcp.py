@@ -92,8 +92,7 @@ def _serve_stdio(find_store: FindStore, find_grant: Callable[[], Grant], standin
     _import_sdk()
     import asyncio
 
-    from afterturn.hosts.server.mcp_server import serve_stdio
-    from afterturn.hosts.server.open_memories import OpenMemories
+    from afterturn.hosts.server.mcp_server import OpenMemories, serve_stdio
 
     if sys.stdin.isatty():
         note("Waiting for an MCP client on stdin. A client starts this command itself; press Ctrl-C to stop.")
@@ -105,7 +104,7 @@ def _serve_http(find_store: FindStore, host: str, port: int, names: Sequence[str
     import asyncio
 
     from afterturn.hosts.server.mcp_http import PATH, bind, check_start, is_loopback, serve_http
-    from afterturn.hosts.server.open_memories import OpenMemories
+    from afterturn.hosts.server.mcp_server import OpenMemories
 
     check_start(host, names)
     listener = bind(host, port)

@@ -36,7 +36,10 @@ def list_projects(invocation: Invocation) -> None:
     """List the projects that agents used on this machine."""
     known = known_projects()
     if invocation.print_json(
-        [{"space": one.space, "folder": one.root and str(one.root), "into": one.into} for one in known]
+        [
+            {"space": one.space, "folder": one.root and str(one.root), "into": one.into, "paused": one.is_paused}
+            for one in known
+        ]
     ):
         return
     if not known:
@@ -48,7 +51,8 @@ def list_projects(invocation: Invocation) -> None:
 
 def _row(one: KnownProject) -> tuple[str, ...]:
     folder = "unknown" if one.root is None else one_line(str(one.root)) + ("" if one.root.exists() else "  (missing)")
-    return (one.space, folder, f"merged into {one.into}" if one.into else "its own")
+    memory = f"merged into {one.into}" if one.into else "its own"
+    return (one.space, folder, f"{memory}, hooks are paused" if one.is_paused else memory)
 
 
 @command("show")

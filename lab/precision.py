@@ -1,16 +1,143 @@
-"""Measures precision: which memories of a block belong there, by labelled cases."""
+"""Measures precision on the folder of precisionMemBench: which memories of a block belong there, by labelled cases.
+
+    python -m lab.precision FOLDER
+
+A folder of cases (`beliefs.seed.json` with `retrieval.cases.json`, `session-retrieval.cases.json`) defines which
+memories belong in a block. Each scope of a user is a space, and a case may read the spaces of its scopes. Beliefs are
+statements with their names and aliases; superseded or resolved ones were added and deleted. Pinned beliefs and those of
+the scope `user:universal` are standing context and count only where a case names them. Cases about budgets below
+`recall_entries_max`, and what cases expect of standing context, are left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from afterturn.config import Config
 from afterturn.conversation.read_turn import candidates_max
-from afterturn.evaluation.datasets import UNIVERSAL, Belief, Case, Collection
-from afterturn.evaluation.examination import DAY, OURS, Bm25, Dense, Subject, drain
+from afterturn.errors import InvalidFile
+from afterturn.evaluation.examination import DAY, OURS, Bm25, Dense, Subject, drain, open_subject
 from afterturn.types import Entry
+
+# The scope of beliefs that are valid everywhere.
+UNIVERSAL = "user:universal"
+_BELIEFS = "beliefs.seed.json"
+_CASES = ("retrieval.cases.json", "session-retrieval.cases.json")
+_USER = "test-user"
+_GONE = "superseded"
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """One statement. `standing`: it is in the standing context anyway, so it does not count in a block."""
+
+    id: str
+    user: str
+    scope: str
+    name: str
+    content: str
+    aliases: tuple[str, ...]
+    pinned: bool
+    gone: bool
+    at: float
+
+    @property
+    def standing(self) -> bool:
+        return self.pinned or self.scope == UNIVERSAL
+
+    @property
+    def text(self) -> str:
+        """The content with its name and aliases, so that a search finds them."""
+        also = f" (also: {', '.join(self.aliases)})" if self.aliases else ""
+        return f"{self.name.replace('_', ' ')}: {self.content}{also}"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`allowed` are the beliefs that belong in the block, all of them; None: any except those `excluded`.
+
+    `entries_max` is the budget that the case tests, if any. After the question, `learned` is added and the belief
+    `renamed` gets more aliases.
+    """
+
+    id: str
+    user: str
+    scopes: tuple[str, ...]
+    question: str
+    allowed: frozenset[str] | None
+    excluded: frozenset[str]
+    entries_max: int | None = None
+    learned: Belief | None = None
+    renamed: tuple[str, tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    name: str
+    beliefs: tuple[Belief, ...]
+    cases: tuple[Case, ...]
+
+
+def read_cases(folder: Path) -> Collection:
+    """Raises InvalidFile if the folder has no beliefs, or no cases about them."""
+    files = [folder / name for name in _CASES if (folder / name).exists()]
+    try:
+        seeds = tuple(_belief(value) for value in json.loads((folder / _BELIEFS).read_text(encoding="utf-8")))
+        values = [value for path in files for value in json.loads(path.read_text(encoding="utf-8"))]
+        cases = tuple(case for value in values for case in _cases(value))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
+        raise InvalidFile(f"{folder} has no cases with beliefs: {error!r}.") from error
+    if not seeds or not cases:
+        raise InvalidFile(f"{folder} has no beliefs, or no cases about them.")
+    return Collection(folder.absolute().name, seeds, cases)
+
+
+def _belief(value: Mapping[str, Any]) -> Belief:
+    return Belief(
+        id=value["_id"],
+        user=value["user_id"],
+        scope=value["scope"][0],
+        name=value["canonical_name"],
+        content=value["content"],
+        aliases=tuple(value["aliases"]),
+        pinned=value["pinned"],
+        gone=value["epistemic_status"] == _GONE or value["resolved_at"] is not None,
+        at=datetime.fromisoformat(value["created_at"]).timestamp(),
+    )
+
+
+def _cases(value: Mapping[str, Any]) -> Iterator[Case]:
+    """One case, or one for each user message of a session."""
+    if "turns" in value:
+        for turn in value["turns"]:
+            yield _case(f"{value['caseId']} {turn['turnIndex']}", turn["userMessage"], turn)
+    else:
+        yield _case(value["caseId"], value["query"], value)
+
+
+def _case(name: str, question: str, value: Mapping[str, Any]) -> Case:
+    expected = value["expect"]
+    wanted = expected.get("relevantBeliefs", {})
+    allowed = wanted.get("shouldOnlyInclude")
+    unwanted = (*wanted.get("mustExclude", ()), *expected.get("noiseCheck", {}).get("mustNotSurface", ()))
+    created, changed = value.get("createBeliefAtTurn"), value.get("updateBeliefAtTurn")
+    return Case(
+        id=name,
+        user=value.get("userId", _USER),
+        scopes=tuple(value["scope"]),
+        question=question,
+        allowed=None if allowed is None else frozenset((*allowed, *wanted.get("mustInclude", ()))),
+        excluded=frozenset(unwanted),
+        entries_max=value.get("budget", {}).get("maxBeliefs"),
+        learned=_belief(created) if created else None,
+        renamed=(changed["beliefId"], tuple(changed["addAliases"])) if changed else None,
+    )
 
 
 class Precision:
@@ -23,7 +150,7 @@ class Precision:
         self._beliefs: dict[str, Belief] = {}
         self._entries: dict[str, Entry] = {}
 
-    def examine(self, asked: Callable[[], None]) -> dict[str, dict[str, Any]]:
+    def examine(self) -> dict[str, dict[str, Any]]:
         """Figures by system."""
         self._subject.clock.set(max(belief.at for belief in self._collection.beliefs) + DAY)
         for belief in self._collection.beliefs:
@@ -34,7 +161,6 @@ class Precision:
             for system, found in self._found(case).items():
                 verdicts.setdefault(system, []).append(judge(case, found, self._beliefs))
             self._go_on(case)
-            asked()
         return {system: summary(found) for system, found in verdicts.items()}
 
     def _learn(self, belief: Belief) -> None:
@@ -133,3 +259,16 @@ def summary(verdicts: Sequence[PrecisionVerdict]) -> dict[str, Any]:
 
 def _share(part: int, whole: int) -> float:
     return part / whole if whole else 1.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="the folder with the cases")
+    collection = read_cases(parser.parse_args().folder)
+    with open_subject() as subject:
+        for system, figures in Precision(subject, collection).examine().items():
+            print(system, *(f"{name} {value:.3g}" for name, value in figures.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -8,11 +8,8 @@ import pytest
 
 from afterturn.config import Config
 from afterturn.errors import InvalidFile
-from afterturn.evaluation.datasets import read_cases
-from afterturn.evaluation.everyday import EvalOptions
 from afterturn.evaluation.examination import open_subject
-from afterturn.evaluation.precision import Precision, comparable
-from afterturn.evaluation.run import evaluate
+from lab.precision import Belief, Case, Precision, comparable, judge, read_cases, summary
 
 
 def belief(name: str, content: str, **fields: Any) -> dict[str, Any]:
@@ -99,15 +96,8 @@ def test_beliefs_of_other_scopes_and_users_and_deleted_ones_are_never_recalled(f
     """L2, L7: neither another space nor what was superseded reaches a block."""
     collection = read_cases(folder)
     with open_subject() as subject:
-        figures = Precision(subject, collection).examine(lambda: None)["afterturn"]
+        figures = Precision(subject, collection).examine()["afterturn"]
     assert figures == {"n": 9, "must_include": 1.0, "precision": 1.0, "cases_right": 1.0, "silence": 1.0}
-
-
-def test_a_folder_of_cases_is_a_data_set_of_its_own(folder: Path):
-    results = evaluate([folder], EvalOptions()).results
-    assert set(results) == {folder.name}
-    assert set(results[folder.name]) == {"afterturn", "bm25", "dense"}
-    assert results[folder.name]["bm25"]["n"] == 9
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '[{"_id": 1}]', json.dumps([belief("a", "b", scope=[])])])
@@ -115,3 +105,35 @@ def test_a_folder_without_beliefs_is_refused_with_its_path(tmp_path: Path, conte
     (tmp_path / "beliefs.seed.json").write_text(content, encoding="utf-8")
     with pytest.raises(InvalidFile, match=tmp_path.name):
         read_cases(tmp_path)
+
+
+def judged_belief(name: str, *, pinned: bool = False) -> Belief:
+    return Belief(name, "ada", "domain:code", name, "content", (), pinned=pinned, gone=False, at=0.0)
+
+
+JUDGED = {name: judged_belief(name, pinned=name == "pinned") for name in ("a", "b", "pinned")}
+
+
+@pytest.mark.parametrize(
+    "found,right,precision",
+    [(["a"], 1, 1), (["a", "pinned"], 1, 1), (["a", "b"], 0, 0.5), ([], 0, 1), (["b"], 0, 0)],
+)
+def test_a_case_is_right_when_all_that_belongs_and_nothing_else_is_there(
+    found: list[str], right: float, precision: float
+):
+    case = Case("c", "ada", ("domain:code",), "?", frozenset("a"), frozenset())
+    figures = summary([judge(case, found, JUDGED)])
+    assert (figures["cases_right"], figures["precision"]) == (right, precision)
+
+
+@pytest.mark.parametrize("found,right", [(["a"], 1), (["a", "b"], 0), (["pinned", "a"], 0), ([], 1)])
+def test_a_case_that_only_excludes_allows_everything_else(found: list[str], right: float):
+    case = Case("c", "ada", ("domain:code",), "?", None, frozenset(["b", "pinned"]))
+    assert summary([judge(case, found, JUDGED)])["cases_right"] == right
+
+
+def test_silence_is_counted_where_nothing_belongs_into_a_block():
+    nothing = Case("c", "ada", ("domain:code",), "?", frozenset(), frozenset())
+    something = Case("c", "ada", ("domain:code",), "?", frozenset("a"), frozenset())
+    judged = [judge(nothing, [], JUDGED), judge(nothing, ["a"], JUDGED), judge(something, ["a"], JUDGED)]
+    assert summary(judged)["silence"] == 0.5
