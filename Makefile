@@ -25,7 +25,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help ratchet demo test everything test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
-	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat test-postgres bench-postgres benchmarks lock-postgres
+	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat bench-langgraph test-postgres bench-postgres benchmarks lock-postgres
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -160,6 +160,10 @@ lock-postgres: $(READY) ## Update the lock file of the tests on PostgreSQL; ARGS
 bench-compat: $(READY) ## Benchmark the mem0 interface against the real mem0; DATA=everyday file; 10 minutes
 	@$(BIN)/python -m lab.frameworks install mem0
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .frameworks/mem0/bin/python -m lab.bench compat $(if $(DATA),--everyday $(DATA)) $(ARGS)
+
+bench-langgraph: $(READY) ## Benchmark the LangGraph store against LangGraph's own for SQLite; 1 minute
+	@$(BIN)/python -m lab.frameworks install langchain
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .frameworks/langchain/bin/python -m lab.bench langgraph $(ARGS)
 
 walk: $(READY) ## Trace one warm turn: the files that it visits, in order, and how deep it goes
 	@$(BIN)/python tools/walk.py $(ARGS)

@@ -8,6 +8,7 @@ from pathlib import Path
 from afterturn.evaluation.run import end_on_sigterm
 from lab.bench.compat import measure_compat
 from lab.bench.hooks import measure_hooks
+from lab.bench.langgraph import measure_langgraph
 from lab.bench.load import measure_load
 from lab.bench.recall import Options, measure_recall
 from lab.bench.report import Report, write_section
@@ -15,7 +16,7 @@ from lab.bench.review import measure_review
 from lab.bench.store import measure_store
 from lab.bench.turn import SECTIONS, measure_turn
 
-PARTS = ("store", "turn", "recall", "review", "load", "hooks", "compat", "postgres")
+PARTS = ("store", "turn", "recall", "review", "load", "hooks", "compat", "langgraph", "postgres")
 
 
 # As in lab/bench/postgres.py, which cannot be imported without psycopg.
@@ -56,6 +57,8 @@ def _measure(options: argparse.Namespace) -> Report:
             return measure_hooks(quick=options.quick, progress=show_step)
         case "compat":
             return measure_compat(quick=options.quick, everyday=options.everyday, progress=show_step)
+        case "langgraph":
+            return measure_langgraph(quick=options.quick, progress=show_step)
         case "postgres":
             # Needs psycopg and a server, which only the environment below .postgres/ has.
             from lab.bench.postgres import measure_postgres

@@ -434,6 +434,107 @@ def test_the_example_runs_without_a_key(tmp_path: Path):
     assert run.stdout == "Noted.\nI remember: My cat Miso is allergic to chicken.\n", run.stderr
 
 
+# What programs of mem0 read
+
+
+def test_a_search_and_a_list_return_what_states_something(memory: Any):
+    """L11: questions, orders and acknowledgements are recorded; they are returned on request."""
+    said = ["My cat Miso is allergic to chicken.", "What food is my cat allergic to?", "Please book a table."]
+    for text in said:
+        memory.add([{"role": "user", "content": text}, {"role": "assistant", "content": "Noted."}], user_id="alice")
+    assert texts(memory.get_all(user_id="alice")) == said[:1]
+    assert texts(memory.search("What food is my cat allergic to?", user_id="alice")) == said[:1]
+    assert set(texts(memory.get_all(user_id="alice", records=True))) == {*said, "Noted."}
+    assert said[1] in texts(memory.search(said[1], user_id="alice", records=True, threshold=0.0))
+
+
+def test_a_message_is_returned_for_what_was_not_learned_from_it(memory: Any):
+    added = memory.add("I love hiking and I'm vegetarian.", user_id="alice", wait=True)
+    both = ["The user is vegetarian", "I love hiking and I'm vegetarian."]
+    assert [(one["event"], one["memory"]) for one in added["results"]] == [("ADD", text) for text in both]
+    assert sorted(texts(memory.get_all(user_id="alice"))) == sorted(both)
+    assert texts(memory.search("hiking", user_id="alice"))[0] == both[1]
+
+
+def test_the_default_threshold_leaves_out_what_has_nothing_to_do_with_the_query(memory: Any):
+    """L13: a score is the chance that a memory helps."""
+    for text in ("My cat Miso is allergic to chicken", "My sister Ruth lives in Porto", "I work as a nurse in Leeds"):
+        memory.add(text, user_id="alice", infer=False)
+    for query in ("quantum chromodynamics lattice", "asdf qwer zxcv", "Explain the Krebs cycle"):
+        assert memory.search(query, user_id="alice") == {"results": []}
+        assert len(memory.search(query, user_id="alice", threshold=0.0)["results"]) == 3
+    found = memory.search("Where does Ruth live?", user_id="alice", rerank=True)["results"]
+    assert texts({"results": found}) == ["My sister Ruth lives in Porto"]
+    assert found[0]["rerank_score"] == found[0]["score"] > 0.5
+
+
+def test_a_broad_question_is_answered_from_the_profile(memory: Any):
+    """L14: as it is in turns."""
+    memory.add("My sister Ruth lives in Porto", user_id="alice", infer=False)
+    (found,) = memory.search("What do you know about me?", user_id="alice")["results"]
+    assert found["memory"] == "My sister Ruth lives in Porto"
+    assert found["score"] > 0.1
+
+
+def test_a_dotted_key_reaches_into_metadata(memory: Any):
+    for name, metadata in (("one", {"at": {"city": "Porto"}}), ("two", {"at": [{"city": "Rome"}]}), ("three", {})):
+        memory.add(name, user_id="alice", infer=False, metadata=metadata)
+    assert texts(memory.get_all(filters={"user_id": "alice", "at.city": "Porto"})) == ["one"]
+    assert texts(memory.get_all(filters={"user_id": "alice", "at.city": {"in": ["Rome"]}})) == ["two"]
+    assert len(memory.get_all(filters={"user_id": "alice", "at.city": "*"})["results"]) == 2
+
+
+def test_delete_all_of_an_agent_or_a_run_reaches_every_user(memory: Any, caplog: pytest.LogCaptureFixture):
+    """All given ids must match. Memories that have others are left alone."""
+    for ids in ({"user_id": "alice"}, {"user_id": "alice", "agent_id": "guide", "run_id": "r1"}, {"run_id": "r1"}):
+        memory.add("Likes tea", **ids, infer=False)
+    memory.add("Likes milk", user_id="bob", agent_id="guide")
+    assert memory.delete_all(agent_id="guide", run_id="r1") == {"message": "Memories deleted successfully!"}
+    assert len(texts(memory.get_all(user_id="alice"))) == len(texts(memory.get_all(run_id="r1"))) == 1
+    assert texts(memory.get_all(user_id="bob")) == ["Likes milk"]
+    memory.delete_all(agent_id="guide")
+    memory.delete_all(run_id="r1")
+    assert memory.get_all(user_id="bob") == memory.get_all(run_id="r1") == {"results": []}
+    assert texts(memory.get_all(user_id="alice")) == ["Likes tea"]
+    assert "found nothing" not in caplog.text
+    memory.delete_all(run_id="r1")
+    assert "found nothing of Entities(user_id=None, agent_id=None, run_id='r1')" in caplog.text
+
+
+def test_nothing_is_learned_from_messages_that_were_deleted(memory: Any, store: Path):
+    """Neither by a review that is under way."""
+    messages = [{"role": "user", "content": "My name is Alice. I love sci-fi films."}, *MESSAGES]
+    memory.add(messages, user_id="alice")
+    memory.add(messages, user_id="alice", agent_id="guide", run_id="r1")
+    memory.delete_all(user_id="alice")
+    with blocking.open(store) as native:
+        assert native.drain()
+    assert texts(memory.get_all(user_id="alice")) == []
+
+
+@pytest.mark.parametrize("empty", ["", "  ", [], [{"role": "user", "content": ""}], {"role": "user", "content": " "}])
+@pytest.mark.parametrize("infer", [True, False])
+def test_an_empty_text_adds_nothing(memory: Any, empty: Any, infer: bool):
+    assert memory.add(empty, user_id="alice", infer=infer) == {"results": []}
+    assert memory.get_all(user_id="alice", top_k=0) == {"results": []}
+
+
+def test_the_attributes_of_mem0_can_be_read(plain: Memory, store: Path):
+    """Programs print them. What mem0's parts do is left to the verbs."""
+    assert (plain.api_version, plain.collection_name, plain.reranker, plain.custom_instructions) == (
+        *("v1.1", "mem0"),
+        *(None, None),
+    )
+    assert plain.config.version == "v1.1"
+    assert plain.config.vector_store.provider == plain.config.llm.provider == plain.config.embedder.provider
+    assert plain.config.vector_store.config.collection_name == plain.vector_store.collection_name == "mem0"
+    assert plain.db.db_path == plain.config.history_db_path == str(store)
+    assert plain.embedding_model.config.model == plain.config.embedder.config["model"] == "static"
+    assert plain.llm.config.model is None
+    with pytest.raises(AttributeError, match=r"has no 'embed' here, only config\. Use Memory"):
+        plain.embedding_model.embed("tea")
+
+
 # Errors
 
 
@@ -447,6 +548,9 @@ def test_the_example_runs_without_a_key(tmp_path: Path):
         (lambda m: m.add("x", user_id="a b"), "Invalid user_id: cannot contain whitespace"),
         (lambda m: m.add("x", user_id="alice", metadata=[1]), "metadata is a list"),
         (lambda m: m.add("x", user_id="alice", expiration_date="soon"), "YYYY-MM-DD"),
+        (lambda m: m.add("x", user_id=["alice"]), "is not one identifier. Provide one"),
+        (lambda m: m.delete_all(user_id=["alice"]), "is not one identifier. Provide one"),
+        (lambda m: m.get_all(user_id="*"), "Ask for each user_id"),
         (lambda m: m.search("x"), "filters must contain at least one of"),
         (lambda m: m.search("x", filters={"category": "a"}), "filters must contain at least one of"),
         (lambda m: m.search("x", filters={"user_id": "*"}), "belongs to somebody"),

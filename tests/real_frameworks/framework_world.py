@@ -51,21 +51,22 @@ BROKEN = "a broken memory never fails a run"
 
 
 class HeldStore:
-    """The real SQLite store, whose searches wait while `hold` is in force."""
+    """The real SQLite store, whose searches, or other reads, wait while `hold` is in force."""
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
         self._free: OnceFuture[bool] = OnceFuture()
         self._free.settle(True)
+        self._held = ""
 
-    def hold(self) -> None:
-        self._free = OnceFuture()
+    def hold(self, read: str = "answer_question") -> None:
+        self._free, self._held = OnceFuture(), read
 
     def release(self) -> None:
         self._free.settle(True)
 
     async def read(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
-        if "answer_question" in getattr(getattr(work, "func", work), "__qualname__", ""):
+        if self._held and self._held in getattr(getattr(work, "func", work), "__qualname__", ""):
             await self._free.wait(within=WITHIN)
         return await self._inner.read(work, at=at)
 

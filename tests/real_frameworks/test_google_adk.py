@@ -1,5 +1,6 @@
 """Google's Agent Development Kit with our plugin and our memory service, against a scripted model."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -337,6 +338,39 @@ async def test_agents_that_answer_differently_get_the_blocks_of_every_turn_again
         requests = [request for request in world.requests if f"You are {name}." in system(request)]
         assert [len(blocks(request)) for request in requests] == [1, 2, 2]
         assert_append_only(requests)
+
+
+async def test_agents_that_run_at_once_get_every_block_in_many_turns(world: World):
+    """H3, H6: while one of them waits for its recall, the list of another one is read."""
+    world.knows()
+    world.server.script = lambda request: Say(f"Noted by {system(request)[:16]}")
+    names = ("first", "second", "third")
+    three = [agent(world, tools=(), name=name, instruction=f"You are {name}.") for name in names]
+    helper = runner(world, ParallelAgent(name="all", sub_agents=three))
+    texts = [QUESTION, *(f"What food is my dog Rex{number} allergic to?" for number in range(5))]
+    for number, text in enumerate(texts):
+        await run(helper, text)
+        world.knows(f"Ada's dog Rex{number} is allergic to wheat.")
+    for name in names:
+        requests = [request for request in world.requests if f"You are {name}." in system(request)]
+        assert [len(blocks(request)) for request in requests] == list(range(1, len(texts) + 1))
+        assert_append_only(requests)
+
+
+@pytest.mark.parametrize("kind", [SequentialAgent, ParallelAgent])
+async def test_blocks_are_put_back_when_the_list_is_read_after_the_grace(open_world: Callable[..., World], kind: Any):
+    """H6: ADK's list never has them, and a busy machine needs longer than the grace to find which ones it lacks."""
+    world = open_world(grace=0.2)
+    world.knows()
+    both = [agent(world, tools=(), name=name, instruction=f"You are {name}.") for name in ("first", "second")]
+    helper = runner(world, kind(name="both", sub_agents=both))
+    await run(helper, QUESTION)
+    world.store.hold("read_turn")
+    asyncio.get_running_loop().call_later(0.4, world.store.release)
+    await run(helper, "Thank you.")
+    assert [len(blocks(request)) for request in world.requests] == [1, 1, 1, 1]
+    for name in ("first", "second"):
+        assert_append_only([request for request in world.requests if f"You are {name}." in system(request)])
 
 
 @pytest.mark.shows(SUBAGENT)

@@ -675,6 +675,16 @@ async def test_adding_at_the_same_time_loses_nothing(open_session: Callable[...,
     )
 
 
+async def test_a_closed_session_raises_as_the_sdk_s_own_does(open_session: Callable[..., Session]):
+    one: Any = open_session()
+    await one.add_items([user("Hello")])
+    one.close()
+    one.close()
+    for verb in (one.get_items, one.pop_item, one.clear_session, lambda: one.add_items([user("Again")])):
+        with pytest.raises(RuntimeError, match="is closed"):
+            await verb()
+
+
 ADDING = """
 import asyncio, sys
 from afterturn.frameworks.openai_session import AfterturnSession

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -52,6 +53,8 @@ from google.genai import types  # noqa: E402
 
 _DIALECT = "google_adk"
 _USER = "user"
+# How long the first call of the model in a turn may wait until earlier blocks can be put back.
+_READ_WITHIN = 2.0
 # In the path of a node that another one runs: an agent of a workflow, or one that was given a task.
 _NODE_OF_NODE = "/"
 # The invocations whose tools are running here: a runner that is started inside one of them runs a sub-agent.
@@ -100,6 +103,10 @@ class AfterturnPlugin(BasePlugin):
         standing = await self.memory.system_prompt(run.invocation_id, "")
         if standing.strip():
             llm_request.append_instructions([standing.strip()])
+        # ADK's list never has our blocks. Which ones to put back is known when the turn's list was read, which this
+        # question waits for; on a busy machine that may take longer than the grace.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(turn.is_clean(), _READ_WITHIN)
         await turn.inject(llm_request.contents)
 
     async def before_tool_callback(

@@ -16,8 +16,11 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from functools import cache
+from math import isfinite
 from typing import Any, Literal, Self, TypeAlias
 from urllib.parse import quote, unquote
 from uuid import UUID
@@ -67,23 +70,28 @@ from langgraph.store.base import (  # noqa: E402
     SearchOp,
     TTLConfig,
     get_text_at_path,
-    validate_op_namespace,
 )
 
 Namespace: TypeAlias = tuple[str, ...]
 JsonObject: TypeAlias = dict[str, Any]
+# The one operation of a transaction with a verb in a space.
+_OperationOf: TypeAlias = Callable[[Verb, str], Operation]
 
 # As long as a recorded message may be.
 VALUE_BYTES_MAX = 1_048_576
 SWEEP_MINUTES = 5.0
 # Four bytes each, and the rest of an item's metadata, fit into the metadata of a memory.
 KEY_CHARS_MAX = 900
-# Each page sorts the whole space, so there are few.
-_PAGE = 5_000
+# Each page sorts the whole space, so there are few, and those that Python filters grow.
+_PAGE, _PAGE_FIRST, _PAGE_GROWTH = 5_000, 200, 5
 _ROOT = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 # Keys of metadata. A value that is too long for metadata is the text of the memory instead.
 _KEY, _VALUE, _CREATED, _TTL, _INDEXED = "store_key", "store_value", "store_created_at", "store_ttl", "store_indexed"
+# The fields of a value are members, too, by which SQL filters. False: they do not fit.
+_FIELDS = "store_fields"
+# Of a longer text, the member is a hash.
+_FIELD_CHARS_MAX = 64
 
 
 class AfterturnStore(BaseStore):
@@ -192,6 +200,15 @@ def space_of(root: str, namespace: Namespace) -> str:
     return name
 
 
+def _check_labels(labels: object) -> None:
+    """`batch` is called without the checks of `put` and `get`, and "foo.bar" would be the namespace ("foo", "bar")."""
+    if isinstance(labels, str):
+        raise InvalidNamespaceError("The namespace is a text. Use a tuple, for example ('memories', 'ada').")
+    for label in labels if isinstance(labels, Iterable) else ():
+        if not isinstance(label, str) or not label or "." in label or "\0" in label:
+            raise InvalidNamespaceError(f"{label!r} is not a valid label. Use text that is not empty, without periods.")
+
+
 def namespace_of(space: str) -> Namespace:
     return tuple(map(unquote, space.partition(":")[2].split(".")))
 
@@ -285,10 +302,52 @@ def _admits(wanted: object, value: object) -> bool:
     if isinstance(wanted, Mapping):
         if any(str(name).startswith("$") for name in wanted):
             return all(_compare(str(name), value, limit) for name, limit in wanted.items())
-        return isinstance(value, Mapping) and all(_admits(one, value.get(name)) for name, one in wanted.items())
+        return isinstance(value, Mapping) and all(_admits(one, _field(value, name)) for name, one in wanted.items())
     if isinstance(wanted, list | tuple):
         return isinstance(value, list) and len(value) == len(wanted) and all(map(_admits, wanted, value))
     return value == wanted
+
+
+def _field(value: Mapping[str, Any], path: str) -> object:
+    """The field of this name, or the one at a path such as "address.city"."""
+    if path in value:
+        return value[path]
+    name, _, rest = path.partition(".")
+    inner = value.get(name)
+    return _field(inner, rest) if rest and isinstance(inner, Mapping) else None
+
+
+def _fields(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Scalar]]:
+    """The members of a value's texts, numbers and truth values, by the hashes of their paths."""
+    for name, one in value.items():
+        if isinstance(one, Mapping):
+            yield from _fields(one, f"{path}{name}.")
+        elif isinstance(one, str | int) or (isinstance(one, float) and isfinite(one)):
+            yield _hash(f"{path}{name}"), _member(one)
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
+
+
+def _member(value: str | float) -> Scalar:
+    is_long = isinstance(value, str) and (len(value) > _FIELD_CHARS_MAX or not is_storable(value))
+    return _hash(str(value)) if is_long else value
+
+
+def _equalities(wanted: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, tuple[Scalar, ...]]]:
+    """The members that an admitted item has, as far as SQL can find them. For Python, 1, 1.0 and True are equal."""
+    for name, one in wanted.items():
+        if isinstance(one, Mapping) and not any(str(key).startswith("$") for key in one):
+            yield from _equalities(one, f"{path}{name}.")
+            continue
+        value = one.get("$eq") if isinstance(one, Mapping) else one
+        if isinstance(value, str):
+            yield _hash(f"{path}{name}"), (_member(value),)
+        elif isinstance(value, int | float) and abs(value) < 2**53:
+            same: list[Scalar] = [float(value), *([int(value)] if value == int(value) else [])]
+            same += [-0.0, False] if value == 0 else [True] if value == 1 else []
+            yield _hash(f"{path}{name}"), tuple(same)
 
 
 def _compare(name: str, value: Any, limit: Any) -> bool:
@@ -345,7 +404,7 @@ class _StoredItem:
         return float(minutes) if isinstance(minutes, int | float) else None
 
     def admitted_by(self, wanted: Mapping[str, Any] | None) -> bool:
-        return all(_admits(one, self.value.get(name)) for name, one in (wanted or {}).items())
+        return all(_admits(one, _field(self.value, name)) for name, one in (wanted or {}).items())
 
     def as_item(self) -> Item:
         return Item(value=self.value, key=self.key, namespace=namespace_of(self.entry.space), **self._times())
@@ -362,9 +421,9 @@ class _StoredItem:
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """What a put writes: an operation on one space, and the draft that the guard admitted; None deletes."""
+    """What a put writes: the draft that the guard admitted; None deletes."""
 
-    operation: Operation
+    space: str
     id: str
     admitted: Admitted | None
 
@@ -385,27 +444,46 @@ class ItemStore:
     async def run(self, ops: Sequence[Op]) -> list[Result]:
         """Reads see what was there before the puts of the same batch. Of two puts of one key, the later counts."""
         for op in ops:
-            if isinstance(getattr(op, "namespace", None) or getattr(op, "namespace_prefix", None), str):
-                # Its characters would be the labels, and "ad" would be above "ada".
-                raise InvalidNamespaceError("The namespace is a text. Use a tuple, for example ('memories', 'ada').")
-            validate_op_namespace(op)
+            for labels in (getattr(op, "namespace", ()), getattr(op, "namespace_prefix", ())):
+                _check_labels(labels)
+            for condition in getattr(op, "match_conditions", None) or ():
+                _check_labels(condition.path)
         puts = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
-        results = await self._read_all(ops)
-        if puts:
-            async with self._in_order:
-                written = await self._prepare(list(puts.values()))
-            spaces = (put.operation.space for put in written)
-            await self._write(lambda unit: [self._apply(unit, put) for put in written], spaces)
+        read: list[_StoredItem] = []
+        results = await self._read_all(ops, read)
+        postponed, written = self._postponed(read), list[_Put]()
+        async with self._in_order if puts else nullcontext():
+            written = await self._prepare(list(puts.values()))
+        spaces = [*(entry.space for entry, _ in postponed), *(put.space for put in written)]
+
+        if spaces:
+            await self._write(
+                lambda unit, of: self._apply(unit, of, postponed, written), spaces, is_group=len(puts) > 1
+            )
         return results
 
-    async def _read_all(self, ops: Sequence[Op]) -> list[Result]:
+    async def _read_all(self, ops: Sequence[Op], read: list[_StoredItem]) -> list[Result]:
+        """Adds to `read` the items whose time starts again."""
+        gets = [op for op in ops if isinstance(op, GetOp)]
+        named = [(space, _id_of(space, op.key)) for op in gets for space in [space_of(self._root, op.namespace)]]
+        found, now = iter(list[Entry | None]()), self.services.clock.now()
+        if named:
+            scope = self._scope(*(space for space, _ in named))
+            found = iter(
+                await self.services.store.read(lambda unit: [self._find(unit, *one) for one in named], at=scope)
+            )
         results: list[Result] = []
         for op in ops:
             match op:
                 case GetOp():
-                    results.append(await self._get(op))
+                    entry = next(found)
+                    item = None if entry is None else _StoredItem.read(entry, now)
+                    results.append(None if item is None else item.as_item())
+                    read += [item] if item is not None and op.refresh_ttl else []
                 case SearchOp():
-                    results.append(await self._search(op))
+                    page = await self._search(op)
+                    results.append([item.as_search_item(score) for item, score in page])
+                    read += [item for item, _ in page] if op.refresh_ttl else []
                 case ListNamespacesOp():
                     results.append(await self._list_namespaces(op))
                 case PutOp():
@@ -416,45 +494,36 @@ class ItemStore:
 
     # Reads
 
-    async def _get(self, op: GetOp) -> Item | None:
-        space, now = space_of(self._root, op.namespace), self.services.clock.now()
-        entry = await self.services.store.read(
-            lambda unit: self._find(unit, space, _id_of(space, op.key)), at=self._scope(space)
-        )
-        item = None if entry is None else _StoredItem.read(entry, now)
-        if item is None:
-            return None
-        if op.refresh_ttl:
-            await self._refresh([item], now)
-        return item.as_item()
-
-    async def _search(self, op: SearchOp) -> list[SearchItem]:
+    async def _search(self, op: SearchOp) -> list[tuple[_StoredItem, float | None]]:
         now, query, offset = self.services.clock.now(), (op.query or "").strip(), max(0, op.offset)
         until = offset + op.limit
-        spaces = await self.services.store.read(
-            lambda unit: self._spaces_below(unit, tuple(op.namespace_prefix)), at=Tenant(self.services.tenant)
-        )
+        wanted = Filter(kind=Kind.STATEMENT, metadata={_INDEXED: True} if query else {})
+
+        def look(unit: Unit) -> tuple[list[str], Filter]:
+            spaces, fields = self._spaces_below(unit, tuple(op.namespace_prefix)), dict(_equalities(op.filter or {}))
+            without = Filter(kind=Kind.STATEMENT, metadata={_FIELDS: False})
+            if not spaces or not fields or unit.memories.newest(self._scope(*spaces), without, limit=1):
+                return spaces, wanted
+            return spaces, replace(wanted, metadata={**wanted.metadata, **fields})
+
+        spaces, wanted = await self.services.store.read(look, at=Tenant(self.services.tenant))
         if not spaces or op.limit <= 0:
             return []
         scope = Scope(self.services.tenant, tuple(spaces))
         found: list[tuple[_StoredItem, float | None]] = []
         if query:
-            found = await self._ranked(op, query, scope, now, until)
+            found = await self._ranked(op, query, scope, wanted, now, until)
         if len(found) < until:
             ranked = {item.entry.id for item, _ in found}
-            rest = Filter(kind=Kind.STATEMENT, metadata={_INDEXED: True} if query else {})
             others = await self.services.store.read(
-                lambda unit: self._newest(unit, scope, rest, op, until - len(found), ranked), at=scope
+                lambda unit: self._newest(unit, scope, wanted, op, until - len(found), ranked), at=scope
             )
             # A query orders all that is indexed, as the cosine of vectors does; these have nothing in common with it.
             found += [(item, 0.0 if query else None) for item in others]
-        page = found[offset:until]
-        if op.refresh_ttl:
-            await self._refresh([item for item, _ in page], now)
-        return [item.as_search_item(score) for item, score in page]
+        return found[offset:until]
 
     async def _ranked(
-        self, op: SearchOp, query: str, scope: Scope, now: float, until: int
+        self, op: SearchOp, query: str, scope: Scope, wanted: Filter, now: float, until: int
     ) -> list[tuple[_StoredItem, float | None]]:
         request = search_request(
             query,
@@ -462,7 +531,7 @@ class ItemStore:
             self.services.config,
             limit=LIMIT_MAX if op.filter else min(until, LIMIT_MAX),
             lanes=(Lane.LONG_TERM,),
-            filter=Filter(kind=Kind.STATEMENT, metadata={_INDEXED: True}),
+            filter=wanted,
             exclude=(),
             now=now,
             correlation=self.services.ids.new(),
@@ -479,14 +548,14 @@ class ItemStore:
         """The items that were changed last, without those that are known."""
         found: list[_StoredItem] = []
         now, before = self.services.clock.now(), None
-        size = _PAGE if op.filter else min(_PAGE, count + len(known))
+        size = min(_PAGE, max(_PAGE_FIRST if op.filter else 0, count + len(known)))
         while len(found) < count:
             page = unit.memories.newest(scope, wanted, limit=size, before=before)
             items = self._read(page, now)
             found += [item for item in items if item.entry.id not in known and item.admitted_by(op.filter)]
             if len(page) < size:
                 break
-            before = page[-1].id
+            before, size = page[-1].id, min(_PAGE, size * _PAGE_GROWTH)
             unit.check()
         return found[:count]
 
@@ -534,19 +603,17 @@ class ItemStore:
     # Writes
 
     async def _prepare(self, ops: Sequence[PutOp]) -> list[_Put]:
-        """Checks everything before anything is written. Several puts are one group for `undo`."""
-        group = self.services.ids.new() if len(ops) > 1 else None
+        """Checks everything before anything is written."""
         puts: list[_Put] = []
         for op in ops:
             space = space_of(self._root, op.namespace)
             # A name with a secret is refused.
             self.services.space(space)
-            operation = self._operation(Verb.DELETE if op.value is None else Verb.UPDATE, space, group)
             try:
-                admitted = None if op.value is None else self._admit(op, op.value, space, operation.at)
+                admitted = None if op.value is None else self._admit(op, op.value, space, self.services.clock.now())
             except RecursionError as error:
                 raise InvalidInput(f"The value of {op.key[:60]!r} is nested too deeply. Make it flatter.") from error
-            puts.append(_Put(operation, _id_of(space, op.key), admitted))
+            puts.append(_Put(space, _id_of(space, op.key), admitted))
             # The guard takes a millisecond or more, and open turns are not held up.
             await asyncio.sleep(0)
         return puts
@@ -565,11 +632,18 @@ class ItemStore:
         encoded, entry_id = _encode(clean), _id_of(space, op.key)
         text = _indexed_text(clean, self._fields if op.index is None else op.index or ())
         metadata: dict[str, Scalar] = {_KEY: op.key, _INDEXED: bool(text.strip()), _CREATED: now, _TTL: op.ttl}
+        metadata[_FIELDS] = False
         if _size_bytes({**metadata, _VALUE: encoded}) <= METADATA_BYTES_MAX:
             metadata[_VALUE] = encoded
         else:
             # Texts are normalised when they are stored, and a value must not change.
             text = encoded if unicodedata.is_normalized("NFC", encoded) else json.dumps(clean)
+        members = list(_fields(clean))
+        with_fields = {**metadata, **dict(members), _FIELDS: True}
+        # Two fields may have the same path: {"a.b": 1, "a": {"b": 2}}.
+        is_exact = len(with_fields) == len(metadata) + len(members)
+        if is_exact and _size_bytes(with_fields) <= METADATA_BYTES_MAX:
+            metadata = with_fields
         draft = Draft(
             text=next(one for one in (text, op.key, entry_id) if one.strip()),
             id=entry_id,
@@ -590,14 +664,20 @@ class ItemStore:
             raise InvalidName("The key contains a secret, which is never stored. Use another key.")
         return admitted
 
-    async def _write(self, apply: Callable[[Unit], list[Operation]], spaces: Iterable[str]) -> int:
-        """Runs the work in these spaces as one transaction, and reports what its operations changed. Returns their
-        number."""
+    async def _write(
+        self, apply: Callable[[Unit, _OperationOf], list[Operation]], spaces: Iterable[str], *, is_group: bool = False
+    ) -> int:
+        """Runs the work in these spaces as one transaction, and reports what its operations changed. Returns how many
+        changes there were. Several puts are one group for `undo`."""
         services = self.services
 
         def work(unit: Unit) -> tuple[int, list[Step]]:
-            made, steps = apply(unit), []
-            for one in made if services.events.has_handler else ():
+            group, actor, at = services.ids.new() if is_group else None, Origin.AGENT, services.clock.now()
+            of = cache(
+                lambda verb, space: Operation(services.ids.new(), services.tenant, space, verb, actor, at, group)
+            )
+            made, steps = apply(unit, of), []
+            for one in dict.fromkeys(made) if services.events.has_handler else ():
                 steps += unit.operations.steps(self._scope(one.space), operation_id=one.id)
             return len(made), steps
 
@@ -606,34 +686,35 @@ class ItemStore:
         services.events.report_changes(steps)
         return count
 
-    def _apply(self, unit: Unit, put: _Put) -> Operation:
-        operation, current = put.operation, self._find(unit, put.operation.space, put.id)
+    def _apply(
+        self, unit: Unit, of: _OperationOf, postponed: Sequence[tuple[Entry, float]], puts: Sequence[_Put]
+    ) -> list[Operation]:
+        for entry, expires_at in postponed:
+            newest = self._find(unit, entry.space, entry.id)
+            if newest is not None and newest.version == entry.version and newest.status is Status.ACTIVE:
+                unit.memories.postpone(of(Verb.UPDATE, entry.space), entry.id, expires_at=expires_at)
+        return [made for put in puts for made in self._put(unit, of, put)]
+
+    def _put(self, unit: Unit, of: _OperationOf, put: _Put) -> Iterator[Operation]:
+        current = self._find(unit, put.space, put.id)
         is_active = current is not None and current.status is Status.ACTIVE
-        if put.admitted is None:
-            if is_active:
-                self._writer.delete(unit, operation, put.id, trust=Origin.TOOL.trust)
-            return operation
-        item = None if current is None else _StoredItem.read(current, operation.at)
-        created = put.admitted.recorded_at if item is None else item.created_at
-        draft = replace(put.admitted.draft, metadata={**put.admitted.draft.metadata, _CREATED: created})
-        named = operation if is_active else replace(operation, verb=Verb.ADD)
-        self._writer.put_item(unit, named, put.admitted._replace(draft=draft))
-        return named
+        if put.admitted is not None:
+            item = None if current is None else _StoredItem.read(current, self.services.clock.now())
+            created = put.admitted.recorded_at if item is None else item.created_at
+            draft = replace(put.admitted.draft, metadata={**put.admitted.draft.metadata, _CREATED: created})
+            operation = of(Verb.UPDATE if is_active else Verb.ADD, put.space)
+            self._writer.put_item(unit, operation, put.admitted._replace(draft=draft))
+            yield operation
+        elif is_active:
+            operation = of(Verb.DELETE, put.space)
+            self._writer.delete(unit, operation, put.id, trust=Origin.TOOL.trust)
+            yield operation
 
-    async def _refresh(self, items: Sequence[_StoredItem], now: float) -> None:
-        """Lets items that were read live for their whole time again."""
-        later = [(item.entry, now + item.ttl * 60.0) for item in items if item.ttl is not None]
-        late = [(entry, at) for entry, at in later if at > (entry.expires_at or at)]
-        if not late:
-            return
-
-        def work(unit: Unit) -> None:
-            for entry, expires_at in late:
-                newest = self._find(unit, entry.space, entry.id)
-                if newest is not None and newest.version == entry.version and newest.status is Status.ACTIVE:
-                    unit.memories.postpone(self._operation(Verb.UPDATE, entry.space), entry.id, expires_at=expires_at)
-
-        await self.services.store.write(work, at=self._scope(*(entry.space for entry, _ in late)))
+    def _postponed(self, items: Iterable[_StoredItem]) -> list[tuple[Entry, float]]:
+        """Items that were read live for their whole time again: each with the time at which it expires then."""
+        now = self.services.clock.now()
+        later = {item.entry.ref: (item.entry, now + item.ttl * 60.0) for item in items if item.ttl is not None}
+        return [(entry, at) for entry, at in later.values() if at > (entry.expires_at or at)]
 
     async def sweep(self) -> int:
         now = self.services.clock.now()
@@ -642,13 +723,14 @@ class ItemStore:
             found = (entry for space in self._spaces_below(unit, ()) for entry in self._statements(unit, space))
             return [entry for entry in found if _has_expired(entry, now)]
 
-        def delete(unit: Unit) -> list[Operation]:
+        def delete(unit: Unit, of: _OperationOf) -> list[Operation]:
             # They may have been read or put again since.
             current = (self._find(unit, entry.space, entry.id) for entry in expired)
-            ended = [entry for entry in current if entry is not None and _has_expired(entry, now)]
-            made = [self._operation(Verb.DELETE, entry.space) for entry in ended]
-            for entry, operation in zip(ended, made, strict=True):
-                self._writer.delete(unit, operation, entry.id, trust=Origin.USER.trust)
+            made = []
+            for entry in current:
+                if entry is not None and _has_expired(entry, now):
+                    made.append(of(Verb.DELETE, entry.space))
+                    self._writer.delete(unit, made[-1], entry.id, trust=Origin.USER.trust)
             return made
 
         expired = await self.services.store.read(find, at=Tenant(self.services.tenant))
@@ -661,10 +743,6 @@ class ItemStore:
                 await self.sweep()
             except AfterturnError as error:
                 logger.warning("expired items stay until the next sweep: %s", error)
-
-    def _operation(self, verb: Verb, space: str, group: str | None = None) -> Operation:
-        services = self.services
-        return Operation(services.ids.new(), services.tenant, space, verb, Origin.AGENT, services.clock.now(), group)
 
 
 def _has_expired(entry: Entry, now: float) -> bool:

@@ -7,7 +7,7 @@ the runner of `openai_agents`.
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -45,38 +45,45 @@ class AfterturnSession(SessionABC):
         self._memory = FrameworkMemory(memory, needs_user=False)
         self._conversation = usable_id(session_id)
         self._space = f"openai-session:{self._conversation}"
+        self._is_closed = False
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """The newest `limit` items, oldest first."""
         chosen = resolve_session_limit(limit, self.session_settings)
         # A negative limit is none, as in the SDK's own sessions.
-        return await self._run(self._get(_ALL if chosen is None or chosen < 0 else chosen))
+        return await self._run(lambda: self._get(_ALL if chosen is None or chosen < 0 else chosen))
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Stores all items or none. Raises AfterturnError if the store cannot be written, or an item is too large."""
-        await self._run(self._add(items))
+        await self._run(lambda: self._add(items))
 
     async def pop_item(self) -> TResponseInputItem | None:
-        return await self._run(self._pop())
+        return await self._run(self._pop)
 
     async def clear_session(self) -> None:
-        await self._run(self._services.space(self._space).forget(everything=True))
+        await self._run(lambda: self._services.space(self._space).forget(everything=True))
 
     def close(self) -> None:
-        """Closes a store that was opened by its path. Without it, that happens when the process exits."""
+        """Closes a store that was opened by its path. Without it, that happens when the process exits.
+
+        As in the SDK's own sessions, every verb raises RuntimeError from then on.
+        """
+        self._is_closed = True
         self._memory.close()
 
     @property
     def _services(self) -> Services:
+        if self._is_closed:
+            raise RuntimeError(f"The session {self.session_id!r} is closed. Create another AfterturnSession to use it.")
         return self._memory.services
 
     @property
     def _scope(self) -> Scope:
         return Scope(self._services.tenant, (self._space,))
 
-    async def _run(self, work: Coroutine[Any, Any, R]) -> R:
+    async def _run(self, verb: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Runs it on memory's loop."""
-        return await self._services.loop.run(work)
+        return await self._services.loop.run(verb())
 
     async def _get(self, limit: int) -> list[Any]:
         entries = await self._services.store.read(lambda unit: self._newest(unit, limit), at=self._scope)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self, TypeVar
 
 from afterturn import blocking
@@ -39,17 +40,34 @@ class _OpenStore(blocking.Memory):
         return self._services
 
 
+class Component(SimpleNamespace):
+    """What programs read of a component of mem0. It has no methods: the verbs of `Memory` do all of its work."""
+
+    def __getattr__(self, name: str) -> object:
+        raise AttributeError(f"afterturn.compat.mem0 has no {name!r} here, only {', '.join(vars(self))}. Use Memory.")
+
+
 class _Mem0Facade:
-    """What both classes share: opening, closing, and the list of verbs."""
+    """What both classes share: opening, closing, the list of verbs, and attributes that programs of mem0 read."""
+
+    api_version = "v1.1"
+    custom_instructions: str | None = None
+    reranker: object = None
 
     def __init__(self, config: object = None) -> None:
         """Opens the store, as the real mem0 does: the configured one, or the one that `config` names."""
         target, settings, wait = _read_config(config)
-        self.config = config
         self._memory = _OpenStore(target, settings, Components(), None)
         self._memory.start()
         self._memory.services.gate.statement_bytes_max = _STATEMENT_BYTES_MAX
         self._core = Mem0Core(self._memory.services, wait=wait)
+        used: Any = _describe(config, self._memory.services)
+        self.config: Any = used if isinstance(config, Mapping | None) else config
+        self.db, self.vector_store = Component(db_path=used.history_db_path), used.vector_store.config
+        self.collection_name = self.vector_store.collection_name
+        self.llm, self.embedding_model = (
+            Component(config=Component(**one.config)) for one in (used.llm, used.embedder)
+        )
 
     @property
     def _loop(self) -> LoopThread:
@@ -128,6 +146,23 @@ def _read_config(config: object) -> tuple[StoreTarget, Config, bool]:
         )
     merged = merge_settings({**settings, **own}, None, background=None)
     return DEFAULT_STORE if target is None else target, merged, bool(wait)
+
+
+def _describe(config: object, services: Services) -> Any:
+    """What is used, under the names of mem0's configuration. The path is blank for a store on a server."""
+    given: Any = config.get("vector_store") or {} if isinstance(config, Mapping) else {}
+    stored = {"collection_name": (given.get("config") or {}).get("collection_name") or "mem0"}
+    path = str(services.target) if isinstance(services.target, Path) else ""
+    own = {"provider": "afterturn"}
+    return Component(
+        version=_Mem0Facade.api_version,
+        history_db_path=path,
+        custom_instructions=None,
+        reranker=None,
+        vector_store=Component(**own, config=Component(**stored, path=path)),
+        llm=Component(**own, config={"model": services.config.model}),
+        embedder=Component(**own, config={"model": services.config.embedder}),
+    )
 
 
 def _plain(value: object) -> object:

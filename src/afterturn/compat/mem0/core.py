@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from afterturn.compat.mem0.filters import (
     PROCEDURAL,
@@ -48,11 +49,16 @@ from afterturn.guard.statement_writer import embed_later
 from afterturn.guard.trust import as_report
 from afterturn.log import logger
 from afterturn.ports import Unit
-from afterturn.recall.search import VECTORS
+from afterturn.recall.broad_questions import read_broad_question
+from afterturn.recall.features import features_of, is_request
+from afterturn.recall.profile import profile_hits
+from afterturn.recall.query import RecallRequest, has_content
+from afterturn.recall.relevance import JUDGED_MAX, judge
+from afterturn.recall.search import VECTORS, search
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.scanners.secrets import MARGIN_CHARS, redact
 from afterturn.services import Services
-from afterturn.space.arguments import LIMIT_MAX
+from afterturn.space.arguments import LIMIT_MAX, search_request
 from afterturn.space.reviews import ReviewedChange
 from afterturn.space.verbs import SpaceCore
 from afterturn.text import content_hash
@@ -70,13 +76,18 @@ from afterturn.types import (
     ReviewRow,
     ReviewState,
     Scope,
+    SearchResults,
     Status,
     Step,
     Taint,
     Target,
+    Tenant,
     Verb,
 )
 from afterturn.validation import moment
+
+if TYPE_CHECKING:
+    from afterturn.recall.index.cache import IndexCache
 
 Answer: TypeAlias = dict[str, list[Item]]
 R = TypeVar("R")
@@ -88,6 +99,10 @@ VECTORS_WITHIN = 0.5
 # The most spaces for whose vectors a search waits. Those above it are found by their words until then.
 UNEMBEDDED_MAX = 10_000
 POLL = 0.01
+# What is judged of the results of a search: enough for its best exchanges, and for what is left out.
+_JUDGED = 2 * JUDGED_MAX
+# A message of an assistant that states less tells nothing.
+_TELLING = 0.2
 PAGE = 500
 
 
@@ -269,37 +284,48 @@ class Mem0Core:
         message = Message(role, found.text, speaker.text, content_hash(found.text))
         return message, (*found.kinds, *speaker.kinds)
 
-    async def _recorded(self, space: SpaceCore, recording: Recording) -> list[Item]:
+    async def _recorded(
+        self, space: SpaceCore, recording: Recording, learned: Mapping[str, set[str]] | None = None
+    ) -> list[Item]:
+        """The messages of a turn; with what was `learned` from them only those that state more."""
         at = recording.ended_at
         filter = Filter(kind=Kind.RECORD, conversation=recording.conversation, since=at, until=at + 0.001)
         found = [one for one in await space.list(limit=LIMIT_MAX, filter=filter) if one.turn == recording.turn]
         return [
             _result(one, "ADD", actor_id=item.get("actor_id"), role=item.get("role"))
             for one in sorted(found, key=lambda one: one.position or 0)
+            if learned is None or _adds(one, learned)
             for item in [make_item(one, one, None)]
         ]
 
     async def _learned(self, space: SpaceCore, recording: Recording) -> list[Item]:
         """Waits for the reviews of the turn. Raises ModelUnavailable if one failed and will be tried again."""
-        within = 2 * self._services.config.review_timeout
-        rows = await self._reviews(space, recording)
         try:
-            async with asyncio.timeout(within):
-                while waiting := [row for row in rows if row.state is ReviewState.WAITING]:
-                    if reasons := [row.reason for row in waiting if row.reason]:
-                        raise ModelUnavailable(
-                            f"The messages are recorded; their review failed and will be tried again ({reasons[0]}).",
-                            reason="retrying",
-                        )
-                    await self._services.run_due_jobs()
-                    # Another process may run it.
-                    await asyncio.sleep(POLL)
-                    rows = await self._reviews(space, recording)
+            rows = await self._wait_for_reviews(lambda: self._reviews(space, recording))
         except TimeoutError:
-            logger.warning("a review was not finished within %g seconds; it continues in the background", within)
+            logger.warning("a review was not finished in time; it continues in the background")
             return []
+        if reasons := [row.reason for row in rows if row.state is ReviewState.WAITING]:
+            raise ModelUnavailable(
+                f"The messages are recorded; their review failed and will be tried again ({reasons[0]}).",
+                reason="retrying",
+            )
         changes = [change for row in rows for change in (await space.review(row.id)).changes]
-        return [result for change in changes if (result := _learned_result(change)) is not None]
+        learned: dict[str, set[str]] = {}
+        _note_learned(learned, [change.after for change in changes if change.after is not None])
+        said = await self._recorded(space, recording, learned)
+        return [result for change in changes if (result := _learned_result(change)) is not None] + said
+
+    async def _wait_for_reviews(self, find: Callable[[], Awaitable[Sequence[ReviewRow]]]) -> Sequence[ReviewRow]:
+        """Until each has ended, or failed and will be tried again. Raises TimeoutError."""
+        async with asyncio.timeout(2 * self._services.config.review_timeout):
+            rows = await find()
+            while any(row.state is ReviewState.WAITING and not row.reason for row in rows):
+                await self._services.run_due_jobs()
+                # Another process may run it.
+                await asyncio.sleep(POLL)
+                rows = await find()
+        return rows
 
     async def _reviews(self, space: SpaceCore, recording: Recording) -> list[ReviewRow]:
         rows = await space.reviews(conversation=recording.conversation, limit=PAGE)
@@ -317,12 +343,15 @@ class Mem0Core:
         explain: bool = False,
         reference_date: object = None,
         show_expired: bool = False,
+        records: bool = False,
         **kwargs: Any,
     ) -> Answer:
-        """Searches the memories and recorded messages of one user, agent or run, by words and by meaning.
+        """Searches the memories of one user, agent or run, and recorded messages that state something; with `records`
+        all messages. A score is the chance that the memory helps with the query: 0 for a message that states nothing.
 
         Older code may pass `user_id`, `agent_id`, `run_id` and `limit` at the top level. Of `filters`, the ids apply
-        before the best are chosen; other conditions apply to the best 10,000. `rerank` has no effect.
+        before the best are chosen; other conditions apply to the best 10,000. Results are always reranked; `rerank`
+        adds `rerank_score`.
         """
         if reference_date is not None or show_expired:
             name = "reference_date" if reference_date is not None else "show_expired"
@@ -336,51 +365,55 @@ class Mem0Core:
         least = 0.1 if threshold is None else threshold
         if limit == 0:
             return {"results": []}
-        space, results = self._services.space(entities.space), list[Item]()
-        for count in (min(limit * 4 if conditions else limit, LIMIT_MAX), LIMIT_MAX):
-            hits = await self._find_hits(space, query.strip(), count, entities.filter)
-            results = await self._select(space, hits, conditions, limit, least, explain=explain)
-            if not conditions or len(results) == limit or len(hits) < count:
+        space, least = self._services.space(entities.space), 0.1 if threshold is None else threshold
+        hits, found = list[Hit](), SearchResults(query, ())
+        wanted = max(limit, _JUDGED)
+        for count in (min(wanted * 4 if conditions else wanted, LIMIT_MAX), LIMIT_MAX):
+            found = await self._find_hits(space, query.strip(), count, entities.filter)
+            hits = [hit for hit in found.hits if records or states_something(hit.entry)]
+            if conditions:
+                hits = [hit for hit in hits if _meets_all(await self._item(space, hit.entry), conditions)]
+            if len(hits) >= limit or len(found.hits) < count:
                 break
+        now, results = self._services.clock.now(), list[Item]()
+        if found.weights:  # the profile has none, and is in its own order
+            hits = judge(query, hits, now=now, weights=found.weights, names=found.names)
+        for hit in hits:
+            if len(results) == limit or hit.score < least:
+                break
+            item = await self._item(space, hit.entry)
+            if not _is_expired(item, now):
+                item["score"] = hit.score
+                item.update({"rerank_score": hit.score} if rerank else {})
+                item.update({"score_details": _details(hit, least)} if explain else {})
+                results.append(item)
         return {"results": results}
 
-    async def _find_hits(self, space: SpaceCore, query: str, limit: int, filter: Filter) -> tuple[Hit, ...]:
-        """Waits until the embedder is loaded, and until what was added here before can be found by its meaning.
-
-        mem0 returns the best, however weak, down to `threshold`."""
+    async def _find_hits(self, space: SpaceCore, query: str, limit: int, filter: Filter) -> SearchResults:
+        """Waits until the embedder is loaded, and until what was added here before can be found by its meaning."""
         if self._has_vectors is None:
             self._has_vectors = await self._services.maintenance.ready()
         is_fresh = self._has_vectors and space.name in self._unembedded
         self._unembedded.discard(space.name)
         ends_at = asyncio.get_running_loop().time() + VECTORS_WITHIN
-        found = await space.search(query, limit=limit, filter=filter, score_min=0.0)
+        services = self._services
+        request = search_request(
+            query,
+            Scope(services.tenant, (space.name,)),
+            services.config,
+            limit=limit,
+            lanes=None,
+            filter=filter,
+            exclude=(),
+            now=services.clock.now(),
+            correlation=services.ids.new(),
+            score_min=0.0,
+        )
+        found = await services.recall_client.ask(request, _search)
         while is_fresh and VECTORS in found.missing and asyncio.get_running_loop().time() < ends_at:
             await asyncio.sleep(POLL)
-            found = await space.search(query, limit=limit, filter=filter, score_min=0.0)
-        return found.hits
-
-    async def _select(
-        self,
-        space: SpaceCore,
-        hits: Sequence[Hit],
-        conditions: Sequence[Conditions],
-        limit: int,
-        least: float,
-        *,
-        explain: bool,
-    ) -> list[Item]:
-        results: list[Item] = []
-        for hit in hits:
-            if len(results) == limit or hit.score < least:
-                break
-            item = await self._item(space, hit.entry)
-            if _is_expired(item, self._services.clock.now()) or not _meets_all(item, conditions):
-                continue
-            item["score"] = min(hit.score, 1.0)
-            if explain:
-                item["score_details"] = _details(hit, least)
-            results.append(item)
-        return results
+            found = await services.recall_client.ask(request, _search)
+        return found
 
     async def get_all(
         self,
@@ -389,21 +422,22 @@ class Mem0Core:
         filters: Mapping[str, Any] | None = None,
         top_k: int = 20,
         show_expired: bool = False,
+        records: bool = False,
         **kwargs: Any,
     ) -> Answer:
-        """Lists what is stored of one user, agent or run, newest first: memories, and messages that nothing was
-        learned from. Takes the same ids and filters as `search`, which apply to the newest 10,000."""
+        """Lists what is stored of one user, agent or run, newest first: memories, and messages that state more than was
+        learned from them; with `records` all messages. Takes the ids and filters of `search`, for the newest 10,000."""
         limit = check_limits(check_arguments(kwargs, "get_all").get("limit", top_k), None)
         entities, conditions = read_filters(filters, top_level_ids(kwargs))
         space, results = self._services.space(entities.space), list[Item]()
-        sources: set[str] = set()
+        learned: dict[str, set[str]] = {}
         statuses = (Status.ACTIVE, Status.EXPIRED) if show_expired else (Status.ACTIVE,)
         wanted = replace(entities.filter, statuses=statuses)
         async for page in _pages(space, wanted, size=max(60, min(4 * limit, PAGE))):
             # A message and what was learned from it have the same time, so they are next to each other.
-            sources.update(source for entry in page for source in entry.sources)
+            _note_learned(learned, page)
             for entry in page:
-                if entry.id not in sources and len(results) < limit:
+                if len(results) < limit and (records or _adds(entry, learned)):
                     item = await self._item(space, entry)
                     if (show_expired or self._is_shown(entry, item)) and _meets_all(item, conditions):
                         results.append(item)
@@ -488,18 +522,31 @@ class Mem0Core:
     async def delete_all(
         self, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
     ) -> dict[str, str]:
-        """Hides everything of a user, an agent or a run, or of one agent or run of a user."""
+        """Hides everything that all the given ids name. Without a user, that is looked for in the spaces of all."""
         entities = read_entities({"user_id": user_id, "agent_id": agent_id, "run_id": run_id})
         if entities == Entities():
             raise InvalidInput(
                 "At least one filter is required to delete all memories. If you want to delete all memories, use the "
                 "`reset()` method."
             )
-        await self._delete_entries(self._services.space(entities.space), entities.filter)
+        tenant, named = self._services.tenant, Filter(agent=entities.agent_id, conversation=entities.run_id)
+
+        def find(unit: Unit) -> list[str]:
+            names = (name for kind in KINDS for name in unit.memories.space_names(tenant, f"{kind}:"))
+            return [name for name in names if unit.memories.newest(Scope(tenant, (name,)), named, limit=1)]
+
+        deleted = await self._delete_entries(self._services.space(entities.space), entities.filter)
+        if entities.user_id is None:
+            for name in await self._services.store.read(find, at=Tenant(tenant)):
+                deleted += await self._delete_entries(self._services.space(name), named)
+        if not deleted:
+            logger.warning("delete_all() has found nothing of %s", entities)
         return {"message": "Memories deleted successfully!"}
 
-    async def _delete_entries(self, space: SpaceCore, filter: Filter) -> None:
+    async def _delete_entries(self, space: SpaceCore, filter: Filter) -> int:
+        """Returns how many entries there were. First it waits for reviews, which would bring back what they read."""
         services, scope = self._services, Scope(self._services.tenant, (space.name,))
+        count = 0
 
         def delete(unit: Unit, operation: Operation, page: Sequence[Entry]) -> None:
             for entry in page:
@@ -507,9 +554,13 @@ class Mem0Core:
                 if unit.memories.get(scope, entry.id).status is Status.ACTIVE:
                     services.statement_writer.delete(unit, operation, entry.id, trust=Origin.USER.trust)
 
+        with suppress(TimeoutError):
+            await self._wait_for_reviews(lambda: space.reviews(limit=PAGE))
         while page := await space.list(limit=PAGE, filter=filter):
             operation = self._operation(space, Verb.DELETE)
             await services.write_change(operation, functools.partial(delete, operation=operation, page=page))
+            count += len(page)
+        return count
 
     async def history(self, memory_id: str) -> list[Item]:
         """Returns the changes of a memory, oldest first. Empty for an id that is not known."""
@@ -597,6 +648,37 @@ async def _pages(space: SpaceCore, wanted: Filter, *, size: int) -> AsyncIterato
         if len(page) < size:
             return
         before = page[-1].id
+
+
+def _search(unit: Unit, request: RecallRequest, cache: IndexCache | None) -> SearchResults:
+    """The profile answers "what do you know about me?", as it does in turns."""
+    broad = read_broad_question(request.text)
+    hits = profile_hits(unit, request, broad, limit=request.limit) if broad is not None else ()
+    return SearchResults(request.text, tuple(hits)) if hits else search(unit, request, cache)
+
+
+def states_something(entry: Entry) -> bool:
+    """False for a recorded question, order or acknowledgement: "Noted." """
+    features = features_of(entry)
+    if entry.kind is Kind.STATEMENT:
+        return True
+    states = entry.origin is Origin.USER or features.utterance.states >= _TELLING
+    return states and has_content(features.terms) and not is_request(entry)
+
+
+def _note_learned(learned: dict[str, set[str]], entries: Iterable[Entry]) -> None:
+    """Adds the words of statements to those that were learned from each message."""
+    for entry in entries:
+        for source in entry.sources:
+            learned.setdefault(source, set()).update(features_of(entry).terms)
+
+
+def _adds(entry: Entry, learned: Mapping[str, set[str]]) -> bool:
+    """Whether an entry states something, at least half of which was not learned from it: "I love hiking and I'm
+    vegetarian." does if only the second half was learned."""
+    said = features_of(entry).content_terms
+    told = learned.get(entry.id)
+    return states_something(entry) and (told is None or 2 * len(said - told) >= max(1, len(said)))
 
 
 def _is_tainted(said: Sequence[SaidMessage]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -65,6 +65,8 @@ def read_entities(given: Mapping[str, Any]) -> Entities:
 
 
 def _entity_id(value: object, key: str) -> str:
+    if isinstance(value, Collection) and not isinstance(value, str):
+        raise InvalidInput(f"Invalid {key}: {value!r} is not one identifier. Provide one, such as 'alice'.")
     text = str(value).strip()
     if not text:
         raise InvalidInput(f"Invalid {key}: cannot be empty or whitespace-only. Provide a valid identifier.")
@@ -129,14 +131,22 @@ def _meets(payload: Payload, key: str, wanted: Any) -> bool:
     if key in _LOGICAL:
         found = [is_met(payload, part) for part in _parts(key, wanted)]
         return all(found) if key == "AND" else any(found) if key == "OR" else not any(found)
+    found = [payload[key]] if key in payload else _at_path(payload, key)
     if isinstance(wanted, Mapping):
-        tests = [_operator(name, value) for name, value in wanted.items()]
-        return key in payload and all(
-            _holds(test, payload[key], value) for test, value in zip(tests, wanted.values(), strict=True)
-        )
-    if isinstance(wanted, list):
-        return key in payload and _holds(_is_in, payload[key], wanted)
-    return key in payload and (wanted == ANY_VALUE or _holds(operator.eq, payload[key], wanted))
+        tests = [(_operator(name, value), value) for name, value in wanted.items()]
+    else:
+        tests = [] if wanted == ANY_VALUE else [(_is_in if isinstance(wanted, list) else operator.eq, wanted)]
+    return bool(found) and all(_holds(test, found, value) for test, value in tests)
+
+
+def _at_path(value: object, path: str) -> list[Any]:
+    """The values at a path such as "address.city", also in the elements of lists."""
+    if isinstance(value, list):
+        return [found for each in value for found in _at_path(each, path)]
+    key, _, rest = path.partition(".")
+    if not isinstance(value, Mapping) or key not in value:
+        return []
+    return _at_path(value[key], rest) if rest else [value[key]]
 
 
 Test: TypeAlias = Callable[[Any, Any], bool]

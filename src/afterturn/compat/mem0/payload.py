@@ -60,9 +60,8 @@ class SaidMessage:
 
 def read_messages(messages: object) -> list[SaidMessage]:
     """Takes a text, a message or a list of messages. Those of the system, and those without text, are left out."""
-    if isinstance(messages, str):
-        return [SaidMessage("user", messages, None)]
-    listed = [messages] if isinstance(messages, dict) else messages
+    text = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    listed = [text] if isinstance(text, dict) else text
     if not isinstance(listed, list):
         raise ValidationError(
             "messages must be str, dict, or list[dict]",
