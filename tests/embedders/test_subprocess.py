@@ -16,7 +16,6 @@ import pytest
 
 from afterturn.embedders import subprocess as module
 from afterturn.embedders.sentence_encoder import SentenceEncoder
-from afterturn.embedders.service import embed_aside
 from afterturn.embedders.subprocess import ChildEmbedder, start_child
 from afterturn.errors import EmbedderUnavailable
 from afterturn.ports import Aside, Separable
@@ -24,6 +23,11 @@ from lab.bench.texts import sentences
 
 EMBEDDER = SentenceEncoder()
 WITHIN_MILLISECONDS = 100_000
+
+
+async def embed_aside(aside: Aside, texts: list[str]) -> list[bytes]:
+    aside.send(texts)
+    return await aside.receive()
 
 
 async def started() -> Aside:
