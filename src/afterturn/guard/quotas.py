@@ -28,7 +28,8 @@ class Quota:
         target, size = admitted.draft.target, _size(admitted.text)
         if self._is_over(unit, operation, target, size):
             held = list(_held(unit, _scope(operation), target))
-            if not any(_is_same(entry, admitted) for entry in held):
+            own = (admitted.content_hash, admitted.draft.agent, admitted.draft.project)
+            if all((entry.content_hash, entry.agent, entry.project) != own for entry in held):
                 raise self._over(unit, operation, target, size, held)
 
     def check_change(self, unit: Unit, operation: Operation, current: Entry | None, text: str, target: Target) -> None:
@@ -70,11 +71,6 @@ def _held(unit: Unit, scope: Scope, target: Target) -> Iterator[Entry]:
             return
         before = page[-1].id
         unit.check()
-
-
-def _is_same(entry: Entry, admitted: Admitted) -> bool:
-    draft = admitted.draft
-    return (entry.content_hash, entry.agent, entry.project) == (admitted.content_hash, draft.agent, draft.project)
 
 
 def _scope(operation: Operation) -> Scope:

@@ -32,17 +32,14 @@ class TimeOrderedIds:
     def new(self) -> str:
         now = int(time.time() * 1000)
         with self._lock:
-            fresh = (now << _RANDOM_BYTES * 8) | self._next_random()
+            # A forked child must not produce the same ids as its parent.
+            if not self._random or self._process != os.getpid():
+                self._random = os.urandom(_RANDOM_BYTES * _RANDOM_AT_ONCE)
+                self._process = os.getpid()
+            taken, self._random = self._random[:_RANDOM_BYTES], self._random[_RANDOM_BYTES:]
+            fresh = (now << _RANDOM_BYTES * 8) | int.from_bytes(taken)
             self._last = value = fresh if fresh > self._last else self._last + 1
         return _encode(value)
-
-    def _next_random(self) -> int:
-        # A forked child must not produce the same ids as its parent.
-        if not self._random or self._process != os.getpid():
-            self._random = os.urandom(_RANDOM_BYTES * _RANDOM_AT_ONCE)
-            self._process = os.getpid()
-        taken, self._random = self._random[:_RANDOM_BYTES], self._random[_RANDOM_BYTES:]
-        return int.from_bytes(taken)
 
 
 def _encode(value: int) -> str:

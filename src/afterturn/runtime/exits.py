@@ -27,7 +27,11 @@ class ExitCloser:
         if self._process != os.getpid():
             self._process = os.getpid()
             self._open.clear()
-            self._register()
+            atexit.register(self.close_all)
+            process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
+            if process is not None and util is not None and process.parent_process() is not None:
+                # Children of `multiprocessing` exit without running `atexit` handlers (until Python 3.14).
+                util.Finalize(None, self.close_all, exitpriority=0)
         self._open.add(memory)
 
     def forget(self, memory: OpenMemory) -> None:
@@ -42,13 +46,6 @@ class ExitCloser:
                     getattr(memory, step)()
                 except Exception:  # the boundary: the next memory must be closed too
                     logger.exception("closing at exit failed")
-
-    def _register(self) -> None:
-        atexit.register(self.close_all)
-        process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
-        if process is not None and util is not None and process.parent_process() is not None:
-            # Children of `multiprocessing` exit without running `atexit` handlers (until Python 3.14).
-            util.Finalize(None, self.close_all, exitpriority=0)
 
 
 exit_closer = ExitCloser()

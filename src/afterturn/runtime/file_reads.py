@@ -27,7 +27,8 @@ class FileReads:
 
     async def run(self, work: Callable[[], R]) -> R | None:
         """Returns None after READ_WITHIN seconds, and at once while an earlier read still hangs."""
-        if self._hangs():
+        latest = self._clock.monotonic() - READ_WITHIN
+        if any(started <= latest for started in list(self._under_way.values())):
             return None
         number = next(self._numbers)
         self._under_way[number] = self._clock.monotonic()
@@ -44,7 +45,3 @@ class FileReads:
         except TimeoutError:
             logger.warning("context files could not be read within %g seconds and are left out", READ_WITHIN)
             return None
-
-    def _hangs(self) -> bool:
-        latest = self._clock.monotonic() - READ_WITHIN
-        return any(started <= latest for started in list(self._under_way.values()))
