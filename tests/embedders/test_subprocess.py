@@ -181,10 +181,10 @@ def test_the_process_ends_when_its_parent_is_killed():
     program = (
         "import asyncio, psutil\n"
         "from afterturn.embedders.sentence_encoder import SentenceEncoder\n"
-        "from afterturn.embedders.service import embed_aside\n"
         "async def main():\n"
         "    aside = await SentenceEncoder().start_aside()\n"
-        "    await embed_aside(aside, ['tea'])\n"
+        "    aside.send(['tea'])\n"
+        "    await aside.receive()\n"
         "    print(psutil.Process().children()[0].pid, flush=True)\n"
         "    await asyncio.Event().wait()\n"
         "asyncio.run(main())\n"
