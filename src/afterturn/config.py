@@ -44,9 +44,7 @@ class Config:
     synchronous: str = "full"
     busy_timeout: float = 5.0
     # switches
-    recall: bool = True
     recording: bool = True
-    briefing: bool = True
     rules: bool = True
     consolidation: bool = False
     background: bool = True
@@ -85,8 +83,7 @@ class Config:
     # budgets
     block_bytes_max: int = 4096
     # guard
-    user_bytes_max: int | None = None
-    environment_bytes_max: int | None = None
+    space_bytes_max: int | None = None
     scanners: str = ", ".join(DEFAULT_SCANNERS)
     personal_data: str = "off"
     # time
@@ -118,9 +115,7 @@ class Settings(TypedDict, total=False):
     tenant: str
     synchronous: str
     busy_timeout: float
-    recall: bool
     recording: bool
-    briefing: bool
     rules: bool
     consolidation: bool
     background: bool
@@ -152,8 +147,7 @@ class Settings(TypedDict, total=False):
     standing_bytes_max: int
     standing_chars_max: int
     block_bytes_max: int
-    user_bytes_max: int | None
-    environment_bytes_max: int | None
+    space_bytes_max: int | None
     scanners: str
     personal_data: str
     close_timeout: float

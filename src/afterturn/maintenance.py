@@ -122,8 +122,11 @@ class Housekeeping:
         self._is_worker = False
 
     async def run(self) -> None:
+        await self._repeat(self.run_once)
+
+    async def _repeat(self, once: Callable[[], Awaitable[float]]) -> None:
         while True:
-            pause = await self.run_once()
+            pause = await once()
             await asyncio.sleep(pause)
 
     async def run_once(self) -> float:
@@ -139,12 +142,7 @@ class Housekeeping:
         """From now on until memory is closed. Call it on the loop."""
         if not self._is_worker:
             self._is_worker = True
-            self._supervisor.start(self._run_for_all_tenants(), "housekeeping of all tenants")
-
-    async def _run_for_all_tenants(self) -> None:
-        while True:
-            pause = await self.run_due_tenants()
-            await asyncio.sleep(pause)
+            self._supervisor.start(self._repeat(self.run_due_tenants), "housekeeping of all tenants")
 
     async def run_due_tenants(self) -> float:
         """Does the housekeeping of every tenant that is due, one after the other; each is claimed by one process at a
@@ -479,7 +477,11 @@ class Maintenance:
         check_store = self._store.check  # raises if memory is off
         try:
             findings += await check_store()
-            findings += await self._dead_jobs()
+            at = Tenant(self._tenant)
+            dead = await self._store.read(lambda unit: unit.jobs.page(self._tenant, state=JobState.DEAD), at=at)
+            remedy = "Fix the cause, then run `afterturn worker --retry`."
+            gave_up = ((f"job {job.kind}", f"Gave up on {job.space}: {job.error}") for job in dead)
+            findings += [Finding("error", *what, remedy) for what in gave_up]
             findings += [await self._embedder_finding(), await self._reviews_finding()]
         except StoreError as unreadable:
             findings.append(Finding("error", "store", str(unreadable)))
@@ -510,13 +512,6 @@ class Maintenance:
         count = await self._store.write(lambda unit: unit.jobs.retry(tenant, now=now), at=scope)
         self._services.wake_jobs()
         return count
-
-    async def _dead_jobs(self) -> list[Finding]:
-        dead = await self._store.read(
-            lambda unit: unit.jobs.page(self._tenant, state=JobState.DEAD), at=Tenant(self._tenant)
-        )
-        remedy = "Fix the cause, then run `afterturn worker --retry`."
-        return [Finding("error", f"job {job.kind}", f"Gave up on {job.space}: {job.error}", remedy) for job in dead]
 
     async def _reviews_finding(self) -> Finding:
         waiting = await self._store.read(

@@ -76,7 +76,8 @@ def read_options(
             raise TypeError(f'{name} is a setting: open(path, {{"{name}": {options.get(name)!r}}}).')
         raise TypeError(f"open() has no argument {name!r}. It takes {', '.join(OpenOptions.__annotations__)}.")
     _check_types(options)
-    _warn_of_unknown_variables()
+    for name, hint in unknown_variables(new=True).items():
+        logger.warning("the environment variable %s is not a setting. %s", name, hint)
     given: dict[str, Any] = {name: options.get(name) for name in _METHODS if options.get(name) is not None}
     components = replace(options.get("components") or Components(), **given)
     merged = merge_settings(config, options.get("tenant"), background=options.get("background"))
@@ -94,12 +95,6 @@ def _check_types(options: OpenOptions) -> None:
         value = options.get(name)
         if value is not None and not callable(getattr(value, method, None)):
             raise InvalidInput(f"`{name}` is a {type(value).__name__}. Pass an object with the method `{method}`.")
-
-
-def _warn_of_unknown_variables() -> None:
-    """Logs each variable once per process."""
-    for name, hint in unknown_variables(new=True).items():
-        logger.warning("the environment variable %s is not a setting. %s", name, hint)
 
 
 def merge_settings(

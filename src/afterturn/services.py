@@ -194,7 +194,7 @@ class Services:
             self.events.emit("memory_off")
             self._build()
             return
-        await run_on(self._file_writer, self._open_store)
+        await run_on(self._file_writer, functools.partial(self._open_store, self.target))
         self._build()
         if self.embedding is not None and self.config.background:
             await self.embedding.import_index()
@@ -207,10 +207,9 @@ class Services:
             self.supervisor.start(self._run_jobs(self.reviews.runner), "reviews")
         self.events.emit("memory_opened")
 
-    def _open_store(self) -> None:
+    def _open_store(self, target: Path | StoreUrl) -> None:
         # Assigned on the worker's thread: if the caller is cancelled meanwhile, `close` still finds the store.
-        assert self.target is not None
-        self.store = open_store(self.target, self.config, self.components)
+        self.store = open_store(target, self.config, self.components)
         self.has_store = True
 
     def _build(self) -> None:
@@ -427,22 +426,17 @@ def open_store(target: Path | StoreUrl, config: Config, components: Components) 
     if isinstance(target, StoreUrl):
         if components.store is not None:
             raise InvalidInput("`components` has a store of its own, which opens a path. Pass a path and not a URL.")
-        return _open_server(target, config, components)
+        # Loaded when it is needed: the client library is an extra.
+        try:
+            from afterturn.stores.postgres.store import open_store as open_url
+        except ImportError as error:
+            raise postgres_missing(error) from error
+        keys, url = components.keys or key_provider(config), find_tenant(target, config.tenant)
+        return open_url(url, config, components.clock, worker=components.worker, keys=keys)
     if components.store is not None:
         return components.store(target, config, components.clock)
     keys = components.keys or key_provider(config)
     return open_file(target, config, components.clock, worker=components.worker, keys=keys)
-
-
-def _open_server(url: StoreUrl, config: Config, components: Components) -> Store:
-    # Loaded when it is needed: the client library is an extra.
-    try:
-        from afterturn.stores.postgres.store import open_store as open_url
-    except ImportError as error:
-        raise postgres_missing(error) from error
-    keys = components.keys or key_provider(config)
-    store = find_tenant(url, config.tenant)
-    return open_url(store, config, components.clock, worker=components.worker, keys=keys)
 
 
 def has_tables(url: StoreUrl, config: Config) -> bool:

@@ -16,7 +16,6 @@ import pytest
 
 from afterturn.embedders import subprocess as module
 from afterturn.embedders.sentence_encoder import SentenceEncoder
-from afterturn.embedders.service import embed_aside
 from afterturn.embedders.subprocess import ChildEmbedder, start_child
 from afterturn.errors import EmbedderUnavailable
 from afterturn.ports import Aside, Separable
@@ -24,6 +23,11 @@ from lab.bench.texts import sentences
 
 EMBEDDER = SentenceEncoder()
 WITHIN_MILLISECONDS = 100_000
+
+
+async def embed_aside(aside: Aside, texts: list[str]) -> list[bytes]:
+    aside.send(texts)
+    return await aside.receive()
 
 
 async def started() -> Aside:
@@ -177,10 +181,10 @@ def test_the_process_ends_when_its_parent_is_killed():
     program = (
         "import asyncio, psutil\n"
         "from afterturn.embedders.sentence_encoder import SentenceEncoder\n"
-        "from afterturn.embedders.service import embed_aside\n"
         "async def main():\n"
         "    aside = await SentenceEncoder().start_aside()\n"
-        "    await embed_aside(aside, ['tea'])\n"
+        "    aside.send(['tea'])\n"
+        "    await aside.receive()\n"
         "    print(psutil.Process().children()[0].pid, flush=True)\n"
         "    await asyncio.Event().wait()\n"
         "asyncio.run(main())\n"

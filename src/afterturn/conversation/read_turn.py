@@ -306,7 +306,7 @@ def make_question(
     A follow-up is asked together with the `previous` message of the user. Secrets are taken out here, because the text
     is embedded, stored and traced from now on.
     """
-    if _is_off(config):
+    if config.recall_entries_max == 0:
         return None
     if is_private(text):
         text = text.lstrip()[len(PRIVATE_PREFIX) :]
@@ -353,11 +353,7 @@ def no_recall_reason(question: RecallRequest | None, config: Config) -> str:
     """Why nothing is asked, for the trace; blank when something is."""
     if question is not None:
         return ""
-    return NoRecallReason.OFF if _is_off(config) else NoRecallReason.NOTHING_TO_ASK
-
-
-def _is_off(config: Config) -> bool:
-    return not config.recall or config.recall_entries_max == 0
+    return NoRecallReason.NOTHING_TO_ASK if config.recall_entries_max else NoRecallReason.OFF
 
 
 def candidates_max(config: Config) -> int:

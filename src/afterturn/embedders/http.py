@@ -39,12 +39,16 @@ def read_vectors(reader: ReplyReader, reply: Reply, *, count: int) -> NDArray[np
     """One row per text, of unit length, or zero if the server returned zeros. Raises ModelError for anything else."""
     import numpy as np
 
-    items = _items(reader.document(reply))
-    if items is None:
+    document = reader.document(reply)
+    items = document.get("data") if isinstance(document, dict) else None
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise reader.invalid(f"sent no embeddings: {reader.quoted(reply)}", "no_embeddings")
     if len(items) != count:
         raise reader.invalid(f"sent {len(items)} embeddings for {count} texts", "wrong_count")
-    rows = [_row(item.get("embedding")) for item in _ordered(items)]
+    # In the order of the answer, unless every item has its own index.
+    placed = {item["index"]: item for item in items if type(item.get("index")) is int}
+    ordered = [placed[at] for at in range(count)] if placed.keys() == set(range(count)) else items
+    rows = [_row(item.get("embedding")) for item in ordered]
     sizes = {0 if row is None else row.size for row in rows}
     if 0 in sizes:
         raise reader.invalid("sent an embedding that is not a list of numbers", "no_numbers")
@@ -56,17 +60,6 @@ def read_vectors(reader: ReplyReader, reply: Reply, *, count: int) -> NDArray[np
         raise reader.invalid("sent numbers that are not finite", "not_finite")
     np.divide(vectors, norms, out=vectors, where=norms > 0)
     return vectors
-
-
-def _items(document: Any) -> list[dict[str, Any]] | None:
-    data = document.get("data") if isinstance(document, dict) else None
-    return data if isinstance(data, list) and all(isinstance(item, dict) for item in data) else None
-
-
-def _ordered(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sorted by `index` if every item has its own; otherwise in the order of the answer."""
-    placed = {item["index"]: item for item in items if type(item.get("index")) is int}
-    return [placed[at] for at in range(len(items))] if placed.keys() == set(range(len(items))) else items
 
 
 def _row(embedding: Any) -> NDArray[np.float32] | None:
@@ -236,21 +229,15 @@ class HttpEmbedder:
 
     async def _request(self, texts: list[str]) -> Rows:
         read = functools.partial(read_vectors, self._client.reader, count=len(texts))
-        async with self._client.bounded() as deadline:
-            vectors = await self._client.ask(self._body(texts), read, deadline)
-        self._check_size(vectors.shape[1])
-        return vectors
-
-    def _body(self, texts: list[str]) -> bytes:
         request: dict[str, object] = {"model": self._model, "input": texts}
         if self._takes_base64:
             # A quarter of the bytes, and Python's lock is not held while digits are parsed.
             request["encoding_format"] = "base64"
         if self._wanted is not None:
             request["dimensions"] = self._wanted
-        return json.dumps(request, ensure_ascii=False).encode()
-
-    def _check_size(self, size: int) -> None:
+        async with self._client.bounded() as deadline:
+            vectors = await self._client.ask(json.dumps(request, ensure_ascii=False).encode(), read, deadline)
+        size = vectors.shape[1]
         if self._wanted is not None and size != self._wanted:
             raise EmbedderUnavailable(
                 f"{self!r} answers with {size} numbers per text, but dimensions is {self._wanted}. "
@@ -262,6 +249,7 @@ class HttpEmbedder:
                 "another model now. Open memory again to embed everything with it."
             )
         self._dimensions = size
+        return vectors
 
 
 def _batches(texts: Sequence[str], wanted: Sequence[int]) -> Iterator[list[int]]:

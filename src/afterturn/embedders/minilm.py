@@ -61,7 +61,7 @@ class MiniLmEmbedder:
         session, tokenizer = self._parts()
         vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
         for row, text in zip(vectors, texts, strict=True):
-            if plain := _plain(text):
+            if plain := text[:_TEXT_CHARS_MAX].encode("utf-8", "replace").decode().strip():
                 ids = np.array([tokenizer.encode(plain).ids], dtype=np.int64)
                 row[:] = session.run(["sums"], {"ids": ids, "mask": np.ones(ids.shape, dtype=np.float32)})[0][0]
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -72,12 +72,14 @@ class MiniLmEmbedder:
         with self._lock:
             if self._loaded is None:
                 graph, tokenizer = verified(self._files, (GRAPH, TOKENIZER))
-                self._loaded = _session(graph), _tokenizer(tokenizer)
+                session = _session(graph)
+                from tokenizers import Tokenizer
+
+                loaded = Tokenizer.from_buffer(tokenizer)
+                loaded.no_padding()
+                loaded.enable_truncation(_TOKENS_MAX)
+                self._loaded = session, loaded
             return self._loaded
-
-
-def _plain(text: str) -> str:
-    return text[:_TEXT_CHARS_MAX].encode("utf-8", "replace").decode().strip()
 
 
 def _session(graph: bytes) -> Any:
@@ -100,12 +102,3 @@ def _session(graph: bytes) -> Any:
             f"onnxruntime {onnxruntime.__version__} cannot run minilm ({error}). Recall uses words only; "
             "for vectors run `pip install --upgrade onnxruntime`."
         ) from error
-
-
-def _tokenizer(document: bytes) -> Tokenizer:
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_buffer(document)
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(_TOKENS_MAX)
-    return tokenizer

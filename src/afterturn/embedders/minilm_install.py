@@ -58,15 +58,15 @@ class Graph:
         dimensions = b"".join(_integer(1, size) for size in values.shape)
         kind = _integer(2, _ELEMENTS[values.dtype.name])
         data = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False))
-        self._constants.append(_message(5, dimensions + kind + _text(8, name) + _blob(9, data.tobytes())))
+        self._constants.append(_blob(5, dimensions + kind + _text(8, name) + _blob(9, data.tobytes())))
         return name
 
     def input(self, name: str, element: str, shape: Sequence[str | int]) -> str:
-        self._inputs.append(_message(11, _value(name, element, shape)))
+        self._inputs.append(_blob(11, _value(name, element, shape)))
         return name
 
     def output(self, name: str, element: str, shape: Sequence[str | int]) -> None:
-        self._outputs.append(_message(12, _value(name, element, shape)))
+        self._outputs.append(_blob(12, _value(name, element, shape)))
 
     def node(
         self,
@@ -80,16 +80,16 @@ class Graph:
         """The name of its first output."""
         parts = [_text(1, name) for name in inputs] + [_text(2, name) for name in outputs]
         parts += [_text(3, outputs[0]), _text(4, operator)]
-        parts += [_message(5, _text(1, name) + _attribute(value)) for name, value in attributes.items()]
+        parts += [_blob(5, _text(1, name) + _attribute(value)) for name, value in attributes.items()]
         parts.append(_text(7, domain))
-        self._nodes.append(_message(1, b"".join(parts)))
+        self._nodes.append(_blob(1, b"".join(parts)))
         return outputs[0]
 
     def encode(self) -> bytes:
         """The file's bytes, the same for the same graph."""
         body = [*self._nodes, _text(2, self._name), *self._constants, *self._inputs, *self._outputs]
-        opsets = [_message(8, _text(1, domain) + _integer(2, version)) for domain, version in _OPSETS.items()]
-        return b"".join([_integer(1, _IR_VERSION), _text(2, "afterturn"), _message(7, b"".join(body)), *opsets])
+        opsets = [_blob(8, _text(1, domain) + _integer(2, version)) for domain, version in _OPSETS.items()]
+        return b"".join([_integer(1, _IR_VERSION), _text(2, "afterturn"), _blob(7, b"".join(body)), *opsets])
 
 
 def _attribute(value: Attribute) -> bytes:
@@ -102,13 +102,9 @@ def _attribute(value: Attribute) -> bytes:
 
 def _value(name: str, element: str, shape: Sequence[str | int]) -> bytes:
     sizes = [_integer(1, size) if isinstance(size, int) else _text(2, size) for size in shape]
-    dimensions = b"".join(_message(1, size) for size in sizes)
-    tensor = _integer(1, _ELEMENTS[element]) + _message(2, dimensions)
-    return _text(1, name) + _message(2, _message(1, tensor))
-
-
-def _message(field: int, body: bytes) -> bytes:
-    return _blob(field, body)
+    dimensions = b"".join(_blob(1, size) for size in sizes)
+    tensor = _integer(1, _ELEMENTS[element]) + _blob(2, dimensions)
+    return _text(1, name) + _blob(2, _blob(1, tensor))
 
 
 def _text(field: int, text: str) -> bytes:
@@ -233,13 +229,13 @@ class _Bert:
         import numpy as np
 
         graph, weights = self._graph, np.ascontiguousarray(self._weights(f"{name}.weight").T)
-        multiplied = self._multiplied_bytes if self._is_quantised else self._multiplied
+        if self._is_quantised:
+            product = self._multiplied_bytes(source, name, weights)
+        else:
+            weight = graph.constant(f"{name}.weight", weights)
+            product = graph.node("MatMul", [source, weight], [f"{name}.product"])
         bias = graph.constant(f"{name}.bias", self._weights(f"{name}.bias"))
-        return graph.node("Add", [multiplied(source, name, weights), bias], [name])
-
-    def _multiplied(self, source: str, name: str, weights: NDArray[np.float32]) -> str:
-        graph = self._graph
-        return graph.node("MatMul", [source, graph.constant(f"{name}.weight", weights)], [f"{name}.product"])
+        return graph.node("Add", [product, bias], [name])
 
     def _multiplied_bytes(self, source: str, name: str, weights: NDArray[np.float32]) -> str:
         import numpy as np

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.embedders.subprocess import start_child
 from afterturn.ports import Aside
@@ -241,12 +241,6 @@ def map_tensors(path: Path) -> dict[str, NDArray[np.generic]]:
     """The arrays of a safetensors file by name, memory-mapped. Raises OSError, or ValueError for another format."""
     import numpy as np
 
-    header, start = _read_header(path)
-    data = np.memmap(path, dtype=np.uint8, mode="r", offset=0)
-    return {name: _tensor(data[start:], name, entry) for name, entry in header.items() if name != "__metadata__"}
-
-
-def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > _HEADER_BYTES_MAX:
@@ -254,12 +248,13 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
         header = json.loads(file.read(length))
     if not isinstance(header, dict):
         raise ValueError("its header is not a table")
-    return header, 8 + length
-
-
-def _tensor(data: NDArray[np.uint8], name: str, entry: Any) -> NDArray[np.generic]:
-    try:
-        element, shape, (start, end) = _ELEMENTS[entry["dtype"]], entry["shape"], entry["data_offsets"]
-        return data[start:end].view(element).reshape(shape)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"its tensor {name!r} is not as announced ({error})") from error
+    header.pop("__metadata__", None)
+    data = np.memmap(path, dtype=np.uint8, mode="r", offset=0)[8 + length :]
+    tensors: dict[str, NDArray[np.generic]] = {}
+    for name, entry in header.items():
+        try:
+            element, shape, (start, end) = _ELEMENTS[entry["dtype"]], entry["shape"], entry["data_offsets"]
+            tensors[name] = data[start:end].view(element).reshape(shape)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"its tensor {name!r} is not as announced ({error})") from error
+    return tensors

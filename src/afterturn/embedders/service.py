@@ -146,20 +146,6 @@ class _Call:
 LONG = 512
 
 
-async def start_aside(embedder: Embedder) -> Aside | None:
-    """None when the embedder cannot run in another process, or not at all."""
-    try:
-        return await embedder.start_aside() if isinstance(embedder, Separable) else None
-    except EmbedderUnavailable:
-        return None
-
-
-async def embed_aside(aside: Aside, texts: Sequence[str]) -> list[bytes]:
-    """Embeds one batch, while no other is being embedded."""
-    aside.send(texts)
-    return await aside.receive()
-
-
 # A batch is embedded and stored as a whole. Its size follows the embedder's speed: a slow batch is lost when the
 # process ends, and one that outlasts a job's lease is embedded twice.
 BATCH_FIRST = 64
@@ -216,7 +202,13 @@ class Backlog:
         embedded: Vectors = []
         rows = await self._read(())
         if not rows:
-            is_left = not await self._drop_abandoned(deadline)
+            # A read first: a job with nothing to do should not write.
+            while is_left := await self._store.read(
+                lambda unit: unit.index.has_abandoned(*self._place, self._identity), at=self._scope
+            ):
+                if loop.time() > deadline:
+                    break
+                await self._store.write(self._drop_some, at=self._scope)
             return lambda unit: is_left
         total = await self._total(rows)
         while rows and loop.time() <= deadline:
@@ -224,7 +216,10 @@ class Backlog:
             following, vectors = await _together(
                 self._read([*rows, *embedded]), self._embed([text for _, text in rows]), self._put(embedded)
             )
-            self._adapt(len(rows), loop.time() - begun)
+            seconds = loop.time() - begun
+            affordable = BATCH_MAX if seconds <= 0 else int(len(rows) * BATCH_SECONDS / seconds)
+            # At most doubled: the first texts may be short and the others long.
+            self._size = max(BATCH_MIN, min(BATCH_MAX, affordable, self._size * 2))
             embedded = [(key, vector) for (key, _), vector in zip(rows, vectors, strict=True)]
             rows = following
             self._report(self._count, max(total - self._count, len(rows)))
@@ -234,19 +229,6 @@ class Backlog:
         self._store_vectors(unit, vectors)
         # Once a space has all its new vectors, the old ones are deleted; the next job deletes the rest.
         return not is_done or self._drop_some(unit) == DROPPED
-
-    async def _drop_abandoned(self, deadline: float) -> bool:
-        """Returns whether all are deleted."""
-        loop = asyncio.get_running_loop()
-        while loop.time() <= deadline:
-            # A read first: a job with nothing to do should not write.
-            if not await self._store.read(self._has_abandoned, at=self._scope):
-                return True
-            await self._store.write(self._drop_some, at=self._scope)
-        return False
-
-    def _has_abandoned(self, unit: Unit) -> bool:
-        return unit.index.has_abandoned(*self._place, self._identity)
 
     def _drop_some(self, unit: Unit) -> int:
         return unit.index.drop_abandoned(*self._place, self._identity, limit=DROPPED)
@@ -271,20 +253,17 @@ class Backlog:
 
     async def _embed(self, texts: list[str]) -> list[bytes]:
         if self._count < LONG <= self._count + len(texts):
-            self._aside = await start_aside(self._embedder)
+            with contextlib.suppress(EmbedderUnavailable):
+                self._aside = await self._embedder.start_aside() if isinstance(self._embedder, Separable) else None
         self._count += len(texts)
         if self._aside is not None:
             try:
-                return await embed_aside(self._aside, texts)
+                self._aside.send(texts)
+                return await self._aside.receive()
             except EmbedderUnavailable as error:
                 logger.warning("%s", error)
                 await self._end_aside()
         return await self._in_process(texts)
-
-    def _adapt(self, count: int, seconds: float) -> None:
-        """At most doubles it: the first texts may be short and the others long."""
-        affordable = BATCH_MAX if seconds <= 0 else int(count * BATCH_SECONDS / seconds)
-        self._size = max(BATCH_MIN, min(BATCH_MAX, affordable, self._size * 2))
 
     async def _put(self, vectors: Vectors) -> None:
         if vectors:
@@ -501,7 +480,7 @@ class EmbeddingService:
     async def join(self) -> None:
         """Makes it the store's embedder if there is none."""
         if await self._adopted() is None:
-            await self._store.write(self._adopt_first, at=None)
+            await self._store.write(lambda unit: self._adopt(unit) if unit.index.adopted() is None else None, at=None)
         other = await self.find_other()
         if other is not None:
             logger.warning("recall uses words alone: %s", _disagreement(other, self._embedder.identity.name))
@@ -519,10 +498,6 @@ class EmbeddingService:
 
     async def _adopted(self) -> EmbedderIdentity | None:
         return await self._store.read(lambda unit: unit.index.adopted(), at=None)
-
-    def _adopt_first(self, unit: Unit) -> None:
-        if unit.index.adopted() is None:
-            self._adopt(unit)
 
     def _adopt(self, unit: Unit) -> None:
         now = self._clock.now()
@@ -658,15 +633,13 @@ class EmbeddingService:
     async def _in_slices(self, texts: Sequence[str]) -> list[bytes]:
         vectors: list[bytes] = []
         while len(vectors) < len(texts):
-            part = texts[len(vectors) : len(vectors) + self._slice()]
+            size = SLICE_IN_TURN if self._turns else SLICE
+            if isinstance(self._embedder, Batching):
+                size = self._embedder.batch_texts
+            part = texts[len(vectors) : len(vectors) + size]
             vectors += await run_on(self._backlog_worker, functools.partial(self._packed, part))
             await asyncio.sleep(PAUSE_IN_TURN if self._turns else 0)
         return vectors
-
-    def _slice(self) -> int:
-        if isinstance(self._embedder, Batching):
-            return self._embedder.batch_texts
-        return SLICE_IN_TURN if self._turns else SLICE
 
     def _packed(self, texts: Sequence[str]) -> list[bytes]:
         return [row.tobytes() for row in embed_checked(self._embedder, texts).astype("<f2")]

@@ -56,7 +56,13 @@ class ChildEmbedder:
 
     async def receive(self) -> list[bytes]:
         if not self._is_known:
-            self._check_identity(await self._read())
+            # Another embedder answers where the wheel was replaced under a running process.
+            try:
+                is_same = json.loads(await self._read()) == asdict(self._identity)
+            except ValueError as error:
+                raise _broken("did not identify its vectors") from error
+            if not is_same:
+                raise _broken("returns other vectors than this process")
             self._is_known = True
         vectors = await self._read()
         count, size = self._expected.popleft(), 2 * self._identity.dimensions
@@ -90,19 +96,12 @@ class ChildEmbedder:
         except TimeoutError as error:
             raise _broken(f"has not answered for {_WITHIN:g} seconds") from error
 
-    def _check_identity(self, hello: bytes) -> None:
-        """Another embedder answers where the wheel was replaced under a running process."""
-        try:
-            is_same = json.loads(hello) == asdict(self._identity)
-        except ValueError as error:
-            raise _broken("did not identify its vectors") from error
-        if not is_same:
-            raise _broken("returns other vectors than this process")
-
 
 async def start_child(identity: EmbedderIdentity, program: Sequence[str] = _PROGRAM) -> ChildEmbedder | None:
     """Returns before the child is up. None where none can be started."""
-    if not _is_python(sys.executable):
+    # A program that embeds Python, or was frozen with it, would start itself instead.
+    is_python = Path(sys.executable or "").name.startswith(("python", "pypy"))
+    if os.name != "posix" or getattr(sys, "frozen", False) or not is_python:
         return None
     # Not asyncio's subprocesses: if their start or end is cancelled, pipes stay open until they are collected.
     with contextlib.ExitStack() as opened:
@@ -133,13 +132,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(_REAP_WITHIN)
     except subprocess.TimeoutExpired:
         logger.warning("the embedding process %d does not end", process.pid)
-
-
-def _is_python(executable: str | None) -> bool:
-    """A program that embeds Python, or was frozen with it, would start itself instead."""
-    if os.name != "posix" or not executable or getattr(sys, "frozen", False):
-        return False
-    return Path(executable).name.startswith(("python", "pypy"))
 
 
 def _broken(what: str) -> EmbedderUnavailable:

@@ -63,11 +63,21 @@ class Gate:
     def admit(self, draft: Draft, *, lineage: Iterable[int] = ()) -> Admitted:
         """Admits a statement. Raises InvalidInput if it cannot be stored as it is."""
         text = _check_length(check_text(draft.text, "memory"), "statement", self.statement_bytes_max)
-        self._check_refused(text)
+        found = next((one for one in self.scanner.find(text) if one.action is ScanAction.REFUSE), None)
+        if found is not None:
+            raise NotAllowed(
+                f"The text contains personal data ({found.kind}), which this memory refuses. Leave it out."
+            )
         clean = self._clean(draft, unicodedata.normalize("NFC", text).strip())
         _check_size(clean.text, "statement", self.statement_bytes_max)
         check_fields(clean.draft)
-        self._check_names(clean.draft)
+        self._check_ids(clean.draft)
+        # A secret in a name is refused: under another name it could not be found again.
+        for what, name in names_in(clean.draft):
+            if kinds := self.redact(name).kinds:
+                raise InvalidName(
+                    f"The {what} contains a secret ({kinds[0]}), which is never stored. Use another name."
+                )
         return self._admitted(clean, lineage)
 
     def admit_import(self, draft: Draft, *, lineage: Iterable[int] = ()) -> Admitted:
@@ -103,27 +113,11 @@ class Gate:
         """Removes secrets from a text, and personal data if that is set, unless `scanning` is off."""
         return redact(text, self.scanner)
 
-    def _check_refused(self, text: str) -> None:
-        found = next((one for one in self.scanner.find(text) if one.action is ScanAction.REFUSE), None)
-        if found is not None:
-            raise NotAllowed(
-                f"The text contains personal data ({found.kind}), which this memory refuses. Leave it out."
-            )
-
     def _clean(self, draft: Draft, text: str) -> _Clean:
         found = self.redact(text)
         metadata, kinds = self._clean_metadata(draft.metadata)
         sound = replace(draft, text=found.text, metadata=metadata) if found.kinds or kinds else draft
         return _Clean(sound, found.text, (*found.kinds, *kinds))
-
-    def _check_names(self, draft: Draft) -> None:
-        """Raises InvalidName for a secret in a name: under another name it could not be found again."""
-        self._check_ids(draft)
-        for what, name in names_in(draft):
-            if kinds := self.redact(name).kinds:
-                raise InvalidName(
-                    f"The {what} contains a secret ({kinds[0]}), which is never stored. Use another name."
-                )
 
     def _check_ids(self, draft: Draft) -> None:
         """Raises InvalidName for a secret in an id that entries share, or in the name of the owner."""

@@ -84,15 +84,13 @@ _SYNTAX_LOOK_ALIKES = frozenset("\u2236\ua789\u02d0\u02f8\u0589\u05c3\u201c\u201
 
 def neutralise_name(name: str) -> str:
     """The name of a speaker in forty characters at most, without any that could end it. Blank if none is left."""
-    kept = (character for character in name[:_NAME_CHARS_READ] if not _is_syntax(character))
+    kept = (
+        character
+        for character in name[:_NAME_CHARS_READ]
+        if character not in _SYNTAX_LOOK_ALIKES and _SYNTAX.isdisjoint(unicodedata.normalize("NFKC", character))
+    )
     # A disarmed tag leaves a parenthesis.
     return neutralise("".join(kept)).replace("(", "")[:_NAME_CHARS_MAX].strip()
-
-
-def _is_syntax(character: str) -> bool:
-    if character.isascii():
-        return character in _SYNTAX
-    return character in _SYNTAX_LOOK_ALIKES or bool(_SYNTAX & set(unicodedata.normalize("NFKC", character)))
 
 
 def _disarm(found: re.Match[str]) -> str:

@@ -113,7 +113,7 @@ def read_call(name: object, arguments: object) -> Change:
         action=action,
         text="" if action is Action.DELETE else _text(given, "text"),
         target=_target(given) if action is Action.ADD else None,
-        kind=_kind(given),
+        kind=kind if isinstance(kind := given.get("kind"), str) and kind in KINDS else "",
         entry_id="" if action is Action.ADD else _text(given, "id").strip(),
         messages=_numbers(given.get("messages")),
     )
@@ -127,16 +127,14 @@ def read_answer(answer: str) -> list[tuple[object, object]]:
         operations = [found]
     if not isinstance(operations, list):
         raise InvalidInput('Answer with one JSON object that has a list "operations".')
-    return [_call(operation) for operation in operations]
-
-
-def _call(operation: object) -> tuple[object, object]:
-    """Small models write a call in several ways."""
-    if not isinstance(operation, dict):
+    if not all(isinstance(operation, dict) for operation in operations):
         raise InvalidInput("Each operation must be a JSON object.")
-    name = operation.get("operation", operation.get("name"))
-    inner = operation.get("arguments", operation.get("parameters"))
-    return name, inner if inner is not None else operation
+    # Small models write a call in several ways.
+    inner = [one.get("arguments", one.get("parameters")) for one in operations]
+    return [
+        (one.get("operation", one.get("name")), one if arguments is None else arguments)
+        for one, arguments in zip(operations, inner, strict=True)
+    ]
 
 
 def _find_json(text: str) -> Any:
@@ -183,11 +181,6 @@ def _target(given: Mapping[str, object]) -> Target:
     if not isinstance(value, str) or value not in _TARGETS:
         raise InvalidInput("`target` must be user or environment.")
     return _TARGETS[value]
-
-
-def _kind(given: Mapping[str, object]) -> str:
-    value = given.get("kind")
-    return value if isinstance(value, str) and value in KINDS else ""
 
 
 def _numbers(value: object) -> tuple[int, ...]:

@@ -76,7 +76,10 @@ def measure_support(statement: str, texts: Sequence[str]) -> Evidence:
     spoken = frozenset(term for text in texts for term in terms(text))
     own = [term for term in dict.fromkeys(terms(statement)) if term not in _REPORTING]
     support = sum(term in spoken for term in own) / len(own) if own else 1.0
-    return Evidence(support, (*_missing_names(statement, texts), *_missing_numbers(statement, texts)))
+    numbers = {_plain(number) for text in texts for number in _NUMBER.findall(text)}
+    numbers.update(str(_SPELLED.index(word)) for text in texts for word in words(text) if word in _SPELLED)
+    missing = (number for number in _NUMBER.findall(statement) if _plain(number) not in numbers)
+    return Evidence(support, (*_missing_names(statement, texts), *missing))
 
 
 # Their words count as those of the user, who is "the user" in a statement.
@@ -130,7 +133,11 @@ def find_losses(rewrite: str, original: str, texts: Sequence[str] = ()) -> list[
 
     A detail that the texts mention, or that another of the same kind takes the place of, is not lost.
     """
-    kept, before = _details(rewrite), _details(original)
+    # Details, each with its kind.
+    kept, before = (
+        {found.group().rstrip("."): found.lastgroup or "" for found in _DETAIL.finditer(text)}
+        for text in (rewrite, original)
+    )
     new = Counter(kind for detail, kind in kept.items() if detail not in before)
     lost = [detail for detail in before if detail not in kept and not any(detail in text for text in texts)]
     left = []
@@ -145,11 +152,6 @@ def find_losses(rewrite: str, original: str, texts: Sequence[str] = ()) -> list[
         return left
     is_collapsed = len(original) >= _COLLAPSED_CHARS_MIN and len(rewrite) < _COLLAPSED_SHARE * len(original)
     return [f"{len(original) - len(rewrite)} of its {len(original)} characters"] if is_collapsed else []
-
-
-def _details(text: str) -> dict[str, str]:
-    """Its details, each with its kind."""
-    return {found.group().rstrip("."): found.lastgroup or "" for found in _DETAIL.finditer(text)}
 
 
 def _missing_names(statement: str, texts: Sequence[str]) -> list[str]:
@@ -180,13 +182,6 @@ def _is_name(word: str) -> bool:
     """True for a word with a capital anywhere (Oslo, MongoDB), or with letters and digits (db7)."""
     has_digit = any(character.isdigit() for character in word)
     return word.lower() != word or (has_digit and any(character.isalpha() for character in word))
-
-
-def _missing_numbers(statement: str, texts: Sequence[str]) -> list[str]:
-    spoken = {_plain(number) for text in texts for number in _NUMBER.findall(text)}
-    spelled = {word for text in texts for word in words(text) if word in _SPELLED}
-    spoken.update(str(_SPELLED.index(word)) for word in spelled)
-    return [number for number in _NUMBER.findall(statement) if _plain(number) not in spoken]
 
 
 def _plain(number: str) -> str:

@@ -96,15 +96,12 @@ _ASKED = " ".join((_SYSTEM + _NATIVE + _BY_SCHEMA + _REPAIR).casefold().split())
 
 
 def _message(number: int, message: ReviewMessage) -> str:
-    line: dict[str, Any] = {"message": number, "from": _who(message), "text": clean(message.text)}
+    name = neutralise_name(message.speaker)
+    who = message.role if name in ("", message.role) else f"{message.role} {name}"
+    line: dict[str, Any] = {"message": number, "from": who, "text": clean(message.text)}
     if not message.fresh:
         line["seen"] = "reviewed before"
     return json.dumps(line, ensure_ascii=False)
-
-
-def _who(message: ReviewMessage) -> str:
-    name = neutralise_name(message.speaker)
-    return message.role if name in ("", message.role) else f"{message.role} {name}"
 
 
 def _memory(entry: Entry) -> str:

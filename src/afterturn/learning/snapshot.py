@@ -141,19 +141,18 @@ class ReviewView(NamedTuple):
 def views_of(messages: Sequence[ReviewMessage], related: Sequence[Entry]) -> list[ReviewView]:
     """First what the user typed and what an assistant said in clean turns, with trusted memories alone. Then
     everything, if there is more. A view without a new message is left out."""
-    clean = [_clean_message(message) for message in messages]
+    clean = [
+        replace(message, text="" if message.trust < TRUST_MIN else typed_text(message.text))
+        if message.trust < TRUST_MIN or message.role == "user"
+        else message
+        for message in messages
+    ]
     trusted = [entry for entry in related if entry.trust >= TRUST_MIN]
     views = [ReviewView(clean, trusted, is_tainted=False), ReviewView(messages, related, is_tainted=True)]
     if clean == list(messages):
         # Reports among the memories are not worth a second look at the same messages.
         views.pop()
     return [view for view in views if any(message.fresh and message.text for message in view.messages)]
-
-
-def _clean_message(message: ReviewMessage) -> ReviewMessage:
-    if message.trust < TRUST_MIN:
-        return replace(message, text="")
-    return replace(message, text=typed_text(message.text)) if message.role == "user" else message
 
 
 def _words(message: ReviewMessage) -> tuple[str, str, str]:

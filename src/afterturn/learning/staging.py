@@ -83,7 +83,13 @@ def find_target_space(review: ReviewRow, target: Target, cited: Sequence[ReviewM
     if len(named) > 1:
         return None
     if named:
-        return _of_speaker(review, named.pop())
+        speaker = named.pop()
+        granted = {space.casefold(): space for space in (*review.reads, review.writes, review.space)}
+        if (own := granted.get(f"{PERSON}{speaker}".casefold())) is not None:
+            return TargetSpace(own, speaker=speaker)
+        # It may go into a shared space if a person approves it, but never into another person's space.
+        is_shared = not review.writes.startswith(PERSON)
+        return TargetSpace(review.writes, needs_approval=True, speaker=speaker) if is_shared else None
     if target is Target.USER and not review.writes.startswith(PERSON) and review.space.startswith(PERSON):
         # Personal statements do not go into a shared space.
         return TargetSpace(review.space)
@@ -99,17 +105,6 @@ def find_target_space_for(review: ReviewRow, memory: Entry, cited: Sequence[Revi
         return None
     of_another = memory.speaker not in (None, target_space.speaker) and not memory.space.startswith(PERSON)
     return replace(target_space, needs_approval=target_space.needs_approval or of_another)
-
-
-def _of_speaker(review: ReviewRow, speaker: str) -> TargetSpace | None:
-    granted = {space.casefold(): space for space in (*review.reads, review.writes, review.space)}
-    own = granted.get(f"{PERSON}{speaker}".casefold())
-    if own is not None:
-        return TargetSpace(own, speaker=speaker)
-    # It may go into a shared space if a person approves it, but never into another person's space.
-    return (
-        None if review.writes.startswith(PERSON) else TargetSpace(review.writes, needs_approval=True, speaker=speaker)
-    )
 
 
 class Refused(Exception):
@@ -270,7 +265,11 @@ class Staging:
         waits_for_person = inferred or not is_typed
         target_space = replace(target_space, needs_approval=target_space.needs_approval or waits_for_person)
         admitted = self._admit(change, self._draft(change, None, target_space, cited), cited)
-        self._check_quota(unit, target_space, admitted)
+        try:
+            # Before the commit too, while the model can still react.
+            Quota(self.services.config).check_new(unit, self._operation(target_space, Verb.ADD), admitted)
+        except OverBudget as error:
+            raise Refused("budget", str(error)) from error
         return StagedChange(change, target_space, admitted, None, cited, is_tainted=self.view.is_tainted)
 
     def _stage_update(
@@ -353,13 +352,6 @@ class Staging:
         if not found.is_supported:
             raise Refused("unsupported", "The messages that you cited do not say this.")
         return found.is_inference
-
-    def _check_quota(self, unit: Unit, target_space: TargetSpace, admitted: Admitted) -> None:
-        """Checked before the commit too, while the model can still react."""
-        try:
-            Quota(self.services.config).check_new(unit, self._operation(target_space, Verb.ADD), admitted)
-        except OverBudget as error:
-            raise Refused("budget", str(error)) from error
 
     def _draft(self, change: Change, base: Entry | None, target_space: TargetSpace, cited: Sequence[int]) -> Draft:
         review = self.review

@@ -146,18 +146,15 @@ class ReplyReader:
         if 300 <= reply.status < 400:
             remedy = f"Set {self.service.url} to the address it redirects to."
             return ModelRefused(f"{what} {remedy}", reason="redirected", status=reply.status)
-        reason = "key_refused" if reply.status in (401, 403) else "refused"
-        return ModelRefused(f"{what} {self._remedy_for(reply.status)}", reason=reason, status=reply.status)
-
-    def _remedy_for(self, status: int) -> str:
-        service = self.service
+        reason, service = "key_refused" if reply.status in (401, 403) else "refused", self.service
         remedies = {
             400: "Its message says what is wrong with the request. Perhaps the model takes fewer tokens.",
             401: f"Set {service.key} to a valid key.",
             403: f"Set {service.key} to a key that may use this model.",
             404: f"Check {service.model}, and the end of {service.url}, which for most servers is /v1.",
         }
-        return remedies.get(status, self._remedy)
+        remedy = remedies.get(reply.status, self._remedy)
+        return ModelRefused(f"{what} {remedy}", reason=reason, status=reply.status)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -144,7 +144,6 @@ def features_of(part: str) -> tuple[list[str], set[str]]:
     return phrases, {*words, *(f"{first} {second}" for first, second in pairwise(words))}
 
 
-_ADDRESS = regex(r"[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}|https?://\S{1,300}")
 _SENTENCE = regex(r"(?<=[.!?;])\s+|\n+")
 _TOKEN = regex(r"[^\W\d_]+|\d+|[^\w\s]")
 

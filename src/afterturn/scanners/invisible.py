@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from afterturn.text import regex
 
@@ -269,17 +269,10 @@ def _may_be_in_sequence(character: str) -> bool:
     return character in (ZWJ, _EMOJI_STYLE) or character >= "\U0001f000" or "\u2190" <= character <= "\u2bff"
 
 
-class _EmojiTables(TypedDict):
-    """`invisible.json`, from Unicode's lists of emoji; its key "why" says what is in them."""
-
-    text_by_default: list[str]
-    emoji_by_default: list[str]
-    sequences: list[tuple[str, str]]
-
-
 @cache
-def _emoji() -> _EmojiTables:
-    tables: _EmojiTables = json.loads(Path(__file__).with_suffix(".json").read_bytes())
+def _emoji() -> dict[str, Any]:
+    """`invisible.json`, from Unicode's lists of emoji; its key "why" says what is in them."""
+    tables: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_bytes())
     return tables
 
 

@@ -86,19 +86,6 @@ def is_readable(text: str) -> bool:
     return len(set(common)) >= _COMMON_MIN and len(common) * 4 >= len(words)
 
 
-def _is_garbled(text: str) -> bool:
-    """Whether this has words, and next to none that English has."""
-    words = _WORD.findall(text[:_DECODED_CHARS_MAX].lower())
-    return len(words) >= _WORDS_MIN and sum(word in _COMMON for word in words) * 10 <= len(words)
-
-
-def _is_leet(text: str) -> bool:
-    """Whether many words have digits inside."""
-    words = _TOKEN.findall(text[:_DECODED_CHARS_MAX])
-    mixed = sum(not word.isalpha() and not word.isdigit() and len(word) < _LEET_CHARS_MAX for word in words)
-    return mixed >= _WORDS_MIN and mixed * 3 >= len(words)
-
-
 _WORD = regex(r"[a-z']+")
 # Strokes and other marks that are drawn over letters.
 _OVERLAYS = regex("[\u0334-\u0338\u20d0-\u20f0]")
@@ -119,12 +106,16 @@ def _decoded(text: str) -> Iterator[View]:
         yield View("html entities", html.unescape(text))
     if "\\u00" in text:
         yield View("escapes", re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found.group(1), 16)), text))
-    spaced = _SPACED.search(text)
-    if spaced is not None:
+    if _SPACED.search(text) is not None:
         yield View("spaced letters", _unspaced(text))
-    if _is_leet(text):
+    tokens = _TOKEN.findall(text[:_DECODED_CHARS_MAX])
+    # Many words have digits inside.
+    mixed = sum(not word.isalpha() and not word.isdigit() and len(word) < _LEET_CHARS_MAX for word in tokens)
+    if mixed >= _WORDS_MIN and mixed * 3 >= len(tokens):
         yield View("digits for letters", text.lower().translate(_LEET))
-    if _is_garbled(text):
+    words = _WORD.findall(text[:_DECODED_CHARS_MAX].lower())
+    # There are words, and next to none that English has.
+    if len(words) >= _WORDS_MIN and sum(word in _COMMON for word in words) * 10 <= len(words):
         for how, other in (("rot13", codecs.encode(text, "rot13")), ("reversed text", text[::-1])):
             if is_readable(other):
                 yield View(how, other)
@@ -187,10 +178,6 @@ def _is_forged(word: str) -> bool:
         return True
     if "LATIN" in kinds and kinds & _CONFUSED:
         # "β-carotene" is two words, and Greek letters stand alone in formulas.
-        return any(_mixes(part) for part in _TOKEN.findall(word))
+        parts = ({_script(letter) for letter in part if letter.isalpha()} for part in _TOKEN.findall(word) if part[2:])
+        return any("LATIN" in kinds and kinds & _CONFUSED for kinds in parts)
     return False
-
-
-def _mixes(part: str) -> bool:
-    kinds = {_script(character) for character in part if character.isalpha()}
-    return "LATIN" in kinds and bool(kinds & _CONFUSED) and len(part) > 2

@@ -63,13 +63,9 @@ def _is_social_security_number(text: str) -> bool:
     return area not in ("000", "666") and area < "900" and group != "00" and serial != "0000"
 
 
-def _always(text: str) -> bool:
-    return True
-
-
 _PATTERNS = load_patterns(__file__)
 _KINDS = (
-    _Pattern("e-mail address", "@", _PATTERNS["email"], _always),
+    _Pattern("e-mail address", "@", _PATTERNS["email"], bool),
     _Pattern("bank account", "", _PATTERNS["iban"], _is_iban),
     _Pattern("payment card", "", _PATTERNS["card"], _is_card),
     _Pattern("social security number", "-", _PATTERNS["ssn"], _is_social_security_number),

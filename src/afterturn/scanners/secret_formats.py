@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode, urlsafe_b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, NotRequired, TypeAlias, TypedDict
+from typing import NamedTuple, TypeAlias
 
 Span: TypeAlias = tuple[int, int]
 
@@ -129,12 +129,6 @@ def _is_body_random(text: str) -> bool:
     return is_value(text) and sum(map(str.isdigit, body)) >= 2 and is_scrambled(body)
 
 
-def _is_basic(text: str) -> bool:
-    """Whether this is a name and a password in base64, as HTTP's basic authentication sends them."""
-    decoded = decode(text)
-    return decoded is not None and ":" in decoded.strip(":")
-
-
 def decode(text: str) -> str | None:
     """The printable text that this is the base64 of, in either alphabet. None if it is not."""
     kept = text.rstrip("=").replace("-", "+").replace("_", "/")
@@ -162,16 +156,6 @@ def _is_jwt(text: str) -> bool:
     return isinstance(fields, dict) and ("alg" in fields or "enc" in fields)
 
 
-class _FormatRow(TypedDict):
-    """A row of the table: the fields of `Format`, the check by its name."""
-
-    kind: str
-    hints: list[str]
-    pattern: str
-    check: NotRequired[str]
-    exact: NotRequired[str]
-
-
 class Format(NamedTuple):
     """One format. Every text with such a secret contains one of the `hints`; without hints, it has a long word.
 
@@ -188,16 +172,12 @@ class Format(NamedTuple):
     def find(self, text: str, *, any_case: bool = False) -> Iterator[Span]:
         for match in compiled(f"(?i:{self.pattern})" if any_case else self.pattern).finditer(text):
             group = 1 if match.re.groups else 0
-            if (group or self._is_separate(text, match)) and self._is_secret(match.group(group)):
+            is_separate = group or is_word_start(text, match.start())
+            if not (is_separate or (self.exact and compiled(self.exact).fullmatch(match.group()))):
+                continue
+            found = match.group(group)
+            if _is_varied(found) and (self.is_one is None or self.is_one(found)):
                 yield match.span(group)
-
-    def _is_separate(self, text: str, match: re.Match[str]) -> bool:
-        if is_word_start(text, match.start()):
-            return True
-        return bool(self.exact) and compiled(self.exact).fullmatch(match.group()) is not None
-
-    def _is_secret(self, found: str) -> bool:
-        return _is_varied(found) and (self.is_one is None or self.is_one(found))
 
 
 def _is_varied(found: str) -> bool:
@@ -284,7 +264,8 @@ UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 _CHECKS: Mapping[str, Callable[[str], bool]] = {
     "has_digit": _has_digit,
-    "is_basic": _is_basic,
+    # A name and a password in base64, as HTTP's basic authentication sends them.
+    "is_basic": lambda text: ":" in (decode(text) or "").strip(":"),
     "is_body_random": _is_body_random,
     "is_jwt": _is_jwt,
     "is_random": is_random,
@@ -293,16 +274,12 @@ _CHECKS: Mapping[str, Callable[[str], bool]] = {
 }
 
 
-def _read_formats() -> Iterator[Format]:
-    """The rows of `secret_formats.json`: lists of formats by the kind of issuer."""
-    text = Path(__file__).with_suffix(".json").read_text(encoding="utf-8").replace("<UUID>", UUID)
-    groups: dict[str, list[_FormatRow]] = json.loads(text)
-    for row in chain.from_iterable(groups.values()):
-        check = _CHECKS[row["check"]] if "check" in row else None
-        yield Format(row["kind"], tuple(row["hints"]), row["pattern"], check, row.get("exact", ""))
-
-
-FORMATS = tuple(_read_formats())
+# Lists of formats by the kind of issuer.
+_ROWS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8").replace("<UUID>", UUID))
+FORMATS = tuple(
+    Format(row["kind"], tuple(row["hints"]), row["pattern"], _CHECKS.get(row.get("check")), row.get("exact", ""))
+    for row in chain.from_iterable(_ROWS.values())
+)
 
 
 def find_putty(text: str) -> Iterator[Span]:
@@ -334,7 +311,7 @@ def find_formats(text: str) -> Iterator[tuple[str, int, int]]:
     words = [word for word in text.split() if len(word) >= _WORD_CHARS_MIN]
     if words:
         long = " ".join(words)
-        for sign, hints in _HINTS_BY_SIGN:
+        for sign, hints in _HINTS_BY_SIGN.items():
             if sign in long:
                 for hint in [hint for hint in hints if hint in long]:
                     finders.update(dict.fromkeys(_FINDERS_BY_HINT[hint]))
@@ -345,12 +322,12 @@ def find_formats(text: str) -> Iterator[tuple[str, int, int]]:
     for kind, find in finders:
         for start, end in find(text):
             yield kind, start, end
-    yield from _find_uppercase(text, [word for word in words if word.isupper()])
+    capitals = (word for word in words if word.isupper() and compiled(r"[0-9A-Z]{16}").search(word))
+    yield from _find_uppercase(text, " ".join(capitals).lower())
 
 
-def _find_uppercase(text: str, words: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+def _find_uppercase(text: str, uppercase: str) -> Iterator[tuple[str, int, int]]:
     """Formats of one issuer in words that are in capitals throughout, as forms and labels print them."""
-    uppercase = " ".join(word for word in words if compiled(r"[0-9A-Z]{16}").search(word)).lower()
     for format in FORMATS if uppercase else ():
         if format.kind not in ("secret", "password") and any(hint.lower() in uppercase for hint in format.hints):
             for start, end in format.find(text, any_case=True):
@@ -358,27 +335,16 @@ def _find_uppercase(text: str, words: Sequence[str]) -> Iterator[tuple[str, int,
                     yield format.kind, start, end
 
 
-def _by_hint() -> Mapping[str, Sequence[_Finder]]:
-    finders: dict[str, list[_Finder]] = {}
-    for kind, hints, find in (*((format.kind, format.hints, format.find) for format in FORMATS), *FINDERS):
-        for hint in hints or ("",):
-            finders.setdefault(hint, []).append((kind, find))
-    return finders
-
-
-def _by_sign() -> Sequence[tuple[str, Sequence[str]]]:
-    """The hints by a character that they contain: searching for one character is thirty times as fast as for three."""
-    groups: dict[str, list[str]] = {}
-    for hint in filter(None, _FINDERS_BY_HINT):
-        if hint not in _SPOKEN_HINTS:
-            groups.setdefault(next((sign for sign in "_=@/:.-" if sign in hint), ""), []).append(hint)
-    return tuple(groups.items())
-
-
 # Hints that are words of their own, apart from the secret.
 _SPOKEN_HINTS = (
     *("PRIVATE KEY", "asic ", " -u", "--user", "mysql", "mariadb", "sshpass", "dentified by", "DENTIFIED BY"),
     *("Splunk ", "SSWS ", "algolia", "ldap", " value="),
 )
-_FINDERS_BY_HINT = _by_hint()
-_HINTS_BY_SIGN = _by_sign()
+_FINDERS_BY_HINT: dict[str, list[_Finder]] = {}
+for _kind, _hints, _find in (*((format.kind, format.hints, format.find) for format in FORMATS), *FINDERS):
+    for _hint in _hints or ("",):
+        _FINDERS_BY_HINT.setdefault(_hint, []).append((_kind, _find))
+# By a character that they contain: searching for one character is thirty times as fast as for three.
+_HINTS_BY_SIGN: dict[str, list[str]] = {}
+for _hint in (hint for hint in _FINDERS_BY_HINT if hint and hint not in _SPOKEN_HINTS):
+    _HINTS_BY_SIGN.setdefault(next((sign for sign in "_=@/:.-" if sign in _hint), ""), []).append(_hint)

@@ -171,19 +171,15 @@ class _Name(NamedTuple):
     is_word: bool
 
 
-def _by_stem() -> Mapping[str, Sequence[_Name]]:
-    """The names by the stem that they contain; those in other scripts under the blank one."""
-    names = [_Name(name, label, False) for label in _LABELS for name in label.names]
-    names += [_Name(name, label, True) for label in _LABELS for name in label.words]
-    stems: dict[str, list[_Name]] = {}
-    for name in names:
-        stem = next((stem for stem in _NAMES["stems"] if stem in name.text), "")
-        assert stem or not name.text.isascii(), name.text
-        stems.setdefault(stem, []).append(name)
-    return stems
-
-
-_NAMES_BY_STEM = _by_stem()
+# By the stem that they contain; those in other scripts under the blank one.
+_NAMES_BY_STEM: dict[str, list[_Name]] = {}
+for _name in (
+    *(_Name(name, label, False) for label in _LABELS for name in label.names),
+    *(_Name(name, label, True) for label in _LABELS for name in label.words),
+):
+    _stem = next((stem for stem in _NAMES["stems"] if stem in _name.text), "")
+    assert _stem or not _name.text.isascii(), _name.text
+    _NAMES_BY_STEM.setdefault(_stem, []).append(_name)
 
 
 def find_labelled(text: str) -> Iterator[tuple[str, int, int]]:
@@ -235,11 +231,6 @@ def _is_word(text: str, start: int, end: int) -> bool:
     return not before.isalpha() or (before.islower() and text[start].isupper())
 
 
-def _is_constant(text: str, start: int, end: int) -> bool:
-    """Whether a name is the end of a variable of the environment, as in SNYK_TOKEN."""
-    return text[start:end].isupper() and text[start - 1 : start] == "_" and text[start - 2 : start - 1].isupper()
-
-
 def _value_of_field(text: str, behind: int, following: int, name: str) -> tuple[int, int] | None:
     """A value too short for a key, behind a name that ends at `behind` and directly followed by a sign."""
     begins = compiled(_FIELD).match(text, behind)
@@ -263,7 +254,10 @@ def _value_behind(text: str, behind: int, following: int, label: _Label, name: s
     begins = compiled(rf"{suffix}{_QUOTE}{_ABOUT}(?:{_SIGN}|{_VERB}{direct}){_QUOTE}(?:\s{{1,2}}{_QUOTE})?").match(
         text, behind
     )
-    is_clear = name in _CLEAR or _is_constant(text, behind - len(name), behind)
+    # As the end of a variable of the environment, as in SNYK_TOKEN, every name is clear.
+    at = behind - len(name)
+    is_constant = text[at:behind].isupper() and text[at - 1 : at] == "_" and text[at - 2 : at - 1].isupper()
+    is_clear = name in _CLEAR or is_constant
     checks = [
         label.is_one,
         *([is_distinct_key] if is_clear else []),
@@ -272,7 +266,7 @@ def _value_behind(text: str, behind: int, following: int, label: _Label, name: s
     ]
     if begins is None and name not in label.words:
         begins = compiled(rf"{suffix}{_BARE}").match(text, behind)
-        if not text.startswith("--", behind - len(name) - 2):
+        if not text.startswith("--", at - 2):
             checks = [is_key if label.kind == "secret" else is_strong]
     if begins is None:
         return None

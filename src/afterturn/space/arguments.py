@@ -281,7 +281,8 @@ def make_draft(text: str, fields: DraftFields) -> Draft:
         speaker=fields.get("speaker"),
         conversation=check_conversation(fields.get("conversation")),
         owner=None if (owner := fields.get("owner")) is None else check_space(owner),
-        metadata=_metadata(fields.get("metadata")),
+        # A copy, so that later changes of the caller's mapping do not reach the store.
+        metadata={} if (metadata := fields.get("metadata")) is None else dict(check_metadata(metadata)),
         pinned=fields.get("pinned", False),
         firm=fields.get("firm", False),
         occurred_at=moment(fields.get("occurred_at")),
@@ -290,11 +291,6 @@ def make_draft(text: str, fields: DraftFields) -> Draft:
         expires_at=moment(fields.get("expires_at")),
         sources=_sources(fields.get("sources", ())),
     )
-
-
-def _metadata(given: Metadata | None) -> Metadata:
-    """A copy, so that later changes of the caller's mapping do not reach the store."""
-    return {} if given is None else dict(check_metadata(given))
 
 
 def _sources(given: Sequence[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
+from afterturn.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.trust import check_change, is_privileged, lineage_of, waits
 from afterturn.learning.evidence import find_losses
 from afterturn.learning.review_jobs import report_review_ended, steps_of_review
@@ -178,7 +178,8 @@ class _ConsolidationResults:
         try:
             does()
         except (Conflict, InvalidInput, NotAllowed, NotFound) as error:
-            self.refusals += [_refusal(error)] * len(steps)
+            why = "not_allowed" if isinstance(error, NotAllowed) else "changed"
+            self.refusals += ["guard" if isinstance(error, InvalidInput) else why] * len(steps)
             return False
         return True
 
@@ -366,10 +367,3 @@ def _was_rejected(unit: Unit, scope: Scope, step: ConsolidationStep) -> bool:
 def _notes(steps: Sequence[ConsolidationStep]) -> tuple[str, ...]:
     """One line per step: the hidden id, the reason, and the id that stays."""
     return tuple(f"{step.entry.id} {step.why.value}" + (f" by {step.by.id}" if step.by else "") for step in steps)
-
-
-def _refusal(error: AfterturnError) -> str:
-    """The word for a refusal in a review's row."""
-    if isinstance(error, InvalidInput):
-        return "guard"
-    return "not_allowed" if isinstance(error, NotAllowed) else "changed"

@@ -208,8 +208,13 @@ class _MarkdownReader:
                 f"There is text after the comment that begins in line {number}. Put it on a line of its own."
             )
         if line.startswith(_SHOWN):
-            words = " ".join(lines).partition("-->")[0].removeprefix(_SHOWN).split()
-            self._shown = {**(self._shown or {}), **dict(_ref(number, word) for word in words)}
+            self._shown = self._shown or {}
+            for word in " ".join(lines).partition("-->")[0].removeprefix(_SHOWN).split():
+                if (found := _REF.fullmatch(word)) is None:
+                    raise InvalidInput(
+                        f"{word[:60]!r} in the comment that begins in line {number} is not an id. Restore the comment."
+                    )
+                self._shown[found.group(1)] = int(found.group(2) or 1)
 
     def _finish_bullet(self) -> None:
         opened, self._open_bullet, self._blanks = self._open_bullet, None, 0
@@ -233,15 +238,6 @@ def _section(number: int, target: str, project: str | None) -> Section:
         return parse_target(target.lower()), None if name is None else check_name(name, "project")
     except ValueError as error:
         raise InvalidInput(f"Line {number}: {error}") from error
-
-
-def _ref(number: int, word: str) -> tuple[str, int]:
-    found = _REF.fullmatch(word)
-    if found is None:
-        raise InvalidInput(
-            f"{word[:60]!r} in the comment that begins in line {number} is not an id. Restore the comment."
-        )
-    return found.group(1), int(found.group(2) or 1)
 
 
 def _read_bullet(number: int, text: str, section: Section) -> Bullet:
@@ -349,10 +345,10 @@ def _compare_bullet(
         _check_no_marks_inside(bullet, None)
         # The words of others in a new bullet do not become the user's.
         report = reports.find([_words_of(bullet)])
-        added = Edit(Verb.ADD, None, bullet, report)
+        edit = Edit(Verb.ADD, None, bullet, report)
         if report is None or _words_of(report) != _words_of(bullet):
-            return added
-        return SkippedEdit(added, f"{report.id} has the same text, from {report.origin}. Write it in your own words.")
+            return edit
+        return SkippedEdit(edit, f"{report.id} has the same text, from {report.origin}. Write it in your own words.")
     base, now = bases.get(reference(bullet.id, bullet.version)), current.get(bullet.id)
     if any(entry is not None and _content_of(entry) == _content_of(bullet) for entry in (base, now)):
         return None
@@ -363,7 +359,10 @@ def _compare_bullet(
         return SkippedEdit(edit, f"{bullet.id} was {what} after you began to edit.")
     if now.version != bullet.version:
         return SkippedEdit(edit, _changed_message(now, bullet.version), now)
-    if now.trust >= TRUST_MIN and (report := reports.find(_added_words(now, bullet))) is not None:
+    old, new = _words_of(now), _words_of(bullet)
+    changes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if now.trust >= TRUST_MIN else ()
+    added = [new[start:end] for what, _, _, start, end in changes if what in ("insert", "replace")]
+    if (report := reports.find(added)) is not None:
         return SkippedEdit(
             edit, f"It repeats words of {report.id}, from {report.origin}. Write them in your own words.", now
         )
@@ -401,13 +400,6 @@ def _repeats(said: Sequence[str], report: Sequence[str]) -> bool:
     if length < _COPIED_WORDS_MIN:
         return said == report
     return not _runs(said, length).isdisjoint(_runs(report, length))
-
-
-def _added_words(before: Entry, bullet: Bullet) -> list[list[str]]:
-    """The passages that an edit added."""
-    old, new = _words_of(before), _words_of(bullet)
-    changes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    return [new[start:end] for what, _, _, start, end in changes if what in ("insert", "replace")]
 
 
 def _runs(said: Sequence[str], length: int) -> set[tuple[str, ...]]:

@@ -54,24 +54,27 @@ def export_lines(unit: Unit, scope: Scope, now: float) -> list[Line]:
         lambda before: unit.memories.page(scope, Filter(statuses=tuple(Status)), limit=PAGE, before=before),
         lambda one: one.id,
     )
+    operations = _all_pages(lambda before: unit.operations.page(scope, limit=PAGE, before=before), lambda one: one.id)
+    reviews = _all_pages(
+        lambda before: unit.reviews.page(scope.tenant, space, limit=PAGE, before=before), lambda one: one.id
+    )
+    lines = [header]
+    lines += ({"entry": asdict(version)} for entry in entries for version in unit.memories.history(scope, entry.id))
+    # Oldest first, each operation followed by its steps, and a review that waits by its messages.
+    for operation in reversed(list(operations)):
+        lines.append({"operation": asdict(operation)})
+        for step in unit.operations.steps(scope, operation_id=operation.id):
+            lines.append({"step": {**asdict(step), "operation": step.operation.id}})
+    lines += _conversation_lines(unit, scope.tenant, space)
+    for review in reversed(list(reviews)):
+        lines.append({"review": asdict(review)})
+        for message in unit.reviews.messages(scope.tenant, review.id):
+            lines.append({"review_message": {"review": review.id, **asdict(message)}})
     return [
-        header,
-        *({"entry": asdict(version)} for entry in entries for version in unit.memories.history(scope, entry.id)),
-        *_operation_lines(unit, scope),
-        *_conversation_lines(unit, scope.tenant, space),
-        *_review_lines(unit, scope.tenant, space),
+        *lines,
         *({"usage": asdict(spent)} for spent in unit.usage.page(scope.tenant, space=space, limit=ROWS_MAX)),
         *({"event": asdict(event)} for event in _events(unit, scope)),
     ]
-
-
-def _operation_lines(unit: Unit, scope: Scope) -> Iterator[Line]:
-    """Oldest first, each followed by its steps."""
-    operations = _all_pages(lambda before: unit.operations.page(scope, limit=PAGE, before=before), lambda one: one.id)
-    for operation in reversed(list(operations)):
-        yield {"operation": asdict(operation)}
-        for step in unit.operations.steps(scope, operation_id=operation.id):
-            yield {"step": {**asdict(step), "operation": step.operation.id}}
 
 
 def _conversation_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
@@ -96,15 +99,6 @@ def _conversation_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
                 yield {name: {"conversation": conversation, **asdict(row)}}
         for recall in unit.recalls.page(key, limit=ROWS_MAX):
             yield {"recall": {"conversation": conversation, **asdict(recall)}}
-
-
-def _review_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
-    """Oldest first; a review that waits is followed by its messages."""
-    reviews = _all_pages(lambda before: unit.reviews.page(tenant, space, limit=PAGE, before=before), lambda one: one.id)
-    for review in reversed(list(reviews)):
-        yield {"review": asdict(review)}
-        for message in unit.reviews.messages(tenant, review.id):
-            yield {"review_message": {"review": review.id, **asdict(message)}}
 
 
 def every_conversation(unit: Unit, tenant: str, space: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from afterturn.standing.memories import StandingReader, find_standing_memories
 from afterturn.text import regex
 from afterturn.tool_rules.calls import read_call
 from afterturn.tool_rules.triggers import find_trigger
-from afterturn.types import Entry, Filter, Kind, Target
+from afterturn.types import Filter, Kind, Target
 
 if TYPE_CHECKING:
     from afterturn.conversation.scope import ConversationScope
@@ -76,28 +76,24 @@ def find_tool_rules(
     entries = [*standing.conventions, *standing.pinned, *standing.preferences]
     known = {entry.ref for entry in entries}
     facts = unit.memories.page(scope.readable, _FACTS, limit=_FACTS_MAX)
-    named = [entry for entry in facts if entry.ref not in known and _names_a_tool(entry, scope, now)]
+    projects, agents = (None, scope.project), (None, scope.agent)
+    named = [
+        entry
+        for entry in facts
+        if entry.ref not in known and entry.project in projects and entry.agent in agents and entry.holds(now)
+    ]
     lineage = StandingLineage(unit, scope.readable)
-    entries += [entry for entry in named if lineage.is_trusted(entry)]
+    entries += [entry for entry in named if _TOOL_OF_A_TEAM.search(entry.text) and lineage.is_trusted(entry)]
     screen = OutputFilter(scanning=config.scan_policy)
     found = []
     for entry in sorted(entries, key=lambda entry: not entry.firm):
         if entry.ref in standing.earlier:
             continue
         trigger = find_trigger(entry.text, call)
-        if trigger is not None and (text := _shown(screen, entry)) is not None:
+        if trigger is not None and (shown := screen.shown(entry)) is not None:
+            text = neutralise(" ".join(shown.split()))[:_RULE_CHARS_MAX]
             found.append(ToolRule(entry.ref, entry.space, text, trigger.describe(), entry.firm))
     return found
-
-
-def _names_a_tool(entry: Entry, scope: ConversationScope, now: float) -> bool:
-    is_ours = entry.project in (None, scope.project) and entry.agent in (None, scope.agent)
-    return is_ours and entry.holds(now) and _TOOL_OF_A_TEAM.search(entry.text) is not None
-
-
-def _shown(screen: OutputFilter, entry: Entry) -> str | None:
-    shown = screen.shown(entry)
-    return None if shown is None else neutralise(" ".join(shown.split()))[:_RULE_CHARS_MAX]
 
 
 def shown_name(name: object) -> str:
@@ -113,24 +109,15 @@ class GivenRules:
 
     def choose(self, rules: Iterable[ToolRule], name: str, arguments: object) -> ToolAdvice:
         """A firm rule refuses every call that it concerns."""
-        known, call = list(rules), _hash_call(name, arguments)
-        firm = [rule for rule in known if rule.firm]
-        chosen = [rule for rule in known if rule.firm or self._is_due(rule, call)][:RULES_MAX]
+        try:
+            written = json.dumps(arguments, sort_keys=True, default=str)
+        except (TypeError, ValueError, RecursionError):
+            written = repr(arguments)
+        call = hashlib.blake2b(f"{name}\0{written}".encode("utf-8", "replace"), digest_size=16).hexdigest()
+        known = list(rules)
+        chosen = [rule for rule in known if rule.firm or call in self._calls.get(rule.ref, (call,))][:RULES_MAX]
         for rule in chosen:
             self._calls.setdefault(rule.ref, set()).add(call)
-        return ToolAdvice(tuple(chosen), _refusal(firm) if firm else None)
-
-    def _is_due(self, rule: ToolRule, call: str) -> bool:
-        return rule.ref not in self._calls or call in self._calls[rule.ref]
-
-
-def _refusal(firm: Sequence[ToolRule]) -> str:
-    return f"Refused by your rule: {'; '.join(rule.text for rule in firm)} (afterturn list --firm)"
-
-
-def _hash_call(name: str, arguments: object) -> str:
-    try:
-        written = json.dumps(arguments, sort_keys=True, default=str)
-    except (TypeError, ValueError, RecursionError):
-        written = repr(arguments)
-    return hashlib.blake2b(f"{name}\0{written}".encode("utf-8", "replace"), digest_size=16).hexdigest()
+        firm = [rule.text for rule in known if rule.firm]
+        refusal = f"Refused by your rule: {'; '.join(firm)} (afterturn list --firm)" if firm else None
+        return ToolAdvice(tuple(chosen), refusal)

@@ -63,6 +63,7 @@ _ALIASES = {
     "nix-env": "nix",
 }
 _KEYWORDS = frozenset("if then else elif fi for while until do done case esac in ! [[ [ test function return".split())
+_DELETERS = frozenset("rm unlink shred del erase remove-item".split())
 _IN_PLACE = frozenset("sed perl gsed".split())
 _WRITERS = frozenset("tee touch mv cp truncate install ln".split())
 _QUERY_PROGRAMS = frozenset("psql mysql mariadb sqlite3 sqlcmd mongosh mongo clickhouse-client duckdb".split())
@@ -123,7 +124,13 @@ def read_call(name: str, arguments: object) -> IntendedCall:
     elif paths and _READ_WORDS.intersection(words) and not name.startswith("mcp"):
         call.reads += paths
         return call
-    _read_others(call, given)
+    for key, value in list(given.items())[:_COMMANDS_MAX]:
+        if isinstance(value, str) and str(key) in ("url", "uri", "link", "address"):
+            call.hosts += _hosts(value)
+        elif isinstance(value, str) and str(key) in ("sql", "query", "statement"):
+            call.queries.append(value[:COMMAND_CHARS_MAX])
+        elif isinstance(value, str | int) and not isinstance(value, bool) and str(key) not in _PROSE_KEYS:
+            call.values += [str(value)] if len(str(value)) <= _VALUE_CHARS_MAX else []
     call.words = words
     return call
 
@@ -147,16 +154,6 @@ def _texts(given: Mapping[object, object]) -> Iterator[str]:
         elif isinstance(value, list):
             yield from (text for one in value if isinstance(one, Mapping) for text in _texts(one))
     yield from (value for key, value in given.items() if isinstance(value, str) and key in ("patch", "input", "diff"))
-
-
-def _read_others(call: IntendedCall, given: Mapping[object, object]) -> None:
-    for key, value in list(given.items())[:_COMMANDS_MAX]:
-        if isinstance(value, str) and str(key) in ("url", "uri", "link", "address"):
-            call.hosts += _hosts(value)
-        elif isinstance(value, str) and str(key) in ("sql", "query", "statement"):
-            call.queries.append(value[:COMMAND_CHARS_MAX])
-        elif isinstance(value, str | int) and not isinstance(value, bool) and str(key) not in _PROSE_KEYS:
-            call.values += [str(value)] if len(str(value)) <= _VALUE_CHARS_MAX else []
 
 
 def _hosts(text: str) -> list[str]:
@@ -264,35 +261,39 @@ def _base(program: str) -> str:
 
 
 def _redirected(rest: Sequence[str]) -> tuple[list[str], list[str]]:
-    kept, written, skip = [], [], False
-    for at, one in enumerate(rest):
-        if skip:
-            skip = False
-        elif one in _REDIRECTS and at + 1 < len(rest):
-            written.append(rest[at + 1])
-            skip = True
-        else:
+    kept, written, words = [], [], iter(rest)
+    for one in words:
+        target = next(words, None) if one in _REDIRECTS else None
+        if target is None:
             kept.append(one)
+        else:
+            written.append(target)
     return kept, written
 
 
 def _read_files(call: IntendedCall, command: ShellCommand) -> None:
     program, words, flags = command.program, command.words, command.flags
-    if program in ("rm", "unlink", "shred", "del", "erase", "remove-item"):
-        call.deletes += words
-        call.writes += words
-    elif program == "git" and words[:1] == ("rm",):
-        call.deletes += words[1:]
-    elif program == "git" and words[:1] == ("clean",):
-        call.deletes.append(".")
-    elif program == "find" and ("-delete" in flags or ("-exec" in flags and "rm" in words)):
-        call.deletes += words[:1]
+    deleted = deleted_files(command)
+    if deleted is not None:
+        call.deletes += deleted
+        call.writes += deleted if program in _DELETERS else ()
     elif program in _IN_PLACE and any(flag.startswith("-i") or flag == "--in-place" for flag in flags):
         call.writes += words[1:]
     elif program in _WRITERS:
         call.writes += words
     elif program not in ("echo", "printf", "git", "ls", "cd", "mkdir"):
         call.reads += words
+
+
+def deleted_files(command: ShellCommand) -> Sequence[str] | None:
+    """None for a command that deletes no files."""
+    program, words, flags = command.program, command.words, command.flags
+    if program in _DELETERS:
+        return words
+    if program == "git" and words[:1] in (("rm",), ("clean",)):
+        return words[1:] if words[0] == "rm" else (".",)
+    is_find = program == "find" and ("-delete" in flags or ("-exec" in flags and "rm" in words))
+    return words[:1] if is_find else None
 
 
 def all_programs(command: ShellCommand) -> frozenset[str]:

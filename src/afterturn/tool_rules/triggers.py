@@ -11,12 +11,12 @@ import functools
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from afterturn.text import regex
-from afterturn.tool_rules.calls import IntendedCall, ShellCommand, all_programs
+from afterturn.tool_rules.calls import IntendedCall, ShellCommand, all_programs, deleted_files
 
 
 class _ToolTables(TypedDict):
@@ -135,6 +135,7 @@ _FOLDERS = frozenset("folder folders directory directories".split())
 _HOST = regex(r"(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|ai|app|co|de|fr|uk|eu|ch|edu|gov|info|local|internal|xyz)")
 _NAME = regex(r"[a-z][a-z0-9_.+-]*")
 _SUBCOMMAND = regex(r"[a-z0-9][a-z0-9_:.-]*")
+_SCRIPT = regex(r"(?:\./)?[a-z0-9]+[a-z0-9_./-]*")
 _STOP = frozenset(
     "a an the or and in on for to with from of at by as is are be this that these those any all anything "
     "everything each every against into onto here there again directly only first also just then than you "
@@ -158,15 +159,12 @@ def read_rule(text: str) -> tuple[Trigger, ...]:
     if not any(trigger.commands for trigger in found):
         found += _read_language(lowered, original)
     preferred = {pattern[0] for clause in clauses for pattern in _preferred(clause)}
-    usable = [_without_preferred(trigger, preferred) for trigger in found if trigger.is_usable]
+    usable = [trigger for trigger in found if trigger.is_usable]
+    for at, trigger in enumerate(usable):
+        if trigger.rivals:
+            left = tuple(one for one in trigger.commands if one[0] not in preferred)
+            usable[at] = trigger._replace(commands=left)
     return tuple(dict.fromkeys(trigger for trigger in usable if trigger.is_usable))
-
-
-def _without_preferred(trigger: Trigger, preferred: set[str]) -> Trigger:
-    if not trigger.rivals:
-        return trigger
-    left = tuple(one for one in trigger.commands if one[0] not in preferred)
-    return trigger._replace(commands=left)
 
 
 def _read_clause(clause: str, previous: str) -> Iterator[Trigger]:
@@ -174,22 +172,17 @@ def _read_clause(clause: str, previous: str) -> Iterator[Trigger]:
     negated = next((at for at, token in enumerate(tokens) if token in _WORDS["never"]), None)
     if negated is not None:
         foreign = tokens[negated] in _OTHER_LANGUAGES
-        part = " ".join(tokens if foreign else tokens[negated + 1 :])
-        yield from _read_forbidden(part, previous)
+        part = tokens if foreign else tokens[negated + 1 :]
+        trigger = _make_trigger(_cut(" ".join(part)))
+        if not trigger.has_object and _PRONOUNS.intersection(part):
+            about = _make_trigger(previous)
+            trigger = trigger._replace(paths=about.paths, commands=about.commands, hosts=about.hosts)
+        yield trigger
         return
     before = _BEFORE.search(clause) or _WHEN.search(clause)
     if before is not None:
         yield _make_trigger(_cut(before.group(1)))
     yield from _read_alternatives(clause)
-
-
-def _read_forbidden(part: str, previous: str) -> Iterator[Trigger]:
-    trigger = _make_trigger(_cut(part))
-    tokens = _TOKEN.findall(part)
-    if not trigger.has_object and _PRONOUNS.intersection(tokens):
-        about = _make_trigger(previous)
-        trigger = trigger._replace(paths=about.paths, commands=about.commands, hosts=about.hosts)
-    yield trigger
 
 
 def _cut(part: str) -> str:
@@ -241,8 +234,7 @@ def _patterns(tokens: Sequence[str]) -> list[Pattern]:
 
 
 def _make_trigger(part: str) -> Trigger:
-    reader = _PhraseReader(_TOKEN.findall(part))
-    return reader.read()
+    return _PhraseReader(_TOKEN.findall(part)).read()
 
 
 class _PhraseReader:
@@ -269,54 +261,36 @@ class _PhraseReader:
                         known[:] = [*(one for one in known if one != "run"), value]
                 elif kind:
                     self._found.setdefault(kind, []).append(value)
-        found = {name: tuple(dict.fromkeys(values)) for name, values in self._found.items()}
+        found: dict[str, Any] = {name: tuple(dict.fromkeys(values)) for name, values in self._found.items()}
         actions = frozenset(found.pop("actions", ()))
         flags = frozenset(found.pop("flags", ()))
         into_shell = "pipe" in actions and bool({"shell", "bash", "sh"}.intersection(self._tokens))
         if "hosts" in found:
             actions -= {"post", "fetch"}
-        trigger = Trigger(
-            actions=actions,
-            flags=flags,
-            commands=tuple(self._commands),
-            into_shell=into_shell,
-            paths=found.get("paths", ()),
-            hosts=found.get("hosts", ()),
-            places=found.get("places", ()),
-            environments=found.get("environments", ()),
-            literals=found.get("literals", ()),
-            resources=found.get("resources", ()),
-            code=found.get("code", ()),
-        )
-        return trigger._replace(resources=_needed_resources(trigger))
+        # A flag or a host says enough, and so does the name of a channel.
+        spare = ("channel", "message") if "literals" in found else ()
+        needed = () if flags or into_shell or "hosts" in found else found.get("resources", ())
+        found["resources"] = tuple(one for one in needed if one not in spare)
+        trigger = Trigger(actions, tuple(self._commands), flags, into_shell=into_shell)
+        return trigger._replace(**found)
 
     def _classify(self, token: str) -> tuple[str, str]:
         previous = self._tokens[self._at - 2] if self._at > 1 else ""
         following = self._tokens[self._at] if self._at < len(self._tokens) else ""
-        if token.startswith("`") or self._is_program(token, previous):
+        is_program = token in _PROGRAMS and (token not in _WORDS["english_words"] or previous in _WORDS["tool_words"])
+        if token.startswith("`") or is_program:
             return "command", token
-        if (
-            following in ("folder", "folders", "directory", "directories")
-            and _NAME.fullmatch(token)
-            and token not in _STOP
-        ):
+        if following in _FOLDERS and _NAME.fullmatch(token) and token not in _STOP:
             return "paths", token + "/"
         for kind, test in _SHAPES if previous not in ("outside", "except", "besides") else ():
             if (value := test(token)) is not None:
                 return kind, value
         if token in _ACTIONS:
             return "actions", _ACTIONS[token]
-        if self._found.get("actions") == ["run"] and previous in _ACTIONS and self._is_unknown_program(token):
+        is_run = self._found.get("actions") == ["run"] and previous in _ACTIONS
+        if is_run and _SCRIPT.fullmatch(token) and token not in _STOP and "-" in token:
             return "command", token
         return "", ""
-
-    def _is_program(self, token: str, previous: str) -> bool:
-        if token not in _PROGRAMS:
-            return False
-        return token not in _WORDS["english_words"] or previous in _WORDS["tool_words"]
-
-    def _is_unknown_program(self, token: str) -> bool:
-        return bool(re.fullmatch(r"(?:\./)?[a-z0-9]+[a-z0-9_./-]*", token)) and token not in _STOP and "-" in token
 
     def _command(self, token: str) -> Pattern:
         """A program with the subcommands and flags that follow it."""
@@ -343,14 +317,6 @@ class _PhraseReader:
         return tuple(word for word in words if not word.startswith("-"))[: _SUBCOMMANDS_MAX + 1] or (text,)
 
 
-def _needed_resources(trigger: Trigger) -> tuple[str, ...]:
-    """A flag or a host says enough, and so does the name of a channel."""
-    if trigger.flags or trigger.into_shell or trigger.hosts:
-        return ()
-    spare = ("channel", "message") if trigger.literals else ()
-    return tuple(one for one in trigger.resources if one not in spare)
-
-
 def _bare(token: str) -> str:
     """Without quotes and the punctuation after it. A leading dot belongs to a name such as `.env`."""
     return token.lstrip("'\"").rstrip(".:'\"") or token
@@ -372,16 +338,11 @@ def _path_of(token: str) -> str | None:
     return token if is_file or name in ("dockerfile", "makefile", "jenkinsfile") else None
 
 
-def _host_of(token: str) -> str | None:
-    found = _HOST.fullmatch(token.removeprefix("https://").removeprefix("http://").rstrip("/"))
-    return found.group(0) if found else None
-
-
 _SHAPES = (
     ("flags", lambda token: token if re.fullmatch(r"--?[a-z][a-z0-9-]*", token) else None),
     ("literals", lambda token: token if re.fullmatch(r"[#@][a-z0-9_-]{2,}", token) else None),
     ("code", lambda token: token[:-2] if re.fullmatch(r"[\w.:]+\(\)", token) else None),
-    ("hosts", _host_of),
+    ("hosts", lambda token: host if _HOST.fullmatch(host := re.sub("^https?://", "", token).rstrip("/")) else None),
     ("paths", _path_of),
     ("environments", _TABLES["environments"].get),
     ("places", lambda token: token if token in _WORDS["places"] else None),
@@ -430,7 +391,10 @@ def meets(call: IntendedCall, trigger: Trigger) -> bool:
     if not (call.words or call.writes or call.reads or call.deletes or call.hosts):
         return False
     values = [value.lower() for value in call.values]
-    if trigger.paths and not _tool_uses_path(call, trigger):
+    used = [*call.writes, *call.deletes]
+    if trigger.actions - {"edit", "delete", "commit", "push"}:
+        used += call.reads
+    if trigger.paths and not any(fits_path(one, path) for one in trigger.paths for path in used):
         return False
     return (
         _any_host(trigger.hosts, call)
@@ -445,8 +409,10 @@ def meets(call: IntendedCall, trigger: Trigger) -> bool:
 def _command_meets(call: IntendedCall, command: ShellCommand, trigger: Trigger) -> bool:
     if trigger.commands and not any(_runs(pattern, command, trigger) for pattern in trigger.commands):
         return False
-    if not all(_has_flag(flag, command) for flag in trigger.flags):
-        return False
+    short = [one for one in command.flags if re.fullmatch(r"-[A-Za-z]+", one)]
+    for flag in trigger.flags - command.flags:
+        if len(flag) != 2 or not any(flag[1] in one for one in short):
+            return False
     if trigger.into_shell and command.into not in ("sh", "bash", "zsh", "dash", "fish", "python", "ruby", "node"):
         return False
     words = [word.lower() for word in command.words]
@@ -470,12 +436,6 @@ def _runs(pattern: Pattern, command: ShellCommand, trigger: Trigger) -> bool:
         return False
     starting = words if program == command.program else [*command.programs, *words]
     return all(word in starting for word in pattern[1:])
-
-
-def _has_flag(flag: str, command: ShellCommand) -> bool:
-    if flag in command.flags:
-        return True
-    return len(flag) == 2 and any(re.fullmatch(r"-[A-Za-z]+", one) and flag[1] in one for one in command.flags)
 
 
 def _has_place(call: IntendedCall, command: ShellCommand, trigger: Trigger) -> bool:
@@ -512,8 +472,7 @@ def _command_has(resource: str, command: ShellCommand, call: IntendedCall) -> bo
         return (command.program, *words[:1]) in (("gh", "pr"), ("glab", "mr"), ("hub", "pull-request"))
     if _RESOURCE_PROGRAMS.get(resource, frozenset()) & programs:
         return True
-    named = {_stem(part) for text in (*words, *call.queries) for part in re.findall(r"[a-z0-9]+", text.lower())}
-    return resource in named or resource in programs
+    return resource in _stems((*words, *call.queries)) or resource in programs
 
 
 def _uses_path(call: IntendedCall, command: ShellCommand, trigger: Trigger) -> bool:
@@ -540,120 +499,61 @@ def fits_path(wanted: str, path: str) -> bool:
     return any(parts[at : at + len(named)] == named for at in range(len(parts) - len(named) + 1))
 
 
-def _does(action: str, command: ShellCommand, trigger: Trigger) -> bool:
-    words, program = [word.lower() for word in command.words], command.program
-    known = _DONE.get(action)
-    if known is not None:
-        return known(program, words, command.flags, trigger)
-    return action in words[:3]
-
-
-def _is_push(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    return program == "git" and "push" in words[:2]
-
-
-def _is_force_push(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    forced = flags & {"-f", "--force", "--force-with-lease"} or any(word.startswith("+") for word in words)
-    return _is_push(program, words, flags, trigger) and bool(forced)
-
-
-def _is_commit(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    verbs = {"commit", "add"} if trigger.paths else {"commit"}
-    return program == "git" and bool(verbs.intersection(words[:2]))
-
-
-def _is_amend(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    return program == "git" and "commit" in words[:2] and "--amend" in flags
-
-
-def _is_merge(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    return (program == "git" and "merge" in words[:1]) or words[:2] in (["pr", "merge"], ["mr", "merge"])
-
-
-def _is_new(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    if "tag" in trigger.resources:
-        return program == "git" and words[:1] == ["tag"] and len(words) > 1 and not flags & {"-l", "--list", "-d", "-n"}
-    if trigger.paths:
-        return True
-    return bool({"create", "new", "open", "add"}.intersection(words[:3]))
-
-
-def _is_new_branch(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    made = words[:1] in (["checkout"], ["switch"]) and bool(flags & {"-b", "-B", "-c", "-C", "--create"})
-    return program == "git" and (made or (words[:1] == ["branch"] and len(words) > 1 and not flags & {"-d", "-D"}))
-
-
-def _is_delete(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    if "branch" in trigger.resources or "tag" in trigger.resources:
-        return program == "git" and bool(flags & {"-d", "-D", "--delete"})
-    if trigger.resources or trigger.environments:
-        return bool({"delete", "remove", "rm", "destroy", "drop", "prune"}.intersection(words[:3]))
-    if program in ("rm", "unlink", "shred", "del", "erase", "remove-item"):
-        return True
-    if program == "git":
-        return words[:1] in (["rm"], ["clean"])
-    return program == "find" and ("-delete" in flags or ("-exec" in flags and "rm" in words))
-
-
+# What these do with `git`, by the arguments and the flags.
+_GIT: dict[str, Callable[[list[str], frozenset[str]], object]] = {
+    "push": lambda words, flags: "push" in words[:2],
+    "force_push": lambda words, flags: (
+        "push" in words[:2]
+        and (flags & {"-f", "--force", "--force-with-lease"} or any(word.startswith("+") for word in words))
+    ),
+    "amend": lambda words, flags: "commit" in words[:2] and "--amend" in flags,
+    "new_branch": lambda words, flags: (
+        (words[:1] in (["checkout"], ["switch"]) and flags & {"-b", "-B", "-c", "-C", "--create"})
+        or (words[:1] == ["branch"] and len(words) > 1 and not flags & {"-d", "-D"})
+    ),
+}
+# The rest of the trigger says what these are about.
+_GENERAL = ("edit", "read", "run", "fetch", "pipe")
 _DEPLOYING = (("kubectl", "apply"), ("helm", "upgrade"), ("helm", "install"), ("terraform", "apply"))
 
 
-def _is_deploy(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    if (program, *words[:1]) in _DEPLOYING:
-        return True
-    parts = {part for text in (program, *words[:2]) for part in re.split(r"[^a-z0-9]+", text)}
-    return "deploy" in parts
-
-
-def _is_install(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    return program in _PROGRAMS and words[:1] in (["install"], ["add"], ["i"], ["get"]) and len(words) > 1
-
-
-def _is_anything(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    return True
-
-
-def _is_drop(program: str, words: list[str], flags: frozenset[str], trigger: Trigger) -> bool:
-    return program == "dropdb" or any(re.search(r"\b(?:drop|truncate)\b", word) for word in words)
-
-
-_DONE = {
-    "push": _is_push,
-    "force_push": _is_force_push,
-    "commit": _is_commit,
-    "amend": _is_amend,
-    "merge": _is_merge,
-    "create": _is_new,
-    "new_branch": _is_new_branch,
-    "delete": _is_delete,
-    "deploy": _is_deploy,
-    "install": _is_install,
-    "drop": _is_drop,
-    "edit": _is_anything,
-    "read": _is_anything,
-    "run": _is_anything,
-    "fetch": _is_anything,
-    "pipe": _is_anything,
-}
+def _does(action: str, command: ShellCommand, trigger: Trigger) -> bool:
+    words, program, flags = [word.lower() for word in command.words], command.program, command.flags
+    if action in _GIT:
+        return program == "git" and bool(_GIT[action](words, flags))
+    match action:
+        case "commit":
+            return program == "git" and ("commit" in words[:2] or bool(trigger.paths and "add" in words[:2]))
+        case "merge":
+            return (program == "git" and "merge" in words[:1]) or words[:2] in (["pr", "merge"], ["mr", "merge"])
+        case "create" if "tag" in trigger.resources:
+            is_listing = flags & {"-l", "--list", "-d", "-n"}
+            return program == "git" and words[:1] == ["tag"] and len(words) > 1 and not is_listing
+        case "create":
+            return bool(trigger.paths or {"create", "new", "open", "add"}.intersection(words[:3]))
+        case "delete":
+            if {"branch", "tag"}.intersection(trigger.resources):
+                return program == "git" and bool(flags & {"-d", "-D", "--delete"})
+            if trigger.resources or trigger.environments:
+                return bool({"delete", "remove", "rm", "destroy", "drop", "prune"}.intersection(words[:3]))
+            return deleted_files(command) is not None
+        case "deploy":
+            parts = {part for text in (program, *words[:2]) for part in re.split(r"[^a-z0-9]+", text)}
+            return "deploy" in parts or (program, *words[:1]) in _DEPLOYING
+        case "install":
+            return program in _PROGRAMS and words[:1] in (["install"], ["add"], ["i"], ["get"]) and len(words) > 1
+        case "drop":
+            return program == "dropdb" or any(re.search(r"\b(?:drop|truncate)\b", word) for word in words)
+    return action in _GENERAL or action in words[:3]
 
 
 # Tools that are not a shell.
 
 
-def _tool_uses_path(call: IntendedCall, trigger: Trigger) -> bool:
-    used = [*call.writes, *call.deletes]
-    if trigger.actions - {"edit", "delete", "commit", "push"}:
-        used += call.reads
-    return any(fits_path(one, path) for one in trigger.paths for path in used)
-
-
 def _tool_has(resource: str, call: IntendedCall) -> bool:
     if resource == "pull_request":
         return {"pull", "request"} <= set(call.words) or {"merge", "request"} <= set(call.words) or "pr" in call.words
-    if _RESOURCE_WORDS.get(resource, frozenset()).intersection(call.words):
-        return True
-    said = {_stem(part) for text in (*call.words, *call.queries, *call.values) for part in _parts(text)}
-    return resource in said
+    return bool(_RESOURCE_WORDS.get(resource, frozenset()).intersection(call.words)) or resource in _said(call)
 
 
 def _tool_does(action: str, call: IntendedCall, trigger: Trigger) -> bool:
@@ -665,12 +565,17 @@ def _tool_does(action: str, call: IntendedCall, trigger: Trigger) -> bool:
         return bool(call.deletes)
     if action == "commit" and trigger.paths:
         return False
-    said = {_stem(part) for text in (*call.words, *call.values, *call.queries) for part in _parts(text)}
+    said = _said(call)
     return action in {_ACTIONS.get(word, word) for word in said} or _stem(action) in said
 
 
-def _parts(text: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+", text.lower())
+def _said(call: IntendedCall) -> set[str]:
+    """The stems of the words of its name, of its arguments and of its queries."""
+    return _stems((*call.words, *call.values, *call.queries))
+
+
+def _stems(texts: Iterable[str]) -> set[str]:
+    return {_stem(part) for text in texts for part in re.findall(r"[a-z0-9]+", text.lower())}
 
 
 def _stem(word: str) -> str:

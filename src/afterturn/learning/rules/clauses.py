@@ -92,7 +92,14 @@ def conjugate(text: str) -> str:
     verb = _WORD.match(text, start)
     if verb is None:
         return text
-    return f"{text[:start]}{_third_of(verb.group())}{text[verb.end() :]}"
+    lower, third = verb.group().lower(), verb.group()
+    if lower in _IRREGULAR:
+        third = _IRREGULAR[lower]
+    elif lower.endswith("y") and lower[-2:-1] not in _VOWELS and lower not in _UNCHANGED:
+        third = f"{third[:-1]}ies"
+    elif lower not in _UNCHANGED and not lower.endswith(("ed", "ing")):
+        third += "es" if lower.endswith(_HISSING) else "s"
+    return f"{text[:start]}{third}{text[verb.end() :]}"
 
 
 def capitalise(text: str) -> str:
@@ -109,17 +116,6 @@ def _of_user(text: str) -> str:
     if word == "i":
         rest = f" {conjugate(rest.lstrip())}"
     return f"{text[: found.start()]}{_PRONOUNS[word][1]}{to_third_person(rest)}"
-
-
-def _third_of(verb: str) -> str:
-    lower = verb.lower()
-    if lower in _IRREGULAR:
-        return _IRREGULAR[lower]
-    if lower in _UNCHANGED or lower.endswith(("ed", "ing")):
-        return verb
-    if lower.endswith("y") and lower[-2:-1] not in _VOWELS:
-        return f"{verb[:-1]}ies"
-    return f"{verb}es" if lower.endswith(_HISSING) else f"{verb}s"
 
 
 # Text that teaches nothing, whatever its words: fiction, text to work on, hypotheses, reports, jokes, temporary states.
@@ -221,9 +217,13 @@ class Rule(NamedTuple):
             return None
         end = self._end(clause, head.end())
         rest = clause.plain[head.end() : end]
-        if self._is_excluded(clause, rest):
-            return None
-        return RuleMatch(self, clause, clause.text[head.start() : end], end)
+        is_excluded = (
+            (self.requires is not None and not self.requires.match(rest))
+            or (self.excludes is not None and self.excludes.search(rest))
+            or (self.needs_name and not _begins_with_name(rest, is_lower=clause.is_lower))
+            or len(rest.split()) > _WORDS_MAX
+        )
+        return None if is_excluded else RuleMatch(self, clause, clause.text[head.start() : end], end)
 
     def _end(self, clause: Clause, start: int) -> int:
         if self.keeps_only_required and self.requires is not None:
@@ -237,15 +237,6 @@ class Rule(NamedTuple):
             other = _AND.search(clause.plain, start, end)
             return other.start() if other else end
         return end
-
-    def _is_excluded(self, clause: Clause, rest: str) -> bool:
-        if self.requires is not None and not self.requires.match(rest):
-            return True
-        if self.excludes is not None and self.excludes.search(rest):
-            return True
-        if self.needs_name and not _begins_with_name(rest, is_lower=clause.is_lower):
-            return True
-        return len(rest.split()) > _WORDS_MAX
 
 
 class RuleMatch(NamedTuple):

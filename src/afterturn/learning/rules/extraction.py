@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from afterturn.guard.pasted import typed_text
 from afterturn.learning.rules.clauses import (
@@ -54,13 +54,18 @@ def _compiled(lines: str | list[str]) -> re.Pattern[str]:
     return pattern(expand_pattern(lines, _TABLES["parts"]))
 
 
-def _read_rule(row: dict[str, Any]) -> Rule:
-    read: dict[str, Any] = {name: _compiled(row[name]) for name in ("head", "requires", "excludes") if name in row}
-    return Rule(**(row | read | {"target": Target(row.get("target", Target.USER))}))
-
-
 VERB = expand_pattern("<VERB>", _TABLES["parts"])
-_RULES_BY_NAME = {name: tuple(map(_read_rule, rows)) for name, rows in _TABLES["rules"].items()}
+_RULES_BY_NAME = {
+    name: tuple(
+        Rule(
+            **row
+            | {part: _compiled(row[part]) for part in ("head", "requires", "excludes") if part in row}
+            | {"target": Target(row.get("target", Target.USER))}
+        )
+        for row in rows
+    )
+    for name, rows in _TABLES["rules"].items()
+}
 _RULES = tuple(rule for name in ("CHANGES", "NAMES", "PREFERENCES", "FACTS", "STACK") for rule in _RULES_BY_NAME[name])
 _PATTERNS = {name: _compiled(lines) for name, lines in _TABLES["patterns"].items()} | load_patterns(__file__)
 _ALTERNATIVES = {name: list(map(_compiled, rows)) for name, rows in _TABLES["alternatives"].items()}

@@ -7,7 +7,6 @@ Questions, requests, plans, guesses, jokes and reported speech state nothing, an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -74,9 +73,12 @@ def _find_statement(sentences: Sequence[Sentence], at: int, language: WordLists)
     kind = PREFERENCE if compares else FACT
     text = f"{trim(sentence.text[kept[0].start : kept[-1].end])}{_full_stop(sentence) if is_whole else ''}"
     following = sentences[at + 1] if is_whole and at + 1 < len(sentences) else None
-    if following is not None and language.pattern("life").search(text.lower()) and _is_detail(following, language):
+    if following is not None and language.pattern("life").search(text.lower()) and not following.is_question:
         # "We bought a car! A blue Kia, 2021."
-        text = f"{text.removesuffix('.')}{sentence.ending or '.'} {following.text}{_full_stop(following)}"
+        plain = following.plain.lower()
+        is_new = any(language.pattern(name).match(plain) for name in ("it", "first")) or _is_barred(plain, language)
+        if not is_new and _is_definite(following.plain, language):
+            text = f"{text.removesuffix('.')}{sentence.ending or '.'} {following.text}{_full_stop(following)}"
     return _to_lesson(text, kind)
 
 
@@ -114,21 +116,17 @@ def _full_stop(sentence: Sentence) -> str:
     return "." if sentence.ending == "." else ""
 
 
-def _is_detail(sentence: Sentence, language: WordLists) -> bool:
-    plain = sentence.plain.lower()
-    of = language.pattern
-    if sentence.is_question or of("it").match(plain) or of("first").match(plain) or _is_barred(plain, language):
-        return False
-    return _is_definite(sentence.plain, language)
-
-
 def _find_explicit(sentence: Sentence, language: WordLists) -> Lesson | None:
     """How the assistant should answer, the user's name, what it is asked to remember, and what it must never do."""
     plain = sentence.plain.lower()
     of = language.pattern
     start = _after_leads(plain, 0, len(plain), language)
-    if (name := of("names").fullmatch(plain, start)) is not None and not _is_no_name(name, sentence, language):
-        return Lesson(sentence.text[start:], Target.USER, NAME, 0, is_quote=True)
+    if (found := of("names").fullmatch(plain, start)) is not None:
+        # Not "call me tomorrow". Names of several words need capitals.
+        first, *others = sentence.text[found.start(found.lastindex or 0) :].split()
+        lists = (language.words.get(name, "") for name in ("no_names", "common", "soon", "adverbs"))
+        if first.lower() not in " ".join(lists).split() and all(word[0].isupper() for word in others):
+            return Lesson(sentence.text[start:], Target.USER, NAME, 0, is_quote=True)
     if (note := of("notes").fullmatch(plain, start)) is not None:
         rest = note.start(note.lastindex or 0)
         is_task = of("deictic").search(plain, rest) or of("unsure").search(plain, rest)
@@ -136,13 +134,6 @@ def _find_explicit(sentence: Sentence, language: WordLists) -> Lesson | None:
     if of("bans").fullmatch(plain, start):
         return Lesson(sentence.text[start:], Target.ENVIRONMENT, RULE, 0, is_quote=True)
     return _find_manner(sentence, language)
-
-
-def _is_no_name(found: re.Match[str], sentence: Sentence, language: WordLists) -> bool:
-    """ "Call me tomorrow". Names of several words need capitals."""
-    name = sentence.text[found.start(found.lastindex or 0) :]
-    no_names = " ".join(language.words.get(name, "") for name in ("no_names", "common", "soon", "adverbs")).split()
-    return name.split()[0].lower() in no_names or any(not word[0].isupper() for word in name.split()[1:])
 
 
 def _find_manner(sentence: Sentence, language: WordLists) -> Lesson | None:

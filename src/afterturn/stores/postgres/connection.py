@@ -123,7 +123,11 @@ class StoreServer:
             connection = self.connect()
         except psycopg.Error as error:
             raise translate(error, self.name) from error
-        reason = _unfit(connection)
+        reason, version = "", connection.info.server_version
+        if version < SERVER_VERSION_MIN:
+            reason = f"the server has version {version // 10_000}. Use PostgreSQL 15 or newer."
+        elif (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
+            reason = f"the database has the encoding {encoding}. Create one with ENCODING 'UTF8' TEMPLATE template0."
         if reason:
             connection.close()
             raise StoreUnavailable(f"The store {self.name} cannot be used: {reason}")
@@ -160,15 +164,6 @@ def _parameters(url: StoreUrl) -> dict[str, Any]:
         )
         raise StoreUnavailable(message) from None
     return {**_DEFAULTS, **given, "client_encoding": "utf8"}
-
-
-def _unfit(connection: PgConnection) -> str:
-    if connection.info.server_version < SERVER_VERSION_MIN:
-        return f"the server has version {connection.info.server_version // 10_000}. Use PostgreSQL 15 or newer."
-    encoding = connection.info.parameter_status("server_encoding")
-    if encoding != "UTF8":
-        return f"the database has the encoding {encoding}. Create one with ENCODING 'UTF8' TEMPLATE template0."
-    return ""
 
 
 def _lock(key: int) -> bytes:

@@ -179,7 +179,14 @@ class PostgresEngine(StoreEngine):
 
     def new_read(self, work: Callable[[Unit], R], at: UnitScope = None) -> ReadCall[R]:
         read = ServerRead(work, at)
-        return ReadCall(partial(self.readers.run, read), partial(self._halt_soon, read))
+
+        def halt() -> None:
+            # On a thread: a statement is cancelled through a connection of its own, which may take some time.
+            read.halted = True
+            with suppress(AfterturnError):
+                self._canceller.post(read.cancel)
+
+        return ReadCall(partial(self.readers.run, read), halt)
 
     def scrub(self) -> tuple[RemainingBytes, ...]:
         return _LEFT_TO_THE_SERVER
@@ -203,12 +210,6 @@ class PostgresEngine(StoreEngine):
     def close(self) -> None:
         super().close()
         self._canceller.close(within=0.0)
-
-    def _halt_soon(self, read: ServerRead[Any]) -> None:
-        """On a thread: a statement is cancelled through a connection of its own, which may take some time."""
-        read.halted = True
-        with suppress(AfterturnError):
-            self._canceller.post(read.cancel)
 
 
 # Reading
@@ -306,7 +307,7 @@ class ServerReaders:
                     raise DeadlineExceeded(f"A read of the store {self._server.name} was stopped before it began.")
                 read.connection = connection
                 read.ended.clear()
-            # The answer to `_start_roll_back`. Raises psycopg.Error if the connection was lost.
+            # The answer to the last ROLLBACK. Raises psycopg.Error if the connection was lost.
             connection.wait(fetch_many(connection.pgconn))
             return read.run_on(connection, self._server)
         finally:
@@ -319,7 +320,7 @@ class ServerReaders:
                 self._running.discard(read)
 
     def _give_back(self, read: ServerRead[Any], connection: PgConnection) -> None:
-        is_usable = not read.halted and _start_roll_back(connection)
+        is_usable = not read.halted and _roll_back(connection, waits=False)
         with self._lock:
             if is_usable and not self._closed:
                 self._idle.append(connection)
@@ -453,41 +454,31 @@ class ServerWriter:
     def _first_group(self, writes: Sequence[Write]) -> Sequence[Write]:
         """The first writes that may share a commit: those of one tenant. One that needs the whole store does not keep
         that lock for others."""
-        first = self._tenant(writes[0])
-        alone = (at for at, write in enumerate(writes) if write.at is None or self._tenant(write) != first)
+        tenants = [tenant_of(write.at) or self._server.config.tenant for write in writes]
+        alone = (at for at, write in enumerate(writes) if write.at is None or tenants[at] != tenants[0])
         return writes[: max(1, next(alone, len(writes)))]
-
-    def _tenant(self, write: Write) -> str:
-        return tenant_of(write.at) or self._server.config.tenant
-
-    def _setting(self, write: Write) -> bytes:
-        return set_tenant(write.at)
 
     def _run_units(self, transaction: Transaction, writes: Sequence[Write], *, isolated: bool) -> list[WriteOutcome]:
         deadline = self._server.clock.monotonic() + GROUP_SECONDS_MAX
         outcomes: list[WriteOutcome] = []
-        has_settings = len({self._setting(write) for write in writes}) > 1
+        has_settings = len({set_tenant(write.at) for write in writes}) > 1
         for write in writes:
             if not write.wanted():
                 outcomes.append(WriteOutcome(skipped=True))
             elif isolated:
-                outcomes.append(self._run_isolated(transaction, write))
+                transaction.begin_unit(set_tenant(write.at))
+                outcomes.append(self._run(transaction, write, isolated=True))
+                if outcomes[-1].error is not None:
+                    transaction.undo_unit()
             else:
                 if has_settings:
-                    transaction.add(self._setting(write))
+                    transaction.add(set_tenant(write.at))
                 outcomes.append(self._run(transaction, write))
                 if outcomes[-1].error is not None and len(writes) > 1:
                     raise _Isolate
             if self._server.clock.monotonic() > deadline:
                 break
         return outcomes
-
-    def _run_isolated(self, transaction: Transaction, write: Write) -> WriteOutcome:
-        transaction.begin_unit(self._setting(write))
-        outcome = self._run(transaction, write, isolated=True)
-        if outcome.error is not None:
-            transaction.undo_unit()
-        return outcome
 
     def _run(self, transaction: Transaction, write: Write, *, isolated: bool = False) -> WriteOutcome:
         session = PostgresSession(transaction, self._server.name, self)
@@ -587,24 +578,18 @@ class ServerWriter:
         return WriteOutcome(error=failure)
 
 
-def _roll_back(connection: PgConnection) -> bool:
-    """Ends the transaction, if one is open. False if the connection cannot be used again."""
+def _roll_back(connection: PgConnection, *, waits: bool = True) -> bool:
+    """Ends the transaction, if one is open. False if the connection cannot be used again. Without `waits`, the next
+    read waits for the server's answer."""
     try:
         if not connection.closed and connection.info.transaction_status is not TransactionStatus.IDLE:
-            connection.execute("ROLLBACK")
+            if waits:
+                connection.execute("ROLLBACK")
+            else:
+                connection.pgconn.send_query(b"ROLLBACK")
+                connection.pgconn.flush()
     except psycopg.Error:
         # It is closed by the caller; the server rolls back what it has not committed.
-        return False
-    return not connection.closed
-
-
-def _start_roll_back(connection: PgConnection) -> bool:
-    """As `_roll_back`, without waiting for the server's answer, which the next read does."""
-    try:
-        if not connection.closed and connection.info.transaction_status is not TransactionStatus.IDLE:
-            connection.pgconn.send_query(b"ROLLBACK")
-            connection.pgconn.flush()
-    except psycopg.Error:
         return False
     return not connection.closed
 

@@ -186,16 +186,16 @@ class PostgresSession:
             raise DeadlineExceeded(f"Work on the store {self._name} was stopped, and none of it was stored.")
 
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
-        return self._execute(sql, values).fetchall()
+        return self._execute_all(((sql, values),)).fetchall()
 
     def each(self, sql: str, values: Sequence[Value] = ()) -> Iterator[Row]:
         yield from self.rows(sql, values)
 
     def row(self, sql: str, values: Sequence[Value] = ()) -> Row | None:
-        return self._execute(sql, values).fetchone()
+        return self._execute_all(((sql, values),)).fetchone()
 
     def run(self, sql: str, values: Sequence[Value] = ()) -> int:
-        return self._execute(sql, values).rowcount
+        return self._execute_all(((sql, values),)).rowcount
 
     def later(self, sql: str, values: Sequence[Value] = ()) -> None:
         self.run_many(sql, (values,))
@@ -239,9 +239,6 @@ class PostgresSession:
     def member(self, column: str, name: str) -> tuple[str, Value]:
         # json and not jsonb: it keeps the written form of a number, as the texts to compare with have it.
         return f"CAST(CAST({column} AS json) -> ? AS text)", name
-
-    def _execute(self, sql: str, values: Sequence[Value]) -> psycopg.ClientCursor[Row]:
-        return self._execute_all(((sql, values),))
 
     def _execute_all(self, statements: Sequence[Statement]) -> psycopg.ClientCursor[Row]:
         with self._translated():

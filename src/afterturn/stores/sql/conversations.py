@@ -712,24 +712,23 @@ class SqlConversations:
         return [conversation for (conversation,) in rows]
 
     def _starting(self, key: ConversationKey, turn: TurnRow) -> Statement:
+        user_hash = turn.user_hash
         if self._sealer is not None:
             cipher, row = self._sealer.get(key.tenant, key.space), row_name(key.id, turn.id)
-            turn = replace(turn, user_hash=seal_text(cipher, "turn.user_hash", row, turn.user_hash))
-        return _starting(key, turn)
+            user_hash = seal_text(cipher, "turn.user_hash", row, user_hash)
+        values: list[Value] = [turn.id, turn.status.value, turn.started_at, turn.started_at, user_hash, turn.ended_at]
+        values += [turn.recorded_at, turn.taint or "", int(turn.incognito), *_place(key)]
+        return _SQL["start_turn"], values
 
     def _turn(self, key: ConversationKey, row: Row) -> TurnRow:
-        turn = _turn(row)
-        if self._sealer is None or not turn.user_hash:
-            return turn
-        cipher = self._sealer.opener(key.tenant, key.space)
-        found = cipher.open("turn.user_hash", row_name(key.id, turn.id), turn.user_hash)
-        return replace(turn, user_hash=found)
-
-
-def _starting(key: ConversationKey, turn: TurnRow) -> Statement:
-    values: list[Value] = [turn.id, turn.status.value, turn.started_at, turn.started_at, turn.user_hash, turn.ended_at]
-    values += [turn.recorded_at, turn.taint or "", int(turn.incognito), *_place(key)]
-    return _SQL["start_turn"], values
+        turn_id, status, started_at, user_hash, ended_at, recorded_at, taint, incognito = row
+        if self._sealer is not None and user_hash:
+            cipher = self._sealer.opener(key.tenant, key.space)
+            user_hash = cipher.open("turn.user_hash", row_name(key.id, turn_id), user_hash)
+        found = Taint(taint) if taint else None
+        return TurnRow(
+            turn_id, TurnStatus(status), started_at, user_hash, ended_at, recorded_at, found, incognito=bool(incognito)
+        )
 
 
 def _state(rows: Sequence[Row]) -> ConversationState:
@@ -737,14 +736,6 @@ def _state(rows: Sequence[Row]) -> ConversationState:
         return ConversationState()
     turns, compactions, compacted_at, incognito, had_incognito = rows[0]
     return ConversationState(turns, compactions, compacted_at, bool(incognito), bool(had_incognito))
-
-
-def _turn(row: Row) -> TurnRow:
-    turn_id, status, started_at, user_hash, ended_at, recorded_at, taint, incognito = row
-    found = Taint(taint) if taint else None
-    return TurnRow(
-        turn_id, TurnStatus(status), started_at, user_hash, ended_at, recorded_at, found, incognito=bool(incognito)
-    )
 
 
 # The results of recalls, a limited number in each space.

@@ -64,7 +64,14 @@ class Lineage:
 
         For a conversation or speaker only those versions are erased: others may have been said elsewhere.
         """
-        condition, values = self._condition(kind, chosen)
+        condition, values = "1 = 1", list[Value]()
+        if kind != "everything":
+            condition, value = self._session.among("e.id" if kind in ("memory", "source") else f"e.{kind}", chosen)
+            values = [value]
+        if kind == "source":
+            resting, _ = self._session.among("source", chosen)
+            condition = f"({condition} OR e.key IN (SELECT entry_key FROM source WHERE {resting}))"
+            values *= 2
         if kind in ("memory", "source"):
             condition = f"e.id IN (SELECT e.id FROM entry AS e WHERE e.space_key = ? AND {condition})"
             values = [space_key, *values]
@@ -75,13 +82,13 @@ class Lineage:
             names = self.names(tenant, doomed)
             # More statements that have one of the names as a source, and no source that stays.
             named, value = self._session.among("source", sorted(names.all()))
-            resting: Doomed = {}
+            left: Doomed = {}
             staying: set[int] = set()
             for key, *version, source in self._session.each(RESTING.format(named=named), (value, tenant)):
-                resting[key] = Version(*version)
-                if not names.cover(resting[key].space_key, source):
+                left[key] = Version(*version)
+                if not names.cover(left[key].space_key, source):
                     staying.add(key)
-            fresh = {key: version for key, version in resting.items() if key not in doomed and key not in staying}
+            fresh = {key: version for key, version in left.items() if key not in doomed and key not in staying}
             doomed = doomed | fresh
         return doomed
 
@@ -101,15 +108,6 @@ class Lineage:
             if version.kind == "record" and version.id not in held_anywhere:
                 gone.add(version.id)
         return Names(own, gone)
-
-    def _condition(self, kind: str, chosen: Sequence[str]) -> tuple[str, list[Value]]:
-        if kind == "everything":
-            return "1 = 1", []
-        named, value = self._session.among("e.id" if kind in ("memory", "source") else f"e.{kind}", chosen)
-        if kind != "source":
-            return named, [value]
-        resting, _ = self._session.among("source", chosen)
-        return f"({named} OR e.key IN (SELECT entry_key FROM source WHERE {resting}))", [value, value]
 
     def _versions(self, sql: str, *values: Value) -> Doomed:
         return {key: Version(*version) for key, *version in self._session.rows(sql, values)}
@@ -446,7 +444,11 @@ class Eraser:
         for space_key, keys in _by_space(doomed).items():
             shown = {reference(doomed[key].id, doomed[key].version) for key in keys}
             self._traces.erase_names(space_key, self._entries.spaces.name(space_key), shown)
-            self._erase_names(space_key, names.own[space_key])
+            # In this space only: another space may use the same id for its own entry.
+            for table, column, parent, parent_key in _NAMING:
+                condition, value = self._session.among(column, sorted(names.own[space_key]))
+                within = f"EXISTS (SELECT 1 FROM {parent} AS p WHERE p.key = {table}.{parent_key} AND p.space_key = ?)"
+                self._session.run(f"DELETE FROM {table} WHERE {condition} AND {within}", (value, space_key))
         condition, value = self._session.among("source", sorted(names.gone))
         self._session.run(GONE_SOURCES.format(condition=condition), (value, tenant))
         return showing | learned
@@ -466,13 +468,6 @@ class Eraser:
             if status == "active":
                 self._entries.stats.changed(key, space_key)
         return {space_key for _, space_key, _ in rows}
-
-    def _erase_names(self, space_key: int, names: Collection[str]) -> None:
-        """In this space only: another space may use the same id for its own entry."""
-        for table, column, parent, parent_key in _NAMING:
-            condition, value = self._session.among(column, sorted(names))
-            within = f"EXISTS (SELECT 1 FROM {parent} AS p WHERE p.key = {table}.{parent_key} AND p.space_key = ?)"
-            self._session.run(f"DELETE FROM {table} WHERE {condition} AND {within}", (value, space_key))
 
     def _erase_traces(self, space_key: int, kind: str, chosen: Sequence[str], names: Set[str]) -> None:
         """One pass over the space's jobs and timeline, because each row has to be parsed."""
@@ -588,10 +583,8 @@ def _is_about(payload: Any, ids: Set[str], conversation: str | None) -> bool:
 
 def _mentions(payload: str, words: Set[str]) -> bool:
     """Whether a JSON text has one of the words: as a whole string, or as an element of a list in a string."""
-    for text in _strings(json.loads(payload)):
-        if text in words or not words.isdisjoint(text.translate(_SEPARATORS).split()):
-            return True
-    return False
+    texts = _strings(json.loads(payload))
+    return any(text in words or not words.isdisjoint(text.translate(_SEPARATORS).split()) for text in texts)
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -29,7 +29,10 @@ from afterturn.validation import METADATA_BYTES_MAX
 def promoted(existing: Entry, admitted: Admitted) -> Admitted:
     """The new statement, with the fields of the existing one that the draft leaves open."""
     draft = admitted.draft
-    valid_from, valid_to = _validity(existing, admitted)
+    valid_from = existing.valid_from if draft.valid_from is None else draft.valid_from
+    valid_to = existing.valid_to if draft.valid_to is None else draft.valid_to
+    if valid_from is not None and valid_to is not None and valid_to <= valid_from:
+        valid_from, valid_to = draft.valid_from, draft.valid_to
     return admitted._replace(
         draft=replace(
             draft,
@@ -43,16 +46,6 @@ def promoted(existing: Entry, admitted: Admitted) -> Admitted:
             valid_to=valid_to,
         ),
     )
-
-
-def _validity(existing: Entry, admitted: Admitted) -> tuple[float | None, float | None]:
-    """The draft's ends, or the existing ones where it has none, unless that would end before it begins."""
-    draft = admitted.draft
-    begins = existing.valid_from if draft.valid_from is None else draft.valid_from
-    ends = existing.valid_to if draft.valid_to is None else draft.valid_to
-    if begins is not None and ends is not None and ends <= begins:
-        return draft.valid_from, draft.valid_to
-    return begins, ends
 
 
 def _merged_metadata(existing: Metadata, new: Metadata) -> Metadata:
@@ -204,7 +197,9 @@ class Approval:
         replaced = None if waiting.base is None else self._get_base(operation, waiting)
         rival = self._current.find_rival(operation, waiting.entry)
         if rival is not None and rival[0] != replaced:
-            self._give_way(operation, *rival)
+            if not has_ended(rival[1], operation.at):
+                raise Conflict(f"{rival[1].id} has the same text and is active. Delete one of the two.")
+            self._entries.move(operation, rival[0], Status.ACTIVE, Status.EXPIRED)
         if replaced is not None:
             self._entries.move(operation, replaced, Status.ACTIVE, Status.SUPERSEDED)
         self._entries.move(operation, waiting.key, Status.PROPOSED, Status.ACTIVE)
@@ -226,11 +221,6 @@ class Approval:
                 f"{active[1].version} now. Reject the proposal, and propose it again if it still applies."
             )
         return active[0]
-
-    def _give_way(self, operation: Operation, key: int, rival: Entry) -> None:
-        if not has_ended(rival, operation.at):
-            raise Conflict(f"{rival.id} has the same text and is active. Delete one of the two.")
-        self._entries.move(operation, key, Status.ACTIVE, Status.EXPIRED)
 
     def _check_room(self, operation: Operation, entry_id: str, now: float) -> list[tuple[int, Entry]]:
         """Raises Conflict if another change of the memory waits. One that has expired is returned, to be replaced."""
@@ -279,7 +269,11 @@ class SqlMemories:
             self._entries.move(operation, key, Status.ACTIVE, Status.EXPIRED)
             return Added(self._insert(operation, admitted), created=True, operation=operation.id)
         if admitted.trust > existing.trust:
-            return self._promote(operation, admitted, key, existing)
+            self._entries.move(operation, key, Status.ACTIVE, Status.SUPERSEDED)
+            entry = self._insert_version(operation, promoted(existing, admitted), existing.id)
+            if operation.verb is Verb.ADD:
+                self._entries.journal.rename(operation, Verb.PROMOTE)
+            return Added(entry, created=False, operation=operation.id)
         if admitted.trust == existing.trust:
             existing = self._entries.add_sources(operation, key, existing, admitted.draft.sources)
         return Added(existing, created=False, operation=None)
@@ -467,13 +461,6 @@ class SqlMemories:
     def _insert_version(self, operation: Operation, admitted: Admitted, entry_id: str) -> Entry:
         version = self._current.next_version(operation, entry_id)
         return self._insert(operation, admitted, entry_id=entry_id, version=version)
-
-    def _promote(self, operation: Operation, admitted: Admitted, key: int, existing: Entry) -> Added:
-        self._entries.move(operation, key, Status.ACTIVE, Status.SUPERSEDED)
-        entry = self._insert_version(operation, promoted(existing, admitted), existing.id)
-        if operation.verb is Verb.ADD:
-            self._entries.journal.rename(operation, Verb.PROMOTE)
-        return Added(entry, created=False, operation=operation.id)
 
     def _find_duplicate(self, operation: Operation, admitted: Admitted) -> tuple[int, Entry] | None:
         return self._current.find_duplicate(operation, admitted) if admitted.draft.kind is Kind.STATEMENT else None

@@ -92,7 +92,11 @@ class SqlOperations:
             raise NotFound(
                 f"{operation.space} has no operation or group {target!r}. `afterturn history` lists the ids."
             )
-        self._check_as_it_left_them({key: (after, status) for key, _, after, status in touched})
+        # A later, undone operation does not matter.
+        for key, (left, now) in {key: (after, status) for key, _, after, status in touched}.items():
+            latest = self._session.row(_SQL["latest"], (key,))
+            if left != now and latest is not None:
+                raise Conflict(f"{latest[0]} was changed later by operation {latest[1]}. Undo that one first.")
         marked = {key for key, before, after, _ in touched if before == after}
         first: dict[int, tuple[Status, Status]] = {}
         for key, before, _, status in touched:
@@ -109,13 +113,6 @@ class SqlOperations:
 
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
         return self._eraser.forget(tenant, space, selector, at=at)
-
-    def _check_as_it_left_them(self, states: Mapping[int, tuple[str, str]]) -> None:
-        """Raises Conflict if a version is not as the operation left it. A later, undone operation does not matter."""
-        for key, (left, now) in states.items():
-            latest = self._session.row(_SQL["latest"], (key,))
-            if left != now and latest is not None:
-                raise Conflict(f"{latest[0]} was changed later by operation {latest[1]}. Undo that one first.")
 
     def _check_no_rivals(self, states: Mapping[int, tuple[Status, Status]]) -> None:
         for key, (now, restored) in states.items():

@@ -94,7 +94,8 @@ class SqlReviews:
     def add(self, review: ReviewRow, messages: Sequence[ReviewMessage]) -> None:
         if self._find(review.tenant, review.id) is not None:
             raise Conflict(f"There is already a review {review.id!r}. Give each review its own id.")
-        if review.kind.takes_turns and (waiting := self.find_waiting(_conversation(review))):
+        key = ConversationKey(review.tenant, review.space, review.conversation)
+        if review.kind.takes_turns and (waiting := self.find_waiting(key)):
             raise Conflict(
                 f"Review {waiting.id} of {review.conversation!r} is already waiting. Add these messages to it."
             )
@@ -235,10 +236,6 @@ class SqlReviews:
 
     def _drop_messages(self, space_key: int, review_id: str) -> None:
         self._session.run("DELETE FROM review_message WHERE space_key = ? AND review = ?", (space_key, review_id))
-
-
-def _conversation(review: ReviewRow) -> ConversationKey:
-    return ConversationKey(review.tenant, review.space, review.conversation)
 
 
 def _message(row: Sequence[Any]) -> ReviewMessage:

@@ -297,13 +297,16 @@ def seal_entry(cipher: SpaceCipher, entry: Entry) -> Entry:
 
 
 def open_entry(cipher: SpaceCipher, entry: Entry) -> Entry:
-    row = row_name(entry.id, entry.version)
+    row, metadata = row_name(entry.id, entry.version), entry.metadata
+    if metadata:
+        sealed = str(metadata.get(_SEALED_MEMBER, ""))
+        metadata = ReadMetadata(json.loads(cipher.open("entry.metadata", row, sealed)))
     return replace(
         entry,
         text=cipher.open("entry.text", row, entry.text),
         reason=open_text(cipher, "entry.reason", row, entry.reason),
         content_hash=cipher.reveal("entry.content_hash", entry.content_hash),
-        metadata=_open_metadata(cipher, row, entry.metadata),
+        metadata=metadata,
     )
 
 
@@ -323,12 +326,6 @@ def _seal_metadata(cipher: SpaceCipher, row: str, metadata: Metadata) -> Metadat
         # Read by recall; it says nothing about the text.
         sealed[PASTED] = True
     return sealed
-
-
-def _open_metadata(cipher: SpaceCipher, row: str, metadata: Metadata) -> Metadata:
-    if not metadata:
-        return metadata
-    return ReadMetadata(json.loads(cipher.open("entry.metadata", row, str(metadata.get(_SEALED_MEMBER, "")))))
 
 
 def member_name(cipher: SpaceCipher, name: str) -> str:

@@ -96,7 +96,9 @@ def copy_into(writer: apsw.Connection, place: StoreLocation, prepared: Path, pro
     """Replaces the content of the open store in one transaction. The caller holds the writer's lock."""
     try:
         with closing(connect(place._replace(file=prepared))) as source:
-            _keep_count(writer, source)
+            # So that later forgets have higher numbers than the open turns have noted.
+            for name, forgets in run(writer, "SELECT name, forgets FROM tenant"):
+                run(source, _KEEP_COUNT, [str(name), int(str(forgets))])
             # Copies that were made since the backup are still known.
             for key, value in run(writer, "SELECT key, value FROM meta WHERE key GLOB ?", [f"{_NOTE}*"]):
                 run(source, "INSERT OR IGNORE INTO meta (key, value) VALUES (?, ?)", [str(key), str(value)])
@@ -171,6 +173,10 @@ _JOBS = (
     "SELECT j.id, s.tenant, s.name, j.payload, j.run_at FROM job AS j JOIN space AS s ON s.key = j.space_key "
     "WHERE j.kind = ?"
 )
+_KEEP_COUNT = (
+    "INSERT INTO tenant (name, forgets) VALUES (?, ?) "
+    "ON CONFLICT (name) DO UPDATE SET forgets = max(forgets, excluded.forgets)"
+)
 _KEEP_JOB = (
     "INSERT OR IGNORE INTO job (id, space_key, tenant, kind, payload, run_at) "
     "SELECT ?, key, tenant, ?, ?, ? FROM space WHERE tenant = ? AND name = ?"
@@ -244,18 +250,6 @@ def _copy_to_file(
     except apsw.Error as error:
         raise translate(error, str(target.path)) from error
     sync(target.path)
-
-
-def _keep_count(live: apsw.Connection, prepared: apsw.Connection) -> None:
-    """Keeps the counts of forgets, so that later forgets have higher numbers than the open turns have noted."""
-    counted = run(live, "SELECT name, forgets FROM tenant")
-    for name, forgets in counted:
-        run(
-            prepared,
-            "INSERT INTO tenant (name, forgets) VALUES (?, ?) "
-            "ON CONFLICT (name) DO UPDATE SET forgets = max(forgets, excluded.forgets)",
-            [str(name), int(str(forgets))],
-        )
 
 
 def _copy_pages(

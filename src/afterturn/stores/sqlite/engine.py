@@ -24,7 +24,7 @@ from afterturn.log import logger
 from afterturn.stores.engine import ReadCall, StoreEngine, Write, WriteOutcome
 from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.stores.sql.sealing import check_keys, is_sealed_store
-from afterturn.stores.sql.unit import settle_keys
+from afterturn.stores.sql.unit import SqlUnit, settle_keys
 from afterturn.stores.sqlite.backup import (
     Progress,
     automatic_copies,
@@ -60,12 +60,7 @@ if TYPE_CHECKING:
     from afterturn.ports import Clock, KeyProvider, Unit
     from afterturn.types import RemainingBytes, UnitScope
 
-    class WritingUnit(Unit, Protocol):
-        def flush(self) -> None:
-            """Writes the rows that the unit has buffered. Called once, at the end of the work."""
-
-
-UnitFactory: TypeAlias = "Callable[[ApswSession], WritingUnit]"
+UnitFactory: TypeAlias = Callable[[ApswSession], SqlUnit]
 R = TypeVar("R")
 READERS = 2
 GROUP_SECONDS_MAX = 0.1

@@ -42,10 +42,6 @@ def translate(error: apsw.Error | UnicodeEncodeError | OverflowError, path: str)
     return StoreError(f"The store {path} failed: {error}. Run `afterturn doctor` to check it.")
 
 
-def corrupt(path: str, detail: str) -> StoreCorrupt:
-    return StoreCorrupt(_CORRUPT.format(path=path, error=detail))
-
-
 _CORRUPT = "The store {path} is damaged: {error}. Restore a copy with `afterturn restore <backup>`."
 _FULL = "There is no disk space left for the store {path}. Free some, then try again; nothing was lost."
 _LOCKED = (
