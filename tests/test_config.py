@@ -42,7 +42,7 @@ def test_an_argument_beats_the_environment_beats_the_file_beats_the_default(file
     "written, expected", [("true", True), ("off", False), ("NO", False), ("on", True), ("False", False)]
 )
 def test_switches_in_the_environment_are_read_as_people_write_them(file: Path, written: str, expected: bool) -> None:
-    assert load_config(environment={"AFTERTURN_RECORDING": written}, path=file).recording is expected
+    assert load_config(environment={"AFTERTURN_RECALL": written}, path=file).recall is expected
 
 
 @pytest.mark.parametrize(

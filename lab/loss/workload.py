@@ -22,7 +22,7 @@ from lab.loss.plan import LEARNER, WRITERS, ExpectedEntry, State, Step, StepKind
 Note = Callable[[str, Step], None]
 """Called with "begin" or "done", and the step."""
 
-SETTINGS: dict[str, Any] = {"recall_entries_max": 0, "review_timeout": 10.0}
+SETTINGS: dict[str, Any] = {"recall": False, "review_timeout": 10.0}
 _LISTED_MAX = 10_000
 _RECORDED_WITHIN = 5.0
 _LIKED = re.compile(r"I like (\S+)a, (\S+)b and (\S+)c")

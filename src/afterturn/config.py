@@ -44,7 +44,9 @@ class Config:
     synchronous: str = "full"
     busy_timeout: float = 5.0
     # switches
+    recall: bool = True
     recording: bool = True
+    briefing: bool = True
     rules: bool = True
     consolidation: bool = False
     background: bool = True
@@ -83,7 +85,8 @@ class Config:
     # budgets
     block_bytes_max: int = 4096
     # guard
-    space_bytes_max: int | None = None
+    user_bytes_max: int | None = None
+    environment_bytes_max: int | None = None
     scanners: str = ", ".join(DEFAULT_SCANNERS)
     personal_data: str = "off"
     # time
@@ -115,7 +118,9 @@ class Settings(TypedDict, total=False):
     tenant: str
     synchronous: str
     busy_timeout: float
+    recall: bool
     recording: bool
+    briefing: bool
     rules: bool
     consolidation: bool
     background: bool
@@ -147,7 +152,8 @@ class Settings(TypedDict, total=False):
     standing_bytes_max: int
     standing_chars_max: int
     block_bytes_max: int
-    space_bytes_max: int | None
+    user_bytes_max: int | None
+    environment_bytes_max: int | None
     scanners: str
     personal_data: str
     close_timeout: float

@@ -15,7 +15,6 @@ from afterturn.testing.clock import ManualClock
 from afterturn.text import estimate_tokens
 
 DAY = 86_400.0
-pytestmark = pytest.mark.standing
 
 
 async def say(memory: afterturn.Memory, conversation: str, *exchanges: tuple[str, str], **options: Any) -> None:
@@ -124,7 +123,7 @@ async def test_a_briefing_can_be_switched_off(open_memory: OpenMemory, told: Tol
     async with open_memory() as memory:
         await say(memory, "last", ("The request", "Done."))
         assert await brief(memory)
-    async with open_memory(standing=False) as memory:
+    async with open_memory(briefing=False) as memory:
         assert await brief(memory) == ""
     assert [event.data["about"] for event in told.named("briefed")] == ["last"]
     assert await brief(memory) == ""

@@ -142,9 +142,10 @@ async def test_blank_input_and_acknowledgements_recall_nothing(memory: afterturn
     assert told.named("recall_started") == []
 
 
-async def test_recall_can_be_switched_off(open_memory: object, told: Told) -> None:
-    """R6: no entries wanted: no prefetch."""
-    async with open_memory(recall_entries_max=0) as memory:  # type: ignore[operator]
+@pytest.mark.parametrize("settings", [{"recall": False}, {"recall_entries_max": 0}])
+async def test_recall_can_be_switched_off(open_memory: object, told: Told, settings: dict[str, object]) -> None:
+    """R6: switched off, or no entries wanted: no prefetch."""
+    async with open_memory(**settings) as memory:  # type: ignore[operator]
         await remembered(memory)
         messages = [user("What is my cat called?")]
         async with memory.conversation("c", user="ada").turn(messages) as turn:

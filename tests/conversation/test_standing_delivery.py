@@ -67,9 +67,9 @@ async def test_it_comes_once_in_a_conversation(memory: afterturn.Memory, form: F
 
 
 @pytest.mark.parametrize("said", ["ok", "How heavy was the hive?"])
-@pytest.mark.parametrize("settings", [{}, {"recall_entries_max": 0}])
+@pytest.mark.parametrize("settings", [{}, {"recall": False}])
 async def test_it_comes_with_an_acknowledgement_and_with_recall_off(
-    tmp_path: Path, said: str, settings: dict[str, int]
+    tmp_path: Path, said: str, settings: dict[str, bool]
 ) -> None:
     """S5, R6: what stands does not depend on what is recalled."""
     async with afterturn.open(tmp_path / "memory.db", settings) as memory:

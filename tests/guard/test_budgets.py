@@ -19,7 +19,7 @@ def scanners(request: pytest.FixtureRequest) -> str:
 
 async def test_over_budget_lists_what_could_go(opened, scanners: str) -> None:
     """G4: least trusted first, then the oldest, what is pinned last; ids with how they begin."""
-    async with opened(space_bytes_max=200, scanners=scanners) as memory:
+    async with opened(user_bytes_max=200, scanners=scanners) as memory:
         ada = memory.space("user:ada")
         pinned = (await ada.add("p" * 60, pinned=True)).entry
         old = (await ada.add("Ada likes tea with milk, and biscuits that are dunked for three seconds")).entry
@@ -31,12 +31,12 @@ async def test_over_budget_lists_what_could_go(opened, scanners: str) -> None:
     assert [entry_id for entry_id, _ in error.candidates] == [web.id, old.id, pinned.id]
     assert error.candidates[1][1] == "Ada likes tea with milk, and biscuits that are dunked for t…"
     assert f'{web.id} "{"w" * 40}"' in str(error)
-    assert "`space_bytes_max`" in str(error)
+    assert "`user_bytes_max`" in str(error)
 
 
 async def test_at_most_ten_candidates_are_named(opened) -> None:
     """G4: a list that a model can read."""
-    async with opened(space_bytes_max=100) as memory:
+    async with opened(user_bytes_max=100) as memory:
         ada = memory.space("user:ada")
         added = [(await ada.add(f"fact {n:03}")).entry.id for n in range(12)]
         with pytest.raises(OverBudget) as refused:
@@ -46,7 +46,7 @@ async def test_at_most_ten_candidates_are_named(opened) -> None:
 
 async def test_targets_and_spaces_have_a_budget_each(opened) -> None:
     """G4: by target, by space, and off unless set."""
-    async with opened(space_bytes_max=20) as memory:
+    async with opened(user_bytes_max=20) as memory:
         ada, grace = memory.space("user:ada"), memory.space("user:grace")
         await ada.add("x" * 20)
         await ada.add("y" * 500, target="environment")
@@ -57,7 +57,7 @@ async def test_targets_and_spaces_have_a_budget_each(opened) -> None:
 
 async def test_a_budget_counts_bytes_of_active_statements(opened) -> None:
     """G4: not characters, and neither records nor what is deleted or quarantined."""
-    async with opened(space_bytes_max=20) as memory:
+    async with opened(user_bytes_max=20) as memory:
         ada = memory.space("user:ada")
         await ada.add_many([Draft("r" * 500, kind=Kind.RECORD)])
         await ada.add(f"q {TOKEN}", origin="web")
@@ -70,7 +70,7 @@ async def test_a_budget_counts_bytes_of_active_statements(opened) -> None:
 
 async def test_what_is_held_already_needs_no_room(opened) -> None:
     """G4, G6: a duplicate gives the memory that holds it, and a promotion grows nothing."""
-    async with opened(space_bytes_max=10) as memory:
+    async with opened(user_bytes_max=10) as memory:
         ada = memory.space("user:ada")
         await ada.add(TEN, origin="web")
         assert (await ada.add(TEN, origin="tool")).created is False
@@ -79,9 +79,9 @@ async def test_what_is_held_already_needs_no_room(opened) -> None:
 
 async def test_an_update_may_shrink_and_grow_into_what_is_left(opened) -> None:
     """G4: only what it grows by is weighed; one that is over its limit can still be shortened."""
-    async with opened(space_bytes_max=1000) as memory:
+    async with opened(user_bytes_max=1000) as memory:
         entry = (await memory.space("user:ada").add("x" * 100)).entry
-    async with opened(space_bytes_max=50) as memory:
+    async with opened(user_bytes_max=50) as memory:
         ada = memory.space("user:ada")
         await ada.update(entry.id, "x" * 90)
         with pytest.raises(OverBudget):
@@ -92,7 +92,7 @@ async def test_an_update_may_shrink_and_grow_into_what_is_left(opened) -> None:
 
 async def test_what_moves_to_another_target_needs_room_there(opened) -> None:
     """G4: what it gives up elsewhere is no room here; the other changes of that edit stand."""
-    async with opened(space_bytes_max=30) as memory:
+    async with opened(user_bytes_max=30) as memory:
         ada = memory.space("user:ada")
         for n in range(3):
             await ada.add(f"environment fact {n}", target="environment")
@@ -101,13 +101,13 @@ async def test_what_moves_to_another_target_needs_room_there(opened) -> None:
         held = [entry.target.value for entry in await ada.list()]
     assert sorted(held) == ["environment", "environment", "user"]
     assert len(edited.changed) == 1
-    assert all("`space_bytes_max`" in left.reason for left in edited.skipped)
+    assert all("`user_bytes_max`" in left.reason for left in edited.skipped)
     assert len(edited.skipped) == 2
 
 
 async def test_an_import_over_budget_is_refused(opened) -> None:
     """G4: many at once are weighed one by one."""
-    async with opened(space_bytes_max=50) as memory:
+    async with opened(user_bytes_max=50) as memory:
         ada = memory.space("user:ada")
         with pytest.raises(OverBudget):
             await ada.add_many([Draft(f"{n:010}") for n in range(10)])
@@ -116,7 +116,7 @@ async def test_an_import_over_budget_is_refused(opened) -> None:
 
 async def test_approving_is_weighed_too(opened) -> None:
     """G4, V8: what waits takes no room until somebody wants it."""
-    async with opened(space_bytes_max=30) as memory:
+    async with opened(user_bytes_max=30) as memory:
         ada = memory.space("user:ada")
         await ada.add_many([Draft("p" * 20, origin=Origin.SUBAGENT, proposed=True)])
         (waiting,) = await ada.proposals()
@@ -131,7 +131,7 @@ async def test_candidates_show_no_secret_that_is_known_today(opened) -> None:
     """G3, G4: a list of memories is looked at like any other rendering."""
     async with opened(scanners="none") as memory:
         await memory.space("user:ada").add(f"key {TOKEN}")
-    async with opened(space_bytes_max=10) as memory:
+    async with opened(user_bytes_max=10) as memory:
         with pytest.raises(OverBudget) as refused:
             await memory.space("user:ada").add("tea")
     assert TOKEN not in str(refused.value)
@@ -175,7 +175,7 @@ async def test_a_change_that_waits_leaves_the_memory_as_it_is(opened) -> None:
 
 async def test_a_change_is_weighed_by_what_it_grows_when_it_is_approved(opened) -> None:
     """G4, V8: against the version that it takes the place of."""
-    async with opened(approval="all", space_bytes_max=30) as memory:
+    async with opened(approval="all", user_bytes_max=30) as memory:
         ada = memory.space("user:ada")
         entry = (await ada.add("x" * 20)).entry
         await ada.update(entry.id, "y" * 25, origin="agent")

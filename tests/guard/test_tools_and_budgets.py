@@ -19,7 +19,7 @@ def question(text: str = "Which port?") -> list[dict[str, object]]:
 @pytest.mark.parametrize("scanners", [Config().scanners, "none"])
 async def test_a_model_over_budget_is_told_what_could_go(opened, told: EventLog, scanners: str) -> None:
     """G4: the list, by id and beginning; nothing is proposed."""
-    async with opened(space_bytes_max=40, scanners=scanners) as memory:
+    async with opened(environment_bytes_max=40, scanners=scanners) as memory:
         ada = memory.space("user:ada")
         held = (await ada.add("The port is 5432, since 2019", target="environment")).entry
         tools = memory.conversation("c", user="ada").tools(remember=True)
@@ -33,7 +33,7 @@ async def test_a_model_over_budget_is_told_what_could_go(opened, told: EventLog,
 
 async def test_after_three_failures_in_a_turn_a_model_is_told_to_stop(opened) -> None:
     """G4: counted for the turn, whichever tools object the host asks, and not for the next one."""
-    async with opened(space_bytes_max=10) as memory:
+    async with opened(environment_bytes_max=10) as memory:
         conversation = memory.conversation("c", user="ada")
         async with conversation.turn(question()) as turn:
             answers = [
@@ -71,7 +71,7 @@ async def test_whatever_fails_counts(opened, monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_between_turns_nothing_is_counted(opened) -> None:
     """G4: tools that outlive a turn are no worse for what failed in it."""
-    async with opened(space_bytes_max=10) as memory:
+    async with opened(environment_bytes_max=10) as memory:
         tools = memory.conversation("c", user="ada").tools(remember=True)
         failed = [await tools.dispatch("remember_this", {"text": "Node 22 is used everywhere"}) for _ in range(4)]
         assert [STOP in answer for answer in failed] == [False] * 4
@@ -80,7 +80,7 @@ async def test_between_turns_nothing_is_counted(opened) -> None:
 
 async def test_what_could_go_is_not_told_of_a_space_that_may_not_be_read(opened) -> None:
     """G4, L2: writing a space is no grant to read it."""
-    async with opened(space_bytes_max=40) as memory:
+    async with opened(environment_bytes_max=40) as memory:
         held = (await memory.space("team:x").add("The vault is behind the clock", target="environment")).entry
         tools = memory.conversation("c", user="ada", writes="team:x").tools(remember=True)
         answer = await tools.dispatch("remember_this", {"text": "Node 22 is used everywhere"})
@@ -101,7 +101,7 @@ async def test_a_proposal_with_a_secret_is_set_aside(memory: afterturn.Memory, t
 
 async def test_what_a_sub_agent_learned_is_proposed_as_far_as_it_fits(opened, told: EventLog) -> None:
     """A3, G4: what is too much is told by an event without any memory's words, and the rest waits."""
-    async with opened(space_bytes_max=40) as memory:
+    async with opened(environment_bytes_max=40) as memory:
         ada = memory.space("user:ada")
         async with memory.conversation("c", user="ada").turn(question()) as turn:
             turn.returned(f"Use {TOKEN}", ["Node 22 is used", "x" * 41, "The port is 5433"])

@@ -62,7 +62,7 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[Door]:
     """Everything but the user's own words waits, and ten bytes are the limit."""
-    door = Door(tmp_path / "memory.db", approval="all", space_bytes_max=10)
+    door = Door(tmp_path / "memory.db", approval="all", user_bytes_max=10)
     yield door
     await door.store.close(within=5.0)
 

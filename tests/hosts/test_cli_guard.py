@@ -47,7 +47,7 @@ def test_a_privileged_write_and_a_full_space_end_with_what_to_do(
 ) -> None:
     """G2, G4: as errors, in one line."""
     refused = cli("add", "Always obey", "--origin", "web", "--pinned")
-    monkeypatch.setenv("AFTERTURN_SPACE_BYTES_MAX", "10")
+    monkeypatch.setenv("AFTERTURN_USER_BYTES_MAX", "10")
     full = cli("add", "More than ten bytes")
     assert (refused.code, refused.err.count("\n"), "pinned" in refused.err) == (2, 1, True)
-    assert (full.code, "`space_bytes_max`" in full.err) == (2, True)
+    assert (full.code, "`user_bytes_max`" in full.err) == (2, True)

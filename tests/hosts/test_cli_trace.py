@@ -80,6 +80,7 @@ def test_trace_as_json_is_one_document(cli: CommandLine) -> None:
 @pytest.mark.parametrize(
     "setting,erased,told",
     [
+        ({"recall": False}, "", "recall was off turn id"),
         ({"recall_entries_max": 0}, "", "recall was off turn id"),
         ({}, "DELETE FROM recall", "its trace was removed since block after the user's message at "),
         ({}, "DELETE FROM recall; DELETE FROM timeline", "there was nothing to ask, recall was off, or its trace "),

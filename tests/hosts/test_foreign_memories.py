@@ -649,7 +649,7 @@ def test_an_invalid_item_stops_the_import_unless_it_is_skipped(cli: CommandLine,
 
 
 def test_an_import_that_stops_says_what_was_stored(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("AFTERTURN_SPACE_BYTES_MAX", "40")
+    monkeypatch.setenv("AFTERTURN_USER_BYTES_MAX", "40")
     items = [_mem0("Ada drinks oolong"), _mem0("Bob drinks coffee and tea and milk and water", user="bob")]
     answer = cli("import", "--from", "mem0", "--space-per-user", str(_write(tmp_path / "m.json", items)))
     assert answer.code == 2

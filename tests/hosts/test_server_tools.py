@@ -382,7 +382,7 @@ async def test_what_is_added_belongs_to_its_conversation(memory: afterturn.Memor
 
 
 async def test_a_full_space_names_what_could_go(tmp_path: Path):
-    async with afterturn.open(tmp_path / "full.db", {"embedder": "none", "space_bytes_max": 40}) as memory:
+    async with afterturn.open(tmp_path / "full.db", {"embedder": "none", "environment_bytes_max": 40}) as memory:
         await ask(memory, "add_memory", text="The API listens on port 8080")
         answer = await ask(memory, "add_memory", text="The second API listens on port 9090")
     assert answer.failed

@@ -223,17 +223,17 @@ def test_it_fits_a_terminal_and_is_plain_in_a_pipe(shown: str) -> None:
     "switched_off, missed",
     [
         # What stands still comes, so the first answer that fails is one about what Basil suggested.
-        ({"AFTERTURN_RECALL_SCORE_MIN": "1"}, "knows: no peanuts"),
-        ({"AFTERTURN_RECALL_SCORE_MIN": "1", "AFTERTURN_STANDING": "off"}, "Casa Nova"),
+        (("AFTERTURN_RECALL",), "knows: no peanuts"),
+        (("AFTERTURN_RECALL", "AFTERTURN_STANDING"), "Casa Nova"),
     ],
 )
 def test_it_fails_with_one_clear_line_if_nothing_is_recalled(
-    tmp_path: Path, switched_off: dict[str, str], missed: str
+    tmp_path: Path, switched_off: tuple[str, ...], missed: str
 ) -> None:
     done = subprocess.run(
         COMMAND,
         cwd=tmp_path,
-        env={**os.environ, **switched_off},
+        env={**os.environ, **dict.fromkeys(switched_off, "off")},
         capture_output=True,
         text=True,
         timeout=100,

@@ -256,7 +256,7 @@ async def test_more_than_the_limit_is_refused(tmp_path: Path) -> None:
 
 async def test_a_full_space_is_reported_while_the_model_can_still_react(tmp_path: Path) -> None:
     """G4, V4: when it is staged, not only when it is written; after three of those the model is stopped."""
-    scenario = StagingScenario(tmp_path, space_bytes_max=64)
+    scenario = StagingScenario(tmp_path, user_bytes_max=64)
     await scenario.add("The user prefers black tea from the shop in town")
     staging = scenario.staging(said("I like apples from our own garden, and pears"))
     hopeless = []

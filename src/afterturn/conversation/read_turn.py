@@ -306,7 +306,7 @@ def make_question(
     A follow-up is asked together with the `previous` message of the user. Secrets are taken out here, because the text
     is embedded, stored and traced from now on.
     """
-    if config.recall_entries_max == 0:
+    if _is_off(config):
         return None
     if is_private(text):
         text = text.lstrip()[len(PRIVATE_PREFIX) :]
@@ -353,7 +353,11 @@ def no_recall_reason(question: RecallRequest | None, config: Config) -> str:
     """Why nothing is asked, for the trace; blank when something is."""
     if question is not None:
         return ""
-    return NoRecallReason.NOTHING_TO_ASK if config.recall_entries_max else NoRecallReason.OFF
+    return NoRecallReason.OFF if _is_off(config) else NoRecallReason.NOTHING_TO_ASK
+
+
+def _is_off(config: Config) -> bool:
+    return not config.recall or config.recall_entries_max == 0
 
 
 def candidates_max(config: Config) -> int:

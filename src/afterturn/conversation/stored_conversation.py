@@ -78,7 +78,7 @@ NO_BRIEFING = Briefing()
 
 def make_briefing(unit: Unit, scope: ConversationScope, config: Config, *, now: float) -> Briefing:
     """Empty without a project, after the first turn of the conversation, and if there was no other conversation."""
-    if not config.standing or scope.project is None or scope.writes not in scope.reads:
+    if not config.briefing or scope.project is None or scope.writes not in scope.reads:
         return NO_BRIEFING
     if unit.conversations.state(scope.key).turns:
         return NO_BRIEFING

@@ -20,7 +20,7 @@ class Quota:
     """Checks the limits of the settings. Without a limit nothing is counted."""
 
     def __init__(self, config: Config) -> None:
-        self._limit = config.space_bytes_max
+        self._limits = {Target.USER: config.user_bytes_max, Target.ENVIRONMENT: config.environment_bytes_max}
         self._scanner = scanner(scanning=config.scan_policy)
 
     def check_new(self, unit: Unit, operation: Operation, admitted: Admitted) -> None:
@@ -39,17 +39,18 @@ class Quota:
             raise self._over(unit, operation, target, grows, list(_held(unit, _scope(operation), target)))
 
     def _is_over(self, unit: Unit, operation: Operation, target: Target, size: int) -> bool:
-        return self._limit is not None and unit.memories.size(_scope(operation), target)[1] + size > self._limit
+        limit = self._limits[target]
+        return limit is not None and unit.memories.size(_scope(operation), target)[1] + size > limit
 
     def _over(self, unit: Unit, operation: Operation, target: Target, size: int, held: list[Entry]) -> OverBudget:
-        limit, (_, used) = self._limit, unit.memories.size(_scope(operation), target)
+        limit, (_, used) = self._limits[target], unit.memories.size(_scope(operation), target)
         assert limit is not None
         # The least trusted first, then the oldest; pinned ones last.
         order = sorted(held, key=lambda entry: (entry.firm or entry.pinned, entry.trust, entry.recorded_at, entry.id))
         candidates = tuple((entry.id, self._beginning(entry)) for entry in order[:CANDIDATES_MAX])
         listed = "; ".join(f'{entry_id} "{text}"' for entry_id, text in candidates)
         return OverBudget(
-            f"{operation.space} may have {limit} bytes about {_ABOUT[target]} (`space_bytes_max`); {used} are used, "
+            f"{operation.space} may have {limit} bytes about {_ABOUT[target]} (`{target}_bytes_max`); {used} are used, "
             f"and this needs {size} more. Shorten it, or delete or merge some"
             + (f" of these first: {listed}." if listed else "."),
             used_bytes=used,
