@@ -7,14 +7,15 @@ Imports neither asyncio nor numpy.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.guard.scanning import hashes
-from afterturn.recall.block import find_blocks, strip_blocks
+from afterturn.recall.block import find_blocks, spoken_words, strip_blocks
 from afterturn.scanners.secrets import RedactedHashes
-from afterturn.text import content_hash
 from afterturn.types import HandoverPoint
 
 if TYPE_CHECKING:
@@ -58,39 +59,147 @@ class Ledger(NamedTuple):
         added = list(blocks)
         return self._replace(
             # What stands is left out after the recall: a message may say more than the sentence that stands.
-            refs=self.refs.union(ref for block in added if block.point != HandoverPoint.STANDING for ref in block.refs),
-            size_bytes=self.size_bytes + sum(block.size_bytes for block in added),
+            refs=self.refs.union(*[block.refs for block in added if block.point != HandoverPoint.STANDING]),
+            size_bytes=self.size_bytes + sum([block.size_bytes for block in added]),
         )
 
 
-def read_ledger(messages: Iterable[Message], blocks: Iterable[BlockRow], stored: RedactedHashes = _STORED) -> Ledger:
+def read_ledger(messages: Iterable[Message], blocks: Iterable[BlockRow]) -> Ledger:
     """A block counts only if its bytes are those of one of `blocks`; a forged tag is ordinary text.
 
     Messages are identified by the hash that their records have: that of the text without secrets.
     """
+    from afterturn.dialects.dialect import Element, Utterance
+
     known = {block.hash: block for block in blocks}
-    visible: list[BlockRow] = []
-    message_hashes: set[str] = set()
-    for message in messages:
-        ours = [known[found.hash] for found in find_blocks(message.text) if found.hash in known]
-        visible.extend(ours)
-        text = strip_blocks(message.text, known) if ours else message.text
-        if text.strip():
-            message_hashes.add(stored.of(text, content_hash(text) if ours else message.hash))
-    return Ledger(message_hashes=frozenset(message_hashes)).with_blocks(visible)
+    elements = [Element((Utterance(message.role, message.text),)) for message in messages]
+    return ListReading().extended(elements, elements, known).ledger(known)
 
 
-def hidden_ledger(
-    messages: Iterable[Message],
-    blocks: Iterable[BlockRow],
-    *,
-    compacted_at: float | None,
-    stored: RedactedHashes = _STORED,
-) -> Ledger:
-    """For a host that hides its history: what was delivered and said since the last compaction."""
-    visible = [block for block in blocks if block.in_sight and block.point != HandoverPoint.PROMPT]
-    spoken = read_ledger(messages, blocks, stored)
-    return spoken._replace(refs=frozenset(), size_bytes=0, seen_since=compacted_at or 0.0).with_blocks(visible)
+class ListReading:
+    """What a host's list contains, as far as it was read: our blocks, places for blocks, and the messages.
+
+    Not changed once it is made, but for `said_checked`: how many of the texts that the user `said` are known to have
+    nothing pasted in them. A list that has only grown is read from where the earlier reading ends.
+    """
+
+    def __init__(self, first: int = 0) -> None:
+        self.elements: list[Element | None] = []
+        self.said: list[str] = []
+        self.said_checked = 0
+        self.is_untrusted = False
+        self._first = first
+        self._chain = MessageChain(first)
+        self._blocks: dict[str, int] = {}
+        self._places: dict[str, str] = {}
+        self._anchors: dict[str, int] = {}
+        self._visible: list[str] = []
+        self._strange: set[str] = set()
+        self._hashes: set[str] = set()
+
+    def is_start_of(self, elements: Sequence[Element | None], known: Collection[str]) -> bool:
+        """Whether a list begins with the same elements, and the same blocks in it are ours."""
+        return (
+            len(elements) <= _SEARCHED_MAX
+            and self.elements == elements[: len(self.elements)]
+            and all(hash in known for hash in self._blocks)
+            and self._strange.isdisjoint(known)
+        )
+
+    def extended(
+        self,
+        elements: Iterable[Element | None],
+        messages: Sequence[object],
+        known: Collection[str],
+        stored: RedactedHashes | None = _STORED,
+    ) -> ListReading:
+        """The reading of a list that begins with what was read so far. Without `stored`, only for our blocks."""
+        other = copy(self)
+        other.elements, other.said, other._chain = self.elements.copy(), self.said.copy(), self._chain.copy()
+        other._blocks, other._places, other._anchors = self._blocks.copy(), self._places.copy(), self._anchors.copy()
+        other._visible, other._strange, other._hashes = self._visible.copy(), self._strange.copy(), self._hashes.copy()
+        if self.elements:
+            other._chain.follow(messages[len(self.elements) - 1])
+        for at, element in enumerate(islice(elements, len(self.elements), None), len(self.elements)):
+            other._read(at, element, messages[at], known, stored)
+        return other
+
+    def _read(
+        self,
+        at: int,
+        element: Element | None,
+        message: object,
+        known: Collection[str],
+        stored: RedactedHashes | None,
+    ) -> None:
+        self.elements.append(element)
+        ours, spoken = _split_blocks(element, known) if element is not None else ((), None)
+        if at >= self._first:
+            # Our blocks count to the place before them, so a block is put back after those that are there.
+            self._chain.step(message, element, spoken.digest if spoken is not None else "")
+            for part in self._chain.parts:
+                self._anchors[part] = at
+            for hash in ours:
+                self._blocks[hash], self._places[hash] = at, self._chain.anchor
+        if element is None or spoken is None:
+            self.is_untrusted = True
+            return
+        self.is_untrusted = self.is_untrusted or element.is_untrusted
+        if stored is None:
+            return
+        self._visible.extend(ours)
+        if element.may_hold_blocks:
+            self._strange.update([hash for hash in _block_hashes(element) if hash not in known])
+        users = [one.text for one in element.utterances if one.role == "user"]
+        self.said += [spoken_words(text, known) for text in users] if element.may_hold_blocks else users
+        self._hashes.update(_stored_hashes(spoken, stored))
+
+    def ledger(self, blocks: Mapping[str, BlockRow]) -> Ledger:
+        """A block counts only if its bytes are those of one of `blocks`; a forged tag is ordinary text."""
+        return Ledger(message_hashes=frozenset(self._hashes)).with_blocks(blocks[hash] for hash in self._visible)
+
+    def hidden_ledger(self, blocks: Mapping[str, BlockRow], compacted_at: float | None) -> Ledger:
+        """For a host that hides its history: what was delivered and said since the last compaction."""
+        visible = [block for block in blocks.values() if block.in_sight and block.point != HandoverPoint.PROMPT]
+        spoken = Ledger(message_hashes=frozenset(self._hashes), seen_since=compacted_at or 0.0)
+        return spoken.with_blocks(visible)
+
+    @property
+    def scan(self) -> BlockScan:
+        return BlockScan(self._blocks, self._places, self._anchors, self._chain, is_complete=self._first == 0)
+
+
+def _block_hashes(element: Element) -> tuple[str, ...]:
+    """Of everything in it that has the form of a block."""
+    found: tuple[str, ...] | None = element.derived.get("blocks")
+    if found is None:
+        found = tuple(block.hash for one in element.utterances for block in find_blocks(one.text))
+        element.derived["blocks"] = found
+    return found
+
+
+def _split_blocks(element: Element, known: Collection[str]) -> tuple[tuple[str, ...], Element]:
+    """The hashes of our blocks in it, and the element without them. Texts that have nothing else are left out."""
+    if not element.may_hold_blocks:
+        return (), element
+    ours = tuple([hash for hash in _block_hashes(element) if hash in known])
+    if not ours:
+        return (), element
+    spoken: Element | None = element.derived.get(ours)
+    if spoken is None:
+        stripped = [one._replace(text=strip_blocks(one.text, ours)) for one in element.utterances]
+        spoken = replace(element, utterances=tuple(one for one in stripped if one.text.strip()))
+        element.derived[ours] = spoken
+    return ours, spoken
+
+
+def _stored_hashes(element: Element, stored: RedactedHashes) -> tuple[str, ...]:
+    """Those that the records of its messages have: of the texts without secrets."""
+    found: tuple[str, ...] | None = element.derived.get(stored)
+    if found is None:
+        spoken = [message for message in element.messages if message.text.strip()]
+        found = element.derived[stored] = tuple(stored.of(message.text, message.hash) for message in spoken)
+    return found
 
 
 class BlockScan(NamedTuple):
@@ -119,21 +228,14 @@ class BlockScan(NamedTuple):
 
 def scan_blocks(dialect: Dialect, messages: Sequence[object], known: Collection[str]) -> BlockScan:
     """`known` are the hashes of our blocks. Of a very long list only the end is searched."""
-    first = max(0, len(messages) - _SEARCHED_MAX)
-    blocks: dict[str, int] = {}
-    places: dict[str, str] = {}
-    anchors: dict[str, int] = {}
-    chain = MessageChain(first)
-    for at in range(first, len(messages)):
-        element = dialect.read(messages[at])
-        chain.step(messages[at], element, known)
-        for one in element.utterances if element is not None and element.may_hold_blocks else ():
-            ours = [block.hash for block in find_blocks(one.text) if block.hash in known]
-            blocks.update(dict.fromkeys(ours, at))
-            places.update(dict.fromkeys(ours, chain.anchor))
-        # Our blocks count to the place before them, so a block is put back after those that are there.
-        anchors.update(dict.fromkeys(chain.parts, at))
-    return BlockScan(blocks, places, anchors, chain, is_complete=first == 0)
+    elements = [None] * first_searched(messages) + [
+        dialect.read(messages[at]) for at in range(first_searched(messages), len(messages))
+    ]
+    return ListReading(first_searched(messages)).extended(elements, messages, known, None).scan
+
+
+def first_searched(messages: Sequence[object]) -> int:
+    return max(0, len(messages) - _SEARCHED_MAX)
 
 
 def end_anchor(
@@ -143,11 +245,12 @@ def end_anchor(
 
     `earlier` is the chain of an earlier state of the list, so that only new messages are read.
     """
-    chain = MessageChain(max(0, len(messages) - _SEARCHED_MAX))
+    chain = MessageChain(first_searched(messages))
     if earlier is not None and chain.length <= earlier.length and earlier.leads_into(messages):
         chain = earlier.copy()
     for at in range(chain.length, len(messages)):
-        chain.step(messages[at], dialect.read(messages[at]), known)
+        element = dialect.read(messages[at])
+        chain.step(messages[at], element, _split_blocks(element, known)[1].digest if element is not None else "")
     return chain.anchor
 
 
@@ -170,10 +273,10 @@ class MessageChain:
     def anchor(self) -> str:
         return " ".join(self.parts)
 
-    def step(self, message: object, element: Element | None, known: Collection[str]) -> None:
+    def step(self, message: object, element: Element | None, name: str) -> None:
+        """`name` is the digest of the element without our blocks."""
         self.length += 1
         self._last = message
-        name = _name(element, known) if element is not None else ""
         if not name:
             return
         self._names = (*self._names, name)[-_CHAIN_LENGTH:]
@@ -184,6 +287,10 @@ class MessageChain:
             self._said = _digest((self._said, name))
             # First, because it occurs once in a list.
             self.parts = (f"{_SAID}{self._said}", *self.parts)
+
+    def follow(self, message: object) -> None:
+        """The same list has another object at its end, which says the same."""
+        self._last = message
 
     def leads_into(self, messages: Sequence[object]) -> bool:
         """Whether the list has only grown since, judged by one message."""
@@ -226,14 +333,6 @@ def _has_place(row: BlockRow, found: BlockScan, present: Sequence[tuple[int, Blo
         at <= index and other.injected_at > row.injected_at and found.find_place(other) != index
         for at, other in present
     )
-
-
-def _name(element: Element, known: Collection[str]) -> str:
-    """Identifies what was said in an element, without our blocks; blank for those and for system instructions."""
-    if not element.may_hold_blocks:
-        return element.digest
-    stripped = (one._replace(text=strip_blocks(one.text, known)) for one in element.utterances)
-    return replace(element, utterances=tuple(one for one in stripped if one.text.strip())).digest
 
 
 @lru_cache(maxsize=16_384)

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.config import Config
-from afterturn.conversation.ledger import Ledger, MessageChain, find_missing, hidden_ledger, read_ledger, scan_blocks
+from afterturn.conversation.ledger import Ledger, ListReading, MessageChain, find_missing, first_searched
 from afterturn.conversation.scope import PRIVATE_PREFIX, ConversationScope, StandingDelivery, Visibility, is_private
 from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.guard.scanning import hashes, scanner
@@ -25,9 +25,9 @@ from afterturn.text import content_hash, terms
 from afterturn.types import HandoverPoint, Kind, LaneQuery, NoRecallReason, Scope, Status
 
 if TYPE_CHECKING:
-    from afterturn.dialects.dialect import CachedDialect
+    from afterturn.dialects.dialect import CachedDialect, Element
     from afterturn.ports import Unit
-    from afterturn.types import BlockRow, CarriedRow, Entry, Hit, Message, StandingRow
+    from afterturn.types import BlockRow, CarriedRow, Entry, Hit, StandingRow
 
 # More candidates than a block holds: many are questions that were asked before, which are not shown by themselves.
 CANDIDATES = 8
@@ -111,7 +111,7 @@ class TurnReading(NamedTuple):
 def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config: Config) -> TurnReading:
     """Finds what the user said, which blocks of ours are in the list, and what an earlier turn carried over."""
     # Loaded here: a hook that answers alone reads no messages of a host.
-    from afterturn.dialects.history import find_latest_user
+    from afterturn.dialects.history import find_user_in, users_in
 
     stored = unit.conversations.read(scope.key)
     newer = {
@@ -119,13 +119,22 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
     }
     blocks = {**shown.blocks, **newer}
     strip = functools.partial(spoken_words, known_hashes=blocks)
-    user = find_latest_user(shown.dialect, shown.messages, strip)
+    # Of a list that no model can see as a whole, the older part counts as unreadable.
+    unread = max(0, len(shown.messages) - READ_MAX)
+    elements: list[Element | None] = [None] * unread
+    elements += shown.dialect.read_all(islice(shown.messages, unread, None))
+    shown.dialect.keep(shown.messages)
+    user = find_user_in(users_in(elements), strip)
     state = stored.state
     # The question is stored, and the message before it may have been said in an incognito turn.
     is_usable = user is not None and not state.had_incognito and not scope.incognito
-    previous = find_latest_user(shown.dialect, shown.messages[: user[0]], strip) if user and is_usable else None
-    stored_hashes = hashes(scanning=config.scan_policy)
-    seen = _read_visible(unit, shown, scope, blocks, stored_hashes, compacted_at=state.compacted_at)
+    previous = find_user_in(users_in(elements[: user[0]]), strip) if user and is_usable else None
+    reading = _read_list(shown, elements, blocks, hashes(scanning=config.scan_policy))
+    is_tainted = reading.is_untrusted or _any_pasted(unit, shown, scope, reading)
+    if scope.is_hidden:
+        seen = _Visible(reading.hidden_ledger(blocks, state.compacted_at))
+    else:
+        seen = _find_visible(unit, shown, scope, blocks, reading)
     given = [row for row in blocks.values() if row.point == HandoverPoint.STANDING]
     visible = {row.hash for row in given if row.in_sight} if scope.is_hidden else set(seen.indexes)
     visible.update(row.hash for row in seen.dropped)
@@ -146,7 +155,7 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
         chain=seen.chain,
         carried=carried,
         carried_hits=hits,
-        is_tainted=seen.is_tainted,
+        is_tainted=is_tainted,
         incognito=state.incognito,
         standing=StandingDelivery.SYSTEM if stored.standing else StandingDelivery.INJECT if given else None,
         sees_standing=not visible.isdisjoint(row.hash for row in given),
@@ -208,46 +217,37 @@ class _Visible(NamedTuple):
     dropped: tuple[BlockRow, ...] = ()
     lost: tuple[BlockRow, ...] = ()
     chain: MessageChain | None = None
-    is_tainted: bool = False
 
 
-def _read_visible(
-    unit: Unit,
-    shown: ShownMessages,
-    scope: ConversationScope,
-    blocks: dict[str, BlockRow],
-    stored: RedactedHashes,
-    *,
-    compacted_at: float | None,
+def _read_list(
+    shown: ShownMessages, elements: list[Element | None], blocks: Collection[str], stored: RedactedHashes
+) -> ListReading:
+    earlier = shown.dialect.reading
+    if not isinstance(earlier, ListReading) or not earlier.is_start_of(elements, blocks):
+        earlier = ListReading(first_searched(elements))
+    reading = shown.dialect.reading = earlier.extended(elements, shown.messages, blocks, stored)
+    return reading
+
+
+def _find_visible(
+    unit: Unit, shown: ShownMessages, scope: ConversationScope, blocks: dict[str, BlockRow], reading: ListReading
 ) -> _Visible:
-    # Of a list that no model can see as a whole, the older part counts as unreadable.
-    unread = max(0, len(shown.messages) - READ_MAX)
-    elements = [None] * unread + [shown.dialect.read(message) for message in islice(shown.messages, unread, None)]
-    shown.dialect.keep(shown.messages)
-    messages = [message for element in elements if element is not None for message in element.messages]
-    is_tainted = any(element is None or element.is_untrusted for element in elements)
-    is_tainted = is_tainted or _any_pasted(unit, shown, scope, messages, blocks)
-    if scope.is_hidden:
-        ledger = hidden_ledger(messages, blocks.values(), compacted_at=compacted_at, stored=stored)
-        return _Visible(ledger, is_tainted=is_tainted)
-    found = scan_blocks(shown.dialect, shown.messages, blocks)
-    if any(not blocks[hash].in_sight for hash in found.blocks):
+    found = reading.scan
+    if not all(blocks[hash].in_sight for hash in found.blocks):
         # Reported as gone and shown all the same: a host kept a part of its history, or took up an old one.
         full = (row for row in unit.conversations.blocks(scope.key) if row.hash in found.blocks)
         blocks.update((row.hash, replace(row, in_sight=blocks[row.hash].in_sight)) for row in full)
-    expected = visible_in_order(row for row in blocks.values() if not shown.turn or row.turn != shown.turn)
+    expected = visible_in_order([row for row in blocks.values() if not shown.turn or row.turn != shown.turn])
     dropped, lost = find_missing(found, expected, blocks)
     # Only now: where blocks were injected tells which of two equal places is theirs.
     blocks.update(found.anchored(blocks))
     # A host that may no longer read a space gets nothing of it back either.
     dropped = [row for row in dropped if all_readable(unit, scope, row.refs)]
-    ledger = read_ledger(messages, blocks.values(), stored).with_blocks(dropped)
-    return _Visible(ledger, found.blocks, tuple(dropped), tuple(lost), found.chain, is_tainted)
+    ledger = reading.ledger(blocks).with_blocks(dropped)
+    return _Visible(ledger, found.blocks, tuple(dropped), tuple(lost), found.chain)
 
 
-def _any_pasted(
-    unit: Unit, shown: ShownMessages, scope: ConversationScope, messages: Sequence[Message], blocks: Collection[str]
-) -> bool:
+def _any_pasted(unit: Unit, shown: ShownMessages, scope: ConversationScope, reading: ListReading) -> bool:
     """Whether the user's messages have text of others in them, or are too many to be read.
 
     A host may bring a conversation along, or a summary of it. Messages of turns that memory knows are not read again in
@@ -256,16 +256,21 @@ def _any_pasted(
     # Its patterns take an eighth of the time of `recall_block_once`, which reads no list. `open` imports it anyway.
     from afterturn.guard.pasted import any_pasted
 
-    said = [spoken_words(message.text, blocks) for message in messages if message.role == "user"]
+    said = reading.said
     if shown.is_new and len(said) > 1:
         known = {turn.user_hash for turn in unit.conversations.turns(scope.key)}
-        said = [*(text for text in said[:-1] if content_hash(text) not in known), said[-1]]
-    return any_pasted(said, read_max=_PASTED_READ_MAX)
+        return any_pasted(
+            [*(text for text in said[:-1] if content_hash(text) not in known), said[-1]], read_max=_PASTED_READ_MAX
+        )
+    if any_pasted(said[reading.said_checked :], read_max=_PASTED_READ_MAX):
+        return True
+    reading.said_checked = len(said)
+    return False
 
 
 def visible_in_order(blocks: Iterable[BlockRow]) -> list[BlockRow]:
     """The blocks that should be in a shown history, oldest first, those of one element in their order in it."""
-    expected = (row for row in blocks if row.in_sight and row.anchor)
+    expected = [row for row in blocks if row.in_sight and row.anchor]
     # Of one element: the standing block, context files, which name no memories, memories.
     return sorted(
         expected,

@@ -46,7 +46,12 @@ class Exchange(NamedTuple):
 
 def find_latest_user(dialect: Dialect, messages: Sequence[object], strip: Strip) -> tuple[int, str] | None:
     """The index and text of the latest user message that has text besides our own blocks."""
-    for at, element in _users(dialect, messages):
+    return find_user_in(_users(dialect, messages), strip)
+
+
+def find_user_in(users: Iterable[tuple[int, Element]], strip: Strip) -> tuple[int, str] | None:
+    """The same of `users`' elements, latest first."""
+    for at, element in users:
         text = strip(element.text_of("user"))
         if text.strip():
             return at, text
@@ -162,7 +167,7 @@ def read_exchange(dialect: Dialect, messages: Sequence[object], start: int, stri
 
 
 def _has_user(element: Element) -> bool:
-    return any(one.role == "user" for one in element.utterances)
+    return "user" in [one.role for one in element.utterances]
 
 
 def any_untrusted(elements: Iterable[Element | None]) -> bool:
@@ -174,6 +179,14 @@ def _users(dialect: Dialect, messages: Sequence[object]) -> Iterator[tuple[int, 
     """The users' elements with their indexes, latest first, as far back as a turn may reach."""
     for at in range(len(messages) - 1, max(-1, len(messages) - 1 - _TURN_MESSAGES_MAX), -1):
         element = dialect.read(messages[at])
+        if element is not None and _has_user(element):
+            yield at, element
+
+
+def users_in(elements: Sequence[Element | None]) -> Iterator[tuple[int, Element]]:
+    """The same of a list that was read."""
+    for at in range(len(elements) - 1, max(-1, len(elements) - 1 - _TURN_MESSAGES_MAX), -1):
+        element = elements[at]
         if element is not None and _has_user(element):
             yield at, element
 
