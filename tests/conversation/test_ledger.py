@@ -1,6 +1,6 @@
 """What the model can see, read from the messages."""
 
-from afterturn.conversation.ledger import Ledger, read_ledger
+from afterturn.conversation.read_turn import Ledger, read_ledger
 from afterturn.recall.block import Block, render
 from afterturn.testing.entries import NOW, hit
 from afterturn.text import content_hash

@@ -13,15 +13,23 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from afterturn.conversation.delivery import BETWEEN, BlockPosition, Injection, PhaseRun, insert_block
+from afterturn.conversation.delivery import (
+    BETWEEN,
+    BlockPosition,
+    HostTurn,
+    Injection,
+    PhaseRun,
+    TurnMessages,
+    copy_messages,
+    find_index,
+    insert_block,
+)
 from afterturn.conversation.engine import ConversationEngine
-from afterturn.conversation.ledger import end_anchor
 from afterturn.conversation.proposals import ProposalContext
+from afterturn.conversation.read_turn import end_anchor
 from afterturn.conversation.subagents import assemble
-from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages, find_index
-from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect, field
-from afterturn.dialects.history import any_untrusted, find_point, find_user
+from afterturn.dialects.history import any_untrusted, find_dialect, find_point, find_user, follow_dialect
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput, MemoryClosed
 from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import scanner

@@ -230,15 +230,19 @@ class CachedDialect:
     def read(self, message: object) -> Element | None:
         return (self._find_known(message) or self._learn(message))[2]
 
-    def read_all(self, messages: Iterable[object]) -> list[Element | None]:
+    def read_all(self, messages: Sequence[object]) -> list[Element | None]:
         """Reads a list. The messages with which it has begun before cost a comparison each."""
-        earlier, found = iter(self._last), list[_Known]()
-        for message in messages:
-            known = next(earlier, None)
-            if known is None or known[0] is not message or not _is_same(known, message):
-                earlier = iter(())
-                known = self._find_known(message) or self._learn(message)
-            found.append(known)
+        found: list[_Known] = []
+        try:
+            for message, known in zip(messages, self._last, strict=False):
+                if known[0] is not message or known[1] is None or known[1] != message:
+                    break
+                found.append(known)
+        except Exception:  # noqa: BLE001  a host's object that cannot be compared is read as a new one
+            logger.debug("a message cannot be compared")
+        for message in messages[len(found) :]:
+            # One with the same text may be known, by another object.
+            found.append((message, *(self._find_known(message) or self._learn(message))[1:]))
         self._last = found
         return [known[2] for known in found]
 
