@@ -221,6 +221,7 @@ async def _measure_growth(memory: afterturn.Memory, costs: list[Cost], rounds: i
     found: dict[str, list[float]] = {kind: [] for kind in kinds}
     for at, question in enumerate(questions(1 + max(2, rounds // 2))):
         for kind, (steps, length, spaces) in kinds.items():
+            progress(f"cost: {kind}, round {at + 1}")
             conversation = memory.conversation(f"growth-{kind}-{at}", user=USER, reads=spaces)
             messages = past(length)
             # Memory has read the list before.

@@ -118,7 +118,7 @@ FULL = Scale(
     settings=Config(refined=True),
     delivered=((1, 40), (5, 10)),
     processes=60,
-    cost_rounds=40,
+    cost_rounds=20,
 )
 QUICK = Scale(
     call_seconds=0.02,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hatch_build
-from afterturn.embedders.sentence_encoder import WEIGHTS
+from afterturn.recall.vocabulary import WEIGHTS
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from afterturn.embedders.sentence_encoder import (
     BEGIN,
     END,
     VERSION,
-    WEIGHTS,
     SentenceEncoder,
     encode_tokens,
     read_weights,
 )
 from afterturn.errors import EmbedderUnavailable
+from afterturn.recall.vocabulary import WEIGHTS
 from afterturn.types import EmbedderIdentity
 from child_process import run_program
 

@@ -30,7 +30,7 @@ from afterturn.types import HandoverPoint, Kind, LaneQuery, NoRecallReason, Scop
 if TYPE_CHECKING:
     from afterturn.dialects.dialect import CachedDialect, Dialect, Element
     from afterturn.ports import Unit
-    from afterturn.types import BlockRow, CarriedRow, Entry, Hit, Message, StandingRow
+    from afterturn.types import BlockRow, CarriedRow, Entry, Hit, StandingRow
 
 _STORED = hashes(scanning=True)
 # An anchor identifies a place by this many messages before it, because one alone ("go on") may occur twice.
@@ -72,18 +72,6 @@ class Ledger(NamedTuple):
             refs=self.refs.union(*[block.refs for block in added if block.point != HandoverPoint.STANDING]),
             size_bytes=self.size_bytes + sum([block.size_bytes for block in added]),
         )
-
-
-def read_ledger(messages: Iterable[Message], blocks: Iterable[BlockRow]) -> Ledger:
-    """A block counts only if its bytes are those of one of `blocks`; a forged tag is ordinary text.
-
-    Messages are identified by the hash that their records have: that of the text without secrets.
-    """
-    from afterturn.dialects.dialect import Element, Utterance
-
-    known = {block.hash: block for block in blocks}
-    elements = [Element((Utterance(message.role, message.text),)) for message in messages]
-    return ListReading().extended(elements, elements, known).ledger(known)
 
 
 class ListReading:
@@ -436,7 +424,7 @@ class TurnReading(NamedTuple):
 def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config: Config) -> TurnReading:
     """Finds what the user said, which blocks of ours are in the list, and what an earlier turn carried over."""
     # Loaded here: a hook that answers alone reads no messages of a host.
-    from afterturn.dialects.history import find_user_in, users_in
+    from afterturn.dialects.history import find_user_in
 
     stored = unit.conversations.read(scope.key)
     newer = {
@@ -449,11 +437,11 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
     elements: list[Element | None] = [None] * unread
     elements += shown.dialect.read_all(list(islice(shown.messages, unread, None)))
     shown.dialect.keep(shown.messages)
-    user = find_user_in(users_in(elements), strip)
+    user = find_user_in(elements, strip)
     state = stored.state
     # The question is stored, and the message before it may have been said in an incognito turn.
     is_usable = user is not None and not state.had_incognito and not scope.incognito
-    previous = find_user_in(users_in(elements[: user[0]]), strip) if user and is_usable else None
+    previous = find_user_in(elements[: user[0]], strip) if user and is_usable else None
     earlier = shown.dialect.reading
     if not isinstance(earlier, ListReading) or not earlier.is_start_of(elements, blocks):
         earlier = ListReading(first_searched(elements))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice, pairwise
 from typing import NamedTuple
@@ -85,11 +85,6 @@ def _distinctive(messages: Sequence[object]) -> list[object]:
     kept: list[object] = []
     roles: set[str] = set()
     for message in messages:
-        # As `plain_fields`, without a call: there are 200.
-        fields: Mapping[str, object] = message if type(message) is dict else {}
-        role = fields.get("role")
-        if len(fields) == 2 and type(role) is str and role in roles and type(fields.get("content")) is str:
-            continue
         plain = plain_fields(message)
         if plain is None or plain[0] not in roles:
             kept.append(message)
@@ -140,11 +135,15 @@ class Exchange(NamedTuple):
 
 def find_latest_user(dialect: Dialect, messages: Sequence[object], strip: Strip) -> tuple[int, str] | None:
     """The index and text of the latest user message that has text besides our own blocks."""
-    return find_user_in(_users(dialect, messages), strip)
+    return _latest(_users(len(messages), lambda at: dialect.read(messages[at])), strip)
 
 
-def find_user_in(users: Iterable[tuple[int, Element]], strip: Strip) -> tuple[int, str] | None:
-    """The same of `users`' elements, latest first."""
+def find_user_in(elements: Sequence[Element | None], strip: Strip) -> tuple[int, str] | None:
+    """The same in a list that was read."""
+    return _latest(_users(len(elements), elements.__getitem__), strip)
+
+
+def _latest(users: Iterable[tuple[int, Element]], strip: Strip) -> tuple[int, str] | None:
     for at, element in users:
         text = strip(element.text_of("user"))
         if text.strip():
@@ -269,25 +268,17 @@ def any_untrusted(elements: Iterable[Element | None]) -> bool:
     return any(element is None or element.is_untrusted for element in elements)
 
 
-def _users(dialect: Dialect, messages: Sequence[object]) -> Iterator[tuple[int, Element]]:
+def _users(length: int, read: Callable[[int], Element | None]) -> Iterator[tuple[int, Element]]:
     """The users' elements with their indexes, latest first, as far back as a turn may reach."""
-    for at in range(len(messages) - 1, max(-1, len(messages) - 1 - _TURN_MESSAGES_MAX), -1):
-        element = dialect.read(messages[at])
-        if element is not None and _has_user(element):
-            yield at, element
-
-
-def users_in(elements: Sequence[Element | None]) -> Iterator[tuple[int, Element]]:
-    """The same of a list that was read."""
-    for at in range(len(elements) - 1, max(-1, len(elements) - 1 - _TURN_MESSAGES_MAX), -1):
-        element = elements[at]
+    for at in range(length - 1, max(-1, length - 1 - _TURN_MESSAGES_MAX), -1):
+        element = read(at)
         if element is not None and _has_user(element):
             yield at, element
 
 
 def find_user(dialect: Dialect, messages: Sequence[object], user_hash: str, strip: Strip) -> int | None:
     """The index of the last user message of that content hash."""
-    for at, element in islice(_users(dialect, messages), _USERS_COMPARED):
+    for at, element in islice(_users(len(messages), lambda at: dialect.read(messages[at])), _USERS_COMPARED):
         if content_hash(strip(element.text_of("user"))) == user_hash:
             return at
     return None
