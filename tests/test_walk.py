@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # One more than is usual: a poll of the background may fall into the walk.
-FILES_MAX = 62
+FILES_MAX = 58
 # One more than was seen: which call is the deepest depends on what is cached by then.
 DEPTH_MAX = 16
 

@@ -27,7 +27,7 @@ from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.model import ScriptedModel
 from afterturn.text import estimate_tokens
 from afterturn.types import Event, UnitScope
-from lab.bench.cost import cost_figures, cost_table, measure_cost
+from lab.bench.cost import Cost, cost_figures, cost_table, measure_cost, measure_open
 from lab.bench.host import (
     AfterturnMode,
     BackgroundModel,
@@ -118,7 +118,7 @@ FULL = Scale(
     settings=Config(refined=True),
     delivered=((1, 40), (5, 10)),
     processes=60,
-    cost_rounds=40,
+    cost_rounds=20,
 )
 QUICK = Scale(
     call_seconds=0.02,
@@ -153,7 +153,11 @@ async def _measure(
     figures: list[Figure] = []
     tables: list[Table] = []
     # First: the other sections add to the store.
-    costs = await measure_cost(store, texts, scale.cost_rounds, progress) if "cost" in sections else []
+    costs: list[Cost] = []
+    growth: list[Figure] = []
+    if "cost" in sections:
+        costs, growth = await measure_cost(store, texts, scale.cost_rounds, progress)
+        growth += measure_open(store)
     if "prompts" in sections:
         prompts = await measure_prompts(store, scale.courses, progress)
         figures += prompt_figures(prompts)
@@ -167,7 +171,7 @@ async def _measure(
         figures += delivery_figures(deliveries)
         tables.append(_delivery_table(deliveries, scale))
     if costs:
-        figures += cost_figures(costs)
+        figures += [*cost_figures(costs), *growth]
         tables.append(cost_table(costs))
     return figures, tables
 

@@ -1,5 +1,6 @@
 """All settings in one frozen table: type, unit, default and description. The environment is read here only."""
 
+import functools
 import hashlib
 import json
 import os
@@ -100,12 +101,17 @@ class Config:
     @property
     def scan_policy(self) -> ScanPolicy:
         """The scanners that run, and what happens to personal data."""
-        names = tuple(name.strip() for name in self.scanners.split(",") if name.strip() not in ("", "none"))
-        return ScanPolicy(names, self.personal_data)
+        return _read_policy(self.scanners, self.personal_data)
 
     def __post_init__(self) -> None:
         for name in KEYS:
             object.__setattr__(self, name, _checked(name, getattr(self, name), "Config"))
+
+
+@functools.cache
+def _read_policy(scanners: str, personal_data: str) -> ScanPolicy:
+    names = tuple(name.strip() for name in scanners.split(",") if name.strip() not in ("", "none"))
+    return ScanPolicy(names, personal_data)
 
 
 class Settings(TypedDict, total=False):

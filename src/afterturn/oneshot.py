@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from afterturn.config import Config, Settings, StoreUrl, default_store, find_store, load_config
-from afterturn.conversation.ledger import Ledger
-from afterturn.conversation.read_turn import make_question
+from afterturn.conversation.read_turn import Ledger, make_question
 from afterturn.conversation.scope import ConversationOptions, ConversationScope, make_scope
 from afterturn.errors import InvalidInput, postgres_missing
 from afterturn.recall.answer import answer_question

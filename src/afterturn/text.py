@@ -213,7 +213,7 @@ _WIDE_STARTS = [start for start, _ in _WIDE_QUARTERS]
 def estimate_tokens(text: str) -> int:
     """Returns an estimate: about 15 % too high for English, up to 50 % for other scripts, so that limits hold."""
     # Each different piece once: a text repeats most of its words and spaces.
-    return sum(_piece_tokens(piece) * times for piece, times in Counter(_PIECE.findall(text)).items())
+    return sum([_piece_tokens(piece) * times for piece, times in Counter(_PIECE.findall(text)).items()])
 
 
 def _piece_tokens(piece: str) -> int:

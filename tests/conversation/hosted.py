@@ -10,8 +10,8 @@ from typing import Any
 
 from controlled_store import references
 
-from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.dialect import Element
+from afterturn.dialects.history import get_dialect
 from afterturn.recall.block import find_blocks
 
 Listed = list[dict[str, Any]]

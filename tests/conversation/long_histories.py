@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from afterturn.conversation.delivery import insert_block
 from afterturn.conversation.scope import Placement
-from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.dialect import Dialect
+from afterturn.dialects.history import get_dialect
 from afterturn.recall.block import render
 from afterturn.testing.entries import NOW, hit
 from afterturn.types import Excerpt

@@ -1,10 +1,13 @@
 """What the model can see, read from the messages."""
 
-from afterturn.conversation.ledger import Ledger, read_ledger
+from collections.abc import Sequence
+
+from afterturn.conversation.read_turn import Ledger, ListReading
+from afterturn.dialects.dialect import Element, Utterance
 from afterturn.recall.block import Block, render
 from afterturn.testing.entries import NOW, hit
 from afterturn.text import content_hash
-from afterturn.types import BlockRow, Excerpt, Message
+from afterturn.types import BlockRow, Excerpt
 
 
 def block_of(*ids: str) -> Block:
@@ -17,8 +20,13 @@ def row(block: Block) -> BlockRow:
     return BlockRow(block.hash, "t1", block.refs, block.size_bytes, NOW)
 
 
-def said(text: str, role: str = "user") -> Message:
-    return Message(role, text, role, content_hash(text))
+def said(text: str, role: str = "user") -> Element:
+    return Element((Utterance(role, text),))
+
+
+def read_ledger(elements: Sequence[Element], blocks: Sequence[BlockRow]) -> Ledger:
+    known = {block.hash: block for block in blocks}
+    return ListReading().extended(elements, elements, known).ledger(known)
 
 
 def test_a_visible_block_shows_its_memories():

@@ -20,7 +20,7 @@ from toolbox import Toolbox
 
 import afterturn
 from afterturn.conversation.tools import ENTRIES_MAX, MemoryTools, _parsed
-from afterturn.dialects.detection import DIALECTS
+from afterturn.dialects.history import DIALECTS
 from afterturn.errors import InvalidInput, StoreLocked
 from afterturn.recall.store_search import StoreSearch
 from afterturn.types import Lane, Origin, Scope, Status, Target

@@ -6,8 +6,7 @@ import pytest
 
 from afterturn import blocking
 from afterturn.config import Config
-from afterturn.conversation.ledger import Ledger
-from afterturn.conversation.read_turn import make_question
+from afterturn.conversation.read_turn import Ledger, make_question
 from afterturn.conversation.scope import make_scope
 from afterturn.recall.answer import PROFILE_LINES
 

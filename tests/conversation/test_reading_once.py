@@ -6,8 +6,8 @@ import pytest
 from spoken import answer, assistant, call, user
 
 import afterturn
-from afterturn.dialects.detection import DIALECTS, register_dialect
 from afterturn.dialects.dialect import Element
+from afterturn.dialects.history import DIALECTS, register_dialect
 from afterturn.dialects.openai_chat import OpenAIChat
 from afterturn.types import Taint
 

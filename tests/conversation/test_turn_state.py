@@ -7,17 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from afterturn.conversation.delivery import BlockPosition, Prefetch, VisibleBlocks
-from afterturn.conversation.ledger import end_anchor, scan_blocks
-from afterturn.conversation.scope import make_scope
-from afterturn.conversation.turn_state import (
+from afterturn.conversation.delivery import (
     TURN_MESSAGES_MAX,
+    BlockPosition,
     HostTurn,
     LoopTurn,
+    Prefetch,
     SharedTurn,
+    VisibleBlocks,
     copy_messages,
 )
-from afterturn.dialects.detection import get_dialect
+from afterturn.conversation.read_turn import end_anchor, scan_blocks
+from afterturn.conversation.scope import make_scope
+from afterturn.dialects.history import get_dialect
 from afterturn.recall.block import block_hash, render
 from afterturn.types import BlockRow, HandoverPoint, Phase, RecallCause
 

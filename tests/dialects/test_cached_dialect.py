@@ -8,8 +8,8 @@ from histories import histories
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.dialects.detection import DIALECTS, get_dialect
 from afterturn.dialects.dialect import CachedDialect, Element
+from afterturn.dialects.history import DIALECTS, get_dialect
 from afterturn.dialects.openai_chat import OpenAIChat
 
 

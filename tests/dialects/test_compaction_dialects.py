@@ -19,8 +19,7 @@ from afterturn.conversation.compactor import (
     rebuild,
     write_request,
 )
-from afterturn.dialects.detection import get_dialect
-from afterturn.dialects.history import find_point
+from afterturn.dialects.history import find_point, get_dialect
 
 SHORT = StateSnapshot("x", "y", "None.", "z", "[TODO] w")
 BLOCK = "<afterturn-memory>\n## Relevant Memory\n- [m1] yesterday, user: Miso is my cat\n</afterturn-memory>"

@@ -301,7 +301,7 @@ def test_a_text_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from afterturn.guard.scanning import ScannerGroup
 
     group = ScannerGroup([], lambda: [Counting()])
-    assert group.suspect("a", "hash") == group.suspect("a", "hash") == ()
+    assert group.suspect("a") == group.suspect("a") == ()
     assert calls == ["a"]
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from afterturn.recall.index.builder import BuildPlan, IndexBuilder, SpaceKey
 from afterturn.recall.index.searcher import IndexSearcher, SearchCursor
-from afterturn.recall.index.space_index import SpaceIndex
+from afterturn.recall.index.space_index import BuildPlan, IndexBuilder, SpaceIndex, SpaceKey
 from afterturn.recall.query import Query
 from afterturn.recall.scoring import ScoredRow
 from afterturn.types import Changes, EmbedderIdentity, IndexedEntry, Lane, SpaceStats

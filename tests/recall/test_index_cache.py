@@ -8,14 +8,11 @@ import pytest
 from fake_index import reachable
 
 from afterturn.errors import DeadlineExceeded
-from afterturn.recall.index import builder as builder_module
 from afterturn.recall.index import cache as cache_module
 from afterturn.recall.index import space_index as space_index_module
-from afterturn.recall.index.builder import BuildPlan, SpaceKey, find_stats
 from afterturn.recall.index.cache import IndexCache, build_at_once
-from afterturn.recall.index.postings import PostingForm
-from afterturn.recall.index.snapshot import is_nearly_all
-from afterturn.recall.index.space_index import SpaceIndex
+from afterturn.recall.index.snapshot import PostingForm, is_nearly_all
+from afterturn.recall.index.space_index import BuildPlan, SpaceIndex, SpaceKey, find_stats
 from afterturn.recall.query import read_query
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.text import read_words
@@ -242,9 +239,9 @@ def test_room_is_made_before_a_shelf_is_built(library, monkeypatch):
 
 def test_a_space_that_grows_while_it_is_read_is_read_again(library, cache, monkeypatch):
     """L6: as new as the store: an import may be faster than the builder, which begins anew with what is there then."""
-    monkeypatch.setattr(builder_module, "form_for", lambda rows: PostingForm(4 if rows < 20 else 12))
+    monkeypatch.setattr(space_index_module, "form_for", lambda rows: PostingForm(4 if rows < 20 else 12))
     monkeypatch.setattr(cache_module, "AT_ONCE_ROWS_MAX", 0)
-    monkeypatch.setattr(builder_module, "PAGE_ROWS", 4)
+    monkeypatch.setattr(space_index_module, "PAGE_ROWS", 4)
     library.add_all([f"red apple {number}" for number in range(5)])
     for _ in range(2):
         find(library, cache)

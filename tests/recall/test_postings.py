@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.recall.index.postings import PostingForm, Postings, form_for, hashed
+from afterturn.recall.index.snapshot import PostingForm, Postings, form_for, hashed
 
 ROWS = st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=12), max_size=30)
 

@@ -15,9 +15,8 @@ import afterturn
 from afterturn.errors import StoreError
 from afterturn.ports import Store
 from afterturn.recall.index import cache as cache_module
-from afterturn.recall.index.builder import SpaceKey
 from afterturn.recall.index.cache import IndexCache
-from afterturn.recall.index.space_index import EntryCache
+from afterturn.recall.index.space_index import EntryCache, SpaceKey
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.types import Entry
 

@@ -7,15 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from afterturn.conversation.delivery import Prefetch, positions_of
-from afterturn.conversation.ledger import Ledger
-from afterturn.conversation.read_turn import TurnReading, exclude_visible
+from afterturn.conversation.delivery import HostTurn, LoopTurn, Prefetch, positions_of
+from afterturn.conversation.read_turn import Ledger, TurnReading, exclude_visible
 from afterturn.conversation.scope import ConversationScope, StandingDelivery
 from afterturn.conversation.tools import holds_answer
-from afterturn.conversation.turn_state import HostTurn, LoopTurn
-from afterturn.dialects.detection import DIALECTS, find_dialect
 from afterturn.dialects.dialect import Dialect
-from afterturn.dialects.history import any_untrusted, curated, read_exchange
+from afterturn.dialects.history import DIALECTS, any_untrusted, curated, find_dialect, read_exchange
 from afterturn.errors import AfterturnError, ConfigError, InvalidInput
 from afterturn.guard.output_filter import SNAPSHOT_TAG
 from afterturn.guard.pasted import has_pasted

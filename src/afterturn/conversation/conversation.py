@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from afterturn.conversation.delivery import HostTurn
 from afterturn.conversation.engine import ConversationEngine
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.standing import StandingVerbs
 from afterturn.conversation.subagents import Tools
 from afterturn.conversation.turn import Turn, never_raises
-from afterturn.conversation.turn_state import HostTurn
 from afterturn.errors import AfterturnError, InvalidInput
 from afterturn.log import logger
 from afterturn.runtime.bridge import AsyncFacade

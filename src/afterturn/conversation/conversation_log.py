@@ -13,10 +13,9 @@ from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from afterturn.config import SHAPING, Config
-from afterturn.conversation.delivery import PhaseRun, Prefetch, ReadyBlock
+from afterturn.conversation.delivery import LoopTurn, PhaseRun, Prefetch, ReadyBlock, SharedTurn
 from afterturn.conversation.read_turn import candidates_max
 from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.turn_state import LoopTurn, SharedTurn
 from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError
 from afterturn.log import logger
 from afterturn.ports import Unit

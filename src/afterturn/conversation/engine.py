@@ -17,25 +17,33 @@ from afterturn.conversation.conversation_log import ConversationLog
 from afterturn.conversation.delivery import (
     BlockPosition,
     DeliverySlot,
+    HostTurn,
     Injection,
+    LoopTurn,
+    OpenedTurn,
     PhaseState,
     Prefetch,
+    SharedTurn,
     VisibleBlocks,
     positions_of,
 )
 from afterturn.conversation.finished_turns import FinishedTurns
-from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.prefetcher import Prefetcher, Speculation
-from afterturn.conversation.read_turn import ShownMessages, TurnReading, make_question, no_recall_reason, read_turn
+from afterturn.conversation.read_turn import (
+    Ledger,
+    ShownMessages,
+    TurnReading,
+    make_question,
+    no_recall_reason,
+    read_turn,
+)
 from afterturn.conversation.recall_client import LATE_SECONDS, RecallShed, reason_of
 from afterturn.conversation.recording import find_stored_taint
 from afterturn.conversation.scope import ConversationScope, StandingDelivery, find_usable_name, is_private
 from afterturn.conversation.standing import StandingCore
 from afterturn.conversation.stored_conversation import StoredConversation
-from afterturn.conversation.turn_state import HostTurn, LoopTurn, OpenedTurn, SharedTurn
-from afterturn.dialects.detection import DIALECTS, find_dialect
 from afterturn.dialects.dialect import CachedDialects, Dialect
-from afterturn.dialects.history import find_latest_user
+from afterturn.dialects.history import DIALECTS, find_dialect, find_latest_user
 from afterturn.errors import AfterturnError, Conflict, DeadlineExceeded, NotFound
 from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.log import logger

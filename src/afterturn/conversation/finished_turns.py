@@ -11,11 +11,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from afterturn.conversation.delivery import HostTurn, LoopTurn, TurnMessages
 from afterturn.conversation.recall_client import OVERLOAD
 from afterturn.conversation.recorder import INCOGNITO, NO_FINAL_ANSWER, SWITCHED_OFF, make_recording
 from afterturn.conversation.recording import Recording
 from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.turn_state import HostTurn, LoopTurn, TurnMessages
 from afterturn.errors import AfterturnError
 from afterturn.log import logger
 from afterturn.types import Outcome, Taint, TurnStatus

@@ -12,12 +12,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from afterturn.conversation.conversation_log import ConversationLog, Delivered
-from afterturn.conversation.delivery import DeliverySlot, PhaseRun, PhaseState, Prefetch, ReadyBlock, VisibleBlocks
-from afterturn.conversation.ledger import Ledger
-from afterturn.conversation.read_turn import exclude_visible, make_question, make_request
+from afterturn.conversation.delivery import (
+    DeliverySlot,
+    LoopTurn,
+    PhaseRun,
+    PhaseState,
+    Prefetch,
+    ReadyBlock,
+    VisibleBlocks,
+)
+from afterturn.conversation.read_turn import Ledger, exclude_visible, make_question, make_request
 from afterturn.conversation.recall_client import RecallClient, RecallQueue, reason_of
 from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.turn_state import LoopTurn
 from afterturn.errors import AfterturnError, ModelError
 from afterturn.events import Events
 from afterturn.guard.output_filter import OutputFilter, event_content

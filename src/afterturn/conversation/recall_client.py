@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from afterturn.config import Config
+from afterturn.conversation.delivery import LoopTurn
 from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.turn_state import LoopTurn
 from afterturn.embedders.service import EmbeddingService
 from afterturn.events import Events
 from afterturn.guard.output_filter import OutputFilter, neutralise

@@ -10,16 +10,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from afterturn.config import Config
+from afterturn.conversation.delivery import LoopTurn, TurnMessages
 from afterturn.conversation.recall_client import OVERLOAD
 from afterturn.conversation.record_sinks import RecordSink, RecordSinks
 from afterturn.conversation.recording import Key, Recording, RecordingOutcome, RecordingResult, SinkKind, is_exchange
 from afterturn.conversation.scope import is_private
 from afterturn.conversation.spill import Spill, covers
 from afterturn.conversation.tools import holds_answer
-from afterturn.conversation.turn_state import LoopTurn, TurnMessages
-from afterturn.dialects.detection import find_dialect
 from afterturn.dialects.dialect import Dialect, Strip
-from afterturn.dialects.history import Exchange, any_untrusted, find_exchange, find_latest_user, read_exchange
+from afterturn.dialects.history import (
+    Exchange,
+    any_untrusted,
+    find_dialect,
+    find_exchange,
+    find_latest_user,
+    read_exchange,
+)
 from afterturn.errors import DeadlineExceeded, KeyMissing, MemoryClosed, StoreError
 from afterturn.events import Events
 from afterturn.guard import gate

@@ -168,7 +168,7 @@ def _one_of(choices: type[E], value: str, what: str) -> E:
 
 def _dialect_name(name: str) -> str:
     # Loaded here: a hook that answers alone reads no messages of a host.
-    from afterturn.dialects.detection import get_dialect
+    from afterturn.dialects.history import get_dialect
 
     return get_dialect(name).name
 

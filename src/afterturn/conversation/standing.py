@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from afterturn.config import Config
-from afterturn.conversation.ledger import Ledger
-from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, make_question
+from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, Ledger, make_question
 from afterturn.conversation.scope import ConversationScope
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput
 from afterturn.guard.scanning import scanner

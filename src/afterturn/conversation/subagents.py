@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.proposals import ProposalContext, statements
-from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, make_request
+from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, Ledger, make_request
 from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.tools import MemoryTools, failure, offered
-from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.dialect import ToolDefinition
+from afterturn.dialects.history import get_dialect
 from afterturn.errors import AfterturnError
 from afterturn.guard.output_filter import OutputFilter, neutralise
 from afterturn.guard.scanning import scanner

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.proposals import ProposalContext, ProposalFailures
-from afterturn.conversation.read_turn import make_request
+from afterturn.conversation.read_turn import Ledger, make_request
 from afterturn.dialects.dialect import Dialect, ToolDefinition
 from afterturn.errors import InvalidInput, OverBudget
 from afterturn.guard.output_filter import event_content, neutralise

@@ -13,15 +13,23 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from afterturn.conversation.delivery import BETWEEN, BlockPosition, Injection, PhaseRun, insert_block
+from afterturn.conversation.delivery import (
+    BETWEEN,
+    BlockPosition,
+    HostTurn,
+    Injection,
+    PhaseRun,
+    TurnMessages,
+    copy_messages,
+    find_index,
+    insert_block,
+)
 from afterturn.conversation.engine import ConversationEngine
-from afterturn.conversation.ledger import end_anchor, scan_blocks
 from afterturn.conversation.proposals import ProposalContext
+from afterturn.conversation.read_turn import end_anchor, scan_blocks
 from afterturn.conversation.subagents import assemble
-from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages, find_index
-from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect, field
-from afterturn.dialects.history import any_untrusted, find_point, find_user
+from afterturn.dialects.history import any_untrusted, find_dialect, find_point, find_user, follow_dialect
 from afterturn.errors import AfterturnError, Conflict, ForkedProcess, InvalidInput, MemoryClosed
 from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import scanner
@@ -427,14 +435,14 @@ class TurnVerbs:
         if start is None:
             return
         added = [messages[at] for at in range(max(start, last + 1 - ADDED_MAX), last + 1)]
-        self._notice_provider(turn, messages, last + 1 - len(added))
+        dialect = self._detect(turn, added)
+        if dialect is None:
+            return
+        self._notice_provider(turn, messages, added, dialect)
         # A look at one field: most steps add only calls and responses, and a block of ours.
         ours = {id(position.element) for position in turn.shared.positions.values()}
         others = [message for message in added if id(message) not in ours]
         spoken = [message for message in others if field(message, "role") in ("user", None)]
-        dialect = self._detect(turn, messages) if spoken else None
-        if dialect is None:
-            return
         elements = [dialect.read(message) for message in spoken]
         texts = [spoken_words(one.text_of("user"), self._core.visible.blocks).strip() for one in elements if one]
         said = [text for text in texts if text and not _take_same(turn, turn.reported, text)]
@@ -442,15 +450,14 @@ class TurnVerbs:
             turn.noticed.extend(said)
             self._core.start_epoch(turn, "\n".join(said), RecallCause.INTERJECTION)
 
-    def _notice_provider(self, turn: HostTurn, messages: Sequence[object], start: int) -> None:
-        """From this index on, an answer may say that the provider has compacted its context."""
-        dialect = self._detect(turn, messages)
-        if dialect is None:
+    def _notice_provider(
+        self, turn: HostTurn, messages: Sequence[object], added: Sequence[object], dialect: Dialect
+    ) -> None:
+        """An answer among the newest elements may say that the provider has compacted its context."""
+        if not any(one.compacted for one in map(dialect.read, added) if one is not None):
             return
-        added = (dialect.read(messages[at]) for at in range(start, len(messages)))
-        is_said = any(element is not None and element.compacted for element in added)
         # An answer may repeat what an earlier one has said.
-        if is_said and scan_blocks(dialect, messages, ()).start >= start:
+        if scan_blocks(dialect, messages, ()).start >= len(messages) - len(added):
             self._core.compactions.examine(turn, list(messages), dialect, "seen")
 
     def _find_unread(self, turn: HostTurn, messages: Sequence[object]) -> int | None:

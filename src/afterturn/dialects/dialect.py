@@ -114,11 +114,16 @@ class Element:
         return self.compacted == WHOLLY or self.compacted > cleared
 
     @cached_property
+    def derived(self) -> dict[object, Any]:
+        """What others have computed from it."""
+        return {}
+
+    @cached_property
     def is_untrusted(self) -> bool:
         """Whether anything in it comes from a tool, a file or another source that is not the user or the assistant."""
         return self.outside or any(one.role == "tool" for one in self.utterances)
 
-    @property
+    @cached_property
     def role(self) -> str:
         """The role of the last speaker in it."""
         return self.utterances[-1].role if self.utterances else "assistant"
@@ -203,6 +208,11 @@ class Dialect(Protocol):
         """The tool as it is listed in a request of this format."""
 
 
+# The message, so that its id is not used for another one, the copy of its structure, what was read, and whether it is
+# of the format.
+_Known: TypeAlias = tuple[object, object, Element | None, bool | None]
+
+
 class CachedDialect:
     """A format that reads a message again only if it is new or was edited in place. Safe from any thread.
 
@@ -217,16 +227,35 @@ class CachedDialect:
         self.original = dialect
         self.name, self.alternates, self.tool = dialect.name, dialect.alternates, dialect.tool
         self.make_message, self.merged = dialect.make_message, dialect.merged
-        # The message, so that its id is not used for another one, the copy of its structure, and what was read.
-        self._known: dict[object, tuple[object, object, Element | None, bool | None]] = {}
+        self._known: dict[object, _Known] = {}
+        self._last: list[_Known] = []
+        # What the reader of the list made of it.
+        self.reading: object = None
 
     def recognises(self, message: object) -> bool | None:
         known = self._find_known(message)
         return known[3] if known else self.original.recognises(message)
 
     def read(self, message: object) -> Element | None:
-        if known := self._find_known(message):
-            return known[2]
+        return (self._find_known(message) or self._learn(message))[2]
+
+    def read_all(self, messages: Sequence[object]) -> list[Element | None]:
+        """Reads a list. The messages with which it has begun before cost a comparison each."""
+        found: list[_Known] = []
+        try:
+            for message, known in zip(messages, self._last, strict=False):
+                if known[0] is not message or known[1] is None or known[1] != message:
+                    break
+                found.append(known)
+        except Exception:  # noqa: BLE001  a host's object that cannot be compared is read as a new one
+            logger.debug("a message cannot be compared")
+        for message in messages[len(found) :]:
+            # One with the same text may be known, by another object.
+            found.append((message, *(self._find_known(message) or self._learn(message))[1:]))
+        self._last = found
+        return [known[2] for known in found]
+
+    def _learn(self, message: object) -> _Known:
         try:
             copied = _copied(message)
         except (TypeError, RuntimeError):
@@ -238,8 +267,8 @@ class CachedDialect:
             element = known[2]  # with everything that was derived from it
         if len(self._known) >= self._ENTRIES_MAX:
             self._known.clear()
-        self._known[key] = message, copied, element, self.original.recognises(source)
-        return element
+        self._known[key] = known = message, copied, element, self.original.recognises(source)
+        return known
 
     def keep(self, messages: Sequence[object]) -> None:
         """Forgets all other messages, if there are more of them than of these. Does nothing for an empty list."""
@@ -247,12 +276,16 @@ class CachedDialect:
             keys = [plain_fields(message) or id(message) for message in messages]
             self._known = {key: known for key in keys if (known := self._known.get(key)) is not None}
 
-    def _find_known(self, message: object) -> tuple[object, object, Element | None, bool | None] | None:
+    def _find_known(self, message: object) -> _Known | None:
         known = self._known.get(plain_fields(message) or id(message))
-        try:
-            return known if known and known[1] is not None and known[1] == message else None
-        except Exception:  # noqa: BLE001  a host's object that cannot be compared is read as a new one
-            return None
+        return known if known is not None and _is_same(known, message) else None
+
+
+def _is_same(known: _Known, message: object) -> bool:
+    try:
+        return known[1] is not None and bool(known[1] == message)
+    except Exception:  # noqa: BLE001  a host's object that cannot be compared is read as a new one
+        return False
 
 
 class CachedDialects(dict[Dialect, CachedDialect]):

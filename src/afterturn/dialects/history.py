@@ -1,4 +1,5 @@
-"""Reads a host's list in any format: user messages, open calls, exchanges, places for a block, valid views.
+"""Detects the message format of a host's list, and reads a list in any: user messages, open calls, exchanges, places
+for a block, valid views.
 
 Pure: nothing is edited, nothing raises. Lists may be endless, so every search is bounded, from the end.
 """
@@ -7,19 +8,105 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice, pairwise
 from typing import NamedTuple, TypeVar, cast
 
-from afterturn.dialects.detection import DIALECTS, find_dialect, get_dialect
-from afterturn.dialects.dialect import Dialect, Element, Strip, convert_like
+from afterturn.dialects.anthropic import Anthropic
+from afterturn.dialects.bedrock import Bedrock
+from afterturn.dialects.dialect import Dialect, Element, Strip, convert_like, plain_fields
+from afterturn.dialects.gemini import Gemini
+from afterturn.dialects.langchain import LangChain
+from afterturn.dialects.openai_chat import OpenAIChat
+from afterturn.dialects.openai_responses import OpenAIResponses
 from afterturn.errors import InvalidInput
 from afterturn.log import logger
 from afterturn.text import content_hash
 from afterturn.types import HandoverPoint, Message
 
 M = TypeVar("M")
+_ALL: tuple[Dialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini(), Bedrock(), LangChain())
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in _ALL}
+"""By name. If a list may be in several formats, the first is chosen: its messages are valid in the next two."""
+
+# A list may hold a hundred thousand messages, so only its beginning and end are read. Formats do not mix within one.
+_FIRST = 20
+_NEWEST = 200
+_FOLLOWED = 16
+
+
+def get_dialect(name: str) -> Dialect:
+    if (dialect := DIALECTS.get(name)) is None:
+        raise InvalidInput(f"There is no dialect {name!r}. Use one of {', '.join(DIALECTS)}.")
+    return dialect
+
+
+def register_dialect(dialect: Dialect) -> None:
+    """Adds the format of a framework, which is used where it is named and never detected."""
+    DIALECTS[dialect.name] = dialect
+
+
+def find_dialect(messages: Sequence[object], named: str | None = None) -> Dialect | None:
+    """Returns None if no known format fits. An empty list counts as OpenAI chat.
+
+    Reads only the beginning and the end of a long list. A format that the host has `named` is not checked.
+    """
+    if named is not None:
+        return DIALECTS.get(named)
+    newest = messages[-_NEWEST:]
+    examined = _distinctive([*messages[: min(_FIRST, len(messages) - len(newest))], *newest])
+    if all(map(plain_fields, examined)):
+        return _ALL[0]  # every format reads these alike
+    possible: list[Dialect] = []
+    for dialect, is_certain in _possible(examined):
+        if is_certain:
+            return dialect
+        possible.append(dialect)
+    for dialect in possible:
+        if not examined or any(dialect.read(message) is not None for message in examined):
+            return dialect
+    return None
+
+
+def follow_dialect(dialect: Dialect, messages: Sequence[object]) -> Dialect | None:
+    """Returns `dialect` if the newest messages may be in it, else the format that is detected now.
+
+    A conversation often begins with messages that may be in several formats. Fast enough for every hand-over.
+    """
+    verdicts = list(map(dialect.recognises, _distinctive(messages[-_FOLLOWED:])))
+    return find_dialect(messages) if False in verdicts else dialect
+
+
+def _distinctive(messages: Sequence[object]) -> list[object]:
+    """Leaves out all but the first plain message of each role: the others show nothing new about the format.
+
+    Most messages are plain, and testing one against every format takes several microseconds.
+    """
+    kept: list[object] = []
+    roles: set[str] = set()
+    for message in messages:
+        plain = plain_fields(message)
+        if plain is None or plain[0] not in roles:
+            kept.append(message)
+        if plain is not None:
+            roles.add(plain[0])
+    return kept
+
+
+def _possible(messages: Sequence[object]) -> Iterator[tuple[Dialect, bool]]:
+    """The formats that no message rules out, each with whether a message proves it."""
+    for dialect in _ALL:
+        is_certain = False
+        for message in messages:
+            verdict = dialect.recognises(message)
+            if verdict is False:
+                break
+            is_certain = is_certain or verdict is True
+        else:
+            yield dialect, is_certain
+
+
 _RESPONSES_READ_MAX = 512
 _TURN_MESSAGES_MAX = 10_000
 _USERS_COMPARED = 256
@@ -49,7 +136,16 @@ class Exchange(NamedTuple):
 
 def find_latest_user(dialect: Dialect, messages: Sequence[object], strip: Strip) -> tuple[int, str] | None:
     """The index and text of the latest user message that has text besides our own blocks."""
-    for at, element in _users(dialect, messages):
+    return _latest(_users(len(messages), lambda at: dialect.read(messages[at])), strip)
+
+
+def find_user_in(elements: Sequence[Element | None], strip: Strip) -> tuple[int, str] | None:
+    """The same in a list that was read."""
+    return _latest(_users(len(elements), elements.__getitem__), strip)
+
+
+def _latest(users: Iterable[tuple[int, Element]], strip: Strip) -> tuple[int, str] | None:
+    for at, element in users:
         text = strip(element.text_of("user"))
         if text.strip():
             return at, text
@@ -165,7 +261,7 @@ def read_exchange(dialect: Dialect, messages: Sequence[object], start: int, stri
 
 
 def _has_user(element: Element) -> bool:
-    return any(one.role == "user" for one in element.utterances)
+    return "user" in [one.role for one in element.utterances]
 
 
 def any_untrusted(elements: Iterable[Element | None]) -> bool:
@@ -173,17 +269,17 @@ def any_untrusted(elements: Iterable[Element | None]) -> bool:
     return any(element is None or element.is_untrusted for element in elements)
 
 
-def _users(dialect: Dialect, messages: Sequence[object]) -> Iterator[tuple[int, Element]]:
+def _users(length: int, read: Callable[[int], Element | None]) -> Iterator[tuple[int, Element]]:
     """The users' elements with their indexes, latest first, as far back as a turn may reach."""
-    for at in range(len(messages) - 1, max(-1, len(messages) - 1 - _TURN_MESSAGES_MAX), -1):
-        element = dialect.read(messages[at])
+    for at in range(length - 1, max(-1, length - 1 - _TURN_MESSAGES_MAX), -1):
+        element = read(at)
         if element is not None and _has_user(element):
             yield at, element
 
 
 def find_user(dialect: Dialect, messages: Sequence[object], user_hash: str, strip: Strip) -> int | None:
     """The index of the last user message of that content hash."""
-    for at, element in islice(_users(dialect, messages), _USERS_COMPARED):
+    for at, element in islice(_users(len(messages), lambda at: dialect.read(messages[at])), _USERS_COMPARED):
         if content_hash(strip(element.text_of("user"))) == user_hash:
             return at
     return None

@@ -12,8 +12,8 @@ from typing import Any, Unpack
 from uuid import uuid4
 
 from afterturn.conversation.turn import Turn
-from afterturn.dialects.detection import register_dialect
 from afterturn.dialects.dialect import Element, ToolDefinition, Utterance, join_lines, read_user, text_field
+from afterturn.dialects.history import register_dialect
 from afterturn.dialects.openai_chat import OpenAIChat
 from afterturn.frameworks.core import FrameworkMemory, MemoryTarget, RunIds, RunOptions, with_rules
 from afterturn.frameworks.requirements import check_framework

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from typing import Any, Unpack
 
 from afterturn.conversation.turn import Turn
-from afterturn.dialects.detection import register_dialect
 from afterturn.dialects.dialect import Element, Utterance
 from afterturn.dialects.gemini import Gemini
+from afterturn.dialects.history import register_dialect
 from afterturn.errors import InvalidName, NotFound
 from afterturn.frameworks.core import (
     BoundedDict,

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from afterturn.dialects.detection import register_dialect
 from afterturn.dialects.dialect import (
     Element,
     ToolDefinition,
@@ -20,6 +19,7 @@ from afterturn.dialects.dialect import (
     read_user,
     text_field,
 )
+from afterturn.dialects.history import register_dialect
 from afterturn.dialects.openai_chat import OpenAIChat
 from afterturn.frameworks.core import FrameworkMemory, IdChoice, MemoryTarget, MessageFormat, RunIds, RunOptions
 from afterturn.frameworks.requirements import check_framework

@@ -14,8 +14,8 @@ from uuid import uuid4
 from afterturn.conversation.tools import SEARCH_MEMORY
 from afterturn.conversation.turn import Turn
 from afterturn.dialects import dialect as reading
-from afterturn.dialects.detection import register_dialect
 from afterturn.dialects.dialect import Element, ToolDefinition, Utterance, join_parts, read_user, text_field
+from afterturn.dialects.history import register_dialect
 from afterturn.dialects.openai_chat import OpenAIChat
 from afterturn.frameworks.core import (
     BoundedDict,

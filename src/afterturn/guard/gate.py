@@ -143,7 +143,7 @@ class Gate:
         draft, trust = clean.draft, min([clean.draft.origin.trust, *lineage])
         hash = content_hash(clean.text)
         judged = not is_spoken(draft) and (draft.kind is Kind.STATEMENT or trust < TRUST_MIN)
-        suspected = self.scanner.suspect(clean.text, hash) if judged else ()
+        suspected = self.scanner.suspect(clean.text) if judged else ()
         why = [*([Redacted("", clean.kinds).reason] if clean.kinds else []), *reasons]
         verdict = Verdict.REDACT if why else Verdict.FLAG if suspected else Verdict.ALLOW
         why += [suspicion_reason(suspected)] if suspected else []

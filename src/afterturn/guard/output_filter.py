@@ -11,7 +11,7 @@ from afterturn.guard.trust import TRUST_MIN, is_spoken
 from afterturn.scanners.detection import Scanning
 from afterturn.scanners.invisible import clean
 from afterturn.scanners.secrets import MARGIN_CHARS, redact
-from afterturn.text import content_hash, regex
+from afterturn.text import regex
 from afterturn.types import Entry, EventContent, Kind
 from afterturn.utterance import leave_out_project
 
@@ -148,7 +148,7 @@ class OutputFilter:
         found = redact(text, self._scanner)
         if entry.trust >= TRUST_MIN or is_spoken(entry):
             return found.text
-        suspected = self._scanner.suspect(entry.text, content_hash(entry.text)) if not found.kinds else ()
+        suspected = self._scanner.suspect(entry.text) if not found.kinds else ()
         if found.kinds or suspected:
             self.withheld[entry.ref] = found.reason or suspicion_reason(suspected)
             return None

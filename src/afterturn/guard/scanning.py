@@ -22,8 +22,8 @@ class ScannerGroup:
     def __init__(self, redacting: Sequence[Scanner], suspecting: Callable[[], Sequence[Scanner]]) -> None:
         self._redacting = tuple(redacting)
         self._make_suspecting = suspecting
-        # By the hash of a text: it is scanned when it is written, and shown many times.
-        self._suspected: dict[str, tuple[str, ...]] = {}
+        # By the hash of a text: it is scanned when it is written, and shown and chosen for prompts many times.
+        self._suspected: dict[int, tuple[str, ...]] = {}
 
     @cached_property
     def _suspecting(self) -> tuple[Scanner, ...]:
@@ -37,16 +37,16 @@ class ScannerGroup:
         found = [one for one in found if one.action is not ScanAction.SUSPECT]
         return without_overlaps(found) if len(self._redacting) > 1 else found
 
-    def suspect(self, text: str, hash: str = "") -> tuple[str, ...]:
-        """The kinds of what makes a text suspicious. With the `hash` of the text the answer is cached."""
-        known = self._suspected.get(hash) if hash else None
+    def suspect(self, text: str) -> tuple[str, ...]:
+        """The kinds of what makes a text suspicious."""
+        key = hash(text)
+        known = self._suspected.get(key)
         if known is None:
             found = (one for scanner in self._suspecting for one in scanner.find(text))
             known = tuple(dict.fromkeys(one.kind for one in found if one.action is ScanAction.SUSPECT))
-            if hash:
-                if len(self._suspected) >= _CACHED_MAX:
-                    self._suspected.clear()
-                self._suspected[hash] = known
+            if len(self._suspected) >= _CACHED_MAX:
+                self._suspected.clear()
+            self._suspected[key] = known
         return known
 
 

@@ -67,7 +67,7 @@ class JudgedQuestion(NamedTuple):
 
     def share(self, content: frozenset[str]) -> float:
         """How much of the question, by weight, is in `content`."""
-        return sum(weight for term, weight in self.weights.items() if term in content) / (self.total or 1)
+        return sum([weight for term, weight in self.weights.items() if term in content]) / (self.total or 1)
 
     @property
     def total(self) -> float:
@@ -344,6 +344,7 @@ def _features(
     said_terms, answer_terms = _terms(told), _terms(answered)
     fewest = min(len(said_terms), len(answer_terms))
     similarities = [hit.similarity for hit in one.hits if hit.similarity is not None]
+    is_in_range = question.asks_for_time_of(one.hits[0].entry.occurred_at)
     return {
         "score below best": below_best,
         "lexical": max(hit.lexical for hit in one.hits),
@@ -358,8 +359,8 @@ def _features(
         "said digit": float(told is not None and told.has_digit),
         "answer states": answer.states,
         "echo": len(said_terms & answer_terms) / fewest if fewest else 0.0,
-        "in range": float(question.asks_for_time_of(one.occurred_at) is True),
-        "out of range": float(question.asks_for_time_of(one.occurred_at) is False),
+        "in range": float(is_in_range is True),
+        "out of range": float(is_in_range is False),
         "stated": float(any(hit.entry.kind is Kind.STATEMENT for hit in one.hits)),
         "unprompted": float(one.said is None),
         # Somebody decided to store it. Not learned from conversations, which have few: chosen on precisionMemBench.

@@ -161,7 +161,7 @@ def search_in_memory(
             break
         # Partners too: on a server, reading them later takes another round trip.
         partners = [row.partner for row in page if row.partner is not None and row.partner not in entries]
-        entries |= cursor.entries(lane_query, list(dict.fromkeys((*(row.key for row in page), *partners))))
+        entries |= cursor.entries(lane_query, list(dict.fromkeys([*[row.key for row in page], *partners])))
         # An entry without a vector is found by its words or not at all, as in the store.
         rows += [row for row in page if row.key in entries and (row.share or row.similarity is not None)]
         seen.update([row.key for row in page])

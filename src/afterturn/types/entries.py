@@ -191,7 +191,7 @@ class Entry(EntryFields):
     @property
     def ref(self) -> str:
         """Names this version: the id alone for version 1, `id.2` for version 2."""
-        return reference(self.id, self.version)
+        return self.id if self.version == 1 else f"{self.id}.{self.version}"
 
     @property
     def is_quote(self) -> bool:

@@ -12,10 +12,18 @@ from typing import Any
 from afterturn.errors import DeadlineExceeded, StoreError
 from afterturn.log import logger
 from afterturn.ports import Store, Unit
-from afterturn.recall.index.builder import AT_ONCE_ROWS_MAX, BuildPlan, IndexBuilder, SpaceKey, find_stats, room_for
 from afterturn.recall.index.searcher import EntryResolver, IndexSearcher
 from afterturn.recall.index.snapshot import vector_bytes
-from afterturn.recall.index.space_index import CHANGES_MAX, SpaceIndex
+from afterturn.recall.index.space_index import (
+    AT_ONCE_ROWS_MAX,
+    CHANGES_MAX,
+    BuildPlan,
+    IndexBuilder,
+    SpaceIndex,
+    SpaceKey,
+    find_stats,
+    room_for,
+)
 from afterturn.types import Changes, EmbedderIdentity, Scope, SpaceStats
 
 _QUEUE_MAX = 256

@@ -12,8 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.ports import Index
-from afterturn.recall.index.postings import PostingList
-from afterturn.recall.index.snapshot import SCORED_ROWS_MAX, Floats, IndexSnapshot, among, read_vectors, widened_product
+from afterturn.recall.index.snapshot import (
+    SCORED_ROWS_MAX,
+    Floats,
+    IndexSnapshot,
+    PostingList,
+    among,
+    read_vectors,
+    widened_product,
+)
 from afterturn.recall.index.space_index import SpaceIndex
 from afterturn.recall.query import NO_WEIGHTS, Query, TermWeights, admits, is_decidable
 from afterturn.recall.scoring import SIMILARITY_ASSUMED, ScoredRow, evidence, in_context, prior, saturated, score
