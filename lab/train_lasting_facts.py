@@ -6,12 +6,12 @@
                                                          (`users`) or preferences (`topics` and `filler`)
 
 `lab/lasting_facts` has our sentences, one file for each language. A line `$name a|b` gives the words of a slot; a line
-`[kind]` begins the templates of one kind, `[fragment]` those of replies, errands and remarks, which say nothing lasting
-without their conversation. A template has slots, `{name}`, and choices, `(a|b)`. Variants of one template are never in
-both training and test.
+`[kind]` begins the templates of one kind. A template has slots, `{name}`, and choices, `(a|b)`. Variants of one
+template are never in both training and test.
 
-Fragments are for the second classifier only, and so are the sentences of `lab/lives`: each person's are all in training
-or all in test.
+The second classifier also learns from `lab/whole_sentences`, which go on from these files: their `[fragment]` are
+replies, errands and remarks, which say nothing lasting without their conversation. And from `lab/lives`: each person's
+sentences are all in training or all in test.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ from afterturn.standing.memories import BINDING
 from lab.lives import read_lives
 
 FOLDER = Path(__file__).with_name("lasting_facts")
+WHOLE_FOLDER = Path(__file__).with_name("whole_sentences")
 UTTERANCES = Path(__file__).with_name("utterance_sentences.tsv")
 VARIANTS = 8
 FOLDS = 4
-STEPS = 60
+STEPS = 100
 RATE = 0.1
 DECAY = 1e-5
 DROPPED = 0.4
@@ -73,12 +74,15 @@ class Example(NamedTuple):
     template: str
     weight: float
     source: int
+    is_for_both: bool = True
 
 
 def read_examples() -> list[Example]:
     found: list[Example] = []
     for path in sorted(FOLDER.glob("*.txt")):
-        found += _read_language(path)
+        slots: dict[str, list[str]] = {"lead": []}
+        found += _read_language(path, slots)
+        found += [one._replace(is_for_both=False) for one in _read_language(WHOLE_FOLDER / path.name, slots)]
     for line in UTTERANCES.read_text(encoding="utf-8").splitlines():
         language, labels, text = line.split("\t")
         if not set(labels) & set("sm"):
@@ -86,12 +90,11 @@ def read_examples() -> list[Example]:
     for life in read_lives():
         for one in life.sentences:
             source = LIFE_REMARK if one.kind is FactKind.PASSING else LIFE_FACT
-            found.append(Example(one.text, KINDS.index(one.kind), life.language, life.name, 1.0, source))
+            found.append(Example(one.text, KINDS.index(one.kind), life.language, life.name, 1.0, source, False))
     return found
 
 
-def _read_language(path: Path) -> Iterator[Example]:
-    slots: dict[str, list[str]] = {"lead": []}
+def _read_language(path: Path, slots: dict[str, list[str]]) -> Iterator[Example]:
     kind, source = PASSING, REMARK
     made: list[Example] = []
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -111,9 +114,7 @@ def _read_language(path: Path) -> Iterator[Example]:
 _SLOT = re.compile(r"\{(\w+)\}|\(([^()]*\|[^()]*)\)")
 
 
-def _expand(
-    template: str, kind: int, source: int, language: str, slots: dict[str, list[str]]
-) -> Iterator[Example]:
+def _expand(template: str, kind: int, source: int, language: str, slots: dict[str, list[str]]) -> Iterator[Example]:
     pick = random.Random(crc32(template.encode()))
     variants = VARIANTS if _SLOT.search(template) else 2
     texts: dict[str, None] = {}
@@ -149,8 +150,8 @@ def _joined(made: Sequence[Example], language: str) -> Iterator[Example]:
 
 
 class Design:
-    """Sentences as a sparse matrix. For the second classifier, two buckets are one column; classes are 0 and 1, and each
-    source has its share in training."""
+    """Sentences as a sparse matrix. For the second classifier, two buckets are one column; classes are 0 and 1, and
+    each source has its share in training."""
 
     def __init__(self, examples: Sequence[Example], *, is_second: bool = False) -> None:
         rows, columns, values = [], [], []
@@ -228,10 +229,6 @@ def train(design: Design) -> Floats:
     return weights
 
 
-def kind_design(examples: Sequence[Example]) -> Design:
-    return Design([one for one in examples if one.source in (FACT, REMARK)])
-
-
 def whole_examples(examples: Sequence[Example]) -> list[Example]:
     """A fact about "she" or "it" is a fragment; a refusal or wish for the manner is not used, because it may stand."""
     found = []
@@ -254,12 +251,14 @@ def train_whole(examples: Sequence[Example]) -> bytes:
 
 
 def write(examples: Sequence[Example]) -> None:
-    WEIGHTS_PATH.write_bytes(pack_weights(train(kind_design(examples))) + train_whole(examples))
+    WEIGHTS_PATH.write_bytes(
+        pack_weights(train(Design([one for one in examples if one.is_for_both]))) + train_whole(examples)
+    )
 
 
 def cross_validate(examples: Sequence[Example]) -> None:
-    examples = [one for one in examples if one.source in (FACT, REMARK)]
-    design = kind_design(examples)
+    examples = [one for one in examples if one.is_for_both]
+    design = Design(examples)
     folds = np.array([crc32(one.template.encode()) // 7 % FOLDS for one in examples])
     chances = np.zeros((len(examples), len(KINDS)), np.float32)
     for fold in range(FOLDS):
@@ -279,8 +278,8 @@ def cross_validate(examples: Sequence[Example]) -> None:
 
 
 def judge_whole(examples: Sequence[Example]) -> None:
-    """The second classifier, on templates and people left out: of what the first one rates as lasting, the share that is
-    whole above a threshold, and the share of the whole sentences that is above it."""
+    """The second classifier, on templates and people left out: of what the first one rates as lasting, the share that
+    is whole above a threshold, and the share of the whole sentences that is above it."""
     texts = whole_examples(examples)
     design = Design(texts, is_second=True)
     folds = np.array([crc32(one.template.encode()) // 7 % FOLDS for one in texts])

@@ -1,7 +1,7 @@
 """Rates the sentences of a message: which of them state something that still matters in weeks, and what kind of fact.
 
-Two linear classifiers over words, pairs of words, parts of words and the features of `utterance`: one rates the kind, the
-other whether the sentence says it without its conversation. The weights of both are in `lasting_facts.bin`;
+Two linear classifiers over words, pairs of words, parts of words and the features of `utterance`: one rates the kind,
+the other whether the sentence says it without its conversation. The weights of both are in `lasting_facts.bin`;
 `lab/train_lasting_facts.py` computes them.
 """
 
@@ -101,7 +101,7 @@ def rate_telling(text: str) -> int:
     return worth or int(len(text) <= _TEXT_CHARS_MAX and read_utterance(text).changes >= CHANCE_MIN)
 
 
-# Features. The first buckets are flags, fewer than half of `_FLAGS`; words and parts of words are hashed into the others.
+# Features. The first buckets are flags, fewer than half of `_FLAGS`; words and their parts are hashed into the others.
 
 BUCKETS = 1 << 16
 _FLAGS = 256
@@ -163,8 +163,8 @@ def _bucket(feature: str) -> int:
 
 @cache
 def _weights() -> tuple[float, array[int], array[int], float, bytes]:
-    """The scale, and by bucket the weights of four kinds each, as 16 bits of one number: one sum adds all four. Then the
-    scale and the weights of the second classifier, one for each two buckets."""
+    """The scale, and by bucket the weights of four kinds each, as 16 bits of one number: one sum adds all four. Then
+    the scale and the weights of the second classifier, one for each two buckets."""
     stored = WEIGHTS_PATH.read_bytes()
     own = 8 + len(KINDS) * BUCKETS
     halves = []

@@ -50,7 +50,9 @@ _COMPARED_MAX = 200
 # From these chances on something lasts: statements, which a review or a person found worth storing; sentences that are
 # refusals, manners or about people, whose loss is felt most; and other sentences.
 _STATEMENT_MIN, _SENTENCE_MIN, _OTHERS_MIN = 0.5, 0.7, 0.8
-_BINDING_WHOLE_MIN, _WHOLE_MIN = 0.3, 0.5
+# From these chances on it can also be understood alone: refusals and manners, and others. `python -m
+# lab.train_lasting_facts` shows what each threshold costs.
+_BINDING_WHOLE_MIN, _WHOLE_MIN = 0.5, 0.65
 # The least chance of what somebody decided to store, and of a stored preference or convention.
 _STORED_CHANCE, _STANDING_CHANCE = 0.6, 0.9
 # From this chance on that a later sentence made a fact untrue, the fact is left out if the messages of both are about
@@ -287,7 +289,7 @@ def _read_messages(unit: Unit, reader: StandingReader) -> dict[str, list[Standin
 
 
 # The ratings of messages, by the hash of the message: each conversation reads the same ones again. No texts are kept.
-_known: dict[int, list[tuple[int, int, FactKind, float, float]]] = {}
+_known: dict[int, list[tuple[int, int, tuple[FactKind, float, float]]]] = {}
 _KNOWN_MAX = 16_384
 _rated_statements = HashCache[list[tuple[float, FactKind, float]]](_KNOWN_MAX)
 
@@ -295,7 +297,7 @@ _rated_statements = HashCache[list[tuple[float, FactKind, float]]](_KNOWN_MAX)
 def _rate(text: str) -> list[RatedSentence]:
     """The sentences that the user typed."""
     if (known := _known.get(hash(text))) is not None:
-        return [RatedSentence(text[start:end], *rating) for start, end, *rating in known]
+        return [RatedSentence(text[start:end], *rating) for start, end, rating in known]
     typed = typed_text(text)
     rated = rate_sentences(typed)
     if len(rated) > 1 or ":" in typed:
@@ -306,9 +308,7 @@ def _rate(text: str) -> list[RatedSentence]:
     if -1 not in starts:
         if len(_known) >= _KNOWN_MAX:
             _known.clear()
-        _known[hash(text)] = [
-            (start, start + len(one.text), *one[1:]) for start, one in zip(starts, rated, strict=True)
-        ]
+        _known[hash(text)] = [(start, start + len(one.text), one[1:]) for start, one in zip(starts, rated, strict=True)]
     return list(rated)
 
 
@@ -350,8 +350,8 @@ def _state(entry: Entry, same: Sequence[StandingFact]) -> StandingFact:
     )
     rated = [*own, *((one.chance, one.kind, one.whole) for one in same)]
     chance, kind, _ = max(rated, key=lambda one: (one[0], -_KINDS.index(one[1])), default=(0.0, FactKind.PASSING, 0.0))
-    # What a review kept of a message as it is may need its conversation.
-    is_kept = entry.is_quote and entry.origin is Origin.BACKGROUND_REVIEW
+    # What a review kept of a message as it is may need its conversation; a convention is about the project at hand.
+    is_kept = entry.is_quote and entry.target is Target.USER
     whole = max((one[2] for one in rated), default=0.0) if is_kept else 1.0
     least = _STORED_CHANCE if entry.origin is Origin.USER else 0.0
     if entry.metadata.get("kind") in STANDING_KINDS:
