@@ -52,7 +52,7 @@ _COMPARED_MAX = 200
 _STATEMENT_MIN, _SENTENCE_MIN, _OTHERS_MIN = 0.5, 0.7, 0.8
 # From these chances on it can also be understood alone: refusals and manners, and others. `python -m
 # lab.train_lasting_facts` shows what each threshold costs.
-_BINDING_WHOLE_MIN, _WHOLE_MIN = 0.5, 0.65
+_BINDING_WHOLE_MIN, _WHOLE_MIN = 0.42, 0.5
 # The least chance of what somebody decided to store, and of a stored preference or convention.
 _STORED_CHANCE, _STANDING_CHANCE = 0.6, 0.9
 # From this chance on that a later sentence made a fact untrue, the fact is left out if the messages of both are about
