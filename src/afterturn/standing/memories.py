@@ -50,9 +50,8 @@ _COMPARED_MAX = 200
 # From these chances on something lasts: statements, which a review or a person found worth storing; sentences that are
 # refusals, manners or about people, whose loss is felt most; and other sentences.
 _STATEMENT_MIN, _SENTENCE_MIN, _OTHERS_MIN = 0.5, 0.7, 0.8
-# From these chances on it can also be understood alone: refusals and manners, and others. `python -m
-# lab.train_lasting_facts` shows what each threshold costs.
-_BINDING_WHOLE_MIN, _WHOLE_MIN = 0.42, 0.5
+# From this chance on it can also be understood alone. `python -m lab.train_lasting_facts` shows what a threshold costs.
+_WHOLE_MIN = 0.42
 # The least chance of what somebody decided to store, and of a stored preference or convention.
 _STORED_CHANCE, _STANDING_CHANCE = 0.6, 0.9
 # From this chance on that a later sentence made a fact untrue, the fact is left out if the messages of both are about
@@ -522,7 +521,7 @@ def _find_objection(unit: Unit, reader: StandingReader, scan: ScannerGroup, fact
 
 
 def _is_lasting(fact: StandingFact) -> bool:
-    if fact.whole < (_BINDING_WHOLE_MIN if fact.kind in BINDING else _WHOLE_MIN):
+    if fact.whole < _WHOLE_MIN:
         return False
     if fact.entry.kind is Kind.STATEMENT:
         return fact.chance >= _STATEMENT_MIN
