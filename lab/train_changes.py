@@ -76,7 +76,7 @@ def _rate(at: int, sentence: LifeSentence) -> RatedEntry:
         turn=f"t{sentence.message}",
     )
     best = max(rate_sentences(sentence.text), key=lambda one: one.chance, default=None)
-    return RatedEntry(stored, *(best[1:] if best is not None else (FactKind.PASSING, 0.0)))
+    return RatedEntry(stored, *(best[1:3] if best is not None else (FactKind.PASSING, 0.0)))
 
 
 def _is_fact(sentence: LifeSentence) -> bool:

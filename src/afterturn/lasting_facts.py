@@ -1,7 +1,8 @@
 """Rates the sentences of a message: which of them state something that still matters in weeks, and what kind of fact.
 
-A linear classifier over words, pairs of words, parts of words and the features of `utterance`. The weights are in
-`lasting_facts.bin`; `lab/train_lasting_facts.py` computes them.
+Two linear classifiers over words, pairs of words, parts of words and the features of `utterance`: one rates the kind,
+the other whether the sentence says it without its conversation. The weights of both are in `lasting_facts.bin`;
+`lab/train_lasting_facts.py` computes them.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ class FactKind(StrEnum):
 
 
 class RatedSentence(NamedTuple):
-    """`chance`, from 0 to 1, is that the sentence still matters in weeks. `text` can be two sentences if the second
-    says little without the first: "My aunt visits often. She is coeliac.", "Send me filters. Every 8 weeks." """
+    """`chance`, from 0 to 1, is that the sentence still matters in weeks; `whole` that it does and can be understood
+    alone, unlike "the 14th is fine", and is 0 for what passes. `text` can be two sentences if the second says little
+    without the first: "My aunt visits often. She is coeliac.", "Send me filters. Every 8 weeks." """
 
     text: str
     kind: FactKind
     chance: float
+    whole: float = 0.0
 
 
 KINDS = tuple(FactKind)
@@ -77,9 +80,11 @@ def rate_sentences(text: str) -> tuple[RatedSentence, ...]:
             before = found[-1]
             if len(before.text) + len(written) < _JOINED_CHARS_MAX:
                 kind = min(before.kind, kind, key=KINDS.index)
-                found[-1] = RatedSentence(f"{before.text} {written}", kind, max(before.chance, chance))
+                text = f"{before.text} {written}"
+                found[-1] = RatedSentence(text, kind, max(before.chance, chance), _rate_whole(*feature_buckets(text)))
                 continue
-        found.append(RatedSentence(written, kind, chance))
+        whole = _rate_whole(flags, buckets) if chance >= CHANCE_MIN else 0.0
+        found.append(RatedSentence(written, kind, chance, whole))
     return tuple(found[:_SENTENCES_MAX])
 
 
@@ -96,7 +101,7 @@ def rate_telling(text: str) -> int:
     return worth or int(len(text) <= _TEXT_CHARS_MAX and read_utterance(text).changes >= CHANCE_MIN)
 
 
-# Features. The first buckets are flags; words and parts of words are hashed into the others.
+# Features. The first buckets are flags, fewer than half of `_FLAGS`; words and their parts are hashed into the others.
 
 BUCKETS = 1 << 16
 _FLAGS = 256
@@ -157,19 +162,21 @@ def _bucket(feature: str) -> int:
 
 
 @cache
-def _weights() -> tuple[float, array[int], array[int]]:
-    """The scale, and by bucket the weights of four kinds each, as 16 bits of one number: one sum adds all four."""
+def _weights() -> tuple[float, array[int], array[int], float, bytes]:
+    """The scale, and by bucket the weights of four kinds each, as 16 bits of one number: one sum adds all four. Then
+    the scale and the weights of the second classifier, one for each two buckets."""
     stored = WEIGHTS_PATH.read_bytes()
+    own = 8 + len(KINDS) * BUCKETS
     halves = []
     for half in range(2):
         spread = bytearray(8 * BUCKETS)
         for kind in range(4):
-            spread[2 * kind :: 8] = stored[8 + 4 * half + kind :: 8]
+            spread[2 * kind :: 8] = stored[8 + 4 * half + kind : own : 8]
         numbers = array("Q", bytes(spread))
         if sys.byteorder == "big":
             numbers.byteswap()
         halves.append(numbers)
-    return unpack_from("<d", stored)[0], halves[0], halves[1]
+    return unpack_from("<d", stored)[0], halves[0], halves[1], unpack_from("<d", stored, own)[0], stored[own + 8 :]
 
 
 # So many unsigned bytes have a sum of 16 bits.
@@ -178,7 +185,7 @@ _ADDED_MAX = 256
 
 def _add(buckets: list[int]) -> list[float]:
     """The sums of the buckets' weights, by kind."""
-    scale, *halves = _weights()
+    scale, *halves = _weights()[:3]
     totals = [0] * len(KINDS)
     for start in range(0, len(buckets), _ADDED_MAX):
         added = buckets[start : start + _ADDED_MAX]
@@ -198,3 +205,12 @@ def _rate_kinds(flags: list[int], buckets: list[int]) -> list[float]:
     raised = [exp(logit - most) for logit in logits]
     total = sum(raised)
     return [one / total for one in raised]
+
+
+def _rate_whole(flags: list[int], buckets: list[int]) -> float:
+    """The chance that a sentence lasts and is whole."""
+    *_, scale, weights = _weights()
+    # A byte of 128 is a weight of zero.
+    flag = sum(weights[bucket] for bucket in flags) - 128 * len(flags)
+    part = sum(weights[bucket >> 1] for bucket in buckets) - 128 * len(buckets)
+    return 1 / (1 + exp(-scale * (flag + part / sqrt(len(buckets) or 1))))

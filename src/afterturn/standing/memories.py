@@ -12,7 +12,7 @@ from afterturn.guard.output_filter import neutralise
 from afterturn.guard.pasted import has_pasted, typed_text
 from afterturn.guard.scanning import ScannerGroup, is_suspected, scanner, suspicion_reason
 from afterturn.guard.trust import STANDING_KINDS
-from afterturn.lasting_facts import REFERS_BACK, FactKind, rate_sentences
+from afterturn.lasting_facts import REFERS_BACK, FactKind, RatedSentence, rate_sentences
 from afterturn.learning.rules.clauses import begins_play, is_temporary
 from afterturn.learning.rules.extraction import own_sentences
 from afterturn.ports import Unit
@@ -50,6 +50,8 @@ _COMPARED_MAX = 200
 # From these chances on something lasts: statements, which a review or a person found worth storing; sentences that are
 # refusals, manners or about people, whose loss is felt most; and other sentences.
 _STATEMENT_MIN, _SENTENCE_MIN, _OTHERS_MIN = 0.5, 0.7, 0.8
+# From this chance on it can also be understood alone. `python -m lab.train_lasting_facts` shows what a threshold costs.
+_WHOLE_MIN = 0.42
 # The least chance of what somebody decided to store, and of a stored preference or convention.
 _STORED_CHANCE, _STANDING_CHANCE = 0.6, 0.9
 # From this chance on that a later sentence made a fact untrue, the fact is left out if the messages of both are about
@@ -111,13 +113,15 @@ class StandingFact(NamedTuple):
     """A line about the user or the project: a statement, or a sentence that the user typed.
 
     `entry` is the statement, or the message with this sentence as its text; `refs` names it and what it was learned
-    from. `text` is the line. `left_out` says why it is not shown, and is blank if it is.
+    from. `whole` is the chance that it lasts and says so without its conversation. `text` is the line. `left_out` says
+    why it is not shown, and is blank if it is.
     """
 
     entry: Entry
     kind: FactKind
     chance: float
     refs: tuple[str, ...]
+    whole: float = 1.0
     mentions: int = 1
     text: str = ""
     left_out: str = ""
@@ -274,23 +278,25 @@ def _read_messages(unit: Unit, reader: StandingReader) -> dict[str, list[Standin
         is_elsewhere = record.project not in (None, reader.project)
         if is_typed and _is_for_reader(replace(record, project=None), reader) and not reader.visible(record):
             said[record.id] = [
-                StandingFact(replace(record, text=text, content_hash=content_hash(text)), kind, chance, (record.ref,))
-                for sentence, kind, chance in _rate(record.text)
+                StandingFact(
+                    replace(record, text=text, content_hash=content_hash(text)), kind, chance, (record.ref,), whole
+                )
+                for sentence, kind, chance, whole in _rate(record.text)
                 if (text := neutralise(sentence)) and not (is_elsewhere and not is_about_speaker(text))
             ]
     return said
 
 
 # The ratings of messages, by the hash of the message: each conversation reads the same ones again. No texts are kept.
-_known: dict[int, list[tuple[int, int, FactKind, float]]] = {}
+_known: dict[int, list[tuple[int, int, tuple[FactKind, float, float]]]] = {}
 _KNOWN_MAX = 16_384
-_rated_statements = HashCache[list[tuple[float, FactKind]]](_KNOWN_MAX)
+_rated_statements = HashCache[list[tuple[float, FactKind, float]]](_KNOWN_MAX)
 
 
-def _rate(text: str) -> list[tuple[str, FactKind, float]]:
-    """The sentences that the user typed, with their kinds and chances."""
+def _rate(text: str) -> list[RatedSentence]:
+    """The sentences that the user typed."""
     if (known := _known.get(hash(text))) is not None:
-        return [(text[start:end], kind, chance) for start, end, kind, chance in known]
+        return [RatedSentence(text[start:end], *rating) for start, end, rating in known]
     typed = typed_text(text)
     rated = rate_sentences(typed)
     if len(rated) > 1 or ":" in typed or "：" in typed:
@@ -301,10 +307,8 @@ def _rate(text: str) -> list[tuple[str, FactKind, float]]:
     if -1 not in starts:
         if len(_known) >= _KNOWN_MAX:
             _known.clear()
-        _known[hash(text)] = [
-            (start, start + len(one.text), one.kind, one.chance) for start, one in zip(starts, rated, strict=True)
-        ]
-    return [(one.text, one.kind, one.chance) for one in rated]
+        _known[hash(text)] = [(start, start + len(one.text), one[1:]) for start, one in zip(starts, rated, strict=True)]
+    return list(rated)
 
 
 def _is_made_of(text: str, sentences: Sequence[str]) -> bool:
@@ -341,10 +345,13 @@ def _has_typed(entry: Entry, sources: Sequence[Entry]) -> bool:
 def _state(entry: Entry, same: Sequence[StandingFact]) -> StandingFact:
     """The fact that a statement states, rated by its own words and those of the sentences that it was learned from."""
     own = _rated_statements.get(
-        hash(entry.text), lambda: [(one.chance, one.kind) for one in rate_sentences(entry.text)]
+        hash(entry.text), lambda: [(one.chance, one.kind, one.whole) for one in rate_sentences(entry.text)]
     )
-    rated = [*own, *((one.chance, one.kind) for one in same)]
-    chance, kind = max(rated, key=lambda one: (one[0], -_KINDS.index(one[1])), default=(0.0, FactKind.PASSING))
+    rated = [*own, *((one.chance, one.kind, one.whole) for one in same)]
+    chance, kind, _ = max(rated, key=lambda one: (one[0], -_KINDS.index(one[1])), default=(0.0, FactKind.PASSING, 0.0))
+    # What a review kept of a message as it is may need its conversation; a convention is about the project at hand.
+    is_kept = entry.is_quote and entry.target is Target.USER
+    whole = max((one[2] for one in rated), default=0.0) if is_kept else 1.0
     least = _STORED_CHANCE if entry.origin is Origin.USER else 0.0
     if entry.metadata.get("kind") in STANDING_KINDS:
         least = _STANDING_CHANCE
@@ -352,7 +359,7 @@ def _state(entry: Entry, same: Sequence[StandingFact]) -> StandingFact:
             kind = FactKind.MANNER
     if kind is FactKind.PASSING and least:
         kind = FactKind.LIFE
-    return StandingFact(entry, kind, max(chance, least), (entry.ref,))
+    return StandingFact(entry, kind, max(chance, least), (entry.ref,), whole)
 
 
 def _is_better(sentence: StandingFact, fact: StandingFact, scan: ScannerGroup) -> bool:
@@ -443,7 +450,7 @@ def _compare(
         known[key] = older._replace(left_out=f"replaced by {newer.entry.ref}")
         if not _is_lasting(newer):
             # It takes the place of what it replaces: "the new boss is Ada" may not look lasting by itself.
-            known[replacing.id] = newer._replace(kind=older.kind, chance=older.chance)
+            known[replacing.id] = newer._replace(kind=older.kind, chance=older.chance, whole=older.whole)
     standing = [key for key, fact in known.items() if not fact.left_out and (key in are_pinned or _is_lasting(fact))]
     for duplicate in collapse([Hit(texts[key], Lane.LONG_TERM, 1.0, 0.0, None, ()) for key in standing])[1]:
         key, by = duplicate.hit.entry.id, duplicate.by_ref
@@ -514,6 +521,8 @@ def _find_objection(unit: Unit, reader: StandingReader, scan: ScannerGroup, fact
 
 
 def _is_lasting(fact: StandingFact) -> bool:
+    if fact.whole < _WHOLE_MIN:
+        return False
     if fact.entry.kind is Kind.STATEMENT:
         return fact.chance >= _STATEMENT_MIN
     return fact.chance >= (_SENTENCE_MIN if fact.kind in (*BINDING, FactKind.PERSON) else _OTHERS_MIN)
