@@ -56,8 +56,9 @@ _FOREIGN_LINE = regex(
 # A shell prompt: the output follows, up to the next blank line.
 _PROMPT = regex(r"\s*(?:\$|>>>|%|PS [A-Z]:|C:\\\\|Traceback\b)\s?\S")
 _INDENTED = regex(r"(?:\t| {4,})\S")
-# "A: My name is Tom." and "Subject: hi" quote somebody else. The words in _OWN_WORDS before a colon do not.
-_SPEAKER = regex(r"\s*[\w .-]{1,24}(?::(?:\s|$)|：)")
+# "A: My name is Tom." and "Subject: hi" quote somebody else. The words of OWN_WORDS do not, right before a colon and
+# without a speaker after it. A heading of a document, such as "Context" or "Rules", is none of them.
+_SPEAKER = regex(r"\s*[\w .-]{1,24}(?:\([^()]{1,24}\)\s?)?(?::(?:\s|$)|[：﹕︰∶꞉])")
 # A line that ends with a colon announces pasted text.
 _ANNOUNCES = regex(r":\s*$")
 
@@ -112,7 +113,8 @@ def _own_lines(text: str) -> Iterator[str]:
 def _is_own(line: str) -> bool:
     if _FOREIGN_LINE.match(line) or _INDENTED.match(line):
         return False
-    return not _SPEAKER.match(line) or bool(_PATTERNS["OWN_WORDS"].match(line))
+    introduced = _PATTERNS["OWN_WORDS"].match(line)
+    return not _SPEAKER.match(line[introduced.end() :] if introduced is not None else line)
 
 
 def _mask(found: re.Match[str]) -> str:
