@@ -136,6 +136,20 @@ async def test_after_a_compaction_it_is_offered_again_as_it_is_now(memory: after
     assert "Never suggest sugar" in standing_blocks(third)[0]
 
 
+async def test_a_compaction_within_a_turn_brings_it_again_in_the_same_turn(memory: afterturn.Memory) -> None:
+    """S5, H7: at the next point, since the model sees none any more."""
+    conversation, messages = memory.conversation("c", user="ada"), [user("ok, how heavy was the hive then?")]
+    async with conversation.turn(messages) as turn:
+        await turn.inject(messages, within=10)
+        assert len(standing_blocks(messages)) == 1
+        messages[:] = [user("Summary of before: we talked about bees.")]
+        conversation.compacted(messages)
+        messages += [assistant("Let me look."), user("Go on.")]
+        await turn.inject(messages, within=10)
+        turn.abort()
+    assert len(standing_blocks(messages)) == 1
+
+
 @pytest.mark.parametrize("asks", [False, True])
 async def test_a_line_that_was_replaced_meanwhile_is_corrected_by_the_next_block(
     memory: afterturn.Memory, asks: bool

@@ -184,7 +184,7 @@ class Compactions:
             return
         if left is None:
             self._clear_visible(turn.scope, turn)
-            await self._engine.offer_standing(turn, is_visible=False)
+            await self._engine.offer_standing(turn, is_visible=False, after_compaction=True)
         elif not await self._read_left(turn, left, number):
             return
         if number == turn.compactions:
@@ -257,7 +257,7 @@ class Compactions:
         turn.shared.apply_compaction(positions_of(reading.indexes, left.messages), {row.hash for row in lost})
         turn.gone = _removable(turn).intersection(row.hash for row in lost)
         is_visible = reading.sees_standing or any(row.point == HandoverPoint.STANDING for row in since)
-        await self._engine.offer_standing(turn, is_visible=is_visible)
+        await self._engine.offer_standing(turn, is_visible=is_visible, after_compaction=True)
         return True
 
     def note_seen(self, turn: LoopTurn, reading: TurnReading) -> None:

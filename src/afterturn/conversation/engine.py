@@ -415,7 +415,9 @@ class ConversationEngine(StoredConversation):
         if question is not None and recall and not prefetch.fast.consumed:
             await self._recall(turn, prefetch, question._replace(standing=turn.ledger.standing))
 
-    async def offer_standing(self, turn: LoopTurn, *, is_visible: bool, corrections: Sequence[Entry] = ()) -> None:
+    async def offer_standing(
+        self, turn: LoopTurn, *, is_visible: bool, corrections: Sequence[Entry] = (), after_compaction: bool = False
+    ) -> None:
         """Lets the next hand-over bring the standing block, unless the model sees one or the host asks for it itself.
 
         It is made when the model sees none, and what the model sees is not changed: a block that has left the host's
@@ -436,7 +438,9 @@ class ConversationEngine(StoredConversation):
             logger.exception("conversation %r: its standing block is not made", self.key.id)
             return
         turn.ledger = turn.ledger._replace(standing=made) if is_wanted else turn.ledger
-        is_given = is_wanted and any(row.point == HandoverPoint.STANDING for row in turn.shared.blocks)
+        # A compaction may have removed what was given in this turn; it knows what it left.
+        given = [] if after_compaction else turn.shared.blocks
+        is_given = is_wanted and any(row.point == HandoverPoint.STANDING for row in given)
         if self.current is turn and forgotten == self._forgotten and not is_given:
             self.slot.put_standing(made, turn.scope)
 
