@@ -47,11 +47,12 @@ _STATEMENTS = Filter(kind=Kind.STATEMENT)
 _READ_MAX = 300
 # The best so many facts are compared with each other, some three times what fits.
 _COMPARED_MAX = 200
-# From these chances on something lasts: statements, which a review or a person found worth storing; sentences that are
-# refusals, manners or about people, whose loss is felt most; and other sentences.
-_STATEMENT_MIN, _SENTENCE_MIN, _OTHERS_MIN = 0.5, 0.7, 0.8
-# From this chance on it can also be understood alone. `python -m lab.train_lasting_facts` shows what a threshold costs.
-_WHOLE_MIN = 0.42
+# From these chances on something lasts: statements, which a review or a person found worth storing, and what states an
+# allergy or an illness; and other sentences.
+_STATEMENT_MIN, _SENTENCE_MIN = 0.5, 0.6
+# From this chance on a statement can also be understood alone; of a sentence, the product of both chances counts.
+# `python -m lab.train_lasting_facts` shows what a threshold costs.
+_WHOLE_MIN, _BOTH_MIN = 0.42, 0.38
 # The least chance of what somebody decided to store, and of a stored preference or convention.
 _STORED_CHANCE, _STANDING_CHANCE = 0.6, 0.9
 # From this chance on that a later sentence made a fact untrue, the fact is left out if the messages of both are about
@@ -521,11 +522,11 @@ def _find_objection(unit: Unit, reader: StandingReader, scan: ScannerGroup, fact
 
 
 def _is_lasting(fact: StandingFact) -> bool:
-    if fact.whole < _WHOLE_MIN:
-        return False
     if fact.entry.kind is Kind.STATEMENT:
+        return fact.chance >= _STATEMENT_MIN and fact.whole >= _WHOLE_MIN
+    if states_health(fact.entry.text):
         return fact.chance >= _STATEMENT_MIN
-    return fact.chance >= (_SENTENCE_MIN if fact.kind in (*BINDING, FactKind.PERSON) else _OTHERS_MIN)
+    return fact.chance >= _SENTENCE_MIN and fact.chance * fact.whole >= _BOTH_MIN
 
 
 def _is_whole(fact: StandingFact) -> bool:
