@@ -56,7 +56,6 @@ def without_overlaps(found: Iterable[Detection]) -> list[Detection]:
 
 
 DEFAULT_SCANNERS = ("secrets", "invisible", "look_alikes", "links", "instructions")
-PERSONAL_DATA_CHOICES = ("off", "redact", "refuse")
 
 
 @dataclass(frozen=True, slots=True)
