@@ -353,7 +353,7 @@ class FileCommands:
         clean = self._gate.redact(content)
         if suspected := self._gate.scanner.suspect(clean.text):
             raise ToolError(
-                f"Not stored: the text would instruct whoever reads it ({suspicion_reason(suspected)}). "
+                f"Not stored: the text contains instructions for its reader ({suspicion_reason(suspected)}). "
                 "Write down what is true, not what to do."
             )
         text = clean.text.strip()
@@ -464,7 +464,7 @@ def _size(size: int) -> str:
 
 
 class SpaceOfFiles:
-    """What both tools have: the open memory, and the commands on the files of a space."""
+    """Base class of both tools: the open memory, and the commands on the files of a space."""
 
     def __init__(
         self,

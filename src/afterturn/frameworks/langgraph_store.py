@@ -421,7 +421,7 @@ class _StoredItem:
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """What a put writes: the draft that the guard admitted; None deletes."""
+    """One put: the draft that the guard admitted, or None to delete the item."""
 
     space: str
     id: str

@@ -199,7 +199,7 @@ class LettaExport:
                 self._take(where, item, export, file.stem)
 
     def _take_agent(self, where: str, agent: Object, export: LibraryExport, stem: str) -> None:
-        """A file numbers its messages anew in every export, so that their ids are not kept."""
+        """Every export numbers its messages again, so their ids are not kept."""
         session = first_text(agent, "name") or stem
         self._take_all(f"{where}, block", sequence(agent.get("core_memory")), export, session)
         for number, message in enumerate(map(mapping, sequence(agent.get("messages"))), start=1):
