@@ -167,7 +167,7 @@ def _stands(line: Hit, standing: StandingRow) -> bool:
         return f"\n- {neutralise(entry.text)}\n" in standing.text
     if entry.kind is Kind.STATEMENT:
         return True
-    from afterturn.lasting_facts import FactKind, rate_sentences  # here: a hook shows nothing that stands
+    from afterturn.lasting_facts import FactKind, rate_sentences  # here: a hook shows no standing lines
 
     # A line may be worded as a statement that was learned from the message, and have a date for "tomorrow".
     known = frozenset(terms(standing.text)) | COMMON_TERMS
