@@ -1,1 +1,1 @@
-"""Figures of one run: ours beside the limit that the same machine sets at the same moment."""
+"""Figures of one run: ours compared with the limit that the same machine sets at the same moment."""

@@ -194,7 +194,8 @@ def _versions() -> dict[str, str]:
 
 def _machine() -> dict[str, str]:
     return {
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        # Without the suffix, which only names a build.
+        "system": f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
         "cores": str(os.cpu_count()),
         "load": f"{os.getloadavg()[0]:.1f}",
     }

@@ -22,7 +22,7 @@ SECRET = "secret"
 
 
 class Description(NamedTuple):
-    """What `config.json` says of a setting. A value is one of `choices`, if it has some, between `least` and `most`."""
+    """A setting's entry in `config.json`. A value is one of `choices`, if it has some, between `least` and `most`."""
 
     unit: str
     reason: str

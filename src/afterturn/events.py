@@ -16,7 +16,7 @@ from afterturn.ports import Clock
 from afterturn.types import ContentEvent, Event, EventContent, Operation, Scalar, Status, Step, Undone
 
 EVENTS: dict[str, str] = json.loads(Path(__file__).with_suffix(".json").read_bytes())
-"""What each event reports, by its name."""
+"""Descriptions of all events by name."""
 
 BUFFER_MAX = 1000
 _WAITING = frozenset([Status.PROPOSED, Status.WITHDRAWAL])
@@ -32,7 +32,7 @@ class MemoryChange(NamedTuple):
 
 
 def changes_in(steps: Iterable[Step]) -> list[MemoryChange]:
-    """What the steps of some operations changed for models and people. `steps` are in the order of the store."""
+    """The changes by `steps` that models and people can see. `steps` are in the order of the store."""
     by_memory: dict[tuple[str, str], dict[int, list[Step]]] = {}
     for step in steps:
         by_memory.setdefault((step.operation.id, step.entry_id), {}).setdefault(step.version, []).append(step)

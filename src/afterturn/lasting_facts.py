@@ -27,7 +27,7 @@ class FactKind(StrEnum):
     """In falling order of worth."""
 
     REFUSAL = "refusal"
-    """What must not be done or proposed: rules, allergies, diets, phobias, strong preferences."""
+    """Things that must not be done or proposed: rules, allergies, diets, phobias, strong preferences."""
     MANNER = "manner"
     """How to answer, and what to call the user."""
     PERSON = "person"
@@ -95,8 +95,8 @@ def _is_fragment(sentence: str, kind: FactKind) -> bool:
 
 
 def rate_telling(text: str) -> int:
-    """From 0 to 1,000: the worth of the most lasting sentence of a message. 0: all of them pass, and none tells that
-    something changed: "Clara and I broke up"."""
+    """From 0 to 1,000: the worth of the most lasting sentence of a message. 0: none of them lasts, and none reports a
+    change: "Clara and I broke up"."""
     worth = max((round(WORTHS[one.kind] * one.chance) for one in rate_sentences(text)), default=0)
     return worth or int(len(text) <= _TEXT_CHARS_MAX and read_utterance(text).changes >= CHANCE_MIN)
 

@@ -301,7 +301,7 @@ class Memory(AsyncFacade, MemoryFacade):
         the owner's space, or `writes`. Raises InvalidInput for a missing owner or an invalid name.
 
         `agent` and `project` label what is recorded. `history="hidden"` says that your program does not pass all the
-        messages that the model sees; report compactions with `compacted()` then. What was shown is repeated if nothing
+        messages that the model sees; report compactions with `compacted()` then. Shown memories are repeated if nothing
         else is relevant, except with `history="reported"`, which says that you report every compaction.
         `placement="merge"` puts a block into the last user message instead of after it. `dialect` names the message
         format instead of detecting it. `subagent=True` is for a conversation between two agents: its messages are

@@ -285,7 +285,7 @@ def _nearby_end(text: str, end: int) -> int:
 def load_patterns(module_file: str) -> dict[str, re.Pattern[str]]:
     """Compiles the patterns in the JSON file next to a module. Case matters in `exact_patterns` only.
 
-    A long pattern is a list of lines. `<NAME>` stands for the part of that name. "why" gives reasons to readers.
+    A long pattern is a list of lines. `<NAME>` is replaced with the part of that name. "why" gives reasons to readers.
     """
     tables: dict[str, dict[str, str | list[str]]] = json.loads(Path(module_file).with_suffix(".json").read_bytes())
     return {

@@ -1,7 +1,7 @@
 """Reads what kind of thing a message is: a statement, a question, an order, a courtesy or a supposition.
 
 A linear classifier over features of each sentence: which classes of words it contains and where, how it ends, how long
-it is. `utterance_words.json` has the classes: by language, the words that ask, order, thank, suppose or tell a change.
+it is. `utterance_words.json` has the classes: by language, words that ask, order, thank, suppose or report a change.
 `utterance_weights.json` has the weights; `lab/train_utterance.py` computes them.
 """
 
@@ -44,7 +44,7 @@ class UtteranceChances(NamedTuple):
     """It states something that may be worth knowing later. About a half for general knowledge."""
     asks: float
     orders: float
-    """It tells the reader to do something now."""
+    """It asks the reader to do something now."""
     social: float
     """It is nothing but thanks, a greeting, an acknowledgement or a reaction."""
     supposes: float
@@ -264,7 +264,7 @@ _LEAVES_OUT_SPEAKER = regex(r"[\u0e01-\u0e4e\u3041-\u30ff\u3400-\u9fff\uac00-\ud
 _HANGUL = regex(r"[\uac00-\ud7af\u3131-\u318e]")
 _DIGIT = regex(r"\d")
 _SYMBOL = regex(r"[\u2600-\u27bf\U0001f300-\U0001faff]")
-# Words before the one that tells the kind: "and when was that", "now add a test".
+# Words before the one that decides the kind: "and when was that", "now add a test".
 _LEADING = frozenset(
     "and but so now then also anyway btw well just oh quick again und aber also dann ach et mais alors donc y pero pues"
     " e ma allora mas entao en maar dus och men i ale ve ama и а но ну و".split()
@@ -360,7 +360,7 @@ def _look_up(sentence: str, lexicon: dict[str, _Entry]) -> int:
     for clause in _CLAUSE_END.split(sentence):
         words = _WORD.findall(clause)
         count += len(words)
-        # A clause opens with its first word, or after words that come before the one that tells the kind.
+        # A clause opens with its first word, or after words that come before the one that decides the kind.
         helped = False
         opens = True
         for word, following in zip_longest(words, words[1:], fillvalue=""):

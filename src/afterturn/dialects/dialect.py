@@ -88,7 +88,7 @@ class Utterance(NamedTuple):
 @dataclass(frozen=True)
 class Element:
     """One element of a host's list, usually one message. An Anthropic element may contain tool results and a user's
-    text, a Gemini element a model's text and its calls. What is derived from it is computed once.
+    text, a Gemini element a model's text and its calls. Values derived from it are computed once.
 
     `calls` are the ids of the calls that it makes, and `answers` the ids of those that it answers, in order. For Gemini
     they are names of tools. A missing id is blank. An assistant's element with calls, reasoning or pictures but no text
@@ -115,7 +115,7 @@ class Element:
 
     @cached_property
     def derived(self) -> dict[object, Any]:
-        """What others have computed from it."""
+        """A cache for values that other modules compute from it."""
         return {}
 
     @cached_property
@@ -229,7 +229,7 @@ class CachedDialect:
         self.make_message, self.merged = dialect.make_message, dialect.merged
         self._known: dict[object, _Known] = {}
         self._last: list[_Known] = []
-        # What the reader of the list made of it.
+        # The result of the last reading of the list.
         self.reading: object = None
 
     def recognises(self, message: object) -> bool | None:

@@ -18,7 +18,7 @@ from afterturn.dialects.dialect import (
     user_utterances,
 )
 
-# What older clients call the content of responses. All text in it is the tools'.
+# The roles that older clients give to responses of tools. All text in them is the tools'.
 _TOOL_ROLES = frozenset(["function", "tool"])
 _ROLES = frozenset(["user", "model", *_TOOL_ROLES])
 # The names in the client library, and those in JSON.

@@ -396,7 +396,7 @@ def _valid(step: _Step, elements: Sequence[Element | None]) -> set[int]:
     calls = [call for at in step.speaking if (element := elements[at]) for call in element.calls]
     given = {at: list(element.answers) for at in step.answering if (element := elements[at])}
     if "" in calls or any("" in answers for answers in given.values()):
-        # Some local servers give calls no ids; then only their number can tell.
+        # Some local servers give calls no ids; then only their number can be compared.
         calls, given = [""] * len(calls), {at: [""] * len(answers) for at, answers in given.items()}
     waiting = Counter(calls)
     answering: set[int] = set()

@@ -49,7 +49,7 @@ _ASSISTANTS_BLOCKS = (
     | frozenset("refusal tool_use tool_call tool_call_chunk function_call input_json_delta invalid_tool_call".split())
 )
 _CALLS = {"tool_call": "id", "tool_use": "id", "function_call": "call_id"}
-# Where LangChain keeps what a provider found or ran itself, beside the content.
+# The fields in which LangChain keeps what a provider found or ran itself, apart from the content.
 _FOUND_BY_PROVIDER = {
     "additional_kwargs": ("annotations", "citations", "search_results", "executed_tools", "tool_outputs"),
     "response_metadata": ("citations", "search_results", "grounding_metadata"),

@@ -32,7 +32,7 @@ _ROLES = {
 _OWN_PARTS = frozenset(["image_url", "input_audio", "file", "video_url", "audio_url"])
 # "input_text" is the same in Responses, and some hosts mix the two.
 _TYPED = frozenset(["text", "input_text"])
-# What providers add to an assistant's message if they searched the web or ran tools themselves.
+# Fields that providers add to an assistant's message if they searched the web or ran tools themselves.
 _FOUND_BY_PROVIDER = ("annotations", "citations", "search_results", "executed_tools")
 # Providers add types of their own to chat, so only types of other known formats rule it out.
 _FOREIGN_PARTS = frozenset(

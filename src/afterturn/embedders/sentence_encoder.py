@@ -1,7 +1,8 @@
 """The default embedder: Universal Sentence Encoder Multilingual 3 in numpy, for 16 languages, without a download.
 
-Its weights are files of the package, which the build writes (hatch_build.py). `projection.npy` beside them is our own:
-it keeps of a vector what tells two subjects apart, and removes what tells a question from a statement.
+Its weights are files of the package, which the build writes (hatch_build.py). `projection.npy` in the same folder is
+our own: it keeps the part of a vector that distinguishes two subjects, and removes the part that distinguishes a
+question from a statement.
 """
 
 from __future__ import annotations
@@ -158,8 +159,8 @@ def encode_tokens(weights: EncoderWeights, texts: Sequence[Sequence[int]]) -> Fl
 
 
 def _encode(weights: EncoderWeights, batch: Sequence[Sequence[int]]) -> Floats:
-    """Three convolutions over two, three and five tokens beside the tokens' own vectors, their sum over the text, then
-    four dense layers."""
+    """Three convolutions over two, three and five tokens, concatenated with the tokens' own vectors, their sum over the
+    text, then four dense layers."""
     import numpy as np
 
     vectors = weights.vectors

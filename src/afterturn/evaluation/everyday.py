@@ -47,7 +47,7 @@ OUTDATED = "an outdated line leads"
 # Pieces in the life of somebody who states preferences.
 SMALL_TALK = 150
 BASELINE_LINES = 10
-# Of a line only so many characters count, and a line that is longer by more than its id, age and author does not.
+# Of a line only this many characters count, and a line that is longer by more than its id, age and author does not.
 LINE_CHARS_MAX = 600
 _PREFIX_CHARS = 40
 # The standing text of a host that keeps the newest messages.
@@ -96,9 +96,9 @@ class HandedOver:
 
 @dataclass(frozen=True, slots=True)
 class EverydayVerdict:
-    """How good it was. `is_first`: a right line leads. `is_outdated`: an outdated line leads the block, or stands, and
-    nothing says what holds. `stands_outdated`: a standing line is outdated. `has_word`: the question shares a
-    distinctive word with a right message."""
+    """How good it was. `is_first`: a right line leads. `is_outdated`: an outdated line leads the block, or is a
+    standing line, and nothing says what holds. `stands_outdated`: a standing line is outdated. `has_word`: the question
+    shares a distinctive word with a right message."""
 
     question: EverydayQuestion
     is_right: bool
@@ -111,7 +111,7 @@ class EverydayVerdict:
 
     @property
     def fault(self) -> str:
-        """What is wrong with it, in words; empty if nothing is."""
+        """Its fault in words; empty if there is none."""
         if not self.question.right:
             return "" if self.is_right else "no block would be right"
         return "not right" if not self.is_right else OUTDATED if self.is_outdated else ""
@@ -256,7 +256,7 @@ class EvalOptions:
 
     @property
     def conditions(self) -> list[str]:
-        """What differs from everyday use, in words."""
+        """The differences from everyday use, in words."""
         half = "every second question" if self.half or self.lived else ""
         return [
             *([f"host {self.host}"] if self.host != "inject" else []),

@@ -253,7 +253,7 @@ def add_filler(person: Person, count: int) -> Person:
 
 
 def lengthen_answers(person: Person) -> Person:
-    """The person with answers of several paragraphs. What they say first is what they said before."""
+    """The person with answers of several paragraphs. Each begins with the answer as it was."""
     count, sessions, paragraphs = 0, [], _FILLER["paragraphs"]
     for session in person.sessions:
         exchanges = []

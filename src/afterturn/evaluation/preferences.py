@@ -99,7 +99,7 @@ def examine_preferences(
 
 
 def _messages(person: Person) -> list[str]:
-    """What the person said, newest first: BM25 shows the first of equals."""
+    """The person's messages, newest first: BM25 shows the first of equals."""
     return [one.user for session in person.sessions for one in session.exchanges][::-1]
 
 

@@ -204,7 +204,7 @@ class _ProviderRun:
     async def prepare(self, context: ChatContext) -> None:
         """Adds blocks to one request, and the standing context to its instructions."""
         given = list(context.messages)
-        # The client would do this next. What it leaves out is recalled again.
+        # The client would do this next. Messages that it removes can be recalled again.
         strategy = context.kwargs.get("compaction_strategy") or getattr(context.client, "compaction_strategy", None)
         await apply_compaction(given, strategy=strategy, tokenizer=context.kwargs.get("tokenizer"))
         shown = included_messages(given)
@@ -297,7 +297,7 @@ def _advised(result: object, advice: ToolAdvice) -> object:
 
 
 def _inserted(given: list[Message], shown: list[Message], extended: list[Message]) -> list[Message]:
-    """What was given, with the new elements of `extended` after those that they follow there."""
+    """The list `given`, with the new elements of `extended` after those that they follow there."""
     known = {id(message) for message in shown}
     result = list(given)
     for at, message in enumerate(extended):

@@ -106,7 +106,7 @@ def parts_of(path: object) -> Parts:
         raise ToolError(f"Path must start with /memories, got: {shown}")
     reading = plain
     for _ in range(_DECODED_MAX):
-        # What a careless program could take it for: percent signs decoded, look-alikes replaced.
+        # A careless program could read it differently: percent signs decoded, look-alikes replaced.
         if _leaves(reading) or _leaves(unicodedata.normalize("NFKC", reading)):
             raise ToolError(f"Path {shown} would escape /memories directory")
         reading = unquote(reading)
@@ -173,8 +173,8 @@ class MemoryFile:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFileChange:
-    """What is to be written: a file that the guard has admitted, or the deletion of one. `seen` is the version that
-    the change was made from; None if there must be no file."""
+    """One change: a file that the guard has admitted, or the deletion of one. `seen` is the version that the change was
+    made from; None if there must be no file."""
 
     parts: Parts
     admitted: Admitted | None
@@ -336,13 +336,13 @@ class FileCommands:
     # Writing
 
     async def _rewrite(self, file: MemoryFile, content: str) -> tuple[str, str]:
-        """The content as it is stored, and what the model is told about that."""
+        """Returns the content as it is stored, and a note about it for the model."""
         admitted, removed = self._admit(file.parts, content)
         waits = await self._write([MemoryFileChange(file.parts, admitted, file.entry.version)])
         return self._gate.redact(content).text, f"{removed}{waits}"
 
     def _admit(self, parts: Parts, content: str) -> tuple[Admitted, str]:
-        """The file for the store, and what the model is told if something was removed."""
+        """Returns the file for the store, and a note for the model if something was removed."""
         path, size = path_of(parts), len(content.encode("utf-8", "replace"))
         if size > FILE_BYTES_MAX:
             raise ToolError(
@@ -353,7 +353,7 @@ class FileCommands:
         clean = self._gate.redact(content)
         if suspected := self._gate.scanner.suspect(clean.text):
             raise ToolError(
-                f"Not stored: the text would instruct whoever reads it ({suspicion_reason(suspected)}). "
+                f"Not stored: the text contains instructions for its reader ({suspicion_reason(suspected)}). "
                 "Write down what is true, not what to do."
             )
         text = clean.text.strip()
@@ -381,7 +381,7 @@ class FileCommands:
         return await self._write(changes) if changes else ""
 
     async def _write(self, changes: Sequence[MemoryFileChange]) -> str:
-        """Writes all changes or none. Several are one group for `undo`. Returns what the model is told if they wait."""
+        """Writes all changes or none. Several are one group for `undo`. Returns a note for the model if they wait."""
         services, group = self.services, self.services.ids.new() if len(changes) > 1 else None
 
         def work(unit: Unit) -> tuple[list[Step], bool]:
@@ -464,7 +464,7 @@ def _size(size: int) -> str:
 
 
 class SpaceOfFiles:
-    """What both tools have: the open memory, and the commands on the files of a space."""
+    """Base class of both tools: the open memory, and the commands on the files of a space."""
 
     def __init__(
         self,
@@ -506,8 +506,8 @@ class SpaceOfFiles:
 class AfterturnMemoryTool(BlockingFacade, SpaceOfFiles, BetaAbstractMemoryTool):
     """For `client.beta.messages.tool_runner(..., tools=[AfterturnMemoryTool("memory.db", user="ada")])`.
 
-    Files are in the space of the user, or of `owner`. What a model writes has the origin agent and the trust of a
-    tool's output: it never becomes standing by itself. Secrets are removed, and the answer to the model says so.
+    Files are in the space of the user, or of `owner`. A model's files have the origin agent and the trust of a tool's
+    output: they never become standing by themselves. Secrets are removed, and the answer to the model says so.
     """
 
 

@@ -59,7 +59,7 @@ _LINES_READ_MAX = 200
 
 @dataclass
 class ReportedSession:
-    """What was reported of a session: the messages of its open turn, and whether it was given the standing context.
+    """One session as reported: the messages of its open turn, and whether it was given the standing context.
 
     `between` is what the agent has read of others since the last turn, `scheduled` what it will ask itself.
     `takes_more`: a call has ended, which is when the client adds prompts that came meanwhile.
@@ -186,7 +186,7 @@ class AfterturnHooks:
         return (await self.memory.system_prompt(_key(payload), "")).strip()
 
     async def _after_compaction(self, payload: Payload) -> str:
-        """What was lost is given at once, in the middle of a turn too."""
+        """Returns the context that the compaction removed, also in the middle of a turn."""
         session, turn = self._session(payload), self.memory.find(_key(payload))
         if turn is None:
             # The next prompt brings it.

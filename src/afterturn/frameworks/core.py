@@ -1,4 +1,4 @@
-"""What every adapter of a framework shares: it opens memory, finds the conversation of a run, and keeps open turns.
+"""Base of all framework adapters: it opens memory, finds the conversation of a run, and keeps open turns.
 
 An adapter says when a turn begins and ends and in which list a block may be added; nothing here raises into a run.
 """
@@ -63,7 +63,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class MessageFormat(TypedDict, total=False):
-    """What an adapter says about the lists that it passes: their format, and whether they are all that a model sees."""
+    """Describes the lists that an adapter passes: their format, and whether they are all that a model sees."""
 
     dialect: str
     history: Literal["shown", "hidden", "reported"]

@@ -270,7 +270,7 @@ def _as_json(value: object) -> str:
 
 
 def _indexed_text(value: Mapping[str, Any], fields: Sequence[str]) -> str:
-    """What a query searches: the texts of the fields, one a line; for "$" every field with its name."""
+    """The text that a query searches: the texts of the fields, one a line; for "$" every field with its name."""
     lines = (line for field in fields for line in (_lines(value) if field == "$" else get_text_at_path(value, field)))
     text = "\n".join(lines)
     return text if is_storable(text) else "".join(one if is_storable(one) else "\ufffd" for one in text)
@@ -421,7 +421,7 @@ class _StoredItem:
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """What a put writes: the draft that the guard admitted; None deletes."""
+    """One put: the draft that the guard admitted, or None to delete the item."""
 
     space: str
     id: str

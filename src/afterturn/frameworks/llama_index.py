@@ -1,6 +1,6 @@
 """Memory for agents of LlamaIndex: its `Memory`, which keeps the messages of a session, with recall and recording.
 
-LlamaIndex asks its memory blocks at each step and never tells them the answer, so this is not one of them.
+LlamaIndex asks its memory blocks at each step and never passes them the answer, so this is not a memory block.
 """
 
 from __future__ import annotations

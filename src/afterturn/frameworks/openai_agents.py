@@ -213,7 +213,7 @@ class _SdkRun(RunHooks[Any]):
             # The loop ends without an error when there are too many turns, or the host has cancelled it.
             self._memory.abort(self._key, "the stream ended without an answer")
 
-    # What the model is sent.
+    # The input of the model.
 
     async def merge_input(
         self, history: list[TResponseInputItem], new: list[TResponseInputItem]

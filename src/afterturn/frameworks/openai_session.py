@@ -1,7 +1,7 @@
 """A session of the OpenAI Agents SDK whose items are kept in a store of afterturn.
 
-Items are records of a space that no conversation reads, so they are never recalled. What the user says is remembered by
-the runner of `openai_agents`.
+Items are records of a space that no conversation reads, so they are never recalled. The runner of `openai_agents`
+records the user's words for recall.
 """
 
 from __future__ import annotations

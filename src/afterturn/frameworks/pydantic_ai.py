@@ -52,7 +52,7 @@ _outer: ContextVar[RunContext[Any] | None] = ContextVar("afterturn_pydantic_ai_o
 
 @dataclass(slots=True)
 class _Run:
-    """What is kept about a run: the key of its turn, and the tools by which the model gives a structured answer."""
+    """The state of a run: the key of its turn, and the tools by which the model gives a structured answer."""
 
     key: str
     output_tools: set[str] = field(default_factory=set)
@@ -285,7 +285,7 @@ def _read_request(parts: Sequence[object]) -> Element:
 
 
 def _contents(part: object) -> list[object]:
-    """What a prompt consists of, with the type of each piece."""
+    """The pieces of a prompt, each with its type."""
     whole = text_field(part, "content")
     contents = [whole] if whole is not None else reading.list_field(part, "content")
     read: list[object] = []

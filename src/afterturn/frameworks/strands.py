@@ -61,8 +61,8 @@ class AfterturnStrandsPlugin(Plugin, MultiAgentPlugin):
 
     `user` says whose memory it is: an id, or a function that takes Strands' event, such as
     `lambda event: event.invocation_state["user_id"]`. The conversation is Strands' session unless `conversation` says
-    another. Give the plugin to a `Swarm` or `Graph` too: then the request and the last answer are the turn, and what
-    its agents tell each other counts as sub-agents' words.
+    another. Give the plugin to a `Swarm` or `Graph` too: then the request and the last answer are the turn, and
+    messages between its agents count as sub-agents' words.
     """
 
     name = "afterturn"
@@ -201,7 +201,7 @@ class AfterturnMemoryStore(MemoryStore):
     """A store for `MemoryManager(stores=[AfterturnMemoryStore("memory.db", user="ada")])`.
 
     Each finished run is recorded. Make one store for each agent and each user, since Strands does not say in which
-    session it searches. What the model adds by a tool is kept as an agent's report.
+    session it searches. Text that the model adds by a tool is kept as an agent's report.
     """
 
     def __init__(

@@ -48,9 +48,9 @@ class Gate:
     """Turns a `Draft` into an `Admitted`. Nothing else creates one.
 
     `lineage` is the trust of a draft's sources: the draft is trusted no more than the least of them. A secret is
-    redacted; if the origin is not trusted, the draft is quarantined too. What looks like an instruction to the model is
-    quarantined if the origin is not trusted, and flagged otherwise: the reason says what was found. If it would be
-    standing, it is proposed, and so is what was pasted into a user's statement.
+    redacted; if the origin is not trusted, the draft is quarantined too. Text that looks like an instruction to the
+    model is quarantined if the origin is not trusted, and flagged otherwise: the reason says what was found. If the
+    text would be standing, it is proposed, and so is text that was pasted into a user's statement.
     """
 
     def __init__(self, config: Config, clock: Clock, ids: Ids, *, statement_bytes_max: int | None = None) -> None:
@@ -168,7 +168,7 @@ class Gate:
 
 
 def lowered(admitted: Admitted, lineage: Iterable[int]) -> Admitted:
-    """Lowers the trust to that of the sources. What was redacted or flagged is quarantined if it is trusted no more."""
+    """Lowers the trust to that of the sources. Redacted or flagged text is quarantined if it is no longer trusted."""
     trust = min([admitted.trust, *lineage])
     verdict = _distrusted(admitted.verdict, admitted.draft) if trust < TRUST_MIN else admitted.verdict
     return admitted._replace(trust=trust, verdict=verdict)

@@ -115,7 +115,7 @@ class OutputFilter:
     """Scans memories again before one rendering, since scanners improve after a memory was stored.
 
     `withheld` has the reason for each memory that was left out, by reference. Sentences about another project than
-    `projects` are left out of messages; None stands for all projects.
+    `projects` are left out of messages; None means all projects.
     """
 
     def __init__(self, *, scanning: Scanning, projects: Collection[str] | None = None) -> None:

@@ -1,7 +1,7 @@
 """Tells what a user typed in a message from what was pasted into it: mails, quotations, code, logs, markup.
 
 Pure functions that read each character a bounded number of times. They go by form, and by the words with which people
-announce a paste. Plain prose that is pasted without a word about it cannot be told from typing.
+announce a paste. Plain prose that is pasted without a word about it cannot be distinguished from typed text.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def split_pasted(text: str) -> list[Span]:
 
 
 def typed_text(text: str) -> str:
-    """What the user typed, without what was pasted. A line break takes the place of each pasted part."""
+    """The typed parts of a text. A line break takes the place of each pasted part."""
     spans = split_pasted(text)
     if all(span.is_typed for span in spans):
         return text
@@ -110,14 +110,14 @@ _LISTS: Mapping[str, Mapping[str, list[str]]] = json.loads(Path(__file__).with_n
 
 
 def _any_of(name: str) -> str:
-    """A pattern for any word of a list. A star stands for any ending."""
+    """A pattern for any word of a list. A star matches any ending."""
     listed = {word for words in _LISTS[name].values() for word in words}
     longest_first = sorted(listed, key=lambda word: (-len(word), word))
     return "(?:" + "|".join(re.escape(word).replace(r"\*", r"\w*") for word in longest_first) + ")"
 
 
 def _listed(pattern: str) -> re.Pattern[str]:
-    """`<name>` stands for any word of the list."""
+    """`<name>` matches any word of the list."""
     return regex(lambda: re.sub(r"<(\w+)>", lambda found: _any_of(found[1]), pattern), re.IGNORECASE)
 
 
@@ -475,7 +475,7 @@ def _open_mark(text: str) -> tuple[str, int] | None:
 
 
 def _said(read: str, found: re.Match[str]) -> tuple[int, int]:
-    """What somebody said, up to the last mark of that kind in the paragraph: it may contain quotations itself."""
+    """The span of a quotation, up to the last mark of that kind in the paragraph: it may contain quotations itself."""
     end = read.find("\n\n", found.end())
     end = len(read) if end < 0 else end
     return found.start(1), max(read.rfind(mark, found.end(), end) + 1 for mark in _CLOSES[found.group(1)])

@@ -51,7 +51,7 @@ class ScannerGroup:
 
 
 class HostScanner:
-    """A scanner of the host. What it raises is logged once, and it finds nothing then."""
+    """A scanner of the host. If it raises, it finds nothing, and the first error is logged."""
 
     def __init__(self, name: str, scanner: Scanner) -> None:
         self.name = name
@@ -88,7 +88,7 @@ def is_suspected(text: str, reason: str) -> bool:
 
 
 def scanner(*, scanning: Scanning) -> ScannerGroup:
-    """The scanners of a policy. True stands for the default one, False for none. Raises ConfigError."""
+    """The scanners of a policy. True means the default policy, False means no scanners. Raises ConfigError."""
     if isinstance(scanning, bool):
         scanning = ScanPolicy() if scanning else ScanPolicy(())
     return _group(scanning)

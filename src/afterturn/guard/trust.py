@@ -19,7 +19,7 @@ TRUST_MIN = TRUSTED_MIN
 # A source in one of these states gives no trust.
 _UNVOUCHED = (Status.QUARANTINED, Status.PROPOSED)
 _KIND_OF_TARGET = {Target.USER: "preference", Target.ENVIRONMENT: "convention"}
-# Statements of these kinds tell a model what to do.
+# Statements of these kinds instruct a model.
 STANDING_KINDS = frozenset(_KIND_OF_TARGET.values())
 
 
@@ -79,7 +79,7 @@ def unprivileged(draft: Draft) -> Draft:
 
 
 def as_report(draft: Draft, *, clean: bool, current: Entry | None = None) -> tuple[Draft, tuple[int, ...]]:
-    """What an agent states through a call that sees no turn, and the trust that it has at most.
+    """Returns an agent's statement from a call that sees no turn as a report, and the trust that it has at most.
 
     Nobody knows what the agent has read, unless the host reports a `clean` turn. So it is a report, and a change of a
     `current` memory with more trust waits for approval. The user did not type it, so what would be standing always

@@ -19,7 +19,7 @@ from afterturn.scanners.invisible import clean
 from afterturn.types import Entry, Target
 
 INDEX = "MEMORY.md"
-# What coding agents read of an index.
+# Coding agents read no more of an index.
 INDEX_LINES_MAX = 200
 INDEX_BYTES_MAX = 25_000
 _MARK = "source: afterturn"

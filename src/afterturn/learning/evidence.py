@@ -129,7 +129,7 @@ def find_reversals(statement: str, texts: Sequence[str]) -> list[str]:
 
 
 def find_losses(rewrite: str, original: str, texts: Sequence[str] = ()) -> list[str]:
-    """What a rewrite of a statement loses without a reason: more than 5 % of its details, or half of its length.
+    """The details that a rewrite of a statement loses without a reason: more than 5 % of them, or half of its length.
 
     A detail that the texts mention, or that another of the same kind takes the place of, is not lost.
     """

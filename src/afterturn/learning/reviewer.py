@@ -39,8 +39,8 @@ STANDING = {
 class ModelReviewer:
     """Runs one review, until the model has nothing more to save or a limit is reached. Staged changes remain staged.
 
-    A model may do what a text tells it to. So it is first shown what the user typed, without any text of others, and
-    then, if there was such text, everything. What it saves then is staged as a report.
+    A model may follow instructions in a text. So it is first shown what the user typed, without any text of others, and
+    then, if there was such text, everything. Memories that it saves from the second view are staged as reports.
     """
 
     model: MeteredModel

@@ -128,7 +128,7 @@ def snapshot_record(record: Entry, *, fresh: bool = True) -> ReviewMessage:
 
 
 class ReviewView(NamedTuple):
-    """What a reviewer is shown, with the indexes of the snapshot. A message that is not shown is blank.
+    """The messages that a reviewer is shown, with the indexes of the snapshot. A message that is not shown is blank.
 
     `is_tainted`: it has text of others in it. Whatever a reviewer makes of that may be what the text asked for.
     """

@@ -145,10 +145,10 @@ class StagingOutcome:
 class Staging:
     """The changes of one review. Nothing is written before `commit`, which is called once.
 
-    `view` is what the reviewer is shown at the moment. What it derives from a tainted view is a report, trusted like a
-    tool. A preference, a convention, and a change of what is trusted more wait for a person, whatever the settings say.
-    What a model derives from any other view would be standing only if a sentence that its speaker typed states it by
-    itself. Otherwise it waits too: the words may be the assistant's.
+    `view` is what the reviewer is shown at the moment. A fact that it derives from a tainted view is a report, trusted
+    like a tool's output. A preference, a convention, and a change of a memory with more trust wait for a person,
+    whatever the settings say. A statement that a model derives from any other view becomes standing only if a sentence
+    that its speaker typed states it by itself. Otherwise it waits too: the words may be the assistant's.
     """
 
     services: Services
@@ -314,7 +314,7 @@ class Staging:
         return self.view.is_tainted and (base.trust > Origin.TOOL.trust or base.project != self.review.project)
 
     def _typed(self, target_space: TargetSpace, cited: Sequence[int]) -> list[str]:
-        """What the speaker, or the user if nobody is named, typed in the cited messages. A clean view has no more."""
+        """The cited messages that the speaker typed, or the user if nobody is named. Empty in a tainted view."""
         speakers = ("", "user") if target_space.speaker is None else (target_space.speaker,)
         found = [self.view.messages[at] for at in cited] if not self.view.is_tainted else []
         return [message.text for message in found if message.role == "user" and message.speaker in speakers]
@@ -332,7 +332,7 @@ class Staging:
         )
 
     def _check_unsaved(self, change: Change) -> None:
-        """What a clean view has shown already need not wait for a person as well."""
+        """Raises Refused for a change from a tainted view that the clean view has led to already."""
         earlier = [staged.change.text for staged in self.staged if not staged.is_tainted and staged.change.text]
         if self.view.is_tainted and any(evidence.is_repeated(change.text, text) for text in earlier):
             raise Refused("known", "This is saved already. Leave it.")
@@ -432,10 +432,10 @@ class Staging:
             raise Refused("budget", str(error)) from error
 
     def _settle_waiting(self, unit: Unit, staged: StagedChange, sources: tuple[str, ...]) -> Entry | None:
-        """What the user has said now decides the proposals that say the same: they need not wait any more.
+        """Settles the proposals that say the same as the user has said now. They need no approval any more.
 
-        The user's words are stored, not those of the proposal. The new version if one of them is a change of a memory
-        that loses nothing by it: which memory a proposal would change may have been chosen by somebody else.
+        The user's words are stored, not those of the proposal. Returns the new version if one of them is a change of a
+        memory that loses nothing by it: which memory a proposal would change may have been chosen by somebody else.
         """
         admitted, space = staged.admitted, staged.target_space.space
         if staged.is_tainted or admitted is None or admitted.draft.proposed:

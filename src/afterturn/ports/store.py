@@ -110,8 +110,8 @@ class Store(Protocol):
 
     `at` says where a unit works. A store may run units at the same time unless their places overlap:
 
-    - `Scope`: it writes rows of these spaces only. What it reads of other spaces of the tenant may change meanwhile,
-      except by a unit that works in the whole tenant, such as a forget.
+    - `Scope`: it writes rows of these spaces only. Rows that it reads in other spaces of the tenant may change
+      meanwhile, except by a unit that works in the whole tenant, such as a forget.
     - `Tenant`: it writes, or relies on, rows of any space of the tenant.
     - `JobQueue`: it claims or releases jobs or the housekeeping of any tenant, and writes nothing else.
     - None: it writes rows that belong to no tenant, or of several tenants. Nothing else is written meanwhile.
@@ -143,7 +143,7 @@ class Store(Protocol):
 
 @runtime_checkable
 class ServerStore(Protocol):
-    """What a store on a server can do too."""
+    """Further methods of a store on a server."""
 
     def size_bytes(self) -> Awaitable[int]:
         """How much room the store takes on the server's disk, all tenants together."""
@@ -151,7 +151,7 @@ class ServerStore(Protocol):
 
 @runtime_checkable
 class FileStore(Protocol):
-    """What a store in a file can do too. A store on a server leaves it to the server's own tools."""
+    """Further methods of a store in a file. A store on a server leaves them to the server's own tools."""
 
     def backup(self, target: Path, *, progress: Callable[[int, int], None]) -> Awaitable[None]:
         """Makes a consistent copy while others read and write. `progress(done, total)` counts pages."""

@@ -64,7 +64,7 @@ class RecallAnswer(NamedTuple):
 
 
 class EarlierRecalls(NamedTuple):
-    """What a turn has recalled before, and the number of the newest forget that it knows of."""
+    """The earlier recalls of a turn, and the number of the newest forget that it knows of."""
 
     scope: ConversationScope
     forgets: int
@@ -134,7 +134,7 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
     stands = request.standing
     stated = unit.memories.versions(request.scope, stands.refs) if lines and stands is not None else {}
     current, outdated = leave_out_replaced(lines, list(stated.values()))
-    # Only now: next to a line that stands and answers the question, a fair one is noise.
+    # Only now: next to a standing line that answers the question, a fair one is noise.
     standing = tuple(line for line in current if stands is not None and _stands(line, stands))
     hits, restated = collapse([line for line in current if line not in standing])
     left_out = replaced_by_lines(lines, found.hits) | outdated | {item.hit.entry.ref: item.by_ref for item in restated}
@@ -167,7 +167,7 @@ def _stands(line: Hit, standing: StandingRow) -> bool:
         return f"\n- {neutralise(entry.text)}\n" in standing.text
     if entry.kind is Kind.STATEMENT:
         return True
-    from afterturn.lasting_facts import FactKind, rate_sentences  # here: a hook shows nothing that stands
+    from afterturn.lasting_facts import FactKind, rate_sentences  # here: a hook shows no standing lines
 
     # A line may be worded as a statement that was learned from the message, and have a date for "tomorrow".
     known = frozenset(terms(standing.text)) | COMMON_TERMS

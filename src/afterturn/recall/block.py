@@ -112,7 +112,7 @@ def _late_line(asked: str) -> str:
 
 
 def bullet(excerpt: Excerpt, *, now: float, dated: Collection[str] = ()) -> str:
-    """The excerpt's line, without its newline. What a user asked or ordered is told as that, with the answer."""
+    """The excerpt's line, without its newline. A question or an order of a user is marked as one, with the answer."""
     entry = excerpt.hit.entry
     day = describe_day(entry.occurred_at) if entry.ref in dated or excerpt.hit.is_earlier else ""
     place = f"said in project {excerpt.said_in}" if excerpt.said_in else ""
@@ -187,7 +187,7 @@ def strip_blocks(text: str, known_hashes: Collection[str]) -> str:
 
 
 def spoken_words(text: str, known_hashes: Collection[str]) -> str:
-    """What a person said in a message, without our blocks. Blank if it is nothing but blocks, known or not.
+    """The text of a person's message, without our blocks. Blank if it is nothing but blocks, known or not.
 
     A host with a conversation per request brings the blocks of earlier requests along.
     """

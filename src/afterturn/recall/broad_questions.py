@@ -27,7 +27,7 @@ class BroadQuestion(NamedTuple):
 
 
 def read_broad_question(text: str) -> BroadQuestion | None:
-    """What a broad question is about. None for any other text.
+    """Returns the subject of a broad question, None for any other text.
 
     A question is broad if it asks what is known, or for a summary; if its object is the speaker ("me"), something of
     theirs in one or two words ("my family"), or the project; and if no other word between the two or after them limits

@@ -25,7 +25,7 @@ from afterturn.utterance import states_about_speaker
 
 @dataclass(frozen=True, slots=True)
 class ProfileSubject:
-    """What a space knows about one subject, newest first. `name` is a name or thing, "user" or "environment"."""
+    """The entries of a space about one subject, newest first. `name` is a name or thing, "user" or "environment"."""
 
     name: str
     entries: tuple[Entry, ...]
@@ -33,7 +33,7 @@ class ProfileSubject:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a space knows now, by subject. Entries are statements, and messages of the user while there are few."""
+    """A space's current knowledge, by subject. Entries are statements, and messages of the user while there are few."""
 
     space: str
     subjects: tuple[ProfileSubject, ...]
@@ -41,7 +41,7 @@ class Profile:
 
 STATEMENTS_READ_MAX = 500
 RECORDS_READ_MAX = 500
-# With so many statements, what was said is not read as well.
+# From this number of statements on, messages are not read.
 STATEMENTS_ENOUGH = 40
 SUBJECTS_MAX = 12
 USER = "user"
@@ -67,7 +67,7 @@ _SENTENCE_END = regex(r"[.!?。！？:;\n]\s*$")
 
 
 class _Candidate(NamedTuple):
-    """An entry that may be in the profile, and how much it tells, whatever it is about."""
+    """An entry that may be in the profile, and how informative it is, on any subject."""
 
     entry: Entry
     terms: frozenset[str]
@@ -190,7 +190,7 @@ class _Chosen(NamedTuple):
 
 
 def _choose(candidates: Sequence[_Candidate], related: Mapping[str, float], limit: int) -> list[_Chosen]:
-    """The entries that tell most, best first; of equal ones the newer first. Nothing is said twice.
+    """The most informative entries, best first; of equal ones the newer first. Nothing is said twice.
 
     A word is worth more if several conversations mention it and few entries contain it.
     """
@@ -263,7 +263,7 @@ def group_by_subject(entries: Sequence[Entry]) -> tuple[ProfileSubject, ...]:
 
 
 def profile_hits(unit: Unit, request: RecallRequest, question: BroadQuestion, *, limit: int = 16) -> list[Hit]:
-    """The answer to a broad question, in order of worth: what tells most about its subject.
+    """The answer to a broad question, in order of worth: the most informative lines about its subject.
 
     Respects everything that `request` admits and excludes. Scores only express the order; the best has 0.9.
     """

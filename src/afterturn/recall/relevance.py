@@ -83,7 +83,7 @@ class JudgedQuestion(NamedTuple):
 
 @dataclass(frozen=True)
 class RecalledExchange:
-    """What a user said and the answer to it, or one statement. `hits` are the hits in it, the user's message first.
+    """A user's message and its answer, or one statement. `hits` are the hits in it, the user's message first.
 
     Of long messages, only the passages that bear on the terms that are `asked` are judged.
     """
@@ -140,7 +140,7 @@ def judge(
     asked = question.terms
     found = group_exchanges(with_partners(hits), asked)
     exchanges: list[RecalledExchange] = []
-    # They tell nothing, such as a question that was asked before.
+    # They state nothing, such as a question that was asked before.
     silent: list[RecalledExchange] = []
     for one in found:
         if len(exchanges) == JUDGED_MAX:
@@ -231,7 +231,7 @@ def _exchange(found: list[Hit], asked: frozenset[str]) -> RecalledExchange:
 _ORDERS = 0.5
 # A question without a telling answer is shown if it seems to state something as well.
 _STATES_ALSO = 0.3
-# An answer that states less than this tells nothing: "You're welcome.", "One moment, please."
+# Below this chance an answer states nothing: "You're welcome.", "One moment, please."
 _TELLING = 0.2
 
 
@@ -257,7 +257,7 @@ def lines_of(text: str, hits: Sequence[Hit]) -> list[Hit]:
 
 
 def line_of(one: RecalledExchange) -> Hit | None:
-    """The line that shows an exchange. None: it tells nothing."""
+    """The line that shows an exchange. None: it states nothing."""
     first = one.hits[0]
     if one.said is None or one.said.kind is Kind.STATEMENT:
         return first

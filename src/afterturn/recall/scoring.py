@@ -140,7 +140,7 @@ def is_own(kind: Kind, origin: Origin) -> bool:
 
 
 class ScoreKind(StrEnum):
-    """What the scores of a recall are.
+    """The meaning of a recall's scores.
 
     `chance`: the chance that a line helps. `search score`: how well it matches, in a recall that was not judged.
     `profile score`: its place in the answer to a broad question.
@@ -152,7 +152,7 @@ class ScoreKind(StrEnum):
 
 
 def score_kind_of(row: RecallRow) -> ScoreKind | None:
-    """What the scores of a recall's candidates are. None if that was not stored."""
+    """The meaning of the scores of a recall's candidates. None if it was not stored."""
     kind = row.settings.get("score_kind")
     return ScoreKind(str(kind)) if kind else None
 

@@ -152,7 +152,7 @@ def search_in_memory(
     entries: dict[int, Entry] = {}
     seen: set[int] = set()
     excluded = len(lane_query.excluded_refs) + len(lane_query.excluded_ids) + len(lane_query.visible_hashes)
-    # What the query excludes is often among the best, and a second page takes another round trip.
+    # Entries that the query excludes are often among the best, and a second page takes another round trip.
     size, more = limit + min(limit, excluded), 0
     seen_max = _RESOLVED_MAX + excluded
     while len(rows) < limit and len(seen) < seen_max:

@@ -1,6 +1,6 @@
 """Phrases for times in a text: tokens, the trie of all phrases of `time_words.txt`, and the tense of a sentence.
 
-What a phrase means in a calendar is in `times.py`. The trie is built when a time is first read. A text is walked
+`times.py` finds the dates that a phrase means. The trie is built when a time is first read. A text is walked
 through once, and every walk in the trie ends after a few tokens.
 """
 
@@ -361,7 +361,7 @@ class TokenizedText:
         if keys[-1] in ("か", "吗", "呢"):
             return True
         content = [key for key in keys if key not in _word_set("all", "lead")]
-        # German "was" is "what"; in English "it was" tells something.
+        # German "was" is "what"; in English "it was" opens a statement.
         starts = [key for at, key in enumerate(content[:_ASKING_TOKENS]) if at == 0 or key != "was"]
         return not _word_set("all", "asking").isdisjoint(starts)
 
@@ -511,7 +511,7 @@ class PhraseReader:
         return time
 
     def _counts(self, found: TimePhrase) -> bool:
-        """Whether it is really a time, by what stands around it."""
+        """Whether it is really a time, by the words around it."""
         meaning, keys, tokens = found.meaning, self._tokens.keys, self._tokens
         if meaning.name == "skip":
             return True

@@ -62,7 +62,7 @@ class AskedTime(NamedTuple):
 
 
 def time_asked(text: str, now: float, *, zone: tzinfo = UTC, is_query: bool = False) -> AskedTime | None:
-    """Returns what a question asks about time, or None. Sentences that only tell something are not read, except in a
+    """Returns what a question asks about time, or None. Sentences that are only statements are not read, except in a
     query: the words that somebody searches for.
 
     A month or a weekday is the last one, or the next one if the question is in the present or the future. Several times

@@ -21,7 +21,7 @@ _DIMENSIONS = 512
 _UNKNOWN = 0
 # It marks the beginning of a word in the list of pieces.
 _WORD_START = " "
-# What the model's own normaliser does and NFKC does not: these become spaces.
+# The model's own normaliser, unlike NFKC, turns these into spaces.
 _SPACES = dict.fromkeys(map(ord, "\t\n\f\r\u1680\u200b\u200e\u200f\u2028\u2029\u2581\ufeff\ufffd"), " ")
 _PIECE_CHARS_MAX = 16
 _PIECES_BYTES_AT_ONCE = 16_384

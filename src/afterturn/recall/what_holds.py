@@ -1,4 +1,4 @@
-"""What holds now: which of two texts about the same thing the newer one replaces.
+"""Finds what holds now: whether the newer of two texts about the same thing replaces the older one.
 
 For two sentences, words of change and the values around their common subject decide; `what_holds_words.json` has the
 words. Linear models judge two exchanges that answer a question, and lasting facts and what was said after them.
@@ -36,7 +36,7 @@ WEIGHTS_PATH = Path(__file__).with_name("what_holds_weights.json")
 # How many of the best are compared with each other: whether one holds instead of another.
 _COMPARED_MAX = 20
 # The log odds above which the newer of two counts as what holds now. Low, because an outdated line misleads, and one
-# that stands second does not; lower still if the newer one has a word of change next to a word that both have.
+# in the second place does not; lower still if the newer one has a word of change next to a word that both have.
 _HOLDS_NOW, _HOLDS_NOW_CHANGED = -1.8, -2.3
 # The log odds above which the older one is also marked as earlier: an order may be wrong, a mark should not.
 _REPLACED = 0.5
@@ -218,7 +218,7 @@ class _Item(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a sentence or a part of one says: its items, and which words of change, denial or time it has."""
+    """A sentence or a part of one: its items, and which words of change, denial or time it has."""
 
     sentence: str
     items: tuple[_Item, ...]
@@ -463,7 +463,7 @@ def _revokes(newer: Claim, older: Claim, lost: Sequence[_Item], added: Sequence[
 def _is_about_another(newer: Claim, older: Claim) -> bool:
     """Whether the older claim is about the speaker and the newer one about somebody else: "Joe is no longer allergic".
 
-    Whoever changes a value may come first: "the doctor raised it to 100".
+    The person who changes a value may come first: "the doctor raised it to 100".
     """
     words = _words()
     if older.opening not in words["first"] or not newer.items:
@@ -598,7 +598,7 @@ def _may_be_compared(older: Entry, newer: Entry) -> bool:
     targets = {entry.target for entry in (older, newer) if entry.kind is Kind.STATEMENT}
     one, other = ((entry.space, entry.speaker or "user", entry.agent, entry.project) for entry in (older, newer))
     is_trusted = newer.trust >= TRUST_MIN or older.trust < TRUST_MIN
-    # What was said in one turn belongs together, except for a correction; the next turn may change it.
+    # Sentences of one turn belong together, except for a correction; the next turn may change it.
     is_apart = (newer.conversation, newer.turn) != (older.conversation, older.turn) or _hashes_of(newer).corrects
     # Ids are in order of time.
     is_later = (newer.occurred_at, newer.id) > (older.occurred_at + (0 if is_apart else _MOMENT), older.id)
@@ -714,7 +714,7 @@ def _score_texts(fact: RatedEntry, newer: RatedEntry) -> float | None:
 
 
 def _may_change_fact(older: Entry, newer: Entry) -> bool:
-    """What the same person said later, in another turn, and in the same project or in none about themselves."""
+    """True if the same person said it later, in another turn, in the same project or, about themselves, in none."""
     is_apart = (newer.conversation, newer.turn) != (older.conversation, older.turn) or newer.id != older.id
     is_here = newer.project == older.project or (
         None in (newer.project, older.project) and is_about_speaker(newer.text)

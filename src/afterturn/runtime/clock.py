@@ -46,8 +46,8 @@ class TimeOrderedIds:
 
 
 class OwnIds:
-    """Ids of `ids`. From `keep` on, the newest are known, so that this process can tell its own operations from those
-    of others. Safe from any thread."""
+    """Ids of `ids`. From `keep` on, the newest are known, so that this process can recognize its own operations
+    among those of others. Safe from any thread."""
 
     def __init__(self, ids: Ids) -> None:
         self._ids = ids

@@ -35,9 +35,9 @@ SOON = 120.0
 
 
 class Commit(NamedTuple):
-    """What a job writes at its end, together with its own removal. It returns what to do after that, if anything.
+    """The writes that end a job, in one unit with its removal. `work` returns a function to call afterwards, or None.
 
-    `spaces` are those of the job's tenant in which it writes, beside the job's own.
+    `spaces` are the spaces of the job's tenant that it writes to, in addition to the job's own.
     """
 
     work: Callable[[Unit], Callable[[], None] | None] = lambda unit: None

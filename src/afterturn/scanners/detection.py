@@ -1,4 +1,4 @@
-"""What scanners find, and the protocol that a scanner implements."""
+"""Detections, and the protocol that a scanner implements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 
 class ScanAction(StrEnum):
-    """What follows from a finding. The origin of the text decides about the last."""
+    """The consequence of a finding. That of `SUSPECT` depends on the origin of the text."""
 
     REDACT = "redact"
     """The finding is replaced with a mark. Untrusted text is quarantined too."""
@@ -56,7 +56,6 @@ def without_overlaps(found: Iterable[Detection]) -> list[Detection]:
 
 
 DEFAULT_SCANNERS = ("secrets", "invisible", "look_alikes", "links", "instructions")
-PERSONAL_DATA_CHOICES = ("off", "redact", "refuse")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Recognizes text that tells a model what to do: a linear classifier over phrases, words and pairs of words.
+"""Recognizes text that instructs a model: a linear classifier over phrases, words and pairs of words.
 
 `instruction_phrases.json` has the phrases and `instruction_weights.json` the weights, which `lab/train_instructions.py`
 trains. A text is judged in parts of a few sentences, in its normal form and in what is decoded from it, and counts as
@@ -23,7 +23,7 @@ from afterturn.scanners.invisible import find_hidden
 from afterturn.scanners.normal_form import CHARS_MAX, is_readable, look_alikes, views
 from afterturn.text import regex
 
-# What the scanner calls its findings.
+# The kind of the scanner's findings.
 INSTRUCTION = "instruction to the model"
 PART_CHARS = 240
 PARTS_MAX = CHARS_MAX // 60
@@ -31,8 +31,8 @@ _WORDS_MAX = 160
 # Words and pairs. Shorter texts, such as "You do.", are not judged.
 WORDS_MIN = 7
 _SENTENCE_WORDS = 12
-# What is written in base64 or with digits for letters is to be read by a program: less is needed for an order. Pages
-# are full of entities.
+# Added to the score of text in base64 or with digits for letters, because only a program is meant to read it. Entities
+# are common in pages.
 _DISGUISED = 1.0
 _USUAL = ("", "html entities", "url encoding")
 _TABLES = json.loads(Path(__file__).with_name("instruction_phrases.json").read_text(encoding="utf-8"))
@@ -234,7 +234,7 @@ class LookAlikeScanner:
 
 
 _SAID = r"(?:summar|conversation|chat|histor|message|memor|prompt|transcript|secret|context|user|data|content)"
-# What a model is to put in: <summary>, {{conversation}}, [chat history], ${secret}, CONVERSATION_HERE.
+# Placeholders that a model is to fill: <summary>, {{conversation}}, [chat history], ${secret}, CONVERSATION_HERE.
 _TO_FILL = regex(
     rf"<[^>\s][^>\n]{{0,80}}>|[{{\[][^}}\]\n]{{0,40}}?{_SAID}|\$\{{?\w{{0,30}}?{_SAID}|%7b|%3c"
     rf"|{_SAID}\w{{0,10}}(?:_|\+|%20)(?:here|so|of|text|goes|in|json|base64)",
@@ -265,7 +265,7 @@ class LinkScanner:
 
 
 class InstructionScanner:
-    """Finds text that tells a model what to do, in plain words or encoded."""
+    """Finds text that instructs a model, in plain words or encoded."""
 
     name = "instructions"
 

@@ -83,7 +83,7 @@ def find_hidden(text: str) -> list[Hidden]:
 
 
 def without_hidden(found: str) -> str:
-    """What `clean` writes in place of hidden characters."""
+    """The text that `clean` writes in place of hidden characters."""
     if found[0] in _LINE_BREAKS:
         return "\n" * len(found)
     return " " if found[0] in _BLANK_LETTERS else ""
@@ -99,7 +99,7 @@ class _Scan:
         self._pairs: frozenset[int] = frozenset()
 
     def kind_of(self, at: int, found: str) -> str | None:
-        """What the characters at this place hide as; None if they are needed."""
+        """The kind of the hidden characters at this place; None if they are needed."""
         character = found[0]
         if character in (ZWNJ, ZWJ):
             return None if self._joins(at, character) else "joiner"
@@ -232,7 +232,7 @@ def _balanced(line: str, start: int) -> frozenset[int]:
             opened.append((at, character >= "\u2066"))
         elif character in _CLOSERS and opened and opened[-1][1] == (character == "\u2069"):
             first = opened.pop()[0]
-            # What is empty orders nothing.
+            # Without text between them, the marks have no effect.
             if _CANDIDATE.sub("", line[first - start + 1 : min(at - start, first - start + 64)]).strip():
                 places |= {first, at}
     return frozenset(places)

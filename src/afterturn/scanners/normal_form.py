@@ -1,6 +1,6 @@
 """The normal form of a text for detection, and the texts that are written in it in another way.
 
-Nothing here is stored or shown: scanners read it beside what was written. Every step reads a bounded number of
+Nothing here is stored or shown: scanners read it in addition to the original text. Every step reads a bounded number of
 characters once.
 """
 

@@ -59,7 +59,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-# What a value looks like
+# Checks of the form of a value
 
 
 def is_value(text: str) -> bool:

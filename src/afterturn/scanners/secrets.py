@@ -83,7 +83,8 @@ _MARK = r"[\d!@#$%^&*+?~§€]|[a-z][A-Z]"
 _REACH_CHARS = 220
 _VALUE_CHARS_MAX = 512
 
-# What has a digit next to "password" without being one: hashes, encodings, products, counts, ranges, dates, versions.
+# Words with a digit that are not passwords, even next to "password": hashes, encodings, products, counts, ranges,
+# dates, versions.
 _TERMS = (
     r"(?i:(?:sha|md|base|utf|argon|pbkdf|bcrypt|scrypt|aes|rsa|oauth|ed|tls|ssl|http|h|ipv|wpa|web|win|python|py|es|v|id"
     r"|user|test|step|level|type|option|field|line|page|row|col|port)[-_]?\d{1,5}(?:id|bit|[a-z]{0,2})?"
@@ -148,7 +149,7 @@ def is_distinct_key(text: str) -> bool:
 
 
 class _Label(NamedTuple):
-    """What may follow the names: the text between (a sign or a verb), and the value after that."""
+    """The pattern of what follows the names: the text between (a sign or a verb), and the value after that."""
 
     kind: str
     names: tuple[str, ...]

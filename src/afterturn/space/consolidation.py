@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from afterturn.services import Services
 
 STEPS_MAX = 50
-# From so many statements on, a consolidation that would hide a larger share of them asks a person.
+# A consolidation of at least this many statements asks a person if it would hide a larger share of them.
 ENTRIES_MANY, HIDDEN_SHARE_MAX = 20, 1 / 3
 DAY = 86_400.0
 _ACTOR = Origin.BACKGROUND_REVIEW

@@ -108,7 +108,7 @@ _BY_ID = ("update", "set_firm", "delete", "hide_standing")
 
 
 def _affected(result: object) -> tuple[str, Sequence[Entry], int]:
-    """What was searched for, the entries that a verb found or changed as far as they are known, and how many."""
+    """The query of a search, the entries that a verb found or changed as far as they are known, and how many."""
     match result:
         case SearchResults():
             return result.query, [hit.entry for hit in result.hits], len(result.hits)
@@ -209,7 +209,7 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
         could go, if the space is full; NotAllowed if an untrusted origin wants it pinned, a convention or a preference,
         or another than the user wants it `firm`: a rule that refuses the tool calls that it concerns.
 
-        What an agent states (origin "agent") waits for approval if it would be standing. Anything else is kept as a
+        A statement of an agent (origin "agent") waits for approval if it would be standing. Anything else is kept as a
         report, unless you report with `clean=True` that no text of others had entered its turn. A standing memory that
         looks like an instruction to the model waits too, unless the user pins it or makes it firm.
         """
@@ -235,7 +235,7 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
     ) -> Imported:
         """Adds many statements or records in chunks. All operations have one `group`, so one `undo` takes all back.
 
-        What an agent states is a report unless `clean`, as for `add`, and so are messages of an agent. `progress` is
+        Statements of an agent are reports unless `clean`, as for `add`, and so are its messages. `progress` is
         called with the number of drafts stored so far. Raises InvalidInput for a draft that the guard refuses; the
         chunks before it remain stored.
         """
@@ -400,7 +400,7 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
             raise InvalidInput("`sources` is for one memory. Pass `memory` with it, or leave it out.")
         services, at = self._services, self._services.clock.now()
         waiting = await services.forget_cached(self.name, selector)
-        # What was learned from it, and blocks that show it, may be in every space of the tenant.
+        # Memories learned from it, and blocks that show it, may be in every space of the tenant.
         erased, number = await services.store.write(
             lambda unit: self._erase(unit, selector, at), at=Tenant(services.tenant)
         )
@@ -470,7 +470,7 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
     async def hide_standing(self, entry_id: str, hidden: bool = True) -> Changed:  # noqa: FBT001, FBT002
         """Takes a memory or a recorded message out of the standing context, or puts it back. It can still be recalled.
 
-        `undo` takes it back. What is pinned or firm stands all the same. A conversation that has its standing block
+        `undo` takes it back. Pinned and firm memories stay in the context. A conversation that has its standing block
         keeps it until the block is rebuilt. Raises NotFound if this space has no such entry.
         """
         check_id(entry_id)

@@ -334,7 +334,7 @@ class KeyRing:
                 self._keys.popitem(last=False)
 
     def _remove_expired(self) -> None:
-        # Keys expire in the order in which they were loaded. What is missing expires sooner, and may stay among them.
+        # Keys expire in the order in which they were loaded. A missing key expires sooner, and may stay among them.
         now = self._now()
         while self._keys and next(iter(self._keys.values()))[1] <= now:
             self._keys.popitem(last=False)

@@ -1,7 +1,7 @@
 """Reads a tool call: the commands that it runs, the paths that it writes and reads, its hosts, and its other words.
 
 Understands the shell tools and file tools of common agents by the names of their arguments, and any other tool by the
-words of its name. What only looks, plans or searches does nothing that a rule could concern.
+words of its name. No rule concerns a call that only looks, plans or searches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NESTED_MAX = 3
 _COMMAND_KEYS = ("command", "cmd", "script", "commands")
 _PATH_KEYS = "file_path path filepath filename file notebook_path target_file absolute_path uri".split()
 _TEXT_KEYS = ("new_string", "content", "new_str", "text", "new_source", "file_text", "code_edit", "contents", "edits")
-# What people read. A rule is not about these words.
+# Arguments with text for people. A rule is not about these words.
 _PROSE_KEYS = frozenset((*_TEXT_KEYS, "prompt", "body", "description", "title", "message"))
 _SHELL_WORDS = frozenset("bash sh shell zsh terminal exec execute run powershell cmd command process".split())
 _WRITE_WORDS = frozenset(
@@ -41,7 +41,7 @@ _CAMEL = regex(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATORS = frozenset((";", "&&", "||", "|", "|&", "&", "\n", "(", ")", "{", "}", ";;"))
 _REDIRECTS = frozenset((">", ">>", ">|", "&>", "&>>"))
 _ASSIGNMENT = regex(r"[A-Za-z_][A-Za-z0-9_]*=")
-# Programs that run the command in their arguments. What they are given before it is skipped.
+# Programs that run the command in their arguments. Their own arguments before it are skipped.
 _WRAPPERS = frozenset("sudo doas env time nohup nice xargs exec command stdbuf timeout npx bunx pnpx busybox".split())
 # Their options that take the next word.
 _VALUE_OPTIONS = {
@@ -88,7 +88,7 @@ class ShellCommand(NamedTuple):
 
 @dataclass(slots=True)
 class IntendedCall:
-    """What a call does. `words` are those of its name and `values` its short arguments, for tools that are neither a
+    """Effects of a call. `words` are those of its name and `values` its short arguments, for tools that are neither a
     shell nor for files. `text` is what it writes."""
 
     name: str

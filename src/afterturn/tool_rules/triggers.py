@@ -50,7 +50,7 @@ Pattern = tuple[str, ...]
 
 
 class Trigger(NamedTuple):
-    """What a call must do and contain to be concerned: one of each group that is not empty, all flags and resources.
+    """The conditions under which a rule concerns a call: one of each group that is not empty, all flags and resources.
 
     `commands` are programs with the words that follow. `rivals`: commands that only ask, such as `npm view`, do not
     count. `code` must be in the written text. `into_shell`: the command is piped into a shell.
@@ -499,7 +499,7 @@ def fits_path(wanted: str, path: str) -> bool:
     return any(parts[at : at + len(named)] == named for at in range(len(parts) - len(named) + 1))
 
 
-# What these do with `git`, by the arguments and the flags.
+# Whether `git` runs these, by the arguments and the flags.
 _GIT: dict[str, Callable[[list[str], frozenset[str]], object]] = {
     "push": lambda words, flags: "push" in words[:2],
     "force_push": lambda words, flags: (

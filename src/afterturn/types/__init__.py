@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        # A file is loaded when its first name is used. All of them take 20 ms, a fifth of a hook that answers alone.
+        # A file is loaded when its first name is used. All 35 dataclasses take 45 ms.
         for file in ("entries", "searches", "conversations", "operations", "rows"):
             if hasattr(module := import_module(f"afterturn.types.{file}"), name):
                 return globals().setdefault(name, getattr(module, name))

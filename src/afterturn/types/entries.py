@@ -19,7 +19,7 @@ SOURCES_MAX = 1000
 
 
 class Kind(StrEnum):
-    """What an entry is: a statement, which is one fact, or a record, which is one message of a recorded turn."""
+    """The kind of an entry: a statement is one fact, a record is one message of a recorded turn."""
 
     STATEMENT = "statement"
     RECORD = "record"
@@ -43,7 +43,7 @@ class Status(StrEnum):
 
 
 class Target(StrEnum):
-    """What a statement is about: the user, or the environment, that is projects, tools and systems."""
+    """The subject of a statement: the user, or the environment, that is projects, tools and systems."""
 
     USER = "user"
     ENVIRONMENT = "environment"
@@ -78,7 +78,7 @@ _TRUST = {
 
 
 class Verb(StrEnum):
-    """What an operation did. `undo` is an operation too, so it can be undone."""
+    """The verb of an operation. `undo` is an operation too, so it can be undone."""
 
     ADD = "add"
     UPDATE = "update"
@@ -204,7 +204,7 @@ class Entry(EntryFields):
         return self.trust < TRUSTED_MIN or (self.kind is Kind.RECORD and self.metadata.get(PASTED) is True)
 
     def is_from_elsewhere(self, projects: Collection[str] | None) -> bool:
-        """Whether it belongs to a project, and to none of these. None stands for all projects."""
+        """Whether it belongs to a project, and to none of these. None means all projects."""
         return self.project is not None and projects is not None and self.project not in projects
 
     def holds(self, at: float) -> bool:

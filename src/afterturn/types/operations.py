@@ -138,7 +138,7 @@ class History:
 
 
 class Selector(NamedTuple):
-    """What to forget. Exactly one field is set: `everything` is the whole space, `memories` are several at once."""
+    """Selects entries to forget. Exactly one field is set: `everything` is the whole space, `memories` has several."""
 
     memory: str | None = None
     conversation: str | None = None
@@ -159,7 +159,7 @@ class SpaceSummary:
 
 
 class Erased(NamedTuple):
-    """What a store's `forget` removed: the ids of entries, with all their versions, and the `spaces` they were in.
+    """The result of a store's `forget`: the ids of the removed entries, with all their versions, and their `spaces`.
 
     `key_ids` are the keys of a sealed space that was erased as a whole, which `scrub` destroys: its own, and those that
     backups need which are not restored now. `copied_to` are other

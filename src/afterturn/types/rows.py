@@ -1,4 +1,4 @@
-"""What is stored of conversations, turns, recalls, jobs, reviews and calls of models."""
+"""Stored rows: conversations, turns, recalls, jobs, reviews and calls of models."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class ConversationState:
 
 @dataclass(frozen=True, slots=True)
 class ConversationSnapshot:
-    """What a turn needs to know of its conversation. `blocks` are its `known_blocks`; `forgets` is the number of the
-    newest forget; `standing` is the standing block that the host has asked for."""
+    """The state of a conversation that a turn reads when it begins. `blocks` are its `known_blocks`; `forgets` is the
+    number of the newest forget; `standing` is the standing block that the host has asked for."""
 
     blocks: tuple[BlockRow, ...]
     state: ConversationState
@@ -95,7 +95,7 @@ class BlockRow:
 
 
 class Decision(StrEnum):
-    """What happened to a memory in a recall.
+    """The outcome of a memory in a recall.
 
     `shown`: it is in the block. `floor`: its score is too low. `budget`: the block was full. `restated`: another hit
     says the same. `visible`: the model sees it already. `stale`: it changed meanwhile. `not_handed_over`: the block was
@@ -324,7 +324,7 @@ class ReviewRow:
 
 
 class Purpose(StrEnum):
-    """What a model was asked for."""
+    """The purpose of a call of a model."""
 
     RECALL = "recall"
     REVIEW = "review"

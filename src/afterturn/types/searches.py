@@ -26,7 +26,7 @@ class Lane(StrEnum):
 class Filter:
     """Limits `search` and `list` to some entries. All fields that are set must match.
 
-    `project` is a name, or a tuple of names in which None stands for entries without a project. A `metadata` value must
+    `project` is a name, or a tuple of names in which None means entries without a project. A `metadata` value must
     be equal to the given one, or to one of a tuple; 1 equals 1.0, but not True. `since` (inclusive) and `until`
     (exclusive) limit `occurred_at`: Unix seconds, a datetime with a time zone, or an ISO-8601 text with an offset.
     """
@@ -78,7 +78,7 @@ class LaneQuery(NamedTuple):
 
 
 class IndexedEntry(NamedTuple):
-    """What an active entry is ranked by, except its vector. A tuple, since there are many."""
+    """The fields by which an active entry is ranked, except its vector. A tuple, since there are many."""
 
     key: int
     space: str

@@ -41,14 +41,14 @@ class _OpenStore(blocking.Memory):
 
 
 class Component(SimpleNamespace):
-    """What programs read of a component of mem0. It has no methods: the verbs of `Memory` do all of its work."""
+    """Read-only attributes of one mem0 component. It has no methods: the verbs of `Memory` do all of its work."""
 
     def __getattr__(self, name: str) -> object:
         raise AttributeError(f"afterturn.compat.mem0 has no {name!r} here, only {', '.join(vars(self))}. Use Memory.")
 
 
 class _Mem0Facade:
-    """What both classes share: opening, closing, the list of verbs, and attributes that programs of mem0 read."""
+    """Base class of `Memory` and `AsyncMemory`: opening, closing, the list of verbs, and read-only attributes."""
 
     api_version = "v1.1"
     custom_instructions: str | None = None
@@ -149,7 +149,7 @@ def _read_config(config: object) -> tuple[StoreTarget, Config, bool]:
 
 
 def _describe(config: object, services: Services) -> Any:
-    """What is used, under the names of mem0's configuration. The path is blank for a store on a server."""
+    """The configuration in use, with mem0's names. The path is blank for a store on a server."""
     given: Any = config.get("vector_store") or {} if isinstance(config, Mapping) else {}
     stored = {"collection_name": (given.get("config") or {}).get("collection_name") or "mem0"}
     path = str(services.target) if isinstance(services.target, Path) else ""
@@ -166,7 +166,7 @@ def _describe(config: object, services: Services) -> Any:
 
 
 def _plain(value: object) -> object:
-    """What a caller has set: an object such as mem0's MemoryConfig becomes a dict without its defaults."""
+    """The values that a caller has set: an object such as mem0's MemoryConfig becomes a dict without its defaults."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     fields = getattr(value, "model_fields_set", None)

@@ -47,7 +47,7 @@ class Entities:
 
     @property
     def space(self) -> str:
-        """What a user's agents and runs store belongs to the user; a run belongs to its agent if there is no user."""
+        """Memories of a user's agents and runs belong to the user; a run belongs to its agent if there is no user."""
         if self.user_id is not None:
             return f"user:{self.user_id}"
         return f"agent:{self.agent_id}" if self.agent_id is not None else f"run:{self.run_id}"

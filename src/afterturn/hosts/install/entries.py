@@ -1,4 +1,4 @@
-"""What an installation adds to a client's files: hooks, the MCP server, or a file of its own.
+"""The entries that an installation adds to a client's files: hooks, the MCP server, or a file of its own.
 
 Each part finds its own entries again by the path of our script or the server's name, and touches no others.
 """

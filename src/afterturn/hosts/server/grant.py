@@ -1,4 +1,4 @@
-"""What a connection may do: the spaces that it reads and the ones that it writes. No argument of a call changes it."""
+"""The rights of a connection: the spaces that it reads and those that it writes. No call can change them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from afterturn.validation import check_name, check_no_secret, check_space
 class Grant:
     """`reads` are the readable spaces, the owner's first. `writes` is None if the connection may only read.
 
-    What is said about the environment is written to `environment` if that is set, such as the space of a project.
+    Statements about the environment are written to `environment` if it is set, such as the space of a project.
     `conversation` is the only one that the connection may speak of. `agent` names the client.
     """
 

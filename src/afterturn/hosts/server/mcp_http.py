@@ -1,6 +1,6 @@
 """The MCP server over streamable HTTP: bearer tokens, checks of Host and Origin, limits of connections.
 
-Every request stands alone, in both eras of the protocol: a server may be restarted between two requests.
+Every request is independent, in both eras of the protocol: a server may be restarted between two requests.
 """
 
 from __future__ import annotations

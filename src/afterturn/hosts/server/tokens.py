@@ -106,7 +106,7 @@ def _digest(text: str) -> str:
 
 
 def as_row(token: Token) -> dict[str, Any]:
-    """What is stored under the token's id."""
+    """The value that is stored under the token's id."""
     grant = token.grant
     return {
         "name": token.name,

@@ -232,7 +232,7 @@ _TOOLS: Mapping[str, _Tool] = {SEARCH: _search, ADD: _add, UPDATE: _update, DELE
 
 
 def _lines(entries: Sequence[Entry], memory: Memory) -> list[str]:
-    """One line each, as in a block. What a model must not see is left out."""
+    """One line each, as in a block. Text that a model must not see is left out."""
     screen, now = OutputFilter(scanning=memory.config.scan_policy), SystemClock().now()
     lines = []
     for entry in entries:

@@ -42,7 +42,7 @@ class LineTranscripts:
         return sorted(folder_in(home, *self.folder).glob(self.pattern))
 
     def messages(self, line: Object) -> list[TranscriptMessage]:
-        """What the user typed and the agent said in a line."""
+        """The messages of the user and the agent in a line."""
         raise NotImplementedError
 
     def about(self, line: Object) -> Object | None:
@@ -106,12 +106,12 @@ class GeminiCliTranscripts(LineTranscripts):
     pattern = ".gemini/tmp/*/chats/session-*.jsonl"
 
     def messages(self, line: Object) -> list[TranscriptMessage]:
-        # A patch has the whole list, for example after a compaction. What was said before it was said all the same.
+        # A patch has the whole list, for example after a compaction. Messages before it count all the same.
         patched = map(mapping, sequence(mapping(line.get("$set")).get("messages")))
         return [message for one in (line, *patched) for message in self._message(one)]
 
     def _message(self, line: Object) -> list[TranscriptMessage]:
-        """What is displayed is what was typed; the content has files and the text of commands, too."""
+        """The displayed text is the typed one; the content has files and the text of commands, too."""
         role = {"user": "user", "gemini": "assistant"}.get(text_field(line, "type"), "")
         content = line.get("content")
         typed = line.get("displayContent") if may_be_typed(content) else None

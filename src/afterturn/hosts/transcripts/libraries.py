@@ -47,7 +47,7 @@ _DAY = timedelta(days=1).total_seconds()
 
 
 class Mem0Export:
-    """What `get_all` of mem0's Memory or MemoryClient returned, or a list named `memories`."""
+    """The result of `get_all` of mem0's Memory or MemoryClient, or a list named `memories`."""
 
     name = "mem0"
     expected = (
@@ -199,7 +199,7 @@ class LettaExport:
                 self._take(where, item, export, file.stem)
 
     def _take_agent(self, where: str, agent: Object, export: LibraryExport, stem: str) -> None:
-        """A file numbers its messages anew in every export, so that their ids are not kept."""
+        """Every export numbers its messages again, so their ids are not kept."""
         session = first_text(agent, "name") or stem
         self._take_all(f"{where}, block", sequence(agent.get("core_memory")), export, session)
         for number, message in enumerate(map(mapping, sequence(agent.get("messages"))), start=1):
@@ -220,7 +220,7 @@ class LettaExport:
             export.refuse(where, "It is neither an agent, a block, a passage nor a message.")
 
     def _take_block(self, where: str, block: Object, export: LibraryExport) -> None:
-        """Each line or paragraph is a statement. What an agent is told about itself is not a memory."""
+        """Each line or paragraph is a statement. An agent's description of itself is not a memory."""
         label, at = text_field(block, "label"), latest(block.get("updated_at"), block.get("created_at"))
         if label == "persona":
             export.left_out["persona blocks, which describe the agent"] += 1
@@ -276,7 +276,7 @@ def _unpacked(text: str) -> str:
 class LangGraphExport:
     """The items of a store: `Item.dict()` as JSON or JSON Lines, the server's `items`, or the file of a SqliteStore.
 
-    `pattern` says which part of a namespace is the user. Without it, the whole namespace stands for the user.
+    `pattern` says which part of a namespace is the user. Without it, the whole namespace is the user.
     """
 
     name = "langgraph"

@@ -1,4 +1,4 @@
-"""What another memory library exported: facts and conversations by user, what was refused, and what is left out."""
+"""The export of another memory library: facts and conversations by user, what was refused, and what is left out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LINE_BYTES_MAX = 16 * 1024**2
 DOCUMENT_BYTES_MAX = 256 * 1024**2
 # All are kept in memory until everything is checked. 50,000 short ones take 50 MB.
 ITEMS_MAX = 500_000
-# What a value in metadata may need. Longer ones are left out.
+# Longer values in metadata are left out.
 _VALUE_BYTES_MAX = 2048
 _KEYS_MAX = 200
 # Keys of metadata that afterturn writes itself, and a file must not.

@@ -157,7 +157,7 @@ class FoundNotes:
 def read_everything(
     client: str, path: Path | None, report: Callable[[int, int], None]
 ) -> Iterator[FoundConversation | FoundNotes]:
-    """What a client left in a file, a folder, or a person's home folder. Raises InvalidFile if there is nothing."""
+    """A client's conversations and notes in a file, folder or home folder. Raises InvalidFile if there is nothing."""
     reader = READERS[client]
     files, folders = _find(reader, path)
     if not files and not folders:

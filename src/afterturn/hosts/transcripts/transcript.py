@@ -78,7 +78,7 @@ class PastConversation:
         return f"{self.client}:{self.session}"
 
     def exchanges(self) -> Iterator[tuple[TranscriptMessage, TranscriptMessage]]:
-        """What the user said, and the last words of the answer. What was never answered is left out."""
+        """Pairs of a user's message and the last message of its answer. Messages without an answer are left out."""
         asked: TranscriptMessage | None = None
         answer: TranscriptMessage | None = None
         for message in self.messages:
@@ -152,7 +152,7 @@ def may_be_typed(content: object) -> bool:
 
 
 def user_text(content: object) -> str:
-    """What the user typed in a message, without anything that a client added. Pasted text is a part of it.
+    """The text that the user typed in a message, without anything that a client added. Pasted text is a part of it.
 
     The only place that decides this: hooks and imports of all formats read messages of a user by it.
     """
@@ -169,7 +169,7 @@ def user_text(content: object) -> str:
 
 
 def assistant_text(content: object) -> str:
-    """What an assistant said in a message, without its thoughts."""
+    """The text of an assistant's message, without its thoughts."""
     return without_injected("\n".join(_texts(content, "text", "output_text")))
 
 

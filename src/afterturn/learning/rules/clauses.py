@@ -35,7 +35,7 @@ class Lesson(NamedTuple):
 
 
 _TABLES = json.loads(Path(__file__).with_suffix(".json").read_bytes())
-# What later ones become, and what the first "I" becomes.
+# For each word of the first person: its replacement in later mentions, and in the first one.
 _PRONOUNS: dict[str, tuple[str, str]] = _TABLES["pronouns"]
 _IRREGULAR: dict[str, str] = _TABLES["irregular"]
 _PATTERNS = load_patterns(__file__)

@@ -110,7 +110,7 @@ def find_lessons_in(text: str, answer: str, *, by_rules: bool = True) -> list[Le
     """The lessons of one user message. `answer` is the assistant's message before it.
 
     Without `by_rules` only statements are looked for. In a sentence in which a rule finds something, only a preference
-    is looked for beside it.
+    is looked for in addition.
     """
     sentences = own_sentences(text)
     introduced = find_introduction(sentences) if by_rules and may_introduce(text) else None

@@ -19,7 +19,7 @@ from afterturn.types import Target
 STATEMENT_CHARACTERS_MAX = 240
 _WORDS_MIN = 2
 _SUBJECT_WORDS_MAX = 5
-# A value stands close to its verb: "the gate is 82", not "the readers are builders who know clause 18".
+# A value is close to its verb: "the gate is 82", not "the readers are builders who know clause 18".
 _VALUE_WORDS_MAX = 8
 _CONTRAST_WORDS_MAX = 4
 
@@ -394,7 +394,7 @@ _VALUE_WORD = regex(r"\d[\d.,:]*")
 
 
 class _StatedValue(NamedTuple):
-    """What a statement says about its subject: its value's kinds, their words, and the words around them."""
+    """The value that a statement gives to its subject: its kinds, their words, and the words around them."""
 
     subject: frozenset[str]
     values: dict[str, frozenset[str]]

@@ -173,7 +173,7 @@ class IndexCache:
             if space_index is not None:
                 try:
                     await store.read(partial(_update, space_index=space_index), at=space_key.scope)
-                except Exception:  # the boundary: the next question tries it again, and builds the space anew
+                except Exception:  # the boundary: the next question tries it again, and rebuilds the index
                     logger.warning("a space in memory could not be updated yet", exc_info=True)
                 # It may have been dropped meanwhile.
                 if self._spaces.get(space_key) is space_index:

@@ -50,7 +50,7 @@ class TermNumbers(dict[str, int]):
 
 
 def hashed(terms: Sequence[Sequence[str]], known: TermNumbers | None = None) -> NDArray[np.int64]:
-    """One hash per occurrence, in order; equal in every process. Whoever hashes many texts passes `known`."""
+    """One hash per occurrence, in order; equal in every process. Pass `known` to hash many texts."""
     numbers = map((TermNumbers() if known is None else known).__getitem__, chain.from_iterable(terms))
     return np.fromiter(numbers, np.uint64, sum(map(len, terms))).view(np.int64)
 

@@ -65,7 +65,7 @@ def find_stats(unit: Unit, space_key: SpaceKey) -> SpaceStats | None:
 
 
 class BuildPlan(NamedTuple):
-    """What to keep: `whole` vectors, or only quantized ones where memory is short. `stats` is the expected size."""
+    """Options of an index: `whole` vectors, or only quantized ones to save memory. `stats` is the expected size."""
 
     embedder: EmbedderIdentity | None
     stats: SpaceStats

@@ -21,7 +21,7 @@ from afterturn.stores.postgres.session import PgConnection
 from afterturn.types import Scope, Tenant, UnitScope
 
 SERVER_VERSION_MIN = 150_000
-# What a URL may set otherwise. The last four notice a server that has vanished without a word within half a minute.
+# Defaults that a URL can override. The last four detect a server that has vanished within half a minute.
 _DEFAULTS = {
     "application_name": "afterturn",
     "connect_timeout": 10,

@@ -357,7 +357,7 @@ class ServerWriter:
         self.lock = threading.RLock()
         self.halted = False
         # Whether it writes to a store that is moved or not complete, as the copier does. The copier locks one tenant,
-        # and tells its rows from those of others, which it must see for that.
+        # and must see the rows of other tenants to distinguish its own from them.
         self.ignores_marks = False
         self._server = server
         self._connection: PgConnection | None = connection

@@ -35,8 +35,8 @@ _LOST_STATES = ("57P01", "57P02", "57P03", "57P05", "25P03")
 
 
 class NotAnswering(psycopg.OperationalError):
-    """The server said nothing for `SERVER_TIMEOUT`, and the connection was closed. What it was asked may be done later,
-    but not committed, unless that was a COMMIT."""
+    """The server did not answer within `SERVER_TIMEOUT`, and the connection was closed. The server may still run the
+    statement, but does not commit it, unless it was a COMMIT."""
 
 
 def is_lost(error: psycopg.Error) -> bool:

@@ -30,7 +30,7 @@ _TABLE = re.compile(r"INSERT INTO (\w+)")
 _INSERT = re.compile(r"(INSERT INTO \w+ \([\w, ]+\) VALUES )(\([?, ]+\))( ON CONFLICT .+)?")
 # The numeric key of a table, if it has another name than `key`.
 _KEY_COLUMNS = {"operation": "seq"}
-# A text with so many statements or bytes is sent at once.
+# A text that has reached this number of statements or bytes is sent.
 _STATEMENTS_MAX = 200
 _BYTES_MAX = 1_000_000
 _ROWS_MAX = 200

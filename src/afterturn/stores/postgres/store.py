@@ -49,7 +49,7 @@ class PostgresStore(ThreadedStore):
 
 _MEBIBYTE = 1024 * 1024
 _LONG_TRANSACTION = "10 minutes"
-# Values are part of a statement's text, and the server logs statements that fail unless it is told not to. Only a
+# Values are part of a statement's text, and the server logs statements that fail unless a setting forbids it. Only a
 # superuser may change these settings, so a session cannot do it.
 _SILENT = {
     "log_min_error_statement": ("panic",),

@@ -133,7 +133,7 @@ def _ids(refs: Collection[str]) -> list[str]:
 
 
 def finding_forgets(tenant: str) -> Statement:
-    """What finds the number of the tenant's newest forget, for `read_forgets`."""
+    """The statement that finds the number of the tenant's newest forget, for `read_forgets`."""
     return "SELECT forgets FROM tenant WHERE name = ?", (tenant,)
 
 
@@ -361,7 +361,7 @@ class BlockRows:
         return self.read(key, self._session.batch(*self.reading(key, in_full=in_full)))
 
     def reading(self, key: ConversationKey, *, in_full: bool) -> list[Statement]:
-        """What reads them, for `read`."""
+        """The statements whose rows `read` takes."""
         return [
             (_SELECT_REFS if in_full else _SQL["select_visible_refs"], _place(key)),
             (_SQL["select_blocks"] if in_full else _SQL["select_visible_blocks"], _place(key)),

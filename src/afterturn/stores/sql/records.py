@@ -67,7 +67,7 @@ class SqlRecords:
 
 
 def finding_position(tenant: str, space: str, conversation: str, *, owner: str | None) -> Statement:
-    """What finds the conversation's last record, for `read_position`."""
+    """The statement that finds the conversation's last record, for `read_position`."""
     sql = (
         "SELECT max(position) FROM entry WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) "
         "AND conversation = ? AND coalesce(owner, '') = ? AND kind = 'record'"

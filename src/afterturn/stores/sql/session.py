@@ -50,7 +50,7 @@ def load_queries(module_file: str) -> dict[str, str]:
 
 
 def values_clause(rows: Sequence[Sequence[Value]]) -> tuple[str, list[Value]]:
-    """What follows VALUES for these rows, which may not be empty, and the values to bind for it."""
+    """The SQL after VALUES for these rows, of which there must be at least one, and the values to bind."""
     row = f"({', '.join('?' * len(rows[0]))})"
     return ", ".join([row] * len(rows)), [value for values in rows for value in values]
 

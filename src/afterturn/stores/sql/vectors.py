@@ -88,7 +88,7 @@ class VectorBacklog:
         return known
 
     def finding(self, tenant: str, space: str, *, limit: int) -> Statement:
-        """What reads the entries that wait for a vector of the space's embedder, oldest first, for `found`."""
+        """The statement that reads the entries without a vector of the space's embedder, oldest first, for `found`."""
         self._flush_left()
         return (
             f"SELECT e.key, {self._text}, e.id, e.version FROM unembedded AS u JOIN entry AS e ON e.key = u.entry_key "

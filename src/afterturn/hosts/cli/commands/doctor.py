@@ -66,7 +66,7 @@ _WITHDRAWALS = ("proposal to delete", "proposals to delete")
 
 
 def _held(entries: Mapping[str, int]) -> list[tuple[str, str]]:
-    """What is active, and what is kept besides."""
+    """Lines that count the active entries, and the stored ones that are not active."""
     active, other = [], []
     for name, number in sorted(entries.items(), reverse=True):
         kind, status = name.split(".")

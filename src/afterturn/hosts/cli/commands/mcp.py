@@ -75,7 +75,7 @@ def mcp(
 
 
 def _find_standing(find_store: FindStore, grant: Grant) -> str:
-    """What stands now. A store that cannot be read must not keep the server from starting."""
+    """The current standing context. A store that cannot be read must not keep the server from starting."""
     from afterturn.oneshot import standing_once
 
     store, config = find_store()

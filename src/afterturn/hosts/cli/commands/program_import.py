@@ -32,7 +32,7 @@ _CONVERSATIONS_MAX = 10_000
 
 @dataclass(slots=True)
 class Plan:
-    """What an import would store: drafts in order of the files, a row for each source, and what is left out."""
+    """The plan of an import: drafts in order of the files, a row for each source, and what is left out."""
 
     drafts: list[Draft] = field(default_factory=list)
     rows: list[tuple[str, ...]] = field(default_factory=list)
@@ -67,7 +67,7 @@ def import_transcripts(
 
 
 def print_ending(imported: Imported, print_left_out: Callable[[], None]) -> None:
-    """What was known, what was left out, and how to take the import back."""
+    """Prints how many were known, what was left out, and how to undo the import."""
     if imported.existing:
         click.echo(f"{imported.existing:,} already known")
     print_left_out()
@@ -151,7 +151,7 @@ _NAMESPACE_HINT = "Say which part of a namespace is the user, for example: --nam
 
 @dataclass(frozen=True, slots=True)
 class LibraryChoices:
-    """What the person decided. Without `users` or `space_per_user`, only the space's own user is imported."""
+    """The options of the command. Without `users` or `space_per_user`, only the space's own user is imported."""
 
     users: tuple[str, ...]
     since: float | None

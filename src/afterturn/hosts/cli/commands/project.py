@@ -102,7 +102,7 @@ def _merge(invocation: Invocation, space: str, into: str) -> None:
 @command("separate")
 @click.argument("project")
 def separate(invocation: Invocation, project: str) -> None:
-    """Give PROJECT its own memory again. What it learned while it was merged stays where it is."""
+    """Give PROJECT its own memory again. Memories learned while it was merged stay where they are."""
     space = _space_of(project)
     if not separate_project(space):
         raise InvalidInput(

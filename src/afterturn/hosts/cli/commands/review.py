@@ -144,7 +144,7 @@ def consolidate(invocation: Invocation, *, dry_run: bool) -> None:
 Sources: TypeAlias = Mapping[str, tuple[Sequence[Entry], int]]
 
 LOG_COLUMNS = ("ID", "AGE", "CONVERSATION", "CAUSE", "RESULT")
-# What is shown for the causes, states, reasons and notes of reviews, and for changes that were refused.
+# The words for the causes, states, reasons and notes of reviews, and for changes that were refused.
 _WORDS: dict[str, dict[str, str]] = json.loads(
     Path(__file__).with_name("review_words.json").read_text(encoding="utf-8")
 )

@@ -50,7 +50,7 @@ def show(invocation: Invocation, agent: str | None, project: str | None, *, why:
 def hide(invocation: Invocation, id: str) -> None:
     """Take a memory or a message out of the standing context. It can still be recalled.
 
-    What is pinned stands all the same. A conversation that has its block keeps it until the block is rebuilt.
+    Pinned memories stay in it. A conversation that has its block keeps it until the block is rebuilt.
     """
     set_hidden(invocation, id, hidden=True)
 

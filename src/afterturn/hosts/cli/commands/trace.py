@@ -189,7 +189,7 @@ def _print_recall(trace: Trace, turn: TracedTurn, recall: TracedRecall, most: in
     _print_pairs(_pairs(turn, recall))
     if recall.row.turn == turn.turn.id and recall.delivered_in not in (None, turn.number):
         return
-    # What matched too little matters least.
+    # Entries that matched too little matter least.
     found = sorted(recall.left_out, key=lambda one: one.why is Decision.FLOOR)[:most]
     _print_memories("included", [(one.ref, one_line(one.text), _scores(one)) for one in recall.shown])
     left_out = []
