@@ -12,7 +12,7 @@ import afterturn
 from afterturn.config import load_config
 from afterturn.hosts.hooks.clients import CLIENTS
 from afterturn.hosts.hooks.handler import HookHandler
-from afterturn.hosts.projects import note_project
+from afterturn.hosts.projects import note_project, set_paused
 from afterturn.hosts.state import change_document
 
 CALL = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "t1"}
@@ -107,3 +107,25 @@ async def test_the_report_of_a_background_task_is_not_a_prompt_of_the_user(tmp_p
     assert [entry.text for entry in entries if entry.speaker == "user"] == ["What is my cat called?"]
     (answer,) = [entry for entry in entries if entry.speaker == "assistant"]
     assert answer.trust < afterturn.Origin.AGENT.trust
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_a_pause_holds_for_the_sessions_of_its_project_wherever_they_work(tmp_path: Path, is_own: bool) -> None:
+    """H5: a session belongs to the folder of its first event. Another one may work in a paused project."""
+    config, client = load_config({"embedder": "none", "space": "user:ada"}), CLIENTS["claude-code"]
+    (own := tmp_path / "own").mkdir()
+    (other := tmp_path / "other").mkdir()
+
+    async def handle(name: str, folder: Path, **fields: object) -> None:
+        event = client.read(name, {"session_id": "s", "cwd": str(folder), **fields})
+        assert event is not None
+        await handler.handle(client, event)
+
+    async with afterturn.open(tmp_path / "memory.db", config) as memory:
+        handler = HookHandler(memory, config)
+        await handle("SessionStart", own, source="startup")
+        set_paused(own if is_own else other, True)
+        await handle("UserPromptSubmit", other, prompt="Our parrot is called Kiwi.")
+        await handle("Stop", other, last_assistant_message="Noted, Kiwi.")
+        stored = {entry.text for entry in await memory.space("user:ada").list(limit=50)}
+    assert stored == (set() if is_own else {"Our parrot is called Kiwi.", "Noted, Kiwi."})

@@ -79,11 +79,12 @@ class OpenCall:
 
 @dataclass
 class ClientSession:
-    """One session of a client. `messages` are those of the turn that is open, with our blocks, `user_message` is the
-    user's among them, if it is known, and `prompt` is what was typed of it. `briefed` is the same conversation, for the
-    briefing."""
+    """One session of a client, which belongs to the `folder` of its first event. `messages` are those of the turn that
+    is open, with our blocks, `user_message` is the user's among them, if it is known, and `prompt` is what was typed of
+    it. `briefed` is the same conversation, for the briefing."""
 
     client: HookClient
+    folder: str
     conversation: Conversation
     standing: Standing
     briefed: Conversation
@@ -146,9 +147,10 @@ class HookHandler:
         answered a prompt with memories that it found itself."""
         name = f"{client.name}:{event.session}"
         async with self._locks.setdefault(name, asyncio.Lock()):
-            if await asyncio.to_thread(is_paused, event.cwd):
-                if name in self._sessions:
-                    self._abort_turn(self._sessions[name], "paused")
+            known = self._sessions.get(name)
+            if await asyncio.to_thread(is_paused, event.cwd if known is None else known.folder):
+                if known is not None:
+                    self._abort_turn(known, "paused")
                 return NOTHING
             session = await self._open_session(client, name, event.cwd)
             match event.kind:
@@ -202,7 +204,7 @@ class HookHandler:
         conversation = self._memory.conversation(name, **options)
         # A report in the briefing would taint the session, and nearly every session of a coding agent ends with one.
         briefed = self._memory.conversation(name, **trusted)
-        session = ClientSession(client, conversation, conversation.standing(), briefed)
+        session = ClientSession(client, folder, conversation, conversation.standing(), briefed)
         try:
             earlier = (await conversation.trace(limit=_TURNS_READ)).turns
         except NotFound:
