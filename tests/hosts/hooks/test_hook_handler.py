@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +32,7 @@ async def test_what_the_script_could_not_show_is_offered_at_a_later_point(tmp_pa
 
     async with afterturn.open(tmp_path / "memory.db", config) as memory:
         await memory.space("user:ada").add("Ada's cat is called Miso")
-        handler = HookHandler(memory, config)
+        handler = HookHandler(memory, config, Counter())
         assert await handle("UserPromptSubmit", is_late=True, prompt="What is my cat called?") == ""
         await handle("PreToolUse", **CALL)
         later = await handle("PostToolUse", tool_response="a.txt", **CALL)
@@ -71,7 +72,7 @@ async def test_an_answer_waits_for_its_prompt_whose_session_is_being_opened(tmp_
         await handler.handle(client, event)
 
     async with afterturn.open(tmp_path / "memory.db", config) as memory:
-        handler = HookHandler(memory, config)
+        handler = HookHandler(memory, config, Counter())
         async with asyncio.TaskGroup() as events:
             with no_new_projects():
                 events.create_task(handle("UserPromptSubmit", "s", new, prompt="Our parrot is called Kiwi."))
@@ -95,7 +96,7 @@ async def test_the_report_of_a_background_task_is_not_a_prompt_of_the_user(tmp_p
         await handler.handle(client, event)
 
     async with afterturn.open(tmp_path / "memory.db", config) as memory:
-        handler = HookHandler(memory, config)
+        handler = HookHandler(memory, config, Counter())
         if not is_open:
             await handle("UserPromptSubmit", prompt=report)
         await handle("UserPromptSubmit", prompt="What is my cat called?")
@@ -122,7 +123,7 @@ async def test_a_pause_holds_for_the_sessions_of_its_project_wherever_they_work(
         await handler.handle(client, event)
 
     async with afterturn.open(tmp_path / "memory.db", config) as memory:
-        handler = HookHandler(memory, config)
+        handler = HookHandler(memory, config, Counter())
         await handle("SessionStart", own, source="startup")
         set_paused(own if is_own else other, True)
         await handle("UserPromptSubmit", other, prompt="Our parrot is called Kiwi.")

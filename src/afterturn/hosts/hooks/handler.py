@@ -129,7 +129,8 @@ class LateTurn:
 class HookHandler:
     """Used on one event loop. The events of one session are handled one after the other, in the order of the calls."""
 
-    def __init__(self, memory: Memory, config: Config) -> None:
+    def __init__(self, memory: Memory, config: Config, reviewed: Counter[str]) -> None:
+        """`reviewed` counts what reviews have saved, changed and removed since the user was told."""
         self._memory = memory
         self._config = config
         self._owner = current_user_space(config)
@@ -137,8 +138,7 @@ class HookHandler:
         # By the session's name: an answer must not overtake a prompt whose session is still being opened.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._late_turns: list[LateTurn] = []
-        # What reviews have saved, changed and removed since the user was told.
-        self.reviewed: Counter[str] = Counter()
+        self._reviewed = reviewed
 
     async def handle(
         self, client: HookClient, event: HookEvent, *, was_answered: bool = False, was_shown: bool = False
@@ -324,8 +324,8 @@ class HookHandler:
         lines, notices = sum(line.startswith("- [") for line in block.splitlines()), []
         if self._config.hook_notice and lines:
             notices.append(f"afterturn recalled {lines} {'memory' if lines == 1 else 'memories'}")
-        if client.shows_notices and self.reviewed:
-            changed = describe_changes(*(self.reviewed.pop(name, 0) for name in ("saved", "changed", "removed")))
+        if client.shows_notices and self._reviewed:
+            changed = describe_changes(*(self._reviewed.pop(name, 0) for name in ("saved", "changed", "removed")))
             notices.append(f"afterturn: {changed} `afterturn review log` lists it.")
         return "\n".join(notices)
 
