@@ -125,7 +125,7 @@ async def test_a_pause_holds_for_the_sessions_of_its_project_wherever_they_work(
     async with afterturn.open(tmp_path / "memory.db", config) as memory:
         handler = HookHandler(memory, config, Counter())
         await handle("SessionStart", own, source="startup")
-        set_paused(own if is_own else other, True)
+        set_paused(own if is_own else other, paused=True)
         await handle("UserPromptSubmit", other, prompt="Our parrot is called Kiwi.")
         await handle("Stop", other, last_assistant_message="Noted, Kiwi.")
         stored = {entry.text for entry in await memory.space("user:ada").list(limit=50)}
