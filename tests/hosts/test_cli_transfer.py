@@ -29,7 +29,7 @@ def texts(cli: CommandLine, space: str = "user:ada") -> set[str]:
 
 
 def test_export_writes_everything_held_to_stdout(cli: CommandLine) -> None:
-    """M4: `export` gives everything held on a space, older versions too."""
+    """M4: `export` gives everything stored in a space, older versions too."""
     known = cli.add("Ada prefers tea")
     cli("update", known, "Ada prefers 茶")
     header, *lines = cli("export").lines

@@ -48,7 +48,7 @@ _PAGE = 1000
 )
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def export(invocation: Invocation, file: str, folder: Path | None, *, force: bool) -> None:
-    """Write everything held on a space as JSON Lines."""
+    """Write everything stored in a space as JSON Lines."""
     if folder is not None:
         if file != "-":
             raise click.UsageError("--markdown writes into its folder. Leave FILE out.")
