@@ -10,6 +10,7 @@ import itertools
 import os
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -160,7 +161,7 @@ async def work_in_hostile_repository(
     turns by `turn`."""
     way, client = WAYS[turn % len(WAYS)], _AGENTS[turn // len(WAYS) % len(_AGENTS)]
     config = Config(space=space)
-    handler = HookHandler(memory, config)
+    handler = HookHandler(memory, config, Counter())
     folder = places.unpack(way)
     agent = CodingAgent(memory, handler, config, client, f"hostile-{poison.mark}", folder)
     await agent.send("SessionStart", source="startup")

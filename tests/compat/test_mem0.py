@@ -17,6 +17,7 @@ import pytest
 import afterturn
 from afterturn import blocking
 from afterturn.compat.mem0 import AsyncMemory, Memory, ValidationError
+from afterturn.space.verbs import SpaceCore
 from lab.clients.model_server import ModelServer
 
 MESSAGES = [
@@ -381,6 +382,36 @@ def test_delete_all_deletes_what_the_ids_name(memory: Any):
     memory.delete_all(user_id="alice")
     assert memory.get_all(user_id="alice") == {"results": []}
     assert len(texts(memory.get_all(user_id="bob"))) == 4
+
+
+def test_a_memory_whose_source_is_not_an_id_is_found(memory: Any, store: Path):
+    """An import takes any words as a source."""
+    learned = afterturn.Draft("Ada likes tea", origin=afterturn.Origin.BACKGROUND_REVIEW, sources=("ticket 5",))
+    with blocking.open(store) as other:
+        other.space("user:ada").add_many([learned], clean=True)
+    assert texts(memory.get_all(filters={"user_id": "ada"})) == ["Ada likes tea"]
+
+
+@pytest.mark.parametrize("verb", ["delete_all", "reset"])
+async def test_what_another_process_has_forgotten_meanwhile_is_deleted(
+    store: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+):
+    """It is gone between the list and the deletion."""
+    async with AsyncMemory.from_config({"afterturn": {"store": str(store)}}) as memory:
+        for text in ("Ada likes tea", "Ada likes jam"):
+            await memory.add(text, user_id="ada", infer=False)
+
+        async def list_then_forget(space: SpaceCore, **options: Any) -> Any:
+            found = await listed(space, **options)
+            if len(found) == 2:
+                async with afterturn.open(store) as other:
+                    await other.space("user:ada").forget(memory=found[0].id)
+            return found
+
+        listed = SpaceCore.list
+        monkeypatch.setattr(SpaceCore, "list", list_then_forget)
+        await (memory.reset() if verb == "reset" else memory.delete_all(user_id="ada"))
+        assert texts(await memory.get_all(filters={"user_id": "ada"})) == []
 
 
 def test_reset_hides_users_agents_and_runs_and_can_be_undone(memory: Any, store: Path):

@@ -16,6 +16,16 @@ from afterturn.hosts.cli.options import as_filter, parse_time
 from afterturn.hosts.cli.output import count, iso, jsonable, one_line, safe
 from afterturn.types import Entry, Event, Hit, Kind, Lane, LoggedOperation, Origin, Status, Target, Verb
 
+OWN_ENTRY = {
+    "id": "0k3v8r2c4d5e6f7g",
+    "version": 1,
+    "kind": "statement",
+    "status": "active",
+    "text": "tea",
+    "origin": "user",
+    "trust": 100,
+}
+
 
 def an_entry(**fields: object) -> Entry:
     known = {
@@ -190,3 +200,21 @@ def test_groups_and_texts_of_operations_cannot_control_the_terminal() -> None:
         )
     )
     assert row[4:] == ("g\\x1b[31m\\u202e", "1", "\\x1b[2J")
+
+
+@pytest.mark.parametrize(
+    "line, name",
+    [
+        ({"step": {"operation": []}}, "operation"),
+        ({"step": {"entry_id": {}, "before": "active", "after": "active"}}, "entry_id"),
+        ({"step": {"operation": "o", "version": [], "after": "active"}}, "version"),
+        ({"operation": {"verb": "approve", "actor": "user", "id": []}}, "id"),
+        ({"entry": OWN_ENTRY | {"version": []}}, "version"),
+    ],
+)
+def test_a_wrong_value_in_an_export_is_a_bad_line(line: object, name: str) -> None:
+    """Also where it would be looked up in a set."""
+    approval = {"operation": {"verb": "approve", "actor": "user", "id": "o"}}
+    reading = read({"afterturn_export": 1}, approval, line, keep_origin=True)
+    (bad,) = reading.bad
+    assert (bad.line, bad.message.startswith(f'"{name}" is ')) == (3, True)

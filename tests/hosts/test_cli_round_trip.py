@@ -137,3 +137,22 @@ def test_a_file_cannot_raise_the_trust_above_that_of_the_origin(cli: CommandLine
         return
     (found,) = cli("list", "--json").lines
     assert (found["origin"], found["trust"], found["pinned"]) == ("web", 40, False)
+
+
+@pytest.mark.parametrize("has_earlier", [True, False])
+def test_a_change_that_was_taken_back_is_still_taken_back_after_an_import(cli: CommandLine, has_earlier: bool) -> None:
+    """M4: the last version counts, also if it is equal to an older one. Importing again adds nothing."""
+    copy = cli.folder / "copy.db"
+    id = cli.add("Ada lives in Berlin")
+    cli("update", id, "Ada lives in Paris")
+    if has_earlier:
+        file, cli.store = exported(cli, cli.folder), copy
+        cli("import", "--keep-origin", file)
+        cli.store = cli.folder / "memory.db"
+        Path(file).unlink()
+    cli("update", id, "Ada lives in Berlin")
+    before, file, cli.store = held(cli), exported(cli, cli.folder), copy
+    for created in (1 if has_earlier else 3, 0):
+        assert cli("import", "--keep-origin", file, "--json").json["imported"]["created"] == created
+        assert held(cli) == before
+    assert [entry["text"] for entry in cli("list", "--json").lines] == ["Ada lives in Berlin"]

@@ -29,7 +29,7 @@ def texts(cli: CommandLine, space: str = "user:ada") -> set[str]:
 
 
 def test_export_writes_everything_held_to_stdout(cli: CommandLine) -> None:
-    """M4: `export` gives everything held on a space, older versions too."""
+    """M4: `export` gives everything stored in a space, older versions too."""
     known = cli.add("Ada prefers tea")
     cli("update", known, "Ada prefers 茶")
     header, *lines = cli("export").lines
@@ -316,3 +316,11 @@ def test_an_export_on_a_terminal_is_not_mixed_with_a_progress_bar(cli: CommandLi
     code, shown = cli.on_a_terminal("export")
     assert (code, "Exporting" in shown) == (0, False)
     assert len([json.loads(line) for line in shown.splitlines()]) == 4
+
+
+def test_a_memory_whose_source_is_not_an_id_is_listed(cli: CommandLine) -> None:
+    """An import takes any words as a source, and nothing shows that they were the user's."""
+    line = b'{"text": "Ada likes tea", "origin": "background_review", "sources": ["ticket 5"]}'
+    assert cli("import", "--keep-origin", "-", stdin=line).code == 0
+    answer = cli("list")
+    assert (answer.code, "Ada likes tea" in answer.out, "learned from you" in answer.out) == (0, True, False)

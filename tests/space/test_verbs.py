@@ -251,7 +251,7 @@ async def test_an_expired_statement_can_be_said_again(ada: afterturn.Space, cloc
 
 
 async def test_export_holds_every_version_operation_and_event(ada: afterturn.Space) -> None:
-    """M4: everything held on a space, a header first."""
+    """M4: everything stored in a space, a header first."""
     added = await ada.add("Ada lives in Turin")
     await ada.update(added.entry.id, "Ada lives in Bergen")
     lines = await ada.export()

@@ -74,7 +74,7 @@ def known_projects() -> list[KnownProject]:
     ]
 
 
-def set_paused(path: str | os.PathLike[str], paused: bool) -> str:  # noqa: FBT001
+def set_paused(path: str | os.PathLike[str], *, paused: bool) -> str:
     """Switches the hooks of coding agents off or on for the project of a folder, and returns its own space."""
     root, own = _identify(path)
     with change_document(_FILE) as document:

@@ -107,9 +107,8 @@ def _steps(
 ) -> Iterator[ConsolidationStep]:
     for again, says in restated:
         # Of the same kind, so that nothing leaves the system prompt, and `says` trusted at least as much.
-        one, other = (
-            (entry.target, entry.agent, entry.project, entry.metadata.get("kind") or "") for entry in (again, says)
-        )
+        one = (again.target, again.agent, again.project, again.metadata.get("kind") or "")
+        other = (says.target, says.agent, says.project, says.metadata.get("kind") or "")
         if one == other and says.trust >= again.trust and not find_losses(says.text, again.text):
             yield _restatement(again, says)
     yield from _find_outdated(entries)
@@ -208,10 +207,8 @@ class Consolidation(NamedTuple):
         fade_days = services.config.fade_days
         shown = {} if fade_days is None else unit.conversations.last_shown(tenant, [entry.ref for entry in entries])
         # Pairs of a duplicate and the memory that says the same, as recall compares them.
-        hits, by_ref = (
-            [Hit(one, Lane.LONG_TERM, 1.0, 1.0, None, ()) for one in entries],
-            {one.ref: one for one in entries},
-        )
+        hits = [Hit(one, Lane.LONG_TERM, 1.0, 1.0, None, ()) for one in entries]
+        by_ref = {one.ref: one for one in entries}
         restated = [(again.hit.entry, by_ref[again.by_ref]) for again in collapse(hits)[1]]
         steps = plan(entries, restated, RecallUsage(shown, now, fade_days))
         deciding = sum(not step.needs_approval for step in steps)

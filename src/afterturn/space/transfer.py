@@ -40,6 +40,8 @@ PAGE = 1000
 ROWS_MAX = 10_000_000
 
 Line: TypeAlias = dict[str, Any]
+# What makes two versions of a memory the same.
+Content: TypeAlias = tuple[object, ...]
 T = TypeVar("T")
 
 
@@ -135,16 +137,25 @@ class Imported:
     group: str
 
 
+@dataclass(frozen=True, slots=True)
+class StoredVersions:
+    """The versions of one memory that were stored before an import, without those that it has met."""
+
+    id: str = ""
+    contents: tuple[Content, ...] = ()
+
+
 async def import_drafts(
     services: Services, space: str, drafts: Iterable[Draft], *, group: str, progress: Progress | None, clean: bool
 ) -> Imported:
     """Returns when all drafts are stored. They are found by their words until a job has embedded them."""
     if not isinstance(drafts, Iterable):
         raise InvalidInput(f"A {type(drafts).__name__} is not a list of drafts. Pass afterturn.Draft objects.")
-    source, created, total = iter(drafts), 0, 0
+    source, created, total, stored = iter(drafts), 0, 0, StoredVersions()
     # Checks a chunk, then writes it. Doing both at once takes longer, because both need the GIL.
     while chunk := await _admit_chunk(services, source, clean=clean):
-        created += await _write_chunk(services, space, group, chunk)
+        added, stored = await _write_chunk(services, space, group, chunk, stored)
+        created += added
         total += len(chunk)
         if progress:
             progress(total)
@@ -164,7 +175,9 @@ async def _admit_chunk(services: Services, source: Iterator[Draft], *, clean: bo
     return chunk
 
 
-async def _write_chunk(services: Services, space: str, group: str, chunk: list[Admitted]) -> int:
+async def _write_chunk(
+    services: Services, space: str, group: str, chunk: list[Admitted], before: StoredVersions
+) -> tuple[int, StoredVersions]:
     tenant, now = services.tenant, services.clock.now()
     actor = Origin.USER if any(isinstance(admitted.draft, OwnDraft) for admitted in chunk) else Origin.IMPORT
 
@@ -174,10 +187,11 @@ async def _write_chunk(services: Services, space: str, group: str, chunk: list[A
     importing, approving, hiding = map(operation, (Verb.IMPORT, Verb.APPROVE, Verb.HIDE))
     job = new_job(JobKind.EMBED, services.ids.new(), tenant, space, now)
 
-    def work(unit: Unit) -> int:
-        created = 0
+    def work(unit: Unit) -> tuple[int, StoredVersions]:
+        created, stored = 0, before
         for admitted in chunk:
-            entry = _store(unit, unit.operations.start(importing), admitted, services.statement_writer)
+            operation = unit.operations.start(importing)
+            entry, stored = _store(unit, operation, admitted, services.statement_writer, stored)
             created += entry is not None
             if entry is not None and isinstance(admitted.draft, OwnDraft):
                 if admitted.draft.approved and entry.status is Status.PROPOSED:
@@ -185,31 +199,40 @@ async def _write_chunk(services: Services, space: str, group: str, chunk: list[A
                 if admitted.draft.hidden and entry.status is Status.ACTIVE:
                     unit.memories.hide(unit.operations.start(hiding), entry.id)
         unit.jobs.add(job, coalesce=True)
-        return created
+        return created, stored
 
     written = await services.store.write(work, at=Scope(tenant, (space,)))
     services.wake_jobs()
     return written
 
 
-def _store(unit: Unit, operation: Operation, admitted: Admitted, writer: StatementWriter) -> Entry | None:
+def _store(
+    unit: Unit, operation: Operation, admitted: Admitted, writer: StatementWriter, stored: StoredVersions
+) -> tuple[Entry | None, StoredVersions]:
     """The new version; None if it was there already. Records are compared by id, so that importing an export twice adds
-    nothing, and so are the versions of the person's own memories."""
+    nothing. Versions of the person's own memories are compared with those that were there before the import, each with
+    one of them, so that a change back to an older text is imported too."""
     scope, draft = Scope(operation.tenant, (operation.space,)), admitted.draft
     known = find_entry(unit, scope, admitted.id) if draft.kind is Kind.RECORD or isinstance(draft, OwnDraft) else None
     if draft.kind is Kind.RECORD:
-        return unit.records.add(operation, [admitted])[0] if known is None else None
+        return (unit.records.add(operation, [admitted])[0] if known is None else None), stored
     if known is None:
         added = writer.put(unit, operation, admitted)
-        return added.entry if added.created else None
-    same = _content_of(draft, admitted.text)
-    if any(_content_of(one, one.text) == same for one in unit.memories.history(scope, known.id)):
-        return None
+        return (added.entry if added.created else None), StoredVersions(admitted.id)
+    if stored.id != known.id:
+        history = unit.memories.history(scope, known.id)
+        stored = StoredVersions(known.id, tuple(_content_of(one, one.text) for one in history))
+    content = _content_of(draft, admitted.text)
+    if content in stored.contents:
+        at = stored.contents.index(content)
+        return None, StoredVersions(known.id, stored.contents[:at] + stored.contents[at + 1 :])
+    if content == _content_of(known, known.text):
+        return None, stored
     try:
-        return writer.update(unit, operation, known.id, admitted, expected_version=None)
+        return writer.update(unit, operation, known.id, admitted, expected_version=None), stored
     except Conflict:  # It was deleted here, or another memory has this text.
-        return None
+        return None, stored
 
 
-def _content_of(one: Draft | Entry, text: str) -> tuple[object, ...]:
+def _content_of(one: Draft | Entry, text: str) -> Content:
     return text, one.target, one.origin, one.pinned, one.firm, dict(one.metadata)

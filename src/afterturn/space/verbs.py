@@ -493,8 +493,8 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
 
     async def conversations(self, *, limit: int = 50, turn: str | None = None) -> Sequence[str]:
         """Returns ids of conversations, newest activity first; with `turn`, of those that have a turn with that id."""
-        count, named = check_limit(limit, LIMIT_MAX), None if turn is None else check_name(turn, "turn id")
-
+        count = check_limit(limit, LIMIT_MAX)
+        named = None if turn is None else check_name(turn, "turn id")
         tenant = self._services.tenant
 
         def work(unit: Unit) -> list[str]:

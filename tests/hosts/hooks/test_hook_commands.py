@@ -1,13 +1,18 @@
 """`afterturn helper`, `pause`, `resume` and what `doctor` says about hooks."""
 
 import json
+import socket
 import subprocess
 import sys
+import threading
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hooked import Hooks
 
 from afterturn.hosts.hooks import client as script
+from afterturn.hosts.hooks import control
 from afterturn.hosts.projects import find_project
 
 
@@ -34,6 +39,29 @@ def test_the_helper_is_shown_and_stopped(hooks: Hooks) -> None:
     assert command(hooks, "helper", "stop") == {"stopped": 1}
     assert command(hooks, "helper", "status")["helpers"] == []
     assert command(hooks, "helper", "stop") == {"stopped": 0}
+
+
+def test_a_helper_of_another_version_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It may say more than this version knows."""
+    monkeypatch.setenv("AFTERTURN_STATE", str(tmp_path))
+    status = {"pid": 7, "version": "9.9", "served": 2, "failed": 1, "waiting": 3}
+
+    def answer() -> None:
+        connection, _ = server.accept()
+        with connection:
+            while connection.recv(4096):
+                pass
+            connection.sendall(json.dumps(status).encode())
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(str(tmp_path / "hooks-x.sock"))
+        server.listen()
+        answering = threading.Thread(target=answer)
+        answering.start()
+        try:
+            assert control.running_helpers() == [control.HelperStatus("hooks-x", 7, "9.9", 2, 1)]
+        finally:
+            answering.join()
 
 
 def test_after_uninstall_no_helper_is_left(hooks: Hooks) -> None:

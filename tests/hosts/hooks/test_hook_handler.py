@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ import afterturn
 from afterturn.config import load_config
 from afterturn.hosts.hooks.clients import CLIENTS
 from afterturn.hosts.hooks.handler import HookHandler
-from afterturn.hosts.projects import note_project
+from afterturn.hosts.projects import note_project, set_paused
 from afterturn.hosts.state import change_document
 
 CALL = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "t1"}
@@ -31,7 +32,7 @@ async def test_what_the_script_could_not_show_is_offered_at_a_later_point(tmp_pa
 
     async with afterturn.open(tmp_path / "memory.db", config) as memory:
         await memory.space("user:ada").add("Ada's cat is called Miso")
-        handler = HookHandler(memory, config)
+        handler = HookHandler(memory, config, Counter())
         assert await handle("UserPromptSubmit", is_late=True, prompt="What is my cat called?") == ""
         await handle("PreToolUse", **CALL)
         later = await handle("PostToolUse", tool_response="a.txt", **CALL)
@@ -71,7 +72,7 @@ async def test_an_answer_waits_for_its_prompt_whose_session_is_being_opened(tmp_
         await handler.handle(client, event)
 
     async with afterturn.open(tmp_path / "memory.db", config) as memory:
-        handler = HookHandler(memory, config)
+        handler = HookHandler(memory, config, Counter())
         async with asyncio.TaskGroup() as events:
             with no_new_projects():
                 events.create_task(handle("UserPromptSubmit", "s", new, prompt="Our parrot is called Kiwi."))
@@ -95,7 +96,7 @@ async def test_the_report_of_a_background_task_is_not_a_prompt_of_the_user(tmp_p
         await handler.handle(client, event)
 
     async with afterturn.open(tmp_path / "memory.db", config) as memory:
-        handler = HookHandler(memory, config)
+        handler = HookHandler(memory, config, Counter())
         if not is_open:
             await handle("UserPromptSubmit", prompt=report)
         await handle("UserPromptSubmit", prompt="What is my cat called?")
@@ -107,3 +108,25 @@ async def test_the_report_of_a_background_task_is_not_a_prompt_of_the_user(tmp_p
     assert [entry.text for entry in entries if entry.speaker == "user"] == ["What is my cat called?"]
     (answer,) = [entry for entry in entries if entry.speaker == "assistant"]
     assert answer.trust < afterturn.Origin.AGENT.trust
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_a_pause_holds_for_the_sessions_of_its_project_wherever_they_work(tmp_path: Path, is_own: bool) -> None:
+    """H5: a session belongs to the folder of its first event. Another one may work in a paused project."""
+    config, client = load_config({"embedder": "none", "space": "user:ada"}), CLIENTS["claude-code"]
+    (own := tmp_path / "own").mkdir()
+    (other := tmp_path / "other").mkdir()
+
+    async def handle(name: str, folder: Path, **fields: object) -> None:
+        event = client.read(name, {"session_id": "s", "cwd": str(folder), **fields})
+        assert event is not None
+        await handler.handle(client, event)
+
+    async with afterturn.open(tmp_path / "memory.db", config) as memory:
+        handler = HookHandler(memory, config, Counter())
+        await handle("SessionStart", own, source="startup")
+        set_paused(own if is_own else other, paused=True)
+        await handle("UserPromptSubmit", other, prompt="Our parrot is called Kiwi.")
+        await handle("Stop", other, last_assistant_message="Noted, Kiwi.")
+        stored = {entry.text for entry in await memory.space("user:ada").list(limit=50)}
+    assert stored == (set() if is_own else {"Our parrot is called Kiwi.", "Noted, Kiwi."})

@@ -349,7 +349,7 @@ def test_hooks_that_are_paused_in_one_project_work_in_the_others(hooks: Hooks) -
     (inner := hooks.project / "src").mkdir()
     (other := hooks.folder / "other").mkdir()
     with hooks.entered():
-        set_paused(hooks.project, True)
+        set_paused(hooks.project, paused=True)
     assert hooks.ask("claude-code", "s1", "What is my cat called?", cwd=str(inner)) == ""
     hooks.answer("claude-code", "s1", "It is called Miso, I think.", cwd=str(inner))
     hooks.warm()
@@ -357,10 +357,10 @@ def test_hooks_that_are_paused_in_one_project_work_in_the_others(hooks: Hooks) -
     assert "Miso" in hooks.ask("claude-code", "s3", "What is my cat called?", cwd=str(other))
     hooks.answer("claude-code", "s3", "Miso, as you said elsewhere.", cwd=str(other))
     with hooks.entered():
-        set_paused(hooks.project, False)
+        set_paused(hooks.project, paused=False)
     assert "Miso" in hooks.ask("claude-code", "s4", "What is my cat called?")
     with hooks.entered():
-        set_paused(hooks.project, True)
+        set_paused(hooks.project, paused=True)
     hooks.answer("claude-code", "s4", "Miso, as I said in the paused turn.")
     assert hooks.has("Miso, as you said elsewhere.")
     hooks.stop()

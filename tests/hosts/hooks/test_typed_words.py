@@ -1,6 +1,7 @@
 """A coding agent in a hostile repository: hooks and the MCP server together, and whose words they store."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -29,7 +30,7 @@ class Agent:
         self.memory, self.folder, self.client = memory, folder, CLIENTS[client]
         self.folder.mkdir(exist_ok=True)
         self.config = load_config({"embedder": "none", "space": "user:ada"})
-        self.handler = HookHandler(memory, self.config)
+        self.handler = HookHandler(memory, self.config, Counter())
         self.names = NAMES.get(client, USUAL)
         self.transcript: dict[str, str] = {}
 

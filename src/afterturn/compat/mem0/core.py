@@ -46,7 +46,7 @@ from afterturn.guard.gate import RECORD_BYTES_MAX
 from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import scanner
 from afterturn.guard.statement_writer import embed_later
-from afterturn.guard.trust import as_report
+from afterturn.guard.trust import as_report, find_entry
 from afterturn.log import logger
 from afterturn.ports import Unit
 from afterturn.recall.broad_questions import read_broad_question
@@ -101,8 +101,8 @@ UNEMBEDDED_MAX = 10_000
 POLL = 0.01
 # What is judged of the results of a search: enough for its best exchanges, and for what is left out.
 _JUDGED = 2 * JUDGED_MAX
-# A message of an assistant that states less tells nothing.
-_TELLING = 0.2
+# Below this chance an assistant's message states nothing.
+_STATES_MIN = 0.2
 PAGE = 500
 
 
@@ -362,7 +362,6 @@ class Mem0Core:
         if not query.strip():
             raise InvalidInput("Invalid query: cannot be empty or whitespace-only.")
         entities, conditions = read_filters(filters, top_level_ids(kwargs))
-        least = 0.1 if threshold is None else threshold
         if limit == 0:
             return {"results": []}
         space, least = self._services.space(entities.space), 0.1 if threshold is None else threshold
@@ -550,8 +549,9 @@ class Mem0Core:
 
         def delete(unit: Unit, operation: Operation, page: Sequence[Entry]) -> None:
             for entry in page:
-                # Somebody else may have deleted it since it was listed.
-                if unit.memories.get(scope, entry.id).status is Status.ACTIVE:
+                # Somebody else may have deleted or forgotten it since it was listed.
+                found = find_entry(unit, scope, entry.id)
+                if found is not None and found.status is Status.ACTIVE:
                     services.statement_writer.delete(unit, operation, entry.id, trust=Origin.USER.trust)
 
         with suppress(TimeoutError):
@@ -631,8 +631,8 @@ class Mem0Core:
     async def _get(self, space: SpaceCore, entry_id: str, *, version: int | None = None) -> Entry | None:
         try:
             return await space.get(entry_id, version=version)
-        except NotFound:
-            return None
+        except (NotFound, InvalidInput):
+            return None  # a source of an import may be any text
 
     def _operation(self, space: SpaceCore, verb: Verb) -> Operation:
         services = self._services
@@ -662,7 +662,7 @@ def states_something(entry: Entry) -> bool:
     features = features_of(entry)
     if entry.kind is Kind.STATEMENT:
         return True
-    states = entry.origin is Origin.USER or features.utterance.states >= _TELLING
+    states = entry.origin is Origin.USER or features.utterance.states >= _STATES_MIN
     return states and has_content(features.terms) and not is_request(entry)
 
 

@@ -52,7 +52,9 @@ def running_helpers() -> list[HelperStatus]:
     for name in _names(".sock"):
         answer = _ask(name, b"afterturn-helper status")
         if answer is not None:
-            found.append(HelperStatus(name, **json.loads(answer)))
+            # A helper of another version may send more.
+            status = json.loads(answer)
+            found.append(HelperStatus(name, status["pid"], status["version"], status["served"], status["failed"]))
     return found
 
 

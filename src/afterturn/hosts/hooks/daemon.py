@@ -18,6 +18,7 @@ import signal
 import socket
 import struct
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from logging.handlers import RotatingFileHandler
@@ -98,6 +99,8 @@ class HookServer:
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._queue_lock = asyncio.Lock()
         self._handler: HookHandler | None = None
+        # What reviews have saved, changed and removed since the user was told, also while memory is being opened.
+        self._reviewed: Counter[str] = Counter()
         self.stop = asyncio.Event()
         self.restarts = False
 
@@ -117,7 +120,7 @@ class HookServer:
                 loop.call_soon_threadsafe(self._note_review, event)
 
         async with afterturn.open(config=config, on_event=hear) as memory:
-            self._handler = HookHandler(memory, config)
+            self._handler = HookHandler(memory, config, self._reviewed)
             self._store_file = self._find_store_file()
             await self._take_queue()
             server = await asyncio.start_unix_server(self._serve, sock=self._bind(), limit=_REQUEST_BYTES_MAX)
@@ -132,8 +135,7 @@ class HookServer:
                     await self._is_done.wait()
 
     def _note_review(self, event: Event) -> None:
-        assert self._handler is not None
-        self._handler.reviewed.update({name: int(event.data[name] or 0) for name in ("saved", "changed", "removed")})
+        self._reviewed.update({name: int(event.data[name] or 0) for name in ("saved", "changed", "removed")})
 
     def _bind(self) -> socket.socket:
         """The lock is ours, so a socket that is there was left by a helper that crashed."""

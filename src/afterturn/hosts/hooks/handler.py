@@ -79,11 +79,12 @@ class OpenCall:
 
 @dataclass
 class ClientSession:
-    """One session of a client. `messages` are those of the turn that is open, with our blocks, `user_message` is the
-    user's among them, if it is known, and `prompt` is what was typed of it. `briefed` is the same conversation, for the
-    briefing."""
+    """One session of a client, which belongs to the `folder` of its first event. `messages` are those of the turn that
+    is open, with our blocks, `user_message` is the user's among them, if it is known, and `prompt` is what was typed of
+    it. `briefed` is the same conversation, for the briefing."""
 
     client: HookClient
+    folder: str
     conversation: Conversation
     standing: Standing
     briefed: Conversation
@@ -128,7 +129,8 @@ class LateTurn:
 class HookHandler:
     """Used on one event loop. The events of one session are handled one after the other, in the order of the calls."""
 
-    def __init__(self, memory: Memory, config: Config) -> None:
+    def __init__(self, memory: Memory, config: Config, reviewed: Counter[str]) -> None:
+        """`reviewed` counts what reviews have saved, changed and removed since the user was told."""
         self._memory = memory
         self._config = config
         self._owner = current_user_space(config)
@@ -136,8 +138,7 @@ class HookHandler:
         # By the session's name: an answer must not overtake a prompt whose session is still being opened.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._late_turns: list[LateTurn] = []
-        # What reviews have saved, changed and removed since the user was told.
-        self.reviewed: Counter[str] = Counter()
+        self._reviewed = reviewed
 
     async def handle(
         self, client: HookClient, event: HookEvent, *, was_answered: bool = False, was_shown: bool = False
@@ -146,9 +147,10 @@ class HookHandler:
         answered a prompt with memories that it found itself."""
         name = f"{client.name}:{event.session}"
         async with self._locks.setdefault(name, asyncio.Lock()):
-            if await asyncio.to_thread(is_paused, event.cwd):
-                if name in self._sessions:
-                    self._abort_turn(self._sessions[name], "paused")
+            known = self._sessions.get(name)
+            if await asyncio.to_thread(is_paused, event.cwd if known is None else known.folder):
+                if known is not None:
+                    self._abort_turn(known, "paused")
                 return NOTHING
             session = await self._open_session(client, name, event.cwd)
             match event.kind:
@@ -202,7 +204,7 @@ class HookHandler:
         conversation = self._memory.conversation(name, **options)
         # A report in the briefing would taint the session, and nearly every session of a coding agent ends with one.
         briefed = self._memory.conversation(name, **trusted)
-        session = ClientSession(client, conversation, conversation.standing(), briefed)
+        session = ClientSession(client, folder, conversation, conversation.standing(), briefed)
         try:
             earlier = (await conversation.trace(limit=_TURNS_READ)).turns
         except NotFound:
@@ -322,8 +324,8 @@ class HookHandler:
         lines, notices = sum(line.startswith("- [") for line in block.splitlines()), []
         if self._config.hook_notice and lines:
             notices.append(f"afterturn recalled {lines} {'memory' if lines == 1 else 'memories'}")
-        if client.shows_notices and self.reviewed:
-            changed = describe_changes(*(self.reviewed.pop(name, 0) for name in ("saved", "changed", "removed")))
+        if client.shows_notices and self._reviewed:
+            changed = describe_changes(*(self._reviewed.pop(name, 0) for name in ("saved", "changed", "removed")))
             notices.append(f"afterturn: {changed} `afterturn review log` lists it.")
         return "\n".join(notices)
 

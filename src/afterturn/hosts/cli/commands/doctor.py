@@ -35,7 +35,7 @@ def stats(invocation: Invocation) -> None:
     if named:
         click.echo()
         space = numbers["space"]
-        print_pairs([("space", one_line(space["space"])), *_held(space["entries"])])
+        print_pairs([("space", one_line(space["space"])), *_entry_counts(space["entries"])])
 
 
 def _store_in_words(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -47,7 +47,7 @@ def _store_in_words(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("tenant", one_line(numbers["tenant"])),
         ("size", f"{numbers['size_bytes'] / 1_048_576:,.1f} MiB"),
         ("spaces", f"{numbers['spaces']:,}"),
-        *_held(numbers["entries"]),
+        *_entry_counts(numbers["entries"]),
         ("jobs", ", ".join(queue) or "none waits"),
         (
             "turns",
@@ -65,7 +65,7 @@ _ENTRY_WORDS = {"statement": ("statement", "statements"), "record": ("recorded m
 _WITHDRAWALS = ("proposal to delete", "proposals to delete")
 
 
-def _held(entries: Mapping[str, int]) -> list[tuple[str, str]]:
+def _entry_counts(entries: Mapping[str, int]) -> list[tuple[str, str]]:
     """Lines that count the active entries, and the stored ones that are not active."""
     active, other = [], []
     for name, number in sorted(entries.items(), reverse=True):

@@ -234,7 +234,7 @@ def pause(invocation: Invocation, *, in_project: bool) -> None:
     With --project only in that project, its worktrees and subfolders. The tools of the MCP server still work.
     """
     if in_project:
-        space = set_paused(Path.cwd(), True)
+        space = set_paused(Path.cwd(), paused=True)
         invocation.answer({"paused": True, "project": space}, f"Paused in {space}. Undo: afterturn resume --project")
         return
     pause_hooks()
@@ -246,7 +246,7 @@ def pause(invocation: Invocation, *, in_project: bool) -> None:
 def resume(invocation: Invocation, *, in_project: bool) -> None:
     """Start the hooks of all coding agents again. Projects that you paused stay paused."""
     if in_project:
-        space = set_paused(Path.cwd(), False)
+        space = set_paused(Path.cwd(), paused=False)
         invocation.answer({"paused": False, "project": space}, f"Resumed in {space}.")
         return
     was_paused = resume_hooks()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from afterturn.errors import NotFound
+from afterturn.errors import InvalidInput, NotFound
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import LIMIT, as_filter, filter_options, range_options, time_range
 from afterturn.hosts.cli.output import age, dim, local, note, one_line, print_pairs, print_table, safe
@@ -127,8 +127,8 @@ def _is_from_user(space: blocking.Space, entry: Entry) -> bool:
         return entry.is_quote
     try:
         return bool(entry.sources) and all(space.get(source).origin is Origin.USER for source in entry.sources)
-    except NotFound:
-        return False
+    except (NotFound, InvalidInput):
+        return False  # a source of an import may be any text
 
 
 def _print_entries(entries: Sequence[Entry], taught: Set[str]) -> None:

@@ -241,10 +241,8 @@ def plan_library(
         drafts = list(_storable(enumerate(found, start=begun), config, plan, lambda done: report(done, total)))
         if drafts:
             plan.spaces.setdefault(space, []).extend(drafts)
-            last, messages = (
-                max(draft.occurred_at or 0.0 for draft in drafts),
-                sum(draft.kind is Kind.RECORD for draft in drafts),
-            )
+            last = max(draft.occurred_at or 0.0 for draft in drafts)
+            messages = sum(draft.kind is Kind.RECORD for draft in drafts)
             counts = (str(len(drafts) - messages), str(messages), _day(last) if last else "")
             plan.rows.append((one_line(space), _shown(_user_in(owner) or owner), *counts))
     return plan

@@ -52,17 +52,17 @@ def hide(invocation: Invocation, id: str) -> None:
 
     Pinned memories stay in it. A conversation that has its block keeps it until the block is rebuilt.
     """
-    set_hidden(invocation, id, hidden=True)
+    _set_hidden(invocation, id, hidden=True)
 
 
 @command("unhide")
 @click.argument("id")
 def unhide(invocation: Invocation, id: str) -> None:
     """Put a memory or a message back into the standing context."""
-    set_hidden(invocation, id, hidden=False)
+    _set_hidden(invocation, id, hidden=False)
 
 
-def set_hidden(invocation: Invocation, id: str, *, hidden: bool) -> None:
+def _set_hidden(invocation: Invocation, id: str, *, hidden: bool) -> None:
     with invocation.in_space() as space:
         changed = space.hide_standing(check_id(id), hidden)
     invocation.answer_changed(changed, "hidden" if hidden else "no longer hidden")

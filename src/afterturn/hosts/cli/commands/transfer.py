@@ -48,7 +48,7 @@ _PAGE = 1000
 )
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def export(invocation: Invocation, file: str, folder: Path | None, *, force: bool) -> None:
-    """Write everything held on a space as JSON Lines."""
+    """Write everything stored in a space as JSON Lines."""
     if folder is not None:
         if file != "-":
             raise click.UsageError("--markdown writes into its folder. Leave FILE out.")
@@ -352,11 +352,13 @@ class LineReader:
         """A line of the person's own export. Of a memory, its superseded versions come with the current one."""
         operation, step, entry = line.get("operation"), line.get("step"), line.get("entry")
         if isinstance(operation, dict) and (operation.get("verb"), operation.get("actor")) == _APPROVAL:
-            self._approvals.add(operation.get("id"))
-        elif isinstance(step, dict) and step.get("operation") in self._approvals and step.get("after") == Status.ACTIVE:
-            self._approved.add((step.get("entry_id"), step.get("version")))
-        elif isinstance(step, dict) and step.get("before") == step.get("after"):
-            self._hidden[step.get("entry_id")] += 1
+            self._approvals.add(_text(operation, "id"))
+        elif isinstance(step, dict):
+            entry_id, before, after = _text(step, "entry_id"), step.get("before"), step.get("after")
+            if _text(step, "operation") in self._approvals and after == Status.ACTIVE:
+                self._approved.add((entry_id, _whole_number(step, "version")))
+            elif before == after:
+                self._hidden[entry_id] += 1
         if not isinstance(entry, dict) or not _is_kept(entry):
             reading.passed_over += "entry" in line
             return
@@ -367,7 +369,7 @@ class LineReader:
             return
         for version, kept in (*self._earlier, (entry, draft)):
             if version["id"] == entry["id"]:
-                self._versions[len(reading.drafts)] = str(entry["id"]), version.get("version")
+                self._versions[len(reading.drafts)] = str(entry["id"]), _whole_number(version, "version")
                 reading.drafts.append(kept)
             else:
                 reading.passed_over += 1
@@ -388,16 +390,13 @@ class LineReader:
     def _record(self, line: Mapping[str, object]) -> Draft:
         """A recorded message keeps its id, so that it is not imported twice."""
         draft = self._draft({key: value for key, value in line.items() if key not in _RECORD_KEYS})
-        position = line.get("position")
-        if position is not None and not isinstance(position, int):
-            raise InvalidInput(f'"position" is {_shown(position)}, which is not a whole number.')
         return replace(
             draft,
             kind=Kind.RECORD,
             id=check_id(line.get("id")),
             owner=_text(line, "owner"),
             turn=_text(line, "turn"),
-            position=position,
+            position=_whole_number(line, "position"),
         )
 
     def _draft(self, line: Mapping[str, object]) -> Draft:
@@ -471,6 +470,13 @@ def _text(line: Mapping[str, object], key: str) -> str | None:
     value = line.get(key)
     if value is not None and not isinstance(value, str):
         raise InvalidInput(f'"{key}" is {_shown(value)}, which is not a string.')
+    return value
+
+
+def _whole_number(line: Mapping[str, object], key: str) -> int | None:
+    value = line.get(key)
+    if value is not None and not isinstance(value, int):
+        raise InvalidInput(f'"{key}" is {_shown(value)}, which is not a whole number.')
     return value
 
 
