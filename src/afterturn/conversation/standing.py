@@ -350,7 +350,7 @@ class StandingCore:
                 return await ask(self._services.store)
         except (AfterturnError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
-            logger.warning("the standing block of %r %s: %s", self.scope.id, trouble, reason)
+            logger.warning("the standing context of %r %s: %s", self.scope.id, trouble, reason)
             return None
 
     async def _settle(self, text: str, block: StandingBlock) -> str:
@@ -402,8 +402,11 @@ class StandingCore:
         """Returns the context files of the roots and the project's conventions as they are now."""
         files = await self._read_environment()
         reader = self._reader()
-        memories = await self._read_memories(lambda unit: find_standing_memories(unit, reader), StandingMemories())
-        return self._render_context(files, memories.conventions, ())
+        memories = await self._try_store(
+            lambda store: store.read(lambda unit: find_standing_memories(unit, reader), at=reader.scope),
+            "is made without memories",
+        )
+        return self._render_context(files, memories.conventions if memories is not None else (), ())
 
     async def task_context(self, agent_name: str) -> str:
         """Returns the context for a sub-agent: that of the project, and the statements about this agent's work."""
@@ -414,8 +417,8 @@ class StandingCore:
         def work(unit: Unit) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
             return find_standing_memories(unit, reader).conventions, find_agent_memories(unit, reader, agent)
 
-        nothing: tuple[tuple[Entry, ...], tuple[Entry, ...]] = ((), ())
-        conventions, own = await self._read_memories(work, nothing)
+        found = await self._try_store(lambda store: store.read(work, at=reader.scope), "is made without memories")
+        conventions, own = found or ((), ())
         return self._render_context(files, conventions, tuple(entry for entry in own if entry not in conventions))
 
     async def search(self, query: str, *, limit: int = 10) -> SearchResults:
@@ -448,15 +451,6 @@ class StandingCore:
     async def _read_environment(self) -> tuple[ContextFile, ...]:
         found = await self._services.file_reads.run(functools.partial(read_standing, self._folders))
         return tuple(file for file in found.files if file.tier is Tier.ENVIRONMENT) if found is not None else ()
-
-    async def _read_memories(self, work: Callable[[Unit], R], nothing: R) -> R:
-        if not self._services.has_store:
-            return nothing
-        try:
-            return await self._services.store.read(work, at=self.scope.readable)
-        except AfterturnError as error:
-            logger.warning("the context for %r has no memories: %s", self.scope.id, error)
-            return nothing
 
     # Touched paths.
 
