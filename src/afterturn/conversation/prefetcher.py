@@ -466,7 +466,7 @@ class Prefetcher:
         """Nothing of this turn is handed over any more, neither in it nor in a later one."""
         self.stop_all(turn, Outcome.CANCELLED, "abort")
         if self.carried in turn.shared.prefetches:
-            self.carried = None
+            self.carried = self._at_hand = None
 
     def shut(self, turn: LoopTurn) -> None:
         """Memory closes. A durable turn carries what is ready, for the process that resumes it."""
