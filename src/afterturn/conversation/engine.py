@@ -168,7 +168,7 @@ class ConversationEngine(StoredConversation):
         return self.current is not None and not self.current.left and self.current.shared.incognito
 
     def has_nothing_for(self, turn: HostTurn, messages: Sequence[object]) -> bool:
-        """Whether a hand-over would change nothing. Cheap, so that most steps need not look for a place."""
+        """True if there is nothing to inject. Cheap, so that most steps need not look for a place."""
         has_files = self.standing is not None and self.standing.has_arrived
         return not has_files and not self.slot.has_block(turn.shared) and turn.shared.is_intact(messages)
 
