@@ -532,6 +532,12 @@ def recalled_hits(turn: TurnVerbs) -> tuple[Hit, ...]:
     return () if turn._turn is None else turn._turn.loop.recalled
 
 
+async def wait_read(turn: TurnVerbs, *, within: float) -> None:
+    """Waits until the messages that the turn began with were read. Returns at once if they were."""
+    if turn._turn is not None:
+        await turn._turn.shared.opened.wait(within=within)
+
+
 class Turn(TurnVerbs):
     """One user message and the agent's answer: `async with conversation.turn(messages) as turn`."""
 
