@@ -53,6 +53,9 @@ SPILL_AFTER = 1.0
 SPILLING_MAX = 16
 # Closing writes turns to a file if they are not stored after this share of its time. A few are stored long before.
 STORING_SHARE = 0.1
+SWITCHED_OFF = "switched_off"
+INCOGNITO = "incognito"
+NO_FINAL_ANSWER = "no_final_answer"
 
 
 @dataclass(eq=False, slots=True)
@@ -460,13 +463,6 @@ class Recorder:
         self._events.of(recording.tenant).emit(
             name, space=recording.owner, conversation=recording.conversation, turn=recording.turn, **data
         )
-
-
-# Makes a recording of a finished turn: the turn's own messages, without our blocks.
-
-SWITCHED_OFF = "switched_off"
-INCOGNITO = "incognito"
-NO_FINAL_ANSWER = "no_final_answer"
 
 
 def _close_file(file: Spill, *, erase: bool = False) -> None:

@@ -58,6 +58,14 @@ from afterturn.validation import check_limit, check_name, check_text
 if TYPE_CHECKING:
     from afterturn.services import Services
 
+R = TypeVar("R")
+
+LIMIT_MAX = 100
+_REPORTED_MAX = 1_000
+_REPORTED_PATHS_MAX = 20
+_ATTEMPTS = 3
+_NOTHING = block_hash("")
+
 
 def _budget(config: Config) -> StandingBudget:
     return StandingBudget(config.standing_bytes_max, scanning=config.scan_policy)
@@ -85,20 +93,6 @@ def check_instructions(instructions: Iterable[str]) -> tuple[str, ...]:
     return tuple(text for text in texts if isinstance(text, str))
 
 
-R = TypeVar("R")
-
-LIMIT_MAX = 100
-
-# The standing context of one conversation: made once, stored, and extended by context files that its agent touches.
-#
-# Used on memory's loop, except `touch` and `take_arrived`, which hosts call from any thread.
-
-_REPORTED_MAX = 1_000
-_REPORTED_PATHS_MAX = 20
-_ATTEMPTS = 3
-_NOTHING = block_hash("")
-
-
 class _Known(NamedTuple):
     """The stored state of a conversation: its standing block, and the paths of touched files in its blocks."""
 
@@ -109,7 +103,10 @@ class _Known(NamedTuple):
 
 
 class StandingCore:
-    """`roots` are the folders that the host trusts, `instructions` what it adds itself, such as those of MCP servers.
+    """The standing context of one conversation: made once, stored, and extended by context files that it touches.
+
+    Used on memory's loop, except `touch` and `take_arrived`, which hosts call from any thread. `roots` are the folders
+    that the host trusts, `instructions` what it adds itself, such as those of MCP servers.
 
     Raises InvalidInput if they are not lists of paths and texts.
     """
