@@ -103,7 +103,7 @@ class _Known(NamedTuple):
 
 
 class StandingCore:
-    """The standing context of one conversation: made once, stored, and extended by context files that it touches.
+    """The standing context of one conversation: made once, stored, extended by context files that its agent touches.
 
     Used on memory's loop, except `touch` and `take_arrived`, which hosts call from any thread. `roots` are the folders
     that the host trusts, `instructions` what it adds itself, such as those of MCP servers.
