@@ -300,6 +300,8 @@ class Maintenance:
         self._recorder = services.recorder
         # By watched space: its newest change that was looked at, and the operations that were the newest then.
         self._watched: dict[str, tuple[int, frozenset[str]]] = {}
+        self._watch_every: float | None = None
+        self._starting_watch = asyncio.Lock()
 
     async def ready(self, *, within: float = 10.0) -> bool:
         """Waits until vectors are ready too, at most `within` seconds.
@@ -373,40 +375,44 @@ class Maintenance:
 
     async def watch(self, spaces: Sequence[str], *, every: float = 2.0) -> None:
         """From now on reports what other processes change in these spaces, at most 64, to `on_event`: one event
-        `changed_elsewhere` for each space, every so many seconds, with the ids of memories and what happened to them.
+        `changed_elsewhere` for each space, every `every` seconds, with the ids of memories and what happened to them.
 
-        What was forgotten has no id any more and is not reported. Raises InvalidInput without `on_event`.
+        What was forgotten has no id any more and is not reported. Raises InvalidInput without `on_event`, or if other
+        spaces are watched with another `every`.
         """
         if isinstance(spaces, str) or not self._services.events.has_handler:
             raise InvalidInput("`watch` takes a list of spaces, and a memory that was opened with `on_event=`.")
-        named = {check_space(space) for space in spaces} - self._watched.keys()
-        if len(self._watched) + len(named) > WATCHED_MAX or not every > 0:
-            raise InvalidInput(f"At most {WATCHED_MAX} spaces can be watched, every so many seconds above 0.")
-        self._services.ids.keep()
-        if named and not self._watched:
-            self._services.supervisor.start(self._run_watch(float(every)), "watch")
-        for space in named:
-            self._watched[space] = (0, frozenset())
-            await self._look(space, reports=False)
+        async with self._starting_watch:
+            named = {check_space(space) for space in spaces} - self._watched.keys()
+            if len(self._watched) + len(named) > WATCHED_MAX or not every > 0:
+                raise InvalidInput(f"At most {WATCHED_MAX} spaces can be watched, and `every` must be above 0.")
+            if self._watch_every not in (None, float(every)):
+                raise InvalidInput(f"Spaces are watched every {self._watch_every:g} seconds. Pass the same `every`.")
+            self._services.ids.keep()
+            looks = {space: await self._look(space, None) for space in named}
+            self._watched.update(looks)
+            if named and self._watch_every is None:
+                self._watch_every = float(every)
+                self._services.supervisor.start(self._run_watch(self._watch_every), "watch")
 
     async def _run_watch(self, every: float) -> None:
         while True:
             await asyncio.sleep(every)
-            for space in list(self._watched):
+            for space, state in list(self._watched.items()):
                 try:
-                    await self._look(space)
+                    self._watched[space] = await self._look(space, state)
                 except (StoreError, DeadlineExceeded) as error:
                     logger.warning("changes of other processes are not reported now: %s", error)
 
-    async def _look(self, space: str, *, reports: bool = True) -> None:
-        """Reports what other processes have changed in a watched space since the last look."""
-        (since, seen), own = self._watched[space], self._services.ids.kept()
-        scope = Scope(self._tenant, (space,))
+    async def _look(self, space: str, state: tuple[int, frozenset[str]] | None) -> tuple[int, frozenset[str]]:
+        """Returns the state of a watched space, and reports what other processes have changed since `state`."""
+        since, seen = state or (0, frozenset())
+        scope, own = Scope(self._tenant, (space,)), self._services.ids.kept()
 
         def work(unit: Unit) -> tuple[int, list[Operation], list[Step]]:
             newest = unit.index.changes(self._tenant, space, since=since).seq
             page = unit.operations.page(scope, limit=WATCHED_OPERATIONS_MAX) if newest != since else []
-            newer = itertools.takewhile(lambda one: reports and one.id not in seen, page)
+            newer = itertools.takewhile(lambda one: state is not None and one.id not in seen, page)
             others = [one.id for one in newer if one.id not in own]
             return (
                 newest,
@@ -416,8 +422,7 @@ class Maintenance:
 
         newest, page, steps = await self._store.read(work, at=scope)
         if newest == since:
-            return
-        self._watched[space] = newest, frozenset(one.id for one in page)
+            return since, seen
         if made := changes_in(steps):
             kinds = ["recorded" if one.operation.verb is Verb.RECORD else one.event for one in made]
             self._services.events.pass_on(
@@ -428,6 +433,7 @@ class Maintenance:
                 more=len(made) > WATCHED_OPERATIONS_MAX
                 or (len(page) == WATCHED_OPERATIONS_MAX and page[-1].id not in seen),
             )
+        return newest, frozenset(one.id for one in page)
 
     async def spaces(self) -> list[SpaceSummary]:
         """Lists the tenant's spaces by name, with the number of statements and records and the newest time."""

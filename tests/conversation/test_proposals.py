@@ -127,7 +127,7 @@ async def test_a_store_that_can_not_be_written_costs_the_proposal_only(box: Tool
 
 async def test_what_was_forgotten_meanwhile_does_not_come_back_as_a_proposal(box: Toolbox) -> None:
     """A3, M2: in-flight work can't bring it back."""
-    since = await box.read(lambda unit: unit.conversations.forgets("default", "user:ada"))
+    since = await box.read(lambda unit: unit.conversations.forgets("default"))
     forgotten = Selector(conversation="c1")
     await box.store.write(
         lambda unit: unit.operations.forget("default", "user:ada", forgotten, at=box.clock.now()), at=None
@@ -136,7 +136,7 @@ async def test_what_was_forgotten_meanwhile_does_not_come_back_as_a_proposal(box
     assert await proposals.returned(box.occasion(since=since), "", ["The port is 5433"]) == []
     assert await box.waiting() == []
     assert box.told.named("proposal_refused")[0].data["reason"] == "Conflict"
-    fresh = await box.read(lambda unit: unit.conversations.forgets("default", "user:ada"))
+    fresh = await box.read(lambda unit: unit.conversations.forgets("default"))
     assert len(await proposals.returned(box.occasion(since=fresh), "", ["The port is 5433"])) == 1
 
 

@@ -547,6 +547,17 @@ def test_a_store_that_hangs_is_asked_once(tmp_path: Path, folder: Path, root: Pa
         host.close()
 
 
+def test_contexts_do_not_wait_for_a_store_that_hangs(tmp_path: Path, folder: Path, root: Path):
+    """S4, L8: the files of the project arrive without memories."""
+    host = Host(tmp_path / "memory.db", folder, recall_timeout=0.01)
+    try:
+        core = host.core(root, store=HangingStore(host.store))
+        for context in (core.project_context(), core.task_context("tester")):
+            assert "rules of ." in host.run(asyncio.wait_for(context, 5.0))
+    finally:
+        host.close()
+
+
 def test_a_refresh_that_failed_leaves_the_old_block(host: Host, root: Path, monkeypatch: pytest.MonkeyPatch):
     """S3: what could not be read anew is read anew when it is next asked for."""
     host.add("pinned fact", pinned=True)

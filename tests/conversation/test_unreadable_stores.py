@@ -16,7 +16,7 @@ from afterturn.types import Filter, Kind, UnitScope
 
 
 class MoodyStore:
-    """A real store that refuses what it is told to refuse: "read", "write" or neither."""
+    """A real store that refuses what it is told to refuse: "read", "write", a function that reads, or nothing."""
 
     def __init__(self, *values: Any) -> None:
         self._inner = open_store(*values)
@@ -30,7 +30,8 @@ class MoodyStore:
         self._mood = ""
 
     def read(self, work: Callable[[Unit], Any], *, at: UnitScope) -> Awaitable[Any]:
-        return self._inner.read(self._refuse if self._mood == "read" else work, at=at)
+        name = getattr(getattr(work, "func", work), "__name__", "read")
+        return self._inner.read(self._refuse if self._mood in ("read", name) else work, at=at)
 
     def write(self, work: Callable[[Unit], Any], *, at: UnitScope) -> Awaitable[Any]:
         return self._inner.write(self._refuse if self._mood == "write" else work, at=at)
@@ -132,3 +133,23 @@ async def test_a_block_that_was_refused_once_is_known_to_the_next_process(
         again.finish(messages)
         assert await again.wait_recorded(within=20.0)
         assert await _recorded(memory) == ["Which tea do I like?", "Oolong."]
+
+
+async def test_a_turn_that_could_not_be_read_is_resumed_at_the_next_try(
+    tmp_path: Path, parts: afterturn.Components, stores: list[MoodyStore]
+) -> None:
+    """C4, H5: after a read that failed, the retry reads what the turn needs, and shows what was recalled for it."""
+    settings = {"embedder": "none", "grace": 5.0}
+    messages = [user("Which tea do I like?")]
+    async with afterturn.open(tmp_path / "memory.db", settings, components=parts) as memory:
+        await memory.space("user:ada").add("Ada likes oolong tea")
+        turn = await memory.conversation("c", user="ada").start_turn(messages, id="t1")
+        assert turn._turn is not None
+        assert await turn._turn.shared.first.fast.settled.wait(within=20.0)
+    async with afterturn.open(tmp_path / "memory.db", settings, components=parts) as memory:
+        conversation = memory.conversation("c", user="ada")
+        with stores[-1].refusing("read_turn"), pytest.raises(StoreUnavailable):
+            await conversation.resume_turn("t1")
+        turn = await conversation.resume_turn("t1")
+        assert "oolong" in await turn.block(within=20.0)
+        turn.abort()

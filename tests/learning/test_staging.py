@@ -86,6 +86,11 @@ class StagingScenario:
         await self.store.write(lambda unit: unit.records.add(unit.operations.start(operation), [admitted]), at=None)
         return admitted.id
 
+    async def delete(self, entry_id: str) -> None:
+        """As a person does it, meanwhile."""
+        operation = self._operation(ADA, Verb.DELETE)
+        await self.store.write(lambda unit: unit.memories.delete(unit.operations.start(operation), entry_id), at=None)
+
     async def rewrite(self, entry: Entry, text: str) -> Entry:
         """As a person does it, meanwhile."""
         admitted, operation = self.gate.admit(Draft(text, id=entry.id)), self._operation(entry.space, Verb.UPDATE)
@@ -308,6 +313,26 @@ async def test_what_is_known_or_rests_on_what_was_forgotten_is_not_written(scena
     outcome = await scenario.commit(staging)
 
     assert (outcome.written, outcome.refusals, outcome.spaces) == (1, ("known", "forgotten"), (ADA,))
+    assert set(outcome.refusals) <= TOLD_TO_PEOPLE.keys()
+
+
+async def test_what_rests_on_deleted_messages_alone_is_not_written(scenario: StagingScenario) -> None:
+    """M2, V4: a message that a person deletes while the review runs teaches nothing; one that is left still does."""
+    spoken = ("I like pears", "I like plums", "I like plums a lot")
+    pears, plums, more = [await scenario.record(text) for text in spoken]
+    staging = scenario.staging(
+        *(said(text, source=one) for text, one in zip(spoken, (pears, plums, more), strict=True))
+    )
+    for change in (added("The user likes pears", 0), added("The user likes plums", 1, 2)):
+        assert await staging.stage(change) == "Saved."
+    for one in (pears, plums):
+        await scenario.delete(one)
+    outcome = await scenario.commit(staging)
+
+    assert (outcome.written, outcome.refusals) == (1, ("deleted",))
+    assert [entry.text for entry in await scenario.active() if entry.origin is not Origin.USER] == [
+        "The user likes plums"
+    ]
     assert set(outcome.refusals) <= TOLD_TO_PEOPLE.keys()
 
 

@@ -93,7 +93,7 @@ def test_a_role_that_owns_only_its_schema_is_enough(url: str, run_sql: RunSql) -
     schema = StoreUrl(url).schema
     run_sql(f"CREATE ROLE host LOGIN; CREATE SCHEMA {schema} AUTHORIZATION host")
     engine = open_url(url.replace("memory@", "host@"))
-    assert engine.write_now(lambda unit: unit.conversations.forgets("default", "user:ada")) == 0
+    assert engine.write_now(lambda unit: unit.conversations.forgets("default")) == 0
     engine.close()
 
 

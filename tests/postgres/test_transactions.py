@@ -201,7 +201,7 @@ def test_a_unit_runs_again_after_its_connection_was_lost(
         found = work(unit)
         if len(attempts) == 1:
             run_sql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
-        unit.conversations.forgets(TENANT, SPACE)
+        unit.conversations.forgets(TENANT)
         return found
 
     engine.write_now(lose_it_once)

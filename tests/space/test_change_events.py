@@ -1,14 +1,18 @@
 """What a host learns about changes of memories through `on_event`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import afterturn
+from afterturn.errors import StoreUnavailable
+from afterturn.ports import Unit
+from afterturn.stores.sqlite.store import open_store
 from afterturn.testing import EventLog
-from afterturn.types import Draft, Event
+from afterturn.types import Draft, Event, UnitScope
 
 SECRET = "sk-" + "proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
 
@@ -195,6 +199,48 @@ async def test_many_changes_of_another_process_are_one_bounded_event(
         await other.space("user:ada").add_many([Draft(f"Ada has {number} cats") for number in range(2, 72)])
         (event,) = await _elsewhere(heard, 1)
     assert (len(str(event["memories"]).split(",")), event["more"]) == (50, True)
+
+
+class RefusingStore:
+    """A real store that can be read, or not."""
+
+    def __init__(self, *values: Any) -> None:
+        self._inner = open_store(*values)
+        self.refuses = False
+
+    def read(self, work: Callable[[Unit], Any], *, at: UnitScope) -> Awaitable[Any]:
+        if self.refuses:
+            raise StoreUnavailable("The store is away. Come back later.")
+        return self._inner.read(work, at=at)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+async def test_a_watch_that_failed_to_start_reports_no_history_later(tmp_path: Path, heard: EventLog) -> None:
+    """M1: only what changes after the call that returned, and all spaces at one interval."""
+    stores: list[RefusingStore] = []
+
+    def opened(*values: Any) -> RefusingStore:
+        stores.append(RefusingStore(*values))
+        return stores[-1]
+
+    parts = afterturn.Components(store=opened)
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as other:
+        await other.space("user:ada").add("Ada drinks tea")
+        async with afterturn.open(
+            tmp_path / "memory.db", {"embedder": "none"}, on_event=heard, components=parts
+        ) as memory:
+            stores[0].refuses = True
+            with pytest.raises(StoreUnavailable):
+                await memory.watch(["user:ada"], every=0.01)
+            stores[0].refuses = False
+            await memory.watch(["user:ada"], every=0.01)
+            added = await other.space("user:ada").add("Ada lives in Ghent")
+            (event,) = await _elsewhere(heard, 1)
+            assert event["memories"] == added.entry.id
+            with pytest.raises(afterturn.InvalidInput, match=r"0\.01 seconds"):
+                await memory.watch(["user:bob"], every=1.0)
 
 
 async def test_nothing_is_watched_by_default_and_a_wrong_call_is_explained(

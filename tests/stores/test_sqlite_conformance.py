@@ -55,7 +55,7 @@ async def test_a_restore_does_not_take_the_count_of_forgets_back(store: SqliteSt
     await store.backup(tmp_path / "copy", progress=lambda done, total: None)
     for _ in range(3):
         await forget(store, Selector(conversation="talk"))
-    under_way = await store.read(lambda unit: unit.conversations.forgets(TENANT, SPACE), at=ADA)
+    under_way = await store.read(lambda unit: unit.conversations.forgets(TENANT), at=ADA)
     await store.restore(tmp_path / "copy", progress=lambda done, total: None)
     await forget(store, Selector(conversation="talk"))
     assert await store.read(

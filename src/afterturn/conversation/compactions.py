@@ -407,7 +407,7 @@ def _store_review(
         agent=scope.agent,
         project=scope.project,
         environment=scope.environment,
-        forgets=unit.conversations.forgets(scope.tenant, scope.owner),
+        forgets=unit.conversations.forgets(scope.tenant),
     )
     return join_or_schedule(unit, review, messages)
 

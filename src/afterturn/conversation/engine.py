@@ -168,7 +168,7 @@ class ConversationEngine(StoredConversation):
         return self.current is not None and not self.current.left and self.current.shared.incognito
 
     def has_nothing_for(self, turn: HostTurn, messages: Sequence[object]) -> bool:
-        """Whether a hand-over would change nothing. Cheap, so that most steps need not look for a place."""
+        """True if there is nothing to inject. Cheap, so that most steps need not look for a place."""
         has_files = self.standing is not None and self.standing.has_arrived
         return not has_files and not self.slot.has_block(turn.shared) and turn.shared.is_intact(messages)
 
@@ -305,8 +305,12 @@ class ConversationEngine(StoredConversation):
         self._own(turn.loop)
         dialect = find_dialect([], scope.dialect)
         assert dialect is not None
-        await self.log.wait_cleared()
-        reading = await self.read(turn.loop, dialect, [])
+        try:
+            await self.log.wait_cleared()
+            reading = await self.read(turn.loop, dialect, [])
+        except BaseException:
+            self._disown(turn)
+            raise
         self._take_in(turn.loop, reading)
         # No list was read yet.
         turn.loop.is_read = False
@@ -344,6 +348,17 @@ class ConversationEngine(StoredConversation):
         if earlier is not None:
             turn.carried = self.prefetcher.take_over(earlier)
         self.slot.open_for(turn.shared)
+
+    def _disown(self, turn: HostTurn) -> None:
+        """It could not be read: the next call that resumes it reads it again, and nobody waits for this one."""
+        self.remove_open(turn.loop)
+        if self.current is turn.loop:
+            self.current = None
+        if self.newest is turn:
+            self.newest = None
+        turn.shared.stored.settle(False)
+        turn.shared.opened.settle(None)
+        turn.shared.first.release_waiters()
 
     def remove_open(self, turn: LoopTurn) -> None:
         self._open_turns.pop(turn.id, None)

@@ -59,6 +59,18 @@ _OFFER_ATTEMPTS = 8
 _AT_HAND_SECONDS = 600.0
 # How many ended carried recalls are remembered. Only one is carried at a time, and its end is stored soon.
 _DROPPED_MAX = 100
+# From this share of common words on, two texts find the same: one more word at the end, an ending, a typing mistake.
+_CLOSE = 0.75
+# What people add to a question without asking for anything else, besides stop words; and stop words that do.
+_ADDED_WORDS_MAX = 8
+_ASIDES = frozenset(
+    """
+    actually anyway btw cheers exactly forget forgot forgotten hey hi know mind ok okay quick quickly really recall
+    remember remind right sorry sure tell thank thanks thx way wonder wondering bitte danke denn doch eigentlich mal
+    nochmal noch schnell por favor gracias oye svp s il vous plait merci deja encore grazie prego obrigado obrigada
+    """.split()
+)
+_CHANGING = frozenset("after and before but no nor not or than until".split())
 
 
 class Prefetcher:
@@ -466,7 +478,7 @@ class Prefetcher:
         """Nothing of this turn is handed over any more, neither in it nor in a later one."""
         self.stop_all(turn, Outcome.CANCELLED, "abort")
         if self.carried in turn.shared.prefetches:
-            self.carried = None
+            self.carried = self._at_hand = None
 
     def shut(self, turn: LoopTurn) -> None:
         """Memory closes. A durable turn carries what is ready, for the process that resumes it."""
@@ -533,22 +545,6 @@ def _offered(run: PhaseRun, *, is_late: bool) -> Sequence[Hit]:
     return mark_late(run.hits, prefetch.question.text, prefetch.cause) if is_late else run.hits
 
 
-# Recalls for what the user is still typing: used when the final words are close to it, else discarded.
-
-# From this share of common words on, two texts find the same: one more word at the end, an ending, a typing mistake.
-_CLOSE = 0.75
-# What people add to a question without asking for anything else, besides stop words; and stop words that do.
-_ADDED_WORDS_MAX = 8
-_ASIDES = frozenset(
-    """
-    actually anyway btw cheers exactly forget forgot forgotten hey hi know mind ok okay quick quickly really recall
-    remember remind right sorry sure tell thank thanks thx way wonder wondering bitte danke denn doch eigentlich mal
-    nochmal noch schnell por favor gracias oye svp s il vous plait merci deja encore grazie prego obrigado obrigada
-    """.split()
-)
-_CHANGING = frozenset("after and before but no nor not or than until".split())
-
-
 @dataclass(slots=True, eq=False)
 class SpeculativeRecall:
     """`answer` settles with None if the recall failed."""
@@ -577,9 +573,10 @@ def is_close(partial: str, final: str) -> bool:
 
 @dataclass(slots=True)
 class Speculation:
-    """At most one recall at a time, of one conversation.
+    """Recalls for what the user is still typing: used when the final words are close to it, else discarded.
 
-    `read_ledger` finds what the model of a host that hides its messages can see.
+    At most one recall at a time, of one conversation. `read_ledger` finds what the model of a host that hides its
+    messages can see.
     """
 
     client: RecallClient

@@ -59,8 +59,11 @@ def reason_of(error: Exception) -> str:
 
 
 class RecallQueue:
-    """What has begun is finished first, so that early turns of a burst get their block within the grace. Then the
-    newest turn is next: its host still waits. Older ones get their turn when fewer turns begin, or are dropped."""
+    """A priority queue: finishes recalls that have begun, then takes the newest turn.
+
+    So early turns of a burst get their block within the grace, and then the host of the newest still waits. Older ones
+    get their turn when fewer turns begin, or are dropped.
+    """
 
     def __init__(self) -> None:
         self._posted = 0
@@ -116,7 +119,7 @@ class RecallQueue:
 
 
 def _settle(place: asyncio.Future[bool], *, admitted: bool) -> bool:
-    """False if whoever waited has given up."""
+    """False if the caller was cancelled."""
     if place.done():
         return False
     place.set_result(admitted)

@@ -53,6 +53,9 @@ SPILL_AFTER = 1.0
 SPILLING_MAX = 16
 # Closing writes turns to a file if they are not stored after this share of its time. A few are stored long before.
 STORING_SHARE = 0.1
+SWITCHED_OFF = "switched_off"
+INCOGNITO = "incognito"
+NO_FINAL_ANSWER = "no_final_answer"
 
 
 @dataclass(eq=False, slots=True)
@@ -462,13 +465,6 @@ class Recorder:
         )
 
 
-# Makes a recording of a finished turn: the turn's own messages, without our blocks.
-
-SWITCHED_OFF = "switched_off"
-INCOGNITO = "incognito"
-NO_FINAL_ANSWER = "no_final_answer"
-
-
 def _close_file(file: Spill, *, erase: bool = False) -> None:
     try:
         file.close(erase=erase)
@@ -512,11 +508,24 @@ def make_recording(
         return None, INCOGNITO
     if not config.recording:
         return None, SWITCHED_OFF
+    return _recording_of(turn, found, blocks, config, ended_at=ended_at, taint=taint), ""
+
+
+def _recording_of(
+    turn: LoopTurn,
+    found: Exchange,
+    blocks: Mapping[str, BlockRow],
+    config: Config,
+    *,
+    ended_at: float,
+    taint: Taint | None,
+) -> Recording:
+    scope, handed_over = turn.scope, turn.shared.blocks
     speaker = turn.shared.speaker
     authored = (_by_author(one) for one in found.messages if not (one.role == "tool" and holds_answer(one.text)))
     spoken = [replace(one, speaker=speaker) if speaker and one.role == "user" else one for one in authored]
     redacted = [_redacted(message, config) for message in spoken]
-    recording = Recording(
+    return Recording(
         tenant=scope.tenant,
         space=scope.writes,
         conversation=scope.id,
@@ -538,7 +547,6 @@ def make_recording(
         taint=taint,
         environment=scope.environment,
     )
-    return recording, ""
 
 
 def _find_taint(turn: LoopTurn, left: TurnMessages, dialect: Dialect, found: Exchange) -> Taint | None:

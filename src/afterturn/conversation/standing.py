@@ -58,6 +58,14 @@ from afterturn.validation import check_limit, check_name, check_text
 if TYPE_CHECKING:
     from afterturn.services import Services
 
+R = TypeVar("R")
+
+LIMIT_MAX = 100
+_REPORTED_MAX = 1_000
+_REPORTED_PATHS_MAX = 20
+_ATTEMPTS = 3
+_NOTHING = block_hash("")
+
 
 def _budget(config: Config) -> StandingBudget:
     return StandingBudget(config.standing_bytes_max, scanning=config.scan_policy)
@@ -85,20 +93,6 @@ def check_instructions(instructions: Iterable[str]) -> tuple[str, ...]:
     return tuple(text for text in texts if isinstance(text, str))
 
 
-R = TypeVar("R")
-
-LIMIT_MAX = 100
-
-# The standing context of one conversation: made once, stored, and extended by context files that its agent touches.
-#
-# Used on memory's loop, except `touch` and `take_arrived`, which hosts call from any thread.
-
-_REPORTED_MAX = 1_000
-_REPORTED_PATHS_MAX = 20
-_ATTEMPTS = 3
-_NOTHING = block_hash("")
-
-
 class _Known(NamedTuple):
     """The stored state of a conversation: its standing block, and the paths of touched files in its blocks."""
 
@@ -109,7 +103,10 @@ class _Known(NamedTuple):
 
 
 class StandingCore:
-    """`roots` are the folders that the host trusts, `instructions` what it adds itself, such as those of MCP servers.
+    """The standing context of one conversation: made once, stored, extended by context files that its agent touches.
+
+    Used on memory's loop, except `touch` and `take_arrived`, which hosts call from any thread. `roots` are the folders
+    that the host trusts, `instructions` what it adds itself, such as those of MCP servers.
 
     Raises InvalidInput if they are not lists of paths and texts.
     """
@@ -350,7 +347,7 @@ class StandingCore:
                 return await ask(self._services.store)
         except (AfterturnError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
-            logger.warning("the standing block of %r %s: %s", self.scope.id, trouble, reason)
+            logger.warning("the standing context of %r %s: %s", self.scope.id, trouble, reason)
             return None
 
     async def _settle(self, text: str, block: StandingBlock) -> str:
@@ -402,8 +399,11 @@ class StandingCore:
         """Returns the context files of the roots and the project's conventions as they are now."""
         files = await self._read_environment()
         reader = self._reader()
-        memories = await self._read_memories(lambda unit: find_standing_memories(unit, reader), StandingMemories())
-        return self._render_context(files, memories.conventions, ())
+        memories = await self._try_store(
+            lambda store: store.read(lambda unit: find_standing_memories(unit, reader), at=reader.scope),
+            "is made without memories",
+        )
+        return self._render_context(files, memories.conventions if memories is not None else (), ())
 
     async def task_context(self, agent_name: str) -> str:
         """Returns the context for a sub-agent: that of the project, and the statements about this agent's work."""
@@ -414,8 +414,8 @@ class StandingCore:
         def work(unit: Unit) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
             return find_standing_memories(unit, reader).conventions, find_agent_memories(unit, reader, agent)
 
-        nothing: tuple[tuple[Entry, ...], tuple[Entry, ...]] = ((), ())
-        conventions, own = await self._read_memories(work, nothing)
+        found = await self._try_store(lambda store: store.read(work, at=reader.scope), "is made without memories")
+        conventions, own = found or ((), ())
         return self._render_context(files, conventions, tuple(entry for entry in own if entry not in conventions))
 
     async def search(self, query: str, *, limit: int = 10) -> SearchResults:
@@ -448,15 +448,6 @@ class StandingCore:
     async def _read_environment(self) -> tuple[ContextFile, ...]:
         found = await self._services.file_reads.run(functools.partial(read_standing, self._folders))
         return tuple(file for file in found.files if file.tier is Tier.ENVIRONMENT) if found is not None else ()
-
-    async def _read_memories(self, work: Callable[[Unit], R], nothing: R) -> R:
-        if not self._services.has_store:
-            return nothing
-        try:
-            return await self._services.store.read(work, at=self.scope.readable)
-        except AfterturnError as error:
-            logger.warning("the context for %r has no memories: %s", self.scope.id, error)
-            return nothing
 
     # Touched paths.
 

@@ -289,10 +289,10 @@ class TurnVerbs:
 
     @never_raises
     def returned(self, task: str, result: object, *, accept: bool = False) -> None:
-        """A sub-agent has finished: what it learned is proposed, and waits for approval. Not if the turn is incognito.
+        """A sub-agent has finished: what it learned is proposed, or stored at once with `accept`.
 
         `result` is a list of statements, or a text; of a long text, its bullet points are proposed. With `accept` they
-        are stored at once and recalled as a sub-agent's reports, unless `approval` says that they wait.
+        are recalled as a sub-agent's reports, unless `approval` says that they wait. An incognito turn stores nothing.
         """
         if self._turn is not None:
             self._core.mark_tainted(self._turn.shared, Taint.SUBAGENT)
@@ -530,6 +530,12 @@ class TurnVerbs:
 def recalled_hits(turn: TurnVerbs) -> tuple[Hit, ...]:
     """Everything that was recalled for the turn so far, whether a block shows it or not."""
     return () if turn._turn is None else turn._turn.loop.recalled
+
+
+async def wait_read(turn: TurnVerbs, *, within: float) -> None:
+    """Waits until the messages that the turn began with were read. Returns at once if they were."""
+    if turn._turn is not None:
+        await turn._turn.shared.opened.wait(within=within)
 
 
 class Turn(TurnVerbs):

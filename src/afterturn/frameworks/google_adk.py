@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Unpack
 
-from afterturn.conversation.turn import Turn
+from afterturn.conversation.turn import Turn, wait_read
 from afterturn.dialects.dialect import Element, Utterance
 from afterturn.dialects.gemini import Gemini
 from afterturn.dialects.history import register_dialect
@@ -103,10 +102,9 @@ class AfterturnPlugin(BasePlugin):
         standing = await self.memory.system_prompt(run.invocation_id, "")
         if standing.strip():
             llm_request.append_instructions([standing.strip()])
-        # ADK's list never has our blocks. Which ones to put back is known when the turn's list was read, which this
-        # question waits for; on a busy machine that may take longer than the grace.
-        with suppress(TimeoutError):
-            await asyncio.wait_for(turn.is_clean(), _READ_WITHIN)
+        # ADK's list never has our blocks. Which ones to put back is known when the turn's list was read; on a busy
+        # machine that may take longer than the grace.
+        await wait_read(turn, within=_READ_WITHIN)
         await turn.inject(llm_request.contents)
 
     async def before_tool_callback(

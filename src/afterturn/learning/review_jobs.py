@@ -213,7 +213,7 @@ class ReviewJobs:
                 key = ConversationKey(ended.tenant, ended.space, ended.conversation)
                 unit.reviews.reopen(key, position=position)
         if unread_messages:
-            forgets = unit.conversations.forgets(ended.tenant, ended.space)
+            forgets = unit.conversations.forgets(ended.tenant)
             at = ended.ended_at or ended.created_at
             schedule(unit, replace(review_input.review, id=follow_up, created_at=at, forgets=forgets), unread_messages)
         steps = steps_of_review(unit, ended)

@@ -460,13 +460,14 @@ class Staging:
         return changed
 
     def _check_sources(self, unit: Unit, sources: Sequence[str]) -> None:
-        """A message that was forgotten meanwhile must not come back as a memory."""
+        """What was forgotten meanwhile must not come back as a memory, nor what rests on deleted messages alone."""
         scope = Scope(self.review.tenant, self.review.changeable)
-        for source in sources:
-            try:
-                unit.memories.get(scope, source)
-            except AfterturnError as error:
-                raise Refused("forgotten", "The messages that support this were forgotten.") from error
+        try:
+            records = [unit.memories.get(scope, source) for source in sources]
+        except AfterturnError as error:
+            raise Refused("forgotten", "The messages that support this were forgotten.") from error
+        if records and all(record.status is not Status.ACTIVE for record in records):
+            raise Refused("deleted", "The messages that support this were deleted.")
 
     def _operation(self, target_space: TargetSpace, verb: Verb) -> Operation:
         services, review = self.services, self.review

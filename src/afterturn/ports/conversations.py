@@ -123,7 +123,7 @@ class Conversations(Protocol):
     def put_standing(self, key: ConversationKey, standing: StandingRow | None) -> None:
         """Stores the standing block. None means that it is made again when it is next needed."""
 
-    def forgets(self, tenant: str, space: str) -> int:
+    def forgets(self, tenant: str) -> int:
         """Returns the number of the newest forget, 0 before the first. A turn stores it when it starts.
 
         It is a count and not a time, because a clock may go back. It is one count for all spaces of a tenant, and a

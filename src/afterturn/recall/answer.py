@@ -212,7 +212,7 @@ def find_forget_effects(
     unit: Unit, scope: ConversationScope, since: int, recalled: Iterable[Hit]
 ) -> ForgetEffects | None:
     """None when nothing was forgotten since the forget with the number `since`."""
-    forgets = unit.conversations.forgets(scope.tenant, scope.writes)
+    forgets = unit.conversations.forgets(scope.tenant)
     if forgets <= since:
         return None
     refs = frozenset(hit.entry.ref for hit in recalled)

@@ -32,8 +32,8 @@ class Duplicate(NamedTuple):
 def collapse(hits: Sequence[Hit]) -> tuple[list[Hit], list[Duplicate]]:
     """Of hits that say the same, keeps the newest of the most trusted, at the rank of the best.
 
-    Nothing is lost: what is left out says nothing that is not said by what stays. A statement with more in it takes the
-    place of a shorter one only when it is the newer and as trusted.
+    Every dropped line is covered by one that stays. A statement with more in it takes the place of a shorter one only
+    when it is the newer and as trusted.
     """
     groups = _Groups()
     keys = [_hashes_of(hit.entry) for hit in hits]

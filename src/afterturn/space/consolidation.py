@@ -200,7 +200,7 @@ class Consolidation(NamedTuple):
             space=space,
             writes=space,
             created_at=now,
-            forgets=unit.conversations.forgets(tenant, space),
+            forgets=unit.conversations.forgets(tenant),
         )
         scope = Scope(tenant, (space,))
         entries = list(_entries(unit, scope, now))

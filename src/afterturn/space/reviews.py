@@ -198,7 +198,7 @@ async def _check_not_failed(services: Services, row: ReviewRow) -> None:
 
 
 def _schedule(unit: Unit, row: ReviewRow, *, everything: bool) -> str | None:
-    row = replace(row, forgets=unit.conversations.forgets(row.tenant, row.space))
+    row = replace(row, forgets=unit.conversations.forgets(row.tenant))
     key = ConversationKey(row.tenant, row.space, row.conversation)
     if not unit.records.of_conversation(Scope(row.tenant, (row.writes,)), row.conversation, limit=1):
         raise NotFound(

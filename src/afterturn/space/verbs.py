@@ -574,4 +574,4 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
         # In the same transaction, so that another process erases the bytes if this one is killed before.
         scrub = new_job(JobKind.SCRUB, self._services.ids.new(), self._services.tenant, self.name, at)
         unit.jobs.add(scrub, coalesce=True)
-        return erased, unit.conversations.forgets(self._services.tenant, self.name)
+        return erased, unit.conversations.forgets(self._services.tenant)

@@ -255,7 +255,7 @@ class Mem0Core:
             owner=space.name,
             started_at=now,
             forgets=await services.store.read(
-                lambda unit: unit.conversations.forgets(services.tenant, space.name),
+                lambda unit: unit.conversations.forgets(services.tenant),
                 at=Scope(services.tenant, (space.name,)),
             ),
             user_hash=asked[-1].hash if asked else "",

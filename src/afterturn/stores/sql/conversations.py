@@ -693,7 +693,7 @@ class SqlConversations:
         elif (found := self._find(key)) is not None:
             self._standing.clear(found)
 
-    def forgets(self, tenant: str, space: str) -> int:
+    def forgets(self, tenant: str) -> int:
         return self._tombstones.newest(tenant)
 
     def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: int) -> bool:

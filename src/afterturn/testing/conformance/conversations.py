@@ -258,7 +258,7 @@ class TestReadingAtOnce:
         assert [block.hash for block in stored.blocks] == [_BLOCK.hash]
         assert stored.state == await store.read(lambda unit: unit.conversations.state(TALK), at=ADA)
         assert stored.state.turns == 1
-        assert stored.forgets == await store.read(lambda unit: unit.conversations.forgets(TENANT, SPACE), at=ADA)
+        assert stored.forgets == await store.read(lambda unit: unit.conversations.forgets(TENANT), at=ADA)
 
     async def test_a_turn(self, store: Store) -> None:
         """C1, C3: its row, the taint of the conversation, and where its records begin."""
@@ -273,7 +273,7 @@ class TestReadingAtOnce:
         await store.write(_talk, at=ADA)
         await forget(store, Selector(everything=True))
         assert (await store.read(lambda unit: _read_turn(unit, since=0), at=ADA)).is_forgotten
-        newest = await store.read(lambda unit: unit.conversations.forgets(TENANT, SPACE), at=ADA)
+        newest = await store.read(lambda unit: unit.conversations.forgets(TENANT), at=ADA)
         assert not (await store.read(lambda unit: _read_turn(unit, since=newest), at=ADA)).is_forgotten
 
     async def test_what_does_not_exist(self, store: Store) -> None:
