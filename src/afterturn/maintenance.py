@@ -8,7 +8,7 @@ import functools
 import itertools
 import os
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ DAY = 86_400.0
 DRAIN_POLL = 0.02
 # How many spaces are watched for changes of other processes, and how many operations and memories of one are reported.
 WATCHED_MAX = 64
+_WATCH_EVERY_MAX = 86_400.0
 WATCHED_OPERATIONS_MAX = 50
 # Spaces at a time. A space in which nothing has changed is consolidated again after some days, because entries fade.
 CONSOLIDATE_BATCH = 100
@@ -380,12 +381,14 @@ class Maintenance:
         What was forgotten has no id any more and is not reported. Raises InvalidInput without `on_event`, or if other
         spaces are watched with another `every`.
         """
-        if isinstance(spaces, str) or not self._services.events.has_handler:
+        if isinstance(spaces, str) or not isinstance(spaces, Iterable) or not self._services.events.has_handler:
             raise InvalidInput("`watch` takes a list of spaces, and a memory that was opened with `on_event=`.")
+        if not isinstance(every, int | float) or not 0 < every <= _WATCH_EVERY_MAX:
+            raise InvalidInput(f"`every` is {every!r}. Pass seconds above 0, at most {_WATCH_EVERY_MAX:g}.")
         async with self._starting_watch:
             named = {check_space(space) for space in spaces} - self._watched.keys()
-            if len(self._watched) + len(named) > WATCHED_MAX or not every > 0:
-                raise InvalidInput(f"At most {WATCHED_MAX} spaces can be watched, and `every` must be above 0.")
+            if len(self._watched) + len(named) > WATCHED_MAX:
+                raise InvalidInput(f"At most {WATCHED_MAX} spaces can be watched.")
             if self._watch_every not in (None, float(every)):
                 raise InvalidInput(f"Spaces are watched every {self._watch_every:g} seconds. Pass the same `every`.")
             self._services.ids.keep()

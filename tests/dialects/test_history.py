@@ -152,3 +152,16 @@ def test_no_list_makes_a_dialect_raise(name, messages):
     assert comprehensive_history(messages) == messages
     assert len(curated(dialect, messages)) <= len(messages)
     assert len(find_safe_cuts(dialect, messages)) < max(len(messages), 1)
+
+
+@pytest.mark.parametrize("cleared", [-1, True, "8", None])
+def test_a_count_of_cleared_tool_uses_that_is_none_is_no_compaction(cleared: object) -> None:
+    """H7: only a number above 0 reports one."""
+    message = {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "Done."}],
+        "context_management": {"applied_edits": [{"cleared_tool_uses": cleared}]},
+    }
+    element = DIALECTS["anthropic"].read(message)
+    assert element is not None
+    assert element.compacted == 0

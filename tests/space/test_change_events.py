@@ -251,7 +251,8 @@ async def test_nothing_is_watched_by_default_and_a_wrong_call_is_explained(
         await other.space("user:ada").add("Ada lives in Ghent")
         with pytest.raises(afterturn.InvalidInput, match="on_event"):
             await other.watch(["user:ada"])
-    for spaces, every in (("user:ada", 1.0), (["user:ada"], 0.0), ([f"user:u{number}" for number in range(65)], 1.0)):
+    many = [f"user:u{number}" for number in range(65)]
+    for spaces, every in (("user:ada", 1.0), (["user:ada"], 0.0), (["user:ada"], float("inf")), (many, 1.0)):
         with pytest.raises(afterturn.InvalidInput):
             await memory.watch(spaces, every=every)
     assert heard.named("changed_elsewhere") == []

@@ -297,7 +297,7 @@ class TurnVerbs:
         if self._turn is not None:
             self._core.mark_tainted(self._turn.shared, Taint.SUBAGENT)
             if not self._turn.shared.incognito:
-                self._core.subagents.returned(proposal_context(self._turn), task, result, accept=bool(accept))
+                self._core.subagents.returned(proposal_context(self._turn), task, result, accept=accept is True)
 
     @never_raises
     def complete(self, messages: Sequence[object] | None = None) -> None:

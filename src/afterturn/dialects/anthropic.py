@@ -106,7 +106,8 @@ def _compacted(message: object, blocks: Sequence[object]) -> int:
     if any(text_field(block, "type") == "compaction" and text_field(block, "content") for block in blocks):
         return WHOLLY
     edits = list_field(field(message, "context_management"), "applied_edits")
-    return sum(cleared for edit in edits if isinstance(cleared := field(edit, "cleared_tool_uses"), int))
+    cleared = [field(edit, "cleared_tool_uses") for edit in edits]
+    return sum(max(0, number) for number in cleared if isinstance(number, int) and not isinstance(number, bool))
 
 
 def _text(block: object) -> str | None:
