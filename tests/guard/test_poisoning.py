@@ -65,15 +65,18 @@ async def test_an_import_is_whose_it_says_only_where_somebody_vouches_for_it(
 
 
 async def test_an_export_does_not_wash_a_lineage_clean(scanned: afterturn.Memory) -> None:
-    """G2: what a review wrote upon a tool's words comes back untrusted, though its sources are not in the file."""
+    """G2: what a review wrote upon a tool's words comes back as untrusted as it was, though its sources are not in the
+    file."""
     ada = scanned.space("user:ada")
     await ada.add_many([Draft(CLAIM, kind=Kind.RECORD, origin=Origin.TOOL, id="record01")])
-    await ada.add("Wants links", origin="background_review", sources=["record01"])
+    written = (await ada.add("Wants links", origin="background_review", sources=["record01"])).entry
     lines = [json.dumps(line, default=str).encode() for line in await ada.export()]
     reading = LineReader(Config(), keep_origin=True).read(lines)
     await scanned.space("user:bob").add_many([draft for draft in reading.drafts if draft.kind is Kind.STATEMENT])
     (entry,) = await scanned.space("user:bob").list()
-    assert (entry.text, entry.trust) == ("Wants links", Origin.IMPORT.trust)
+    assert (entry.text, entry.trust) == ("Wants links", written.trust)
+    assert written.trust <= Origin.TOOL.trust
+    assert entry.is_report
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ async def test_a_key_that_cannot_be_destroyed_is_destroyed_later(tmp_path: Path)
     keys.is_away = False
     async with _open(tmp_path / "memory.db", keys) as memory:
         assert await memory._services.store.scrub() == ()
-    assert not [key_id for key_id in keys.held if "ada" in key_id]
+    assert not [key_id for key_id in keys.held if "user:ada" in key_id]
 
 
 async def test_a_second_forget_does_not_hide_a_key_that_is_left(tmp_path: Path) -> None:
@@ -361,10 +361,10 @@ async def test_another_host_cannot_read_after_a_forget(tmp_path: Path) -> None:
         assert isinstance(store_of_other, SqliteStore)
         ring = store_of_other.keys
         assert ring is not None
-        assert any("ada" in key_id for key_id in ring._keys)
+        assert any("user:ada" in key_id for key_id in ring._keys)
         await one.space("user:ada").forget(everything=True)
         assert not (await other.space("user:ada").search("boat")).hits
-        assert not any("ada" in key_id for key_id in ring._keys)
+        assert not any("user:ada" in key_id for key_id in ring._keys)
         # What this host writes now is sealed with a new key, which the first one can read.
         await other.space("user:ada").add("The boat is green.")
         assert [entry.text for entry in await one.space("user:ada").list()] == ["The boat is green."]
@@ -375,7 +375,7 @@ async def test_a_host_drops_keys_after_some_minutes(tmp_path: Path) -> None:
     keys, clock = Keys(), ManualClock()
     async with _open(tmp_path / "memory.db", keys, clock=clock) as memory:
         await memory.space("user:ada").add("The boat is red.")
-        keys.held = {key_id: key for key_id, key in keys.held.items() if "ada" not in key_id}
+        keys.held = {key_id: key for key_id, key in keys.held.items() if "user:ada" not in key_id}
         assert await memory.space("user:ada").list()
         clock.advance(301.0)
         with pytest.raises(KeyMissing):
@@ -389,10 +389,10 @@ async def test_expired_keys_are_dropped_when_another_key_is_used(tmp_path: Path)
         await memory.space("user:ada").add("The boat is red.")
         clock.advance(200.0)
         await memory.space("user:bob").add("The house is blue.")
-        assert any("ada" in key_id for key_id in ring._keys)
+        assert any("user:ada" in key_id for key_id in ring._keys)
         clock.advance(101.0)
         await memory.space("user:bob").list()
-        assert not any("ada" in key_id for key_id in ring._keys)
+        assert not any("user:ada" in key_id for key_id in ring._keys)
         assert any("bob" in key_id for key_id in ring._keys)
 
 
@@ -655,7 +655,7 @@ async def test_an_id_that_another_key_has_is_refused(tmp_path: Path) -> None:
         await memory.space("user:eve").add("The lake is deep.")
         await memory.backup(tmp_path / "copy.db")
         await ada.add("The boat is red.")
-        (keys.repeated,) = (key_id for key_id in keys.held if "ada" in key_id)
+        (keys.repeated,) = (key_id for key_id in keys.held if "user:ada" in key_id)
         for step in ("in use", "only in a backup", "to be destroyed"):
             if step == "only in a backup":
                 await memory.restore(tmp_path / "copy.db")

@@ -33,7 +33,19 @@ def _verbs(kind: type) -> set[str]:
 
 
 # Not for the words of a space: for the whole store, or without its content. `jobs` counts those of all tenants.
-OF_THE_STORE = {"backup", "restore", "ready", "drain", "jobs", "start", "close", "start_closing", "wait_closed"}
+# `watch` reports ids and kinds of changes, without texts, in the spaces that it names.
+OF_THE_STORE = {
+    "watch",
+    "backup",
+    "restore",
+    "ready",
+    "drain",
+    "jobs",
+    "start",
+    "close",
+    "start_closing",
+    "wait_closed",
+}
 # `migrate` copies a store or a tenant and prints counts of rows.
 NOT_ABOUT_A_SPACE = {
     "completion",

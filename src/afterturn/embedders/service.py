@@ -216,10 +216,7 @@ class Backlog:
             following, vectors = await _together(
                 self._read([*rows, *embedded]), self._embed([text for _, text in rows]), self._put(embedded)
             )
-            seconds = loop.time() - begun
-            affordable = BATCH_MAX if seconds <= 0 else int(len(rows) * BATCH_SECONDS / seconds)
-            # At most doubled: the first texts may be short and the others long.
-            self._size = max(BATCH_MIN, min(BATCH_MAX, affordable, self._size * 2))
+            self._adapt(len(rows), loop.time() - begun)
             embedded = [(key, vector) for (key, _), vector in zip(rows, vectors, strict=True)]
             rows = following
             self._report(self._count, max(total - self._count, len(rows)))
@@ -264,6 +261,11 @@ class Backlog:
                 logger.warning("%s", error)
                 await self._end_aside()
         return await self._in_process(texts)
+
+    def _adapt(self, count: int, seconds: float) -> None:
+        """At most doubles it: the first texts may be short and the others long."""
+        affordable = BATCH_MAX if seconds <= 0 else int(count * BATCH_SECONDS / seconds)
+        self._size = max(BATCH_MIN, min(BATCH_MAX, affordable, self._size * 2))
 
     async def _put(self, vectors: Vectors) -> None:
         if vectors:

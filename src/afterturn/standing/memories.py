@@ -350,8 +350,8 @@ def _state(entry: Entry, same: Sequence[StandingFact]) -> StandingFact:
     )
     rated = [*own, *((one.chance, one.kind, one.whole) for one in same)]
     chance, kind, _ = max(rated, key=lambda one: (one[0], -_KINDS.index(one[1])), default=(0.0, FactKind.PASSING, 0.0))
-    # What a review kept of a message as it is may need its conversation; a convention is about the project at hand.
-    is_kept = entry.is_quote and entry.target is Target.USER
+    # What a review kept of a message as it is may need its conversation; a wish or a convention does not.
+    is_kept = entry.is_quote and entry.target is Target.USER and not _is_preference(entry)
     whole = max((one[2] for one in rated), default=0.0) if is_kept else 1.0
     least = _STORED_CHANCE if entry.origin is Origin.USER else 0.0
     if entry.metadata.get("kind") in STANDING_KINDS:
@@ -465,12 +465,15 @@ def _leave_out_changed(
 ) -> list[StandingFact]:
     """The same facts, in the same order. One that a later sentence of the user has probably made untrue is left out,
     also if that sentence does not stand itself. Refusals, manners, conventions and orders stay."""
-    stated = {id(fact.entry): fact for fact in facts if not fact.left_out and not _is_convention(fact.entry)}
+    # One that was replaced itself has changed what was before it.
+    current = [fact for fact in facts if not fact.left_out or fact.left_out.startswith("replaced by ")]
+    stated = {id(fact.entry): fact for fact in current if not _is_convention(fact.entry)}
     rated = {key: RatedEntry(fact.entry, fact.kind, fact.chance) for key, fact in stated.items()}
     changeable = [
         rated[key]
         for key, fact in stated.items()
         if _is_lasting(fact)
+        and not fact.left_out
         and fact.kind not in BINDING
         and features_of(fact.entry).utterance.orders <= _ORDERS
         and not states_health(fact.entry.text)
