@@ -296,27 +296,6 @@ async def test_a_failing_embedder_leaves_recall_by_words(tmp_path: Path, told: T
         assert told.wait("recall_settled").data["missing"] == "vectors"
 
 
-async def test_words_alone_have_to_match_better_while_the_embedder_loads(tmp_path: Path, told: Told) -> None:
-    """L5, L13: a fact that answers a question comes; one that shares a word with another question does not."""
-    embedder = Troubled()
-    parts = afterturn.Components(embedder=embedder)
-    path = tmp_path / "memory.db"
-    async with afterturn.open(path, {"embedder": "none"}) as memory:
-        await memory.space("user:ada").add("Ada's cat is called Miso", origin=afterturn.Origin.AGENT)
-        await memory.space("user:ada").add("She called the office before lunch", origin=afterturn.Origin.AGENT)
-    embedder.free.clear()
-    async with afterturn.open(path, on_event=told, components=parts) as memory:
-        blocks = []
-        for number, question in enumerate(("What is my cat called?", "What is that music called?")):
-            messages = [user(question)]
-            async with memory.conversation(f"c{number}", user="ada").turn(messages) as turn:
-                blocks.append(await turn.inject(messages, within=5.0))
-                turn.abort()
-        embedder.free.set()
-    assert "Miso" in str(blocks[0])
-    assert blocks[1] is None
-
-
 async def test_a_hanging_recall_is_not_waited_for_and_the_turn_stays_whole(tmp_path: Path, told: Told) -> None:
     """R2, R8: waiting ends with `recall_timeout`, and the turn is recorded; what is found later is carried."""
     embedder = Troubled()

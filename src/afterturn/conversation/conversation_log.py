@@ -303,8 +303,6 @@ def recall_row(run: PhaseRun, config: Config, delivered: Delivered | None) -> Re
     assert run.outcome is not None
     settings: dict[str, Scalar] = {name: getattr(config, name) for name in SHAPING}
     settings["candidates_max"] = candidates_max(config)
-    if answer is not None and answer.chance_min is not None:
-        settings["recall_score_min"] = answer.chance_min
     if config.refined == "only":
         settings["refined"] = "only"
     if prefetch.speculated:

@@ -47,10 +47,6 @@ LATE_SECONDS = 60.0
 # that begins later.
 STORED_WITHIN = 0.05
 _RECENT = 0.25
-# Until the embedder is loaded, only words are compared, and many remarks share one with a question. With this factor of
-# the minimum, a block has 222 tokens instead of 306, and of 311 questions 273 instead of 280 can be answered:
-# `AFTERTURN_EMBEDDER=none AFTERTURN_RECALL_SCORE_MIN=0.55 afterturn eval` on everyday conversations.
-_WORDS_ALONE_FACTOR = 2.5
 
 
 class RecallShed(Exception):
@@ -189,11 +185,8 @@ class RecallClient:
         carried. Raises TimeoutError after `recall_timeout`, or `LATE_SECONDS` later.
         """
         earlier = None if turn is None else EarlierRecalls(turn.scope, turn.forgets, turn.recalled)
-        config = self.config
-        if self.embedding is not None and self.embedding.index is None:
-            config = replace(config, recall_score_min=min(1.0, _WORDS_ALONE_FACTOR * config.recall_score_min))
         work = functools.partial(
-            answer_question, config=config, waiting=waiting, visible_bytes=visible_bytes, earlier=earlier
+            answer_question, config=self.config, waiting=waiting, visible_bytes=visible_bytes, earlier=earlier
         )
         async with asyncio.timeout(self.config.recall_timeout + (0.0 if turn is None else LATE_SECONDS)):
             return await self.ask(request, work)

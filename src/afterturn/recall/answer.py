@@ -49,7 +49,7 @@ class RecallAnswer(NamedTuple):
 
     `restated` are left out because another says the same: that one's reference, by reference; `standing` because the
     standing block does. `exhausted`: only what was shown before is relevant, so that is offered again. `withheld` must
-    not be shown: the reason, by reference. `score_kind` says what the scores are; the best had to reach `chance_min`.
+    not be shown: the reason, by reference. `score_kind` says what the scores are.
     """
 
     found: SearchResults
@@ -61,7 +61,6 @@ class RecallAnswer(NamedTuple):
     forgotten: ForgetEffects | None = None
     standing: tuple[Hit, ...] = ()
     withheld: Mapping[str, str] = {}
-    chance_min: float | None = None
 
 
 class EarlierRecalls(NamedTuple):
@@ -140,15 +139,7 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
     hits, restated = collapse([line for line in current if line not in standing])
     left_out = replaced_by_lines(lines, found.hits) | outdated | {item.hit.entry.ref: item.by_ref for item in restated}
     is_cut = len(judged) < len(searched.hits)
-    return RecallAnswer(
-        found,
-        tuple(hits),
-        left_out,
-        ScoreKind.CHANCE,
-        is_cut=is_cut,
-        standing=standing,
-        chance_min=config.recall_score_min,
-    )
+    return RecallAnswer(found, tuple(hits), left_out, ScoreKind.CHANCE, is_cut=is_cut, standing=standing)
 
 
 def _leave_out_learned_from_shown(unit: Unit, request: RecallRequest, lines: list[Hit]) -> list[Hit]:
