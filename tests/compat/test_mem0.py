@@ -436,7 +436,7 @@ def test_a_memory_expires_at_the_end_of_its_day(memory: Any):
     (later,) = memory.add("To come", user_id="alice", infer=False, expiration_date="2999-01-01")["results"]
     memory.add("Past message", user_id="alice", expiration_date="2020-01-01")
     assert texts(memory.get_all(user_id="alice")) == ["To come"]
-    assert texts(memory.search("past", user_id="alice", threshold=0.0)) == ["To come"]
+    assert texts(memory.search("past or to come", user_id="alice", threshold=0.0)) == ["To come"]
     assert set(texts(memory.get_all(user_id="alice", show_expired=True))) == {"Past", "To come", "Past message"}
     assert memory.get(later["id"])["expiration_date"] == "2999-01-01"
     memory.update(later["id"], expiration_date=None)
