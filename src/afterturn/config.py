@@ -479,11 +479,9 @@ def find_store(target: object) -> Path | StoreUrl:
         raise StoreUnavailable(f'{text!r} is not a path. Pass the path of a file, such as "memory.db".')
     scheme, separator, rest = text.partition("://")
     if not separator:
-        if os.name != "nt" and re.match(r"[A-Za-z]:[\\/]", text):
-            raise StoreUnavailable(
-                f"{text} is a path of Windows, and this is another system. In WSL, write "
-                f"/mnt/{text[0].lower()}/{text[3:].replace(chr(92), '/')}."
-            )
+        if os.name != "nt" and re.match(r"[A-Za-z]:/|.*\\", text) and not Path(text).exists():
+            path = re.sub(r"^([A-Za-z]):/", lambda drive: f"/mnt/{drive[1].lower()}/", text.replace("\\", "/"))
+            raise StoreUnavailable(f"{text} is a path of Windows, and this is another system. In WSL, write {path}.")
         if re.match(r"(sqlite|postgres|postgresql):", text):
             raise StoreUnavailable("A URL has two slashes after its scheme: postgresql://user@host/database.")
         if re.search(r"\bpassword\s*=", text):

@@ -76,6 +76,23 @@ async def test_what_is_before_a_providers_compaction_is_recalled_again(
     assert stage.count("blocks_put_back") == 0
 
 
+async def test_what_users_said_before_the_item_of_a_compact_list_is_seen(stage: Stage) -> None:
+    """H7: the output of `/responses/compact` is what users said, our blocks too, and one item: the model sees it."""
+    async with stage.open(**THREE) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation = memory.conversation("c", user="ada", dialect=RESPONSES.name)
+        messages: list[Any] = [RESPONSES.user(SOUP)]
+        shown = []
+        for _ in range(2):
+            async with conversation.turn(messages) as turn:
+                shown.append(letters(await turn.inject(messages)))
+                messages.append(RESPONSES.assistant("Herbs."))
+            assert await turn.wait_recorded()
+            messages = [*(one for one in messages if one.get("role") == "user"), ITEM, RESPONSES.user(SOUP)]
+        await caught_up(memory)
+    assert shown == ["ABC", "DEF"]
+
+
 @pytest.mark.parametrize("form, compacted", FORMS)
 async def test_a_providers_compaction_in_the_middle_of_a_turn_is_noticed_at_the_next_point(
     stage: Stage, form: Format, compacted: Any

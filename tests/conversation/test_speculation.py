@@ -74,6 +74,24 @@ async def test_it_never_shows_again_what_is_visible(stage: Stage, history: str) 
     assert shown == ["ABC", "DEF", "GH"]
 
 
+@pytest.mark.standing
+async def test_it_never_shows_what_the_standing_block_says(stage: Stage) -> None:
+    """R9, S5: the standing block is made when the turn begins, after the question was asked."""
+    async with stage.open() as memory:
+        for text in ("My cat Miso is allergic to chicken", "The vet of Miso is Dr. Roth"):
+            origin = afterturn.Origin.USER if "My" in text else afterturn.Origin.AGENT
+            await memory.space("user:ada").add(text, origin=origin)
+        conversation, messages = memory.conversation("c", user="ada"), [user("What food is my cat Miso allergic to?")]
+        conversation.expect("What food is my cat Miso allergic to")
+        await caught_up(memory)
+        async with conversation.turn(messages) as turn:
+            shown = str(await turn.inject(messages))
+            turn.abort()
+        await caught_up(memory)
+    assert (shown.count("allergic to chicken"), shown.count("The vet of Miso")) == (1, 1)
+    assert stage.count("speculation_ended", outcome="used") == 1
+
+
 async def test_it_never_shows_what_was_learned_from_visible_messages(stage: Stage) -> None:
     """R9, L9: which messages there are is known only when they come; then the query is made with its exclusions."""
     async with stage.open() as memory:

@@ -231,6 +231,19 @@ def test_a_path_of_windows_is_refused_with_the_path_to_use(cli: CommandLine, pat
     )
 
 
+def test_a_path_with_backslashes_is_refused_unless_there_is_such_a_file(cli: CommandLine) -> None:
+    path = f"{cli.store.parent}\\notes.db"
+    answer = cli("add", "tea", "--store", path)
+    written = path.replace("\\", "/")
+    assert (answer.code, answer.err) == (
+        2,
+        f"afterturn: {path} is a path of Windows, and this is another system. In WSL, write {written}.\n",
+    )
+    assert cli("add", "tea").code == 0
+    cli.store.rename(path)
+    assert "tea" in cli("list", "--store", path).out
+
+
 def test_a_full_disk_behind_stdout_is_one_line(cli: CommandLine) -> None:
     with open("/dev/full", "wb") as full, cli.child("config", "schema", stdout=full) as child:
         _, shown = child.communicate()

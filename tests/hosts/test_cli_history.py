@@ -99,6 +99,15 @@ def test_an_empty_space_has_nothing_to_undo(cli: CommandLine) -> None:
     assert cli("undo").out == "There is nothing to undo.\n"
 
 
+def test_an_operation_of_another_space_says_how_to_name_that(cli: CommandLine) -> None:
+    cli("add", "tea", space="user:bob")
+    (row,) = cli("undo", "--json", space="user:bob").lines
+    refused = cli("undo", row["undo"])
+    assert refused.err.endswith("Is it of another space? `afterturn history` lists the ids of a space.\n")
+    assert refused.code != 0
+    assert cli("undo", row["undo"], space="user:bob").code == 0
+
+
 def test_what_rules_learned_is_listed_as_learned_from_you(cli: CommandLine) -> None:
     """V11: also what is not in the user's own words."""
     messages: list[dict[str, object]] = [{"role": "user", "content": "Call me Max."}]

@@ -135,7 +135,7 @@ def test_what_a_model_extracts_has_the_keys_of_the_real_one(
 STORED = {
     "cat": {"sort": "pet", "age": 3, "tags": ["small", "soft"], "since": "2026-01-05", "note": "a soft cat"},
     "dog": {"sort": "pet", "age": 7.5, "tags": ["big"], "since": "2026-03-01T10:00:00Z", "tame": True},
-    "oak": {"sort": "plant", "age": 90, "tame": False, "note": "Tall"},
+    "oak": {"sort": "plant", "age": 90, "tame": False, "note": "Tall", "at": {"city": "Rome", "parks": [{"no": 3}]}},
 }
 FILTERS: list[dict[str, Any]] = [
     {"sort": "pet"},
@@ -164,6 +164,11 @@ FILTERS: list[dict[str, Any]] = [
     {"sort": "pet", "NOT": [{"tags": "soft"}]},
     {"AND": [{"OR": [{"age": 3}, {"age": 90}]}, {"NOT": [{"sort": "plant"}]}]},
     {"role": "user"},
+    {"at.city": "Rome"},
+    {"at.city": {"ne": "Oslo"}},
+    {"at.parks[].no": 3},
+    {"at.parks.no": 3},
+    {"tags[]": "soft"},
 ]
 
 

@@ -35,6 +35,7 @@ from afterturn.recall.answer import (
     all_valid,
     any_learned_from_visible,
     compose,
+    is_standing,
     mark_late,
 )
 from afterturn.recall.query import RecallRequest
@@ -671,11 +672,12 @@ def _unseen(speculation: SpeculativeRecall, question: RecallRequest, *, enough: 
     answer = speculation.answer.peek()
     if answer is None or question.admitted.seen_since != speculation.question.admitted.seen_since:
         return None
-    hits = tuple(hit for hit in answer.hits if not _is_visible(hit, question))
-    if len(hits) < min(enough, len(answer.hits)):
+    others = [hit for hit in answer.hits if question.standing is None or not is_standing(hit, question.standing)]
+    hits = tuple(hit for hit in others if not _is_visible(hit, question))
+    if len(hits) < min(enough, len(others)):
         return None
-    found = tuple(hit for hit in answer.found.hits if not _is_visible(hit, question))
-    return answer._replace(hits=hits, found=replace(answer.found, hits=found))
+    found = replace(answer.found, hits=tuple(hit for hit in answer.found.hits if not _is_visible(hit, question)))
+    return answer._replace(hits=hits, found=found, standing=tuple(hit for hit in answer.hits if hit not in others))
 
 
 def _is_visible(hit: Hit, question: RecallRequest) -> bool:

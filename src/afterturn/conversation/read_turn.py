@@ -107,7 +107,7 @@ class ListReading:
 
     def extended(
         self,
-        elements: Iterable[Element | None],
+        elements: Sequence[Element | None],
         messages: Sequence[object],
         known: Collection[str],
         stored: RedactedHashes | None = _STORED,
@@ -119,24 +119,24 @@ class ListReading:
         other._visible, other._strange, other._hashes = self._visible.copy(), self._strange.copy(), self._hashes.copy()
         if self.elements:
             other._chain.follow(messages[len(self.elements) - 1])
-        for at, element in enumerate(islice(elements, len(self.elements), None), len(self.elements)):
-            other._read(at, element, messages[at], known, stored)
+        for at in range(len(self.elements), len(elements)):
+            other._read(at, elements, messages[at], known, stored)
         return other
 
     def _read(
         self,
         at: int,
-        element: Element | None,
+        elements: Sequence[Element | None],
         message: object,
         known: Collection[str],
         stored: RedactedHashes | None,
     ) -> None:
-        self.elements.append(element)
+        self.elements.append(element := elements[at])
         ours, spoken = _split_blocks(element, known) if element is not None else ((), None)
         if at >= self._first:
             # Our blocks count to the place before them, so a block is put back after those that are there.
             self._chain.step(message, element, spoken.digest if spoken is not None else "")
-            if element is not None and element.is_compacted_since(self._cleared):
+            if element is not None and element.is_compacted_since(self._cleared) and not _is_compact_list(elements, at):
                 # What is before it may still be in the host's list, and the provider's model does not see it.
                 self._start, self._cleared = at, max(element.compacted, 0)
                 for seen in (self._blocks, self._places, self._anchors, self._visible, self._hashes):
@@ -172,6 +172,14 @@ class ListReading:
     def scan(self) -> BlockScan:
         is_complete = self._first == 0 or self._start > 0
         return BlockScan(self._blocks, self._places, self._anchors, self._chain, is_complete, self._start)
+
+
+def _is_compact_list(elements: Sequence[Element | None], at: int) -> bool:
+    """Whether the list to its item at `at` is an output of OpenAI's `/responses/compact`: what users said, then the
+    item. The model sees all of that. An item with which an answer begins has the rest of the answer after it."""
+    item, others = elements[at], [*elements[:at], *elements[at + 1 : at + 2]]
+    are_typed = all(one is not None and one.role not in ("assistant", "tool") for one in others)
+    return are_typed and item is not None and item.outside and not item.utterances
 
 
 def _block_hashes(element: Element) -> tuple[str, ...]:
@@ -235,10 +243,9 @@ class BlockScan(NamedTuple):
 
 def scan_blocks(dialect: Dialect, messages: Sequence[object], known: Collection[str]) -> BlockScan:
     """`known` are the hashes of our blocks. Of a very long list only the end is searched."""
-    elements = [None] * first_searched(messages) + [
-        dialect.read(messages[at]) for at in range(first_searched(messages), len(messages))
-    ]
-    return ListReading(first_searched(messages)).extended(elements, messages, known, None).scan
+    first = first_searched(messages)
+    elements = [None] * first + [dialect.read(message) for message in messages[first:]]
+    return ListReading(first).extended(elements, messages, known, None).scan
 
 
 def first_searched(messages: Sequence[object]) -> int:

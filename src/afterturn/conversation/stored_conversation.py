@@ -127,7 +127,8 @@ class _Writer:
         if request is None:
             return
         yield f'- The user asked: "{_quoted(_beginning(self._typed(request), _REQUEST_TOKENS_MAX))}"'
-        answers = [record for record in records if record.origin is Origin.AGENT and _is_after(record, request)]
+        after = (one for one in records if one.turn == request.turn or (one.position or 0) > (request.position or 0))
+        answers = [record for record in after if record.origin is Origin.AGENT]
         shown = self._screen.shown(answers[-1]) if answers else None
         if not shown or not shown.strip():
             return
@@ -157,10 +158,6 @@ class _Writer:
         if shown is None:
             return ""
         return typed_text(shown).strip() if record.is_report else shown.strip()
-
-
-def _is_after(record: Entry, request: Entry) -> bool:
-    return record.turn == request.turn or (record.position or 0) > (request.position or 0)
 
 
 def _quoted(text: str) -> str:

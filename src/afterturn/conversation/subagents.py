@@ -62,7 +62,11 @@ def assemble(task: str, bullets: Sequence[str], tools: Sequence[ToolDefinition] 
     if bullets:
         sections.append("\n".join(["## Key Context (preserve these facts)", NOTICE, *bullets]))
     if tools:
-        sections.append("\n".join(["## Memory Tools Available", *map(_tool_line, tools), _ANSWERS_NOTICE]))
+        # The first sentence of each description. The model gets the rest with the tool's schema.
+        lines = [
+            f"- {neutralise(one.name)}: {neutralise(one.description).split('. ')[0].rstrip('.')}." for one in tools
+        ]
+        sections.append("\n".join(["## Memory Tools Available", *lines, _ANSWERS_NOTICE]))
     return "\n\n".join(sections)
 
 
@@ -105,12 +109,6 @@ def _window(text: str, wanted: Sequence[str], bytes_max: int) -> str:
         return best_window(text, wanted, bytes_max)
     window = best_window(text[:_READ_CHARS_MAX], wanted, bytes_max - len(CUT.encode()))
     return window if window.endswith(CUT) else window + CUT
-
-
-def _tool_line(tool: ToolDefinition) -> str:
-    """The first sentence of the description. The model gets the rest with the tool's schema."""
-    summary = neutralise(tool.description).split(". ")[0].rstrip(".")
-    return f"- {neutralise(tool.name)}: {summary}."
 
 
 DEFAULT_DIALECT = "openai_chat"

@@ -14,7 +14,6 @@ from afterturn.recall.explain import Explained, Explainer, describe_outcome, sho
 from afterturn.text import estimate_tokens
 from afterturn.types import (
     BlockRow,
-    Candidate,
     ConversationKey,
     Decision,
     Event,
@@ -251,7 +250,8 @@ def _not_recorded(turn: TurnRow, events: Sequence[Event]) -> str:
 
 def _block(block: BlockRow, rows: Sequence[RecallRow], numbers: dict[str, int]) -> TracedBlock:
     asked_in = {row.turn for row in rows if row.block == block.hash and row.turn != row.delivered_in}
-    shown = {one.ref for row in rows if row.block == block.hash for one in row.candidates if _is_shown(one)}
+    candidates = (one for row in rows if row.block == block.hash for one in row.candidates)
+    shown = {one.ref for one in candidates if one.decision is Decision.SHOWN}
     if block.text and not any(row.block == block.hash for row in rows):
         shown = set(block.refs)
     return TracedBlock(
@@ -266,10 +266,6 @@ def _block(block: BlockRow, rows: Sequence[RecallRow], numbers: dict[str, int]) 
         text=block.text,
         in_sight=block.in_sight,
     )
-
-
-def _is_shown(candidate: Candidate) -> bool:
-    return candidate.decision is Decision.SHOWN
 
 
 def _recall(unit: Unit, key: ConversationKey, numbers: dict[str, int], row: RecallRow, block: str) -> TracedRecall:

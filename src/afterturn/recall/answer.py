@@ -111,7 +111,7 @@ def _answer_broad(unit: Unit, request: RecallRequest, config: Config) -> RecallA
     hits = profile_hits(unit, request, broad, limit=min(PROFILE_LINES, config.recall_entries_max))
     found = SearchResults(request.text, tuple(hits), correlation=request.correlation)
     stands = request.standing
-    standing = tuple(hit for hit in hits if stands is not None and _stands(hit, stands))
+    standing = tuple(hit for hit in hits if stands is not None and is_standing(hit, stands))
     others = tuple(hit for hit in hits if hit not in standing)
     return RecallAnswer(found, others, {}, ScoreKind.PROFILE, standing=standing) if hits else None
 
@@ -135,7 +135,7 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
     stated = unit.memories.versions(request.scope, stands.refs) if lines and stands is not None else {}
     current, outdated = leave_out_replaced(lines, list(stated.values()))
     # Only now: next to a standing line that answers the question, a fair one is noise.
-    standing = tuple(line for line in current if stands is not None and _stands(line, stands))
+    standing = tuple(line for line in current if stands is not None and is_standing(line, stands))
     hits, restated = collapse([line for line in current if line not in standing])
     left_out = replaced_by_lines(lines, found.hits) | outdated | {item.hit.entry.ref: item.by_ref for item in restated}
     is_cut = len(judged) < len(searched.hits)
@@ -157,7 +157,7 @@ def _leave_out_learned_from_shown(unit: Unit, request: RecallRequest, lines: lis
     ]
 
 
-def _stands(line: Hit, standing: StandingRow) -> bool:
+def is_standing(line: Hit, standing: StandingRow) -> bool:
     """Whether the standing block says all that the line would."""
     entry = line.entry
     if line.answer is not None:

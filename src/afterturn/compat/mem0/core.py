@@ -52,7 +52,7 @@ from afterturn.ports import Unit
 from afterturn.recall.broad_questions import read_broad_question
 from afterturn.recall.features import features_of, is_request
 from afterturn.recall.profile import profile_hits
-from afterturn.recall.query import RecallRequest, has_content
+from afterturn.recall.query import COMMON_TERMS, RecallRequest, has_content
 from afterturn.recall.relevance import JUDGED_MAX, judge
 from afterturn.recall.search import VECTORS, search
 from afterturn.runtime.once_future import OnceFuture
@@ -61,7 +61,7 @@ from afterturn.services import Services
 from afterturn.space.arguments import LIMIT_MAX, search_request
 from afterturn.space.reviews import ReviewedChange
 from afterturn.space.verbs import SpaceCore
-from afterturn.text import content_hash
+from afterturn.text import content_hash, regex, terms
 from afterturn.types import (
     Added,
     Draft,
@@ -84,6 +84,7 @@ from afterturn.types import (
     Tenant,
     Verb,
 )
+from afterturn.utterance import states_about_speaker
 from afterturn.validation import moment
 
 if TYPE_CHECKING:
@@ -101,8 +102,9 @@ UNEMBEDDED_MAX = 10_000
 POLL = 0.01
 # What is judged of the results of a search: enough for its best exchanges, and for what is left out.
 _JUDGED = 2 * JUDGED_MAX
-# Below this chance an assistant's message states nothing.
+# Below this chance an assistant's message, or a clause, states nothing.
 _STATES_MIN = 0.2
+_CLAUSE_END = regex(r"(?i)[.,;:!?]\s+|\s(?:and|but|so)\s(?=(?:i|i'm|my|we|our)\b)")
 PAGE = 500
 
 
@@ -428,7 +430,7 @@ class Mem0Core:
         learned from them; with `records` all messages. Takes the ids and filters of `search`, for the newest 10,000."""
         limit = check_limits(check_arguments(kwargs, "get_all").get("limit", top_k), None)
         entities, conditions = read_filters(filters, top_level_ids(kwargs))
-        space, results = self._services.space(entities.space), list[Item]()
+        space, results, now = self._services.space(entities.space), list[Item](), self._services.clock.now()
         learned: dict[str, set[str]] = {}
         statuses = (Status.ACTIVE, Status.EXPIRED) if show_expired else (Status.ACTIVE,)
         wanted = replace(entities.filter, statuses=statuses)
@@ -438,15 +440,12 @@ class Mem0Core:
             for entry in page:
                 if len(results) < limit and (records or _adds(entry, learned)):
                     item = await self._item(space, entry)
-                    if (show_expired or self._is_shown(entry, item)) and _meets_all(item, conditions):
+                    is_shown = show_expired or (entry.is_valid(now) and not _is_expired(item, now))
+                    if is_shown and _meets_all(item, conditions):
                         results.append(item)
             if len(results) >= limit:
                 break
         return {"results": results}
-
-    def _is_shown(self, entry: Entry, item: Item) -> bool:
-        now = self._services.clock.now()
-        return entry.is_valid(now) and not _is_expired(item, now)
 
     async def get(self, memory_id: str) -> Item | None:
         """Returns the memory with this id, or None if there is none. Ids are opaque: take them from other results."""
@@ -488,11 +487,12 @@ class Mem0Core:
         """
         services, operation = self._services, self._operation(space, Verb.UPDATE)
         is_record, is_same = entry.kind is Kind.RECORD, text == entry.text
+        role = make_item(entry, entry, None).get("role")
         draft = replace(
             Draft.successor(entry, text),
             kind=Kind.STATEMENT,
             origin=entry.origin if is_same else Origin.USER,
-            metadata={**metadata, REPLACES: entry.id, "role": _role(entry)} if is_record else metadata,
+            metadata={**metadata, REPLACES: entry.id, "role": role} if is_record else metadata,
             occurred_at=entry.occurred_at if is_same else None,
             expires_at=end_of_day(unflatten(metadata).get("expiration_date")),
             id=None if is_record else entry.id,
@@ -674,20 +674,18 @@ def _note_learned(learned: dict[str, set[str]], entries: Iterable[Entry]) -> Non
 
 
 def _adds(entry: Entry, learned: Mapping[str, set[str]]) -> bool:
-    """Whether an entry states something, at least half of which was not learned from it: "I love hiking and I'm
-    vegetarian." does if only the second half was learned."""
-    said = features_of(entry).content_terms
-    told = learned.get(entry.id)
-    return states_something(entry) and (told is None or 2 * len(said - told) >= max(1, len(said)))
+    """Whether an entry or one of its clauses states something, at least half of which was not learned from it: "I love
+    hiking and I'm vegetarian." does if only the second half was learned."""
+    if (told := learned.get(entry.id)) is None:
+        return states_something(entry)
+    clauses = [one for one in _CLAUSE_END.split(entry.text) if states_about_speaker(one) >= _STATES_MIN]
+    said = [set(terms(one)) - COMMON_TERMS for one in (entry.text, *clauses)]
+    return states_something(entry) and any(2 * len(each - told) >= max(1, len(each)) for each in said)
 
 
 def _is_tainted(said: Sequence[SaidMessage]) -> bool:
     """Whether text of others is in it: a tool's, or something that the user has pasted."""
     return any(one.origin is Origin.TOOL or (one.role == "user" and has_pasted(one.text)) for one in said)
-
-
-def _role(entry: Entry) -> Any:
-    return make_item(entry, entry, None).get("role")
 
 
 def _meets_all(item: Item, conditions: Sequence[Conditions]) -> bool:

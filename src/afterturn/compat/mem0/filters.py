@@ -140,13 +140,13 @@ def _meets(payload: Payload, key: str, wanted: Any) -> bool:
 
 
 def _at_path(value: object, path: str) -> list[Any]:
-    """The values at a path such as "address.city", also in the elements of lists."""
-    if isinstance(value, list):
-        return [found for each in value for found in _at_path(each, path)]
+    """The values at a path such as "address.city", or "pets[].name" for every element of a list."""
     key, _, rest = path.partition(".")
-    if not isinstance(value, Mapping) or key not in value:
+    name, every, _ = key.partition("[]")
+    if not isinstance(value, Mapping) or name not in value:
         return []
-    return _at_path(value[key], rest) if rest else [value[key]]
+    found = value[name] if every and isinstance(value[name], list) else [value[name]]
+    return [one for each in found for one in _at_path(each, rest)] if rest else list(found)
 
 
 Test: TypeAlias = Callable[[Any, Any], bool]

@@ -89,9 +89,8 @@ class SqlOperations:
         space_key = self._entries.spaces.key(operation.tenant, operation.space)
         touched = self._session.rows(_SQL["touched"], (space_key, target, target))
         if not touched:
-            raise NotFound(
-                f"{operation.space} has no operation or group {target!r}. `afterturn history` lists the ids."
-            )
+            hint = "Is it of another space? `afterturn history` lists the ids of a space."
+            raise NotFound(f"{operation.space} has no operation or group {target!r}. {hint}")
         # A later, undone operation does not matter.
         for key, (left, now) in {key: (after, status) for key, _, after, status in touched}.items():
             latest = self._session.row(_SQL["latest"], (key,))
