@@ -1,4 +1,4 @@
-"""`make bench-recall`: searching a space of a thousand to a million memories, compared with brute force."""
+"""`make bench-recall`: searching a space of 1,000 to 100,000 memories, compared with brute force."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SPACE = "user:bench"
 LIMIT = 10
-SIZES = (1_000, 10_000, 100_000, 1_000_000)
+SIZES = (1_000, 10_000, 100_000)
 QUICK_SIZES = (100, 600)
 CALLERS, CALLED_SIZES = 32, (10_000, 100_000)
 # The default index has room for about 200,000 memories; a host with more in one space raises the setting.
@@ -55,6 +55,8 @@ _BLOCK = 25
 _UNASKED = "again"
 _FILLED_AT_ONCE = 50_000
 _INDEXED_WITHIN = 300.0
+# Seconds for a memory. The default embedder takes 2 to 3 ms.
+_EMBEDDED_WITHIN = 0.02
 _POLL = 0.05
 _SCRIPT = """
 import sys, afterturn.blocking
@@ -379,7 +381,7 @@ async def _fill(path: Path, corpus: Corpus, size: int, progress: Progress) -> No
         for start in range(0, size, _FILLED_AT_ONCE):
             progress(f"{size:,} memories: filling, {start:,} done")
             await memory.space(SPACE).add_many(list(islice(texts, _FILLED_AT_ONCE)))
-        assert await memory.drain(within=900.0), "the memories could not be embedded in time"
+        assert await memory.drain(within=900.0 + _EMBEDDED_WITHIN * size), "the memories could not be embedded in time"
 
 
 @contextmanager
