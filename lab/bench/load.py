@@ -102,6 +102,7 @@ def measure_load(
             figures += asyncio.run(_measure_burst(folder / "burst.db", scale, progress))
             with patch.object(recorder, "RECORDING_QUEUE_MAX", QUEUE_MAX):
                 figures += asyncio.run(_measure_overload(folder / "overload.db", scale, progress))
+            progress("lines of the log")
             figures.append(_judge_log(lines, perf_counter() - began))
             figures.append(_measure_processes(folder / "processes.db", scale, progress))
     finally:

@@ -98,6 +98,7 @@ def measure_recall(options: Options, progress: Progress = lambda step: None) -> 
                 figures.append(_found_figure(path, size, corpus, asked[: 5 if options.quick else 150]))
                 progress(f"{size:,} memories: loading the index")
                 figures += asyncio.run(_loading_figures(path, size, asked))
+                progress(f"{size:,} memories: the index is loaded")
             if size in CALLED_SIZES or options.quick:
                 # Last: it adds memories.
                 progress(f"{size:,} memories: {CALLERS} callers")
