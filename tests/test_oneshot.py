@@ -22,7 +22,7 @@ FRESH = """
     block = afterturn.recall_block_once("What is my cat called?", user="ada", store=sys.argv[1], standing=False)
     found = afterturn.recall_once("What is my cat called?", user="ada", store=sys.argv[1])
     slow = {"asyncio", "numpy", "tokenizers", "concurrent.futures", "afterturn.guard.pasted"}
-    slow |= {"calendar", "html", "importlib.resources", "tempfile", "tomllib", "uuid"}
+    slow |= {"calendar", "html", "importlib.resources", "tempfile", "tomllib", "uuid", "afterturn.stores.sql.memories"}
     heavy = sorted(slow & set(sys.modules))
     print(json.dumps([block, [hit.entry.text for hit in found.hits], heavy, threading.active_count()]))
 """

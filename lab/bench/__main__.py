@@ -47,12 +47,11 @@ def _measure(options: argparse.Namespace) -> Report:
         case "store":
             return measure_store(quick=options.quick, progress=show_step)
         case "turn":
-            sys.path += options.chroma
-            return measure_turn(quick=options.quick, only=options.only, progress=show_step)
+            return measure_turn(quick=options.quick, only=options.only, chroma=options.chroma, progress=show_step)
         case "review":
             return measure_review(quick=options.quick, progress=show_step)
         case "load":
-            return measure_load(quick=options.quick, progress=show_step)
+            return measure_load(quick=options.quick, seconds=options.seconds, progress=show_step)
         case "hooks":
             return measure_hooks(quick=options.quick, progress=show_step)
         case "compat":
@@ -93,6 +92,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--size", type=int, action="append", help="recall, postgres large: memories in the space; may be repeated"
     )
+    load = parser.add_argument_group("load")
+    load.add_argument("--seconds", type=float, help="how long turns begin faster than they can be served")
     recall = parser.add_argument_group("recall")
     recall.add_argument("--text", type=Path, help="real text: a conversation file, JSON lines with a text, plain text")
     recall.add_argument("--keep", type=Path, help="keep the stores in this folder for later runs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import statistics
 import subprocess
@@ -27,9 +28,9 @@ from lab.patched_helper import start_patched_helper
 
 EXPLAINED = (
     "A hook is a new process each time, so its wall time is compared with `python -c pass`, measured in turns with it; "
-    "medians of {rounds} rounds. The store has {memories} memories, and every answer has a recalled memory in it. Then "
-    "{crowd} sessions send a prompt at once, without a helper, and end their turns at once. Last, helpers are left "
-    "alone, stopped and killed."
+    "medians of {rounds} rounds, or of {cold} without a helper, where CPU time is compared, too. The store has "
+    "{memories} memories, and every answer has a recalled memory in it. Then {crowd} sessions send a prompt at once, "
+    "without a helper, and end their turns at once. Last, helpers are left alone, stopped and killed."
 )
 FACT = "Ada's cat is called Miso"
 QUESTION = "What is my cat called?"
@@ -126,11 +127,13 @@ def measure_hooks(*, quick: bool = False, progress: Progress = lambda step: None
             space.add_many([afterturn.Draft(text) for text in (FACT, *others)])
             memory.drain(within=_WITHIN)
         try:
-            figures = [_measure_warm(machine, scale, progress), _measure_cold(machine, scale, progress)]
+            figures = [_measure_warm(machine, scale, progress), *_measure_cold(machine, scale, progress)]
             figures += [_measure_crowd(machine, scale, progress), *_count_left(folder, progress)]
         finally:
             machine.stop()
-    explained = EXPLAINED.format(rounds=scale.rounds, memories=scale.memories, crowd=scale.crowd)
+    explained = EXPLAINED.format(
+        rounds=scale.rounds, cold=scale.cold_rounds, memories=scale.memories, crowd=scale.crowd
+    )
     return make_report("hooks", ["--quick"] if quick else [], explained, figures)
 
 
@@ -138,6 +141,14 @@ def _seconds(work: Callable[[], object]) -> float:
     started = perf_counter()
     work()
     return perf_counter() - started
+
+
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    """Of the processes that `work` has started and waited for; a helper is not waited for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    work()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def _start_python() -> None:
@@ -165,15 +176,21 @@ def _measure_warm(machine: Machine, scale: Scale, progress: Progress) -> Figure:
     return _compared("a prompt, with a helper", hooks, starts, Goal(3), "a new session each time")
 
 
-def _measure_cold(machine: Machine, scale: Scale, progress: Progress) -> Figure:
-    progress("cold: a prompt is answered by words alone")
-    hooks, starts = [], []
-    for number in range(scale.cold_rounds):
-        machine.stop()
-        starts.append(_seconds(_start_python))
-        hooks.append(_seconds(partial(_ask, machine, f"cold-{number}")))
+def _measure_cold(machine: Machine, scale: Scale, progress: Progress) -> list[Figure]:
+    wall: tuple[list[float], list[float]] = [], []
+    cpu: tuple[list[float], list[float]] = [], []
+    for clock, (hooks, starts) in ((_seconds, wall), (_cpu_seconds, cpu)):
+        progress("cold: a prompt is answered by words alone")
+        for number in range(scale.cold_rounds):
+            machine.stop()
+            starts.append(clock(_start_python))
+            hooks.append(clock(partial(_ask, machine, f"cold-{clock.__name__}-{number}")))
     machine.stop()
-    return _compared("a prompt, without a helper", hooks, starts, Goal(6), "by words alone; it also starts a helper")
+    name = "a prompt, without a helper"
+    return [
+        _compared(name, *wall, Goal(6), "by words alone; it also starts a helper"),
+        _compared(f"{name}, CPU time", *cpu, Goal(7), "of the hook's process, without the helper that it starts"),
+    ]
 
 
 def _measure_crowd(machine: Machine, scale: Scale, progress: Progress) -> Figure:

@@ -19,13 +19,24 @@ import afterturn
 from afterturn.config import Config
 from afterturn.conversation import recorder
 from afterturn.evaluation.examination import scratch_folder
-from lab.bench.report import Figure, Goal, Progress, Report, judge, make_report, milliseconds, percentile
+from lab.bench.report import (
+    Figure,
+    Goal,
+    Progress,
+    Report,
+    judge,
+    make_report,
+    milliseconds,
+    percentile,
+    resident_megabytes,
+)
 
 EXPLAINED = (
     "First a host takes turns with a list of {messages:,} messages. Then {burst} conversations of as many users begin "
     "a turn in one instant; each turn has one tool call of 500 ms. Then {rate} turns a second begin, whatever becomes "
-    "of the earlier ones, with a queue of recordings that is full early (`RECORDING_QUEUE_MAX` is {queue}). Then "
-    "{processes} processes open one new store at once, with the default embedder, and each writes one memory.\n\n"
+    "of the earlier ones, for {seconds:g} seconds, with a queue of recordings that is full early "
+    "(`RECORDING_QUEUE_MAX` is {queue}). Then {processes} processes open one new store at once, with the default "
+    "embedder, and each writes one memory.\n\n"
     "Some figures do not depend on what else the machine does. The wait of a host is compared with that of a bare "
     "timer of the grace, which begins in the same loop at the same moment. A list costs processor time of the host's "
     "thread. Objects, recordings, processes and lines of the log are counted. Which share is delivered in the same "
@@ -75,9 +86,13 @@ class _LogLines(logging.Handler):
         self.counts[str(record.msg).partition(" (")[0]] += 1
 
 
-def measure_load(*, quick: bool = False, progress: Progress = lambda step: None) -> Report:
-    """`quick` runs too few turns for valid figures; it only checks that the benchmark works."""
+def measure_load(
+    *, quick: bool = False, seconds: float | None = None, progress: Progress = lambda step: None
+) -> Report:
+    """`quick` runs too few turns for valid figures; it only checks that the benchmark works. `seconds` is how long the
+    overload lasts."""
     scale = QUICK if quick else FULL
+    scale = scale if seconds is None else replace(scale, seconds=seconds)
     load = os.getloadavg()[0]
     lines, log, began = _LogLines(), logging.getLogger("afterturn"), perf_counter()
     log.addHandler(lines)
@@ -87,12 +102,14 @@ def measure_load(*, quick: bool = False, progress: Progress = lambda step: None)
             figures += asyncio.run(_measure_burst(folder / "burst.db", scale, progress))
             with patch.object(recorder, "RECORDING_QUEUE_MAX", QUEUE_MAX):
                 figures += asyncio.run(_measure_overload(folder / "overload.db", scale, progress))
+            progress("lines of the log")
             figures.append(_judge_log(lines, perf_counter() - began))
             figures.append(_measure_processes(folder / "processes.db", scale, progress))
     finally:
         log.removeHandler(lines)
     explained = EXPLAINED.format(**asdict(scale), queue=QUEUE_MAX)
-    report = make_report("load", ["--quick"] if quick else [], explained, figures)
+    arguments = [*(["--quick"] if quick else []), *([] if seconds is None else [f"--seconds {seconds:g}"])]
+    report = make_report("load", arguments, explained, figures)
     return replace(report, machine={**report.machine, "load": f"{load:.1f} before the run"})
 
 
@@ -213,8 +230,9 @@ async def _measure_list(path: Path, scale: Scale, progress: Progress) -> list[Fi
 
 
 async def _measure_overload(path: Path, scale: Scale, progress: Progress) -> list[Figure]:
-    """The objects in the middle and at the end of the load are compared: a queue without a limit would double them."""
-    recorded, counts = 0, list[int]()
+    """The objects in the middle and at the end of the load are compared, since a queue without a limit would double
+    them, and the resident memory after a fifth of it and at the end."""
+    recorded, counts, resident = 0, list[int](), list[float]()
 
     def on_event(event: afterturn.Event) -> None:
         nonlocal recorded
@@ -234,7 +252,10 @@ async def _measure_overload(path: Path, scale: Scale, progress: Progress) -> lis
             await asyncio.sleep(0.005)
             if len(counts) < (2 * elapsed) // scale.seconds:
                 counts.append(len(gc.get_objects()))
+            if not resident and elapsed > scale.seconds / 5:
+                resident.append(resident_megabytes())
         counts.append(len(gc.get_objects()))
+        resident.append(resident_megabytes())
         await asyncio.gather(*running)
         progress("overload: recording the last turns")
         until = perf_counter() + 10 * scale.seconds + 30
@@ -243,6 +264,14 @@ async def _measure_overload(path: Path, scale: Scale, progress: Progress) -> lis
             await asyncio.sleep(0.1)
     return [
         judge("objects at the end of the load", "", counts[-1], Goal(1.25), baseline=counts[0]),
+        judge(
+            "resident memory at the end of the load",
+            "MB",
+            resident[-1],
+            Goal(1.15),
+            "the baseline is after a fifth of it",
+            baseline=resident[0],
+        ),
         judge("recorded of the turns under overload", "%", 100 * recorded / started, Goal(100, "%", at_least=True)),
     ]
 

@@ -160,6 +160,12 @@ def write_section(page: Path, report: Report) -> None:
     page.write_text("".join(found if new in found else [*found, "\n", new]).rstrip() + "\n", encoding="utf-8")
 
 
+def resident_megabytes() -> float:
+    """The memory of this process."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 

@@ -135,12 +135,20 @@ QUICK = Scale(
 )
 
 
-def measure_turn(*, quick: bool = False, only: Sequence[str] = (), progress: Progress = lambda step: None) -> Report:
-    """`only` names the sections to measure; by default all."""
+def measure_turn(
+    *,
+    quick: bool = False,
+    only: Sequence[str] = (),
+    chroma: Sequence[str] = (),
+    progress: Progress = lambda step: None,
+) -> Report:
+    """`only` names the sections to measure; by default all. `chroma` are folders in which chromadb is found."""
+    sys.path += chroma
     scale = QUICK if quick else FULL
     with scratch_folder("afterturn-bench-") as folder:
         figures, tables = asyncio.run(_measure(folder / "memories.db", scale, only or SECTIONS, progress))
     arguments = [*(["--quick"] if quick else []), *(f"--only {name}" for name in only)]
+    arguments += ["--chroma FOLDER"] if chroma else []
     return make_report("turn", arguments, EXPLAINED, figures, tables)
 
 

@@ -3,11 +3,13 @@
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import afterturn
 from afterturn.embedders.service import CACHED_MAX, QuestionVectors
 from afterturn.errors import EmbedderUnavailable
 from afterturn.runtime.worker import ThreadWorker
@@ -108,6 +110,39 @@ async def test_forgetting_leaves_nothing_behind(embedder: Counted, questions: Qu
     await questions.get("which tea?")
     await questions.get("hang")
     assert embedder.asked == ["which tea?", "hang"]
+
+
+async def test_a_turn_that_is_recorded_embeds_its_question_only_once(tmp_path: Path):
+    class Immediate(Counted):
+        is_immediate = True
+
+    embedder = Immediate()
+    # However busy the machine is.
+    settings = {"grace": 20.0, "recall_timeout": 20.0}
+    parts = afterturn.Components(embedder=embedder)
+    async with afterturn.open(tmp_path / "memory.db", settings, components=parts) as memory:
+        await memory.ready(within=WITHIN)
+        messages = [{"role": "user", "content": "Where does my sister Ruth live?"}]
+        async with memory.conversation("monday", user="ada").turn(messages) as turn:
+            await turn.inject(messages)
+            messages.append({"role": "assistant", "content": "In Oslo."})
+        assert await turn.wait_recorded(within=WITHIN)
+        await memory.drain(within=WITHIN)
+        found = await memory.space("user:ada").search("Ruth", score_min=0)
+    assert found.hits[0].similarity is not None
+    assert [embedder.asked.count(text) for text in ("Where does my sister Ruth live?", "In Oslo.")] == [1, 1]
+
+
+async def test_forgetting_drops_a_question_that_is_embedded_on_another_thread(
+    embedder: Counted, questions: QuestionVectors
+):
+    embedding = asyncio.ensure_future(asyncio.to_thread(questions.embed, "hang"))
+    assert await asyncio.to_thread(embedder.begun.wait, WITHIN)
+    questions.clear()
+    embedder.go.set()
+    await embedding
+    assert questions.find("hang") is None
+    assert questions.embed("which tea?") is questions.find("which tea?")
 
 
 async def test_an_embedder_that_fails_leaves_nothing_to_be_given_again(questions: QuestionVectors, embedder: Counted):

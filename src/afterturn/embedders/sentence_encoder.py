@@ -96,12 +96,13 @@ class SentenceEncoder:
         parts: list[list[int]] = []
         owners: list[int] = []
         for at, text in enumerate(texts):
-            found = self._parts(text, weights.pieces)
-            parts += found
-            owners += [at] * len(found)
+            tokens = self._parts(text, weights.pieces)
+            parts += tokens
+            owners += [at] * len(tokens)
         vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
         if parts:
-            np.add.at(vectors, owners, _unit(_project(encode_tokens(weights, parts), weights)))
+            found = _multiply(encode_tokens(weights, parts), weights.blocks["projection"])
+            np.add.at(vectors, owners, _unit(found - weights.vectors["offset"]))
         return _unit(vectors)
 
     def _parts(self, text: str, pieces: Pieces) -> list[list[int]]:
@@ -198,10 +199,6 @@ def _encode(weights: EncoderWeights, batch: Sequence[Sequence[int]]) -> Floats:
 
 def _positive(values: Floats) -> Floats:
     return values.clip(min=0.0)
-
-
-def _project(vectors: Floats, weights: EncoderWeights) -> Floats:
-    return _multiply(vectors, weights.blocks["projection"]) - weights.vectors["offset"]
 
 
 def _multiply(rows: Floats, blocks: Floats) -> Floats:

@@ -68,18 +68,20 @@ def embed_checked(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float3
     return rows
 
 
-class QuestionVectors:
-    """A cache of one embedder's vectors of questions. Used on memory's loop only.
+_Vectors: TypeAlias = "OrderedDict[bytes, NDArray[np.float32]]"
 
-    Questions are found by a keyed hash whose key never leaves this object, so no words are in the cache.
+
+class QuestionVectors:
+    """A cache of one embedder's vectors of questions: a turn that is recorded has the question that it has asked.
+
+    Questions are found by a hash with a secret key, so no words are in the cache. Only `get` needs memory's loop.
     """
 
     def __init__(self, embedder: Embedder, worker: Worker) -> None:
         self._embedder = embedder
         self._worker = worker
         self._secret = os.urandom(_KEY_BYTES)
-        self._vectors: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
-        self._forgets = 0
+        self._vectors: _Vectors = OrderedDict()
         self._late: list[_Call] = []
 
     async def get(self, text: str) -> NDArray[np.float32]:
@@ -88,34 +90,42 @@ class QuestionVectors:
         Raises it also while a call runs that its caller has given up: others would only queue behind an embedder that
         hangs.
         """
-        name = self._name(text)
-        if name in self._vectors:
-            self._vectors.move_to_end(name)
-            return self._vectors[name]
+        known, kept = self.find(text), self._vectors
+        if known is not None:
+            return known
         self._late = [call for call in self._late if not call.is_over]
         if self._late:
             raise EmbedderUnavailable(
                 "The embedder is still busy with an earlier question. You do not have to do anything."
             )
-        return await self._embedded(name, text)
-
-    def clear(self) -> None:
-        """For a forget: drops all vectors, and those of calls that still run when they return."""
-        self._forgets += 1
-        self._vectors.clear()
-
-    async def _embedded(self, name: bytes, text: str) -> NDArray[np.float32]:
-        call, forgets = _Call(self._embedder, text), self._forgets
+        call = _Call(self._embedder, text)
         try:
-            vector = await run_on(self._worker, call)
+            return self._keep(kept, text, await run_on(self._worker, call))
         finally:
             if not call.is_over:
                 self._late.append(call)
+
+    def embed(self, text: str) -> NDArray[np.float32]:
+        """On the caller's thread. Raises EmbedderUnavailable when the embedder fails."""
+        known, kept = self.find(text), self._vectors
+        return self._keep(kept, text, embed_checked(self._embedder, [text])[0]) if known is None else known
+
+    def find(self, text: str) -> NDArray[np.float32] | None:
+        """None if it is not cached."""
+        name, kept = self._name(text), self._vectors
+        if (vector := kept.pop(name, None)) is not None:
+            kept[name] = vector
+        return vector
+
+    def clear(self) -> None:
+        """For a forget: drops all vectors. Those of calls that still run are put into the dictionary before."""
+        self._vectors = OrderedDict()
+
+    def _keep(self, kept: _Vectors, text: str, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         vector.setflags(write=False)
-        if forgets == self._forgets:
-            self._vectors[name] = vector
-            if len(self._vectors) > CACHED_MAX:
-                self._vectors.popitem(last=False)
+        kept[self._name(text)] = vector
+        if len(kept) > CACHED_MAX:
+            kept.popitem(last=False)
         return vector
 
     def _name(self, text: str) -> bytes:
@@ -536,7 +546,7 @@ class EmbeddingService:
         embedder = self._embedder
         if not isinstance(embedder, Immediate) or not embedder.is_immediate:
             return None
-        return lambda text: embed_checked(self._embedder, [text])[0]
+        return self._questions.embed
 
     def forget(self) -> None:
         """For a forget: drops the vectors of questions and the cached entries."""
@@ -584,11 +594,13 @@ class EmbeddingService:
         rows = unit.index.unembedded(tenant, space, identity, limit=SLICE_IN_TURN + 1)
         if len(rows) > SLICE_IN_TURN:
             return False
+        vectors = {text: vector for _, text in rows if (vector := self._questions.find(text)) is not None}
+        others = [text for _, text in rows if text not in vectors]
         try:
-            vectors = self._packed([text for _, text in rows]) if rows else []
+            vectors |= zip(others, embed_checked(self._embedder, others) if others else (), strict=True)
         except EmbedderUnavailable:
             return False  # the job reports it
-        put = [(key, vector) for (key, _), vector in zip(rows, vectors, strict=True)]
+        put = [(key, vectors[text].astype("<f2").tobytes()) for key, text in rows]
         unit.index.put_vectors(tenant, space, identity, put)
         return True
 
@@ -639,12 +651,10 @@ class EmbeddingService:
             if isinstance(self._embedder, Batching):
                 size = self._embedder.batch_texts
             part = texts[len(vectors) : len(vectors) + size]
-            vectors += await run_on(self._backlog_worker, functools.partial(self._packed, part))
+            rows = await run_on(self._backlog_worker, functools.partial(embed_checked, self._embedder, part))
+            vectors += [row.tobytes() for row in rows.astype("<f2")]
             await asyncio.sleep(PAUSE_IN_TURN if self._turns else 0)
         return vectors
-
-    def _packed(self, texts: Sequence[str]) -> list[bytes]:
-        return [row.tobytes() for row in embed_checked(self._embedder, texts).astype("<f2")]
 
 
 def _disagreement(other: EmbedderIdentity, chosen: str) -> str:

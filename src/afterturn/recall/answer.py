@@ -146,6 +146,8 @@ def _leave_out_learned_from_shown(unit: Unit, request: RecallRequest, lines: lis
     """Without statements that say no more than a message in an earlier block, from which they were learned since."""
     learned = {source for line in lines if line.entry.kind is Kind.STATEMENT for source in line.entry.sources}
     refs = [ref for ref in request.admitted.excluded_refs if ref.partition(".")[0] in learned]
+    if not refs:
+        return lines
     shown = {entry.id: features_of(entry) for entry in unit.memories.versions(request.scope, refs).values()}
     return [
         line

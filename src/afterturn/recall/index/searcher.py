@@ -380,7 +380,9 @@ class SearchCursor:
         return given[:count]
 
     def best_of(self, lanes: Collection[Lane], conversation: Conversation, count: int) -> list[ScoredRow]:
-        if frozenset(lanes).issuperset(_lanes(self._find_codes(conversation))):
+        # Without a conversation, no row is in the short-term lane.
+        filled = Lane if self._find_codes(conversation) else (Lane.LONG_TERM, Lane.EPISODIC)
+        if frozenset(lanes).issuperset(filled):
             return self.best(None, conversation, count)
         found = [one for lane in lanes for one in self.best(lane, conversation, count)]
         return sorted(found, key=lambda one: (-one.score, -one.key))
@@ -442,11 +444,6 @@ class SearchCursor:
             return similarities
         has = snapshot.has_vector.take(rows).tolist()
         return [one if compared else None for one, compared in zip(similarities, has, strict=True)]
-
-
-def _lanes(codes: frozenset[int]) -> Sequence[Lane]:
-    """The lanes that have rows; `codes` are those of the conversation that asks."""
-    return tuple(Lane) if codes else (Lane.LONG_TERM, Lane.EPISODIC)
 
 
 def _rows(snapshot: IndexSnapshot, lane: Lane | None, conversations: frozenset[int]) -> Rows:
