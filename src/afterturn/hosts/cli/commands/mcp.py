@@ -92,7 +92,8 @@ def _serve_stdio(find_store: FindStore, find_grant: Callable[[], Grant], standin
     _import_sdk()
     import asyncio
 
-    from afterturn.hosts.server.mcp_server import OpenMemories, serve_stdio
+    from afterturn.hosts.server.mcp_server import serve_stdio
+    from afterturn.hosts.server.memories import OpenMemories
 
     if sys.stdin.isatty():
         note("Waiting for an MCP client on stdin. A client starts this command itself; press Ctrl-C to stop.")
@@ -103,11 +104,13 @@ def _serve_http(find_store: FindStore, host: str, port: int, names: Sequence[str
     _import_sdk()
     import asyncio
 
-    from afterturn.hosts.server.mcp_http import PATH, bind, check_start, is_loopback, serve_http
-    from afterturn.hosts.server.mcp_server import OpenMemories
+    from afterturn.hosts.server.app import ServerOptions, Service, make_app
+    from afterturn.hosts.server.connections import allowed_hosts, bind, check_start, is_loopback, serve
+    from afterturn.hosts.server.mcp_http import PATH
 
     check_start(host, names)
     listener = bind(host, port)
+    options = ServerOptions(host, allowed_hosts(host, listener.getsockname()[1], names), parts=frozenset({"mcp"}))
 
     def started(port: int) -> None:
         shown = f"[{host}]" if ":" in host else host
@@ -116,7 +119,7 @@ def _serve_http(find_store: FindStore, host: str, port: int, names: Sequence[str
             click.echo("Nothing is encrypted on the way. Put a proxy with TLS before this server.", err=True)
 
     with listener:
-        asyncio.run(serve_http(OpenMemories(find_store), listener, names, started))
+        asyncio.run(serve(make_app(Service(find_store, options)), listener, started))
 
 
 def _import_sdk() -> None:

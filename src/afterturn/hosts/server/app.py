@@ -1,0 +1,229 @@
+"""The HTTP server: one application for the API, MCP, mem0's routes, the proxy and the pages.
+
+A request passes, in this order: the check of Host, the caller, the check of Origin, the limits, the audit log, the
+route. Routes find the caller in the request (`access.caller_of`) and the rest in `Service`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from afterturn.config import Config, StoreUrl
+from afterturn.errors import (
+    AfterturnError,
+    Conflict,
+    DeadlineExceeded,
+    ExtraMissing,
+    InvalidInput,
+    KeysUnavailable,
+    NotAllowed,
+    NotFound,
+    StoreError,
+    TooLarge,
+)
+from afterturn.hosts.server.access import CALLER, Authentication, Caller, Sessions
+from afterturn.hosts.server.audit import AuditLog
+from afterturn.hosts.server.feed import EventFeed
+from afterturn.hosts.server.grant import Grant
+from afterturn.hosts.server.limits import Limits
+from afterturn.hosts.server.memories import OpenMemories
+from afterturn.log import logger
+from afterturn.runtime.clock import SystemClock
+
+# The status of each error, the narrower class first.
+_STATUSES: tuple[tuple[type[AfterturnError], int], ...] = (
+    (TooLarge, 413),
+    (InvalidInput, 400),
+    (NotFound, 404),
+    (NotAllowed, 403),
+    (Conflict, 409),
+    (DeadlineExceeded, 504),
+    (KeysUnavailable, 503),
+    (StoreError, 503),
+    (ExtraMissing, 501),
+)
+# Paths that need no caller: they say nothing about anybody.
+PUBLIC = ("/livez", "/readyz", "/login", "/static/")
+_UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """What `afterturn serve` was started with. `upstreams` are base URLs of model providers, by name, for the proxy.
+
+    `local` is the grant of requests without credentials; None refuses them. `parts` are those that are served.
+    """
+
+    host: str
+    allowed: Sequence[str]
+    upstreams: Mapping[str, str] = field(default_factory=dict)
+    local: Grant | None = None
+    parts: frozenset[str] = frozenset({"api", "mcp", "mem0", "proxy", "pages"})
+
+
+class Service:
+    """What the routes share: the open memories, who asks, the feed of events, the audit log."""
+
+    def __init__(self, find_store: Callable[[], tuple[Path | StoreUrl | None, Config]], options: ServerOptions) -> None:
+        self.options = options
+        self.feed = EventFeed()
+        self.memories = OpenMemories(find_store, self.feed.publish)
+        self.sessions = Sessions()
+        self.authentication = Authentication(self.sessions, options.local)
+        self.audit = AuditLog()
+        self.limits = Limits()
+        self.started_at = SystemClock().now()
+
+
+def error_response(error: AfterturnError) -> JSONResponse:
+    """The answer of the API to an error: its class, and its sentence."""
+    status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
+    return JSONResponse({"error": {"type": type(error).__name__, "message": str(error)}}, status_code=status)
+
+
+def refusal(status: int, type: str, message: str, **headers: str) -> JSONResponse:
+    return JSONResponse({"error": {"type": type, "message": message}}, status_code=status, headers=headers)
+
+
+class Gatekeeper:
+    """The ASGI middleware in front of all routes: Host, caller, Origin, limits, audit."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = HTTPConnection(scope)
+        refused = self._refuse_host(request)
+        if refused is None and not scope["path"].startswith(PUBLIC):
+            refused = self._identify(request) or self._refuse_origin(request)
+        if refused is not None:
+            await refused(scope, receive, send)
+            return
+        caller = scope.get(CALLER)
+        if caller is None:
+            await self._app(scope, receive, send)
+            return
+        await self._limited(caller, scope, receive, send)
+
+    def _refuse_host(self, request: HTTPConnection) -> Response | None:
+        if len(request.headers.getlist("host")) == 1 and request.headers["host"] in self._service.options.allowed:
+            return None
+        return PlainTextResponse("Invalid Host header", status_code=421)
+
+    def _identify(self, request: HTTPConnection) -> Response | None:
+        try:
+            caller = self._service.authentication.find(request)
+        except AfterturnError as error:
+            logger.warning("no token is accepted: %s", error)
+            caller = None
+        if caller is None:
+            message = (
+                "A valid token is missing. Create one with `afterturn token create`, and send it as a bearer token."
+            )
+            return refusal(401, "NotAuthenticated", message, **{"WWW-Authenticate": "Bearer"})
+        request.scope[CALLER] = caller
+        return None
+
+    def _refuse_origin(self, request: HTTPConnection) -> Response | None:
+        """A request that changes something with a cookie must come from one of our pages (CSRF), and no page of
+        another site may use a server without tokens."""
+        caller: Caller = request.scope[CALLER]
+        if caller.id != "local" and not caller.by_cookie:
+            return None
+        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+        own = {f"{scheme}://{name}" for scheme in ("http", "https") for name in self._service.options.allowed}
+        is_foreign = (origin is not None and origin not in own) or site not in (None, "same-origin", "none")
+        is_unknown = caller.by_cookie and request.scope["method"] in _UNSAFE and origin is None and site is None
+        if is_foreign or is_unknown:
+            return refusal(403, "ForeignOrigin", "This request comes from another site, so it is refused.")
+        return None
+
+    async def _limited(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        status = 500
+
+        async def note_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            async with self._service.limits.admit(caller, scope, receive) as admitted:
+                if admitted.refused is not None:
+                    await admitted.refused(scope, receive, note_status)
+                else:
+                    await self._app(scope, admitted.receive, note_status)
+        finally:
+            self._service.audit.note(caller, scope, status)
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, AfterturnError)
+    return error_response(error)
+
+
+async def _answer_fault(request: Request, error: Exception) -> Response:
+    """The boundary of a request: what was not foreseen is logged, and the client learns nothing of it."""
+    logger.error("a request to %s failed", request.url.path, exc_info=error)
+    return refusal(500, "InternalError", "The server failed. Its log has the reason.")
+
+
+def make_app(service: Service) -> Starlette:
+    """The application with the parts that are switched on. Each part is a module with `routes(service)`."""
+    parts, routes = service.options.parts, list[BaseRoute]()
+    contexts: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
+    if "api" in parts:
+        from afterturn.hosts.server import api
+
+        routes += api.routes(service)
+    if "mem0" in parts:
+        from afterturn.hosts.server import mem0_routes
+
+        routes += mem0_routes.routes(service)
+    if "proxy" in parts:
+        from afterturn.hosts.server import proxy
+
+        routes += proxy.routes(service)
+    if "pages" in parts:
+        from afterturn.hosts.server import pages
+
+        routes += pages.routes(service)
+    if "mcp" in parts:
+        from afterturn.hosts.server.mcp_http import make_mcp_app
+
+        mcp = make_mcp_app(service.memories, service.options.host, service.options.allowed)
+        contexts.append(lambda: mcp.router.lifespan_context(mcp))
+        routes += mcp.routes
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        service.feed.start()
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(service.memories)
+            for context in contexts:
+                await stack.enter_async_context(context())
+            yield
+
+    async def live(request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    return Starlette(
+        routes=[Route("/livez", live), *routes],
+        middleware=[Middleware(Gatekeeper, service=service)],
+        exception_handlers={AfterturnError: _answer_error, Exception: _answer_fault},
+        lifespan=lifespan,
+    )
