@@ -28,7 +28,7 @@ _SESSIONS_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`name` and `id` are those of the token, or of the browser session. `by_cookie`: a page of ours sent the request."""
+    """`name` and `id` are those of the token or the browser session. `by_cookie`: sent by a browser with a session."""
 
     id: str
     name: str
