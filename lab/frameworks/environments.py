@@ -102,7 +102,9 @@ ENVIRONMENTS = {
         ),
         Environment("crewai", "CrewAI", "crewai", ("crewai",)),
         Environment("agno", "Agno", "agno", ("agno",), ("openai",)),
-        Environment("mem0", "mem0", "mem0ai", (), ("mem0ai>=2.2,<3",), ("mem0", "import_mem0"), ()),
+        Environment(
+            "mem0", "mem0", "mem0ai", ("server",), ("mem0ai>=2.2,<3",), ("mem0", "import_mem0", "mem0_service"), ()
+        ),
     )
 }
 

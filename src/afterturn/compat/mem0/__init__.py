@@ -24,8 +24,6 @@ from afterturn.services import Components, Services
 
 __all__ = ["AsyncMemory", "Memory", "ValidationError"]
 
-# mem0 stores messages of any length.
-_STATEMENT_BYTES_MAX = 65_536
 # Nothing depends on them here.
 _WITHOUT_EFFECT = {"version", "history_db_path"}
 _HOSTED = ("MemoryClient", "AsyncMemoryClient")
@@ -59,7 +57,6 @@ class _Mem0Facade:
         target, settings, wait = _read_config(config)
         self._memory = _OpenStore(target, settings, Components(), None)
         self._memory.start()
-        self._memory.services.gate.statement_bytes_max = _STATEMENT_BYTES_MAX
         self._core = Mem0Core(self._memory.services, wait=wait)
         used: Any = _describe(config, self._memory.services)
         self.config: Any = used if isinstance(config, Mapping | None) else config
