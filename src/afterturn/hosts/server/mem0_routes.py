@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from afterturn.compat.mem0.filters import ENTITY_KEYS, Conditions, Entities, read_filters, top_level_ids
 from afterturn.compat.mem0.payload import KINDS, Item, iso, read_id
-from afterturn.errors import AfterturnError, ExtraMissing, InvalidInput, NotFound
+from afterturn.errors import AfterturnError, InvalidInput, NotFound
 from afterturn.hosts.server.access import Caller, caller_of
 from afterturn.hosts.server.app import error_response
 from afterturn.hosts.server.mem0_verbs import Mem0Verbs, platform_filters, platform_item, stored_result
@@ -337,8 +337,10 @@ async def _profile(call: Call) -> object:
 async def _profile_job(call: Call) -> object:
     """Profiles are made when they are read, so a job that makes one has always ended."""
     body = call.body
+    if body.get("operation") == "sample":
+        return _error(501, "NotSupported", "Profiles are not sampled here. Read those of the users that you name.")
     if body.get("operation") != "trigger" or body.get("entity_type") != "user":
-        raise ExtraMissing("Only the profile of one user can be generated here: operation trigger, entity_type user.")
+        raise InvalidInput("Only profiles of users are made: pass operation trigger, and entity_type user.")
     call.check(_space_of("user", body.get("entity_id")), write=False)
     done = {"job_id": body["entity_id"], "status": "succeeded", "operation": "trigger", "entity_type": "user"}
     more = {"entity_count_reserved": 1, "event_id": None, "replayed": False}
@@ -353,7 +355,8 @@ async def _read_profile_job(call: Call) -> object:
 
 
 async def _not_served(call: Call) -> object:
-    raise ExtraMissing("afterturn has no projects, webhooks, exports and profile settings of mem0's platform.")
+    message = "Projects, webhooks, exports, summaries and profile settings of mem0's platform are not supported here."
+    return _error(501, "NotSupported", message)
 
 
 async def _unknown(call: Call) -> object:
@@ -421,9 +424,10 @@ def routes(service: Service) -> list[BaseRoute]:
                 if scope is not None:
                     caller.check(scope)
                 body = _read_body(await request.body())
-                return JSONResponse(await handler(Call(caller, await find_verbs(caller.grant.tenant), request, body)))
+                found = await handler(Call(caller, await find_verbs(caller.grant.tenant), request, body))
+                return found if isinstance(found, Response) else JSONResponse(found)
             except AfterturnError as error:
-                return _with_detail(error)
+                return _error(error_response(error).status_code, type(error).__name__, str(error))
 
         return answer
 
@@ -450,7 +454,6 @@ def _read_body(body: bytes) -> Mapping[str, Any]:
     return found
 
 
-def _with_detail(error: AfterturnError) -> Response:
-    """The error as everywhere in this server, and its sentence where mem0's SDKs look for it."""
-    message = {"type": type(error).__name__, "message": str(error)}
-    return JSONResponse({"detail": str(error), "error": message}, status_code=error_response(error).status_code)
+def _error(status: int, type: str, message: str) -> Response:
+    """An error as everywhere in this server, with its sentence where mem0's SDKs look for it, too."""
+    return JSONResponse({"detail": message, "error": {"type": type, "message": message}}, status_code=status)
