@@ -107,12 +107,7 @@ PAGE = 500
 STATEMENT_BYTES_MAX = 65_536
 
 
-class _Unset:
-    def __repr__(self) -> str:
-        return "<unchanged>"
-
-
-UNSET = _Unset()
+UNSET = object()
 
 
 class RecordedTurn(NamedTuple):
@@ -506,7 +501,9 @@ class Mem0Core:
             Draft.successor(entry, text),
             kind=Kind.STATEMENT,
             origin=entry.origin if is_same else Origin.USER,
-            metadata={**metadata, REPLACES: entry.id, "role": _role(entry)} if is_record else metadata,
+            metadata={**metadata, REPLACES: entry.id, "role": make_item(entry, entry, None).get("role")}
+            if is_record
+            else metadata,
             occurred_at=entry.occurred_at if is_same else None,
             expires_at=end_of_day(unflatten(metadata).get("expiration_date")),
             id=None if is_record else entry.id,
@@ -635,8 +632,7 @@ class Mem0Core:
         return next(iter(await space.list(limit=1, filter=filter)), None)
 
     async def _item(self, space: SpaceCore, entry: Entry) -> Item:
-        replaced = entry.metadata.get(REPLACES)
-        first = entry
+        replaced, first = entry.metadata.get(REPLACES), entry
         if isinstance(replaced, str) or entry.version > 1:
             first = await self._get(space, str(replaced or entry.id), version=1) or entry
         is_learned = entry.origin is Origin.BACKGROUND_REVIEW and entry.sources
@@ -698,10 +694,6 @@ def _adds(entry: Entry, learned: Mapping[str, set[str]]) -> bool:
 def _is_tainted(said: Sequence[SaidMessage]) -> bool:
     """Whether text of others is in it: a tool's, or something that the user has pasted."""
     return any(one.origin is Origin.TOOL or (one.role == "user" and has_pasted(one.text)) for one in said)
-
-
-def _role(entry: Entry) -> Any:
-    return make_item(entry, entry, None).get("role")
 
 
 def _meets_all(item: Item, conditions: Sequence[Conditions]) -> bool:

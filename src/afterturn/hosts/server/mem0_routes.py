@@ -31,6 +31,7 @@ BATCH_MAX = 1000
 FEEDBACK = ("POSITIVE", "NEGATIVE", "VERY_NEGATIVE")
 # Parameters of `DELETE /v1/memories/` that select nothing. Any other one is refused: ignored, it would delete too much.
 _WITHOUT_EFFECT = {"org_id", "project_id"}
+_DATES = {"gte": "start_date", "lte": "end_date"}
 R = TypeVar("R")
 
 
@@ -173,16 +174,11 @@ def _with_options(given: Mapping[str, Any]) -> Mapping[str, Any]:
         raise InvalidInput('`filters` must be an object, such as {"user_id": "alice"}.')
     named = {
         "app_id": given.get("app_id"),
-        "created_at": _range(given.get("start_date"), given.get("end_date")),
+        "created_at": {name: given[key] for name, key in _DATES.items() if given.get(key) is not None} or None,
         "categories": {"in": given["categories"]} if given.get("categories") else None,
         "memory": {"icontains": given["keywords"]} if given.get("keywords") else None,
     }
     return {"AND": [filters or {}, *({key: value} for key, value in named.items() if value is not None)]}
-
-
-def _range(since: object, until: object) -> dict[str, object] | None:
-    bounds = {name: value for name, value in (("gte", since), ("lte", until)) if value is not None}
-    return bounds or None
 
 
 def _shown(items: Sequence[Item], fields: object) -> list[Item]:

@@ -24,7 +24,6 @@ _IDS = (*ENTITY_KEYS, "app_id")
 _NOT_IN_PLATFORM = ("hash", "score_details", "rerank_score")
 # Names of conditions in the platform's filters, and of the fields that they are about here.
 _CONDITIONS = {"keywords": "memory", "memory_ids": "id"}
-_FAILED = (ReviewState.TIMED_OUT, ReviewState.FAILED)
 
 
 class _OpenMemory(Memory):
@@ -55,7 +54,9 @@ class Mem0ServerCore(Mem0Core):
             return None
         turn = RecordedTurn(entry.conversation, entry.turn, entry.occurred_at)
         rows = await self._reviews(named[0], turn)
-        status = _event_status([(row.state, row.reason) for row in rows])
+        states = {row.state for row in rows}
+        is_failed = ReviewState.FAILED in states or ReviewState.TIMED_OUT in states
+        status = "PENDING" if ReviewState.WAITING in states else "FAILED" if is_failed else "SUCCEEDED"
         results = await self._changes(named[0], turn, rows) if status == "SUCCEEDED" else []
         return {
             "id": event_id,
@@ -86,13 +87,6 @@ class Mem0Verbs(AsyncFacade):
     history = Bridged(Mem0Core.history)
     delete_found = Bridged(Mem0ServerCore.delete_found)
     event = Bridged(Mem0ServerCore.event)
-
-
-def _event_status(reviews: Sequence[tuple[ReviewState, str | None]]) -> str:
-    if any(state is ReviewState.WAITING for state, _ in reviews):
-        is_retried = any(reason for state, reason in reviews if state is ReviewState.WAITING)
-        return "RUNNING" if is_retried else "PENDING"
-    return "FAILED" if any(state in _FAILED for state, _ in reviews) else "SUCCEEDED"
 
 
 def stored_result(result: Item) -> Item:
