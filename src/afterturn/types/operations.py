@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self, TypeAlias
 
@@ -218,6 +219,14 @@ class Event:
     conversation: str = ""
     turn: str = ""
     data: Metadata = field(default_factory=dict)
+
+
+class TimelinePage(NamedTuple):
+    """Events of all spaces of a tenant, oldest first. `heads` says where each space's timeline ends, for the next
+    page."""
+
+    events: tuple[Event, ...]
+    heads: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

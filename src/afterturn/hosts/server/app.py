@@ -21,13 +21,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from afterturn.config import Config, StoreUrl
 from afterturn.errors import (
     AfterturnError,
+    ConfigError,
     Conflict,
-    DeadlineExceeded,
-    ExtraMissing,
     InvalidInput,
-    KeysUnavailable,
     NotAllowed,
     NotFound,
+    OverBudget,
     StoreError,
     TooLarge,
 )
@@ -37,20 +36,21 @@ from afterturn.hosts.server.feed import EventFeed
 from afterturn.hosts.server.grant import Grant
 from afterturn.hosts.server.limits import Limits
 from afterturn.hosts.server.memories import OpenMemories
+from afterturn.hosts.server.open_turns import OpenTurns
 from afterturn.log import logger
 from afterturn.runtime.clock import SystemClock
 
 # The status of each error, the narrower class first.
 _STATUSES: tuple[tuple[type[AfterturnError], int], ...] = (
     (TooLarge, 413),
+    (OverBudget, 409),
     (InvalidInput, 400),
+    (ConfigError, 400),
     (NotFound, 404),
     (NotAllowed, 403),
     (Conflict, 409),
-    (DeadlineExceeded, 504),
-    (KeysUnavailable, 503),
-    (StoreError, 503),
-    (ExtraMissing, 501),
+    # The store, a model, an embedder or the time is not sufficient now.
+    (AfterturnError, 503),
 )
 # Paths that need no caller: they say nothing about anybody.
 PUBLIC = ("/livez", "/readyz", "/login", "/static/")
@@ -76,23 +76,31 @@ class Service:
 
     def __init__(self, find_store: Callable[[], tuple[Path | StoreUrl | None, Config]], options: ServerOptions) -> None:
         self.options = options
-        self.feed = EventFeed()
-        self.memories = OpenMemories(find_store, self.feed.publish)
+        self.memories = OpenMemories(find_store, lambda event: self.feed.publish(event))
+        self.feed = EventFeed(self.memories.get)
         self.sessions = Sessions()
         self.authentication = Authentication(self.sessions, options.local)
         self.audit = AuditLog()
         self.limits = Limits()
+        self.turns = OpenTurns()
         self.started_at = SystemClock().now()
 
 
 def error_response(error: AfterturnError) -> JSONResponse:
-    """The answer of the API to an error: its class, and its sentence."""
-    status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
-    return JSONResponse({"error": {"type": type(error).__name__, "message": str(error)}}, status_code=status)
+    """The answer of the API to an error: its class, and its sentence. Sentences about the store may have paths in them,
+    which are for the server's log alone."""
+    status = next(code for kind, code in _STATUSES if isinstance(error, kind))
+    message = str(error)
+    if isinstance(error, StoreError):
+        logger.warning("a request failed: %s", error)
+        message = f"The store cannot be used now ({type(error).__name__}). Try again later."
+    return refusal(status, type(error).__name__, message)
 
 
 def refusal(status: int, type: str, message: str, **headers: str) -> JSONResponse:
-    return JSONResponse({"error": {"type": type, "message": message}}, status_code=status, headers=headers)
+    # A text of the client's may have half of a surrogate pair in it.
+    shown = message.encode("utf-8", "replace").decode()
+    return JSONResponse({"error": {"type": type, "message": shown}}, status_code=status, headers=headers)
 
 
 class Gatekeeper:

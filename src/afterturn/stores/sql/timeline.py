@@ -1,6 +1,6 @@
 """The events of a space, a limited number of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from afterturn.stores.sql.entries import Conditions, Entries, decode_metadata, e
 from afterturn.stores.sql.sealing import Sealer, row_name
 from afterturn.stores.sql.session import load_queries, values_clause
 from afterturn.types import Event, Scope
+from afterturn.types.operations import TimelinePage
 
 SEALED_DATA = "sealed"
 _ROWS_MAX = 100
@@ -48,6 +49,30 @@ class SqlTimeline:
         )
         events = [read_event(row) for row in reversed(rows)]
         return events if self._sealer is None else [open_event(self._sealer, event) for event in events]
+
+    def follow(self, tenant: str, after: Mapping[str, int] | None, *, limit: int) -> TimelinePage:
+        # One look at the end of each space's timeline.
+        ends = self._session.rows(_SQL["ends"], (tenant,))
+        if after is None:
+            # No more than the newest `limit` events are wanted, so no more spaces than that.
+            ends = sorted(ends, key=lambda row: row[3], reverse=True)
+        changed = [(key, name, 0 if after is None else after.get(name, 0)) for key, name, seq, _ in ends]
+        heads = {name: seq for _, name, seq, _ in ends}
+        events = list[Event]()
+        for key, name, since in changed[: limit if after is None else None]:
+            # After a forget of its newest events a timeline is shorter than it was.
+            if heads[name] > since:
+                rows = self._session.rows(_SQL["newer"], (key, since, limit))
+                events += [self._read_whole((one, at, tenant, name, *rest)) for one, at, *rest in rows]
+        events.sort(key=lambda one: one.at)
+        return TimelinePage(tuple(events[-limit:]), heads)
+
+    def _read_whole(self, row: Sequence[Any]) -> Event:
+        event = read_event(row)
+        try:
+            return event if self._sealer is None else open_event(self._sealer, event)
+        except KeyMissing:
+            return replace(event, data={})
 
     def _append(self, place: tuple[str, str], events: Sequence[Event], entries_max: int) -> None:
         """Without reading anything first, so that a commit of events takes one round trip."""
