@@ -6,16 +6,18 @@ route. Routes find the caller in the request (`access.caller_of`) and the rest i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from afterturn.config import Config, StoreUrl
@@ -30,12 +32,14 @@ from afterturn.errors import (
     StoreError,
     TooLarge,
 )
+from afterturn.hosts.server import health
 from afterturn.hosts.server.access import CALLER, Authentication, Caller, Sessions
 from afterturn.hosts.server.audit import AuditLog
 from afterturn.hosts.server.feed import EventFeed
 from afterturn.hosts.server.grant import Grant
-from afterturn.hosts.server.limits import Limits
+from afterturn.hosts.server.limits import REQUEST_SECONDS, REQUESTS_PER_SECOND, STREAMS, UNTIMED, Admission, Limits
 from afterturn.hosts.server.memories import OpenMemories
+from afterturn.hosts.server.metrics import Metrics
 from afterturn.hosts.server.open_turns import OpenTurns
 from afterturn.log import logger
 from afterturn.runtime.clock import SystemClock
@@ -69,6 +73,7 @@ class ServerOptions:
     upstreams: Mapping[str, str] = field(default_factory=dict)
     local: Grant | None = None
     parts: frozenset[str] = frozenset({"api", "mcp", "mem0", "proxy", "pages"})
+    requests_per_second: float = REQUESTS_PER_SECOND
 
 
 class Service:
@@ -81,9 +86,11 @@ class Service:
         self.sessions = Sessions()
         self.authentication = Authentication(self.sessions, options.local)
         self.audit = AuditLog()
-        self.limits = Limits()
+        self.limits = Limits(options.requests_per_second)
         self.turns = OpenTurns()
         self.started_at = SystemClock().now()
+        self.metrics = Metrics(self.started_at)
+        self.feed.when_published(self.metrics.note_event)
 
 
 def error_response(error: AfterturnError) -> JSONResponse:
@@ -148,10 +155,8 @@ class Gatekeeper:
 
     def _refuse_origin(self, request: HTTPConnection) -> Response | None:
         """A request that changes something with a cookie must come from one of our pages (CSRF), and no page of
-        another site may use a server without tokens."""
+        another site may use the server, with or without a token."""
         caller: Caller = request.scope[CALLER]
-        if caller.id != "local" and not caller.by_cookie:
-            return None
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
         own = {f"{scheme}://{name}" for scheme in ("http", "https") for name in self._service.options.allowed}
         is_foreign = (origin is not None and origin not in own) or site not in (None, "same-origin", "none")
@@ -161,7 +166,7 @@ class Gatekeeper:
         return None
 
     async def _limited(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        status = 500
+        status, started = 500, SystemClock().monotonic()
 
         async def note_status(message: Message) -> None:
             nonlocal status
@@ -174,9 +179,35 @@ class Gatekeeper:
                 if admitted.refused is not None:
                     await admitted.refused(scope, receive, note_status)
                 else:
-                    await self._app(scope, admitted.receive, note_status)
+                    await self._timed(admitted, scope, note_status)
         finally:
             self._service.audit.note(caller, scope, status)
+            route = getattr(scope.get("endpoint"), "__name__", "other")
+            seconds = SystemClock().monotonic() - started
+            self._service.metrics.note_request(caller.grant.tenant, scope["method"], route, status, seconds)
+
+    async def _timed(self, admitted: Admission, scope: Scope, send: Send) -> None:
+        """Ends a request that takes too long. A stream may take as long as it likes, and makes room for others."""
+        is_started = False
+        deadline = asyncio.timeout(None if scope["path"].startswith(UNTIMED) else REQUEST_SECONDS)
+
+        async def watch(message: Message) -> None:
+            nonlocal is_started
+            if message["type"] == "http.response.start":
+                is_started = True
+                if Headers(raw=message["headers"]).get("content-type", "").startswith(STREAMS):
+                    admitted.release()
+                    deadline.reschedule(None)
+            await send(message)
+
+        try:
+            async with deadline:
+                await self._app(scope, admitted.receive, watch)
+        except TimeoutError:
+            if not deadline.expired() or is_started:
+                raise
+            message = f"The request took more than {REQUEST_SECONDS:g} seconds. Try again."
+            await refusal(503, "DeadlineExceeded", message)(scope, admitted.receive, send)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
@@ -222,15 +253,13 @@ def make_app(service: Service) -> Starlette:
         service.feed.start()
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(service.memories)
+            stack.callback(service.audit.close)
             for context in contexts:
                 await stack.enter_async_context(context())
             yield
 
-    async def live(request: Request) -> Response:
-        return PlainTextResponse("ok")
-
     return Starlette(
-        routes=[Route("/livez", live), *routes],
+        routes=[*health.routes(service), *routes],
         middleware=[Middleware(Gatekeeper, service=service)],
         exception_handlers={AfterturnError: _answer_error, Exception: _answer_fault},
         lifespan=lifespan,

@@ -47,8 +47,9 @@ class OpenTurns:
         self._turns: OrderedDict[TurnKey, OpenTurn] = OrderedDict()
         self._size_bytes = 0
 
-    def __len__(self) -> int:
-        return sum(not one.is_ended for one in self._turns.values())
+    def count(self, tenant: str) -> int:
+        """How many turns of a tenant are open here."""
+        return sum(key.tenant == tenant and not one.is_ended for key, one in self._turns.items())
 
     @asynccontextmanager
     async def use(self, key: TurnKey, size_bytes: int = 0) -> AsyncIterator[OpenTurn]:
