@@ -28,7 +28,7 @@ async def test_proposals_are_approved_rejected_and_edited(api: Api):
     assert (await api.get(f"/spaces/user:ada/memories/{third}"))["text"] == "Prefers kind answers."
     for one in reversed(edited["changed"]):
         await api.post("/spaces/user:ada/undo", target=one["operation"])
-    waiting = (await api.get("/spaces/user:ada/proposals", limit=1))
+    waiting = await api.get("/spaces/user:ada/proposals", limit=1)
     assert waiting["before"] == third
     assert (await api.get("/spaces/user:ada/proposals", before=third))["proposals"][0]["id"] == second
 

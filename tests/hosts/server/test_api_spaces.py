@@ -64,7 +64,10 @@ async def test_a_change_that_meets_another_one_is_a_conflict(api: Api):
     body = {"text": "The tests take one minute.", "expected_version": 1}
     assert await api.status("PUT", path, json=body) == 409
     history = await api.get(f"{path}/history")
-    assert [one["text"] for one in history["versions"]] == ["The tests take two minutes.", "The tests take three minutes."]
+    assert [one["text"] for one in history["versions"]] == [
+        "The tests take two minutes.",
+        "The tests take three minutes.",
+    ]
     undone = await api.post("/spaces/user:ada/undo", target=changed["operation"])
     assert undone["steps"]
     assert (await api.get(path))["text"] == "The tests take two minutes."

@@ -184,13 +184,22 @@ async def test_merged_blocks_replace_the_last_message(api: Api):
 @pytest.mark.parametrize(
     "messages, text_of",
     [
-        ([{"role": "user", "parts": [{"text": "What food is my cat allergic to?"}]}], lambda one: one["parts"][0]["text"]),
+        (
+            [{"role": "user", "parts": [{"text": "What food is my cat allergic to?"}]}],
+            lambda one: one["parts"][0]["text"],
+        ),
         (
             [{"role": "user", "content": [{"type": "text", "text": "What food is my cat allergic to?"}]}],
             lambda one: str(one["content"]),
         ),
         (
-            [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What food is my cat allergic to?"}]}],
+            [
+                {
+                    "type": "message",
+                    "role": "user",
+                    "content": [{"type": "input_text", "text": "What food is my cat allergic to?"}],
+                }
+            ],
             lambda one: str(one["content"]),
         ),
     ],

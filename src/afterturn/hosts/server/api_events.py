@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import asdict
 from typing import Annotated
 
@@ -43,13 +43,14 @@ async def events(
     for one in space or ():
         context.check_read(one)
     await context.memory("inspect")
-    return StreamingResponse(_stream(context, frozenset(space or ())), media_type=SSE, headers=_HEADERS)
+    return StreamingResponse(stream_events(context, frozenset(space or ())), media_type=SSE, headers=_HEADERS)
 
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-async def _stream(context: RequestContext, spaces: frozenset[str]) -> AsyncIterator[str]:
+async def stream_events(context: RequestContext, spaces: frozenset[str]) -> AsyncGenerator[str]:
+    """Until the client leaves, or its token is revoked."""
     async with context.service.feed.subscribe(context.caller.grant.tenant) as queue:
         yield ": connected\n\n"
         while True:
@@ -57,11 +58,12 @@ async def _stream(context: RequestContext, spaces: frozenset[str]) -> AsyncItera
                 async with asyncio.timeout(HEARTBEAT):
                     event = await queue.get()
             except TimeoutError:
-                yield ": heartbeat\n\n"
-                continue
+                event = None
             if not context.is_allowed_still():
                 return
-            if _is_wanted(context, event, spaces):
+            if event is None:
+                yield ": heartbeat\n\n"
+            elif _is_wanted(context, event, spaces):
                 yield f"event: {event.name}\ndata: {json.dumps(_as_object(event))}\n\n"
 
 

@@ -34,7 +34,7 @@ from afterturn.errors import (
 )
 from afterturn.hosts.server import health
 from afterturn.hosts.server.access import CALLER, Authentication, Caller, Sessions
-from afterturn.hosts.server.audit import AuditLog
+from afterturn.hosts.server.audit import REACHED, AuditLog
 from afterturn.hosts.server.feed import EventFeed
 from afterturn.hosts.server.grant import Grant
 from afterturn.hosts.server.limits import REQUEST_SECONDS, REQUESTS_PER_SECOND, STREAMS, UNTIMED, Admission, Limits
@@ -150,7 +150,7 @@ class Gatekeeper:
                 "A valid token is missing. Create one with `afterturn token create`, and send it as a bearer token."
             )
             return refusal(401, "NotAuthenticated", message, **{"WWW-Authenticate": "Bearer"})
-        request.scope[CALLER] = caller
+        request.scope[CALLER], request.scope[REACHED] = caller, {}
         return None
 
     def _refuse_origin(self, request: HTTPConnection) -> Response | None:

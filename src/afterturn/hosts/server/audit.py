@@ -21,13 +21,13 @@ FILE = "audit.jsonl"
 BYTES_MAX = 10_000_000
 RECENT_MAX = 500
 # What a request has reached, in the ASGI scope.
-_REACHED = "afterturn.reached"
+REACHED = "afterturn.reached"
 _NAMES_MAX = 50
 
 
 def note_reached(scope: Scope, **names: str) -> None:
     """Notes the spaces and the conversation that a request asks for: `reads`, `writes`, `conversation`."""
-    reached: dict[str, list[str]] = scope.setdefault(_REACHED, {})
+    reached: dict[str, list[str]] = scope[REACHED]
     for kind, name in names.items():
         known = reached.setdefault(kind, [])
         if name not in known and len(known) < _NAMES_MAX:
@@ -52,7 +52,7 @@ class AuditLog:
             "name": caller.name,
             "method": scope["method"],
             "path": scope["path"],
-            **scope.get(_REACHED, {}),
+            **scope.get(REACHED, {}),
             "status": status,
         }
         self.recent.append(row)
