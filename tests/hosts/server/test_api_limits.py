@@ -45,10 +45,12 @@ async def test_a_caller_that_asks_too_often_waits_and_others_do_not(service: Ser
 @pytest.fixture
 async def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A server with a route that answers when it is released, and one that streams until then."""
-    release, running = asyncio.Event(), []
+    release, full, running = asyncio.Event(), asyncio.Event(), list[int]()
 
     async def slow(request: Request) -> Response:
         running.append(1)
+        if len(running) == CONCURRENT_MAX:
+            full.set()
         await release.wait()
         return PlainTextResponse("ok")
 
@@ -68,17 +70,17 @@ async def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             transport=httpx2.ASGITransport(app), base_url=f"http://{HOST}", headers=headers, timeout=60
         ) as client,
     ):
-        yield client, release, running
+        yield client, release, full
         release.set()
 
 
 async def test_requests_of_one_caller_wait_for_their_turn(held, monkeypatch: pytest.MonkeyPatch):
     """Some run, some wait, and beyond that they are refused."""
-    client, release, running = held
+    client, release, full = held
     monkeypatch.setattr("afterturn.hosts.server.limits.WAITING_MAX", 10)
     asked = [asyncio.create_task(client.get("/slow")) for _ in range(CONCURRENT_MAX + 10)]
-    while len(running) < CONCURRENT_MAX:
-        await asyncio.sleep(0)
+    # Those that wait have sent their requests by then.
+    await full.wait()
     assert (await client.get("/slow")).status_code == 429
     release.set()
     assert {(await one).status_code for one in asked} == {200}
@@ -112,7 +114,8 @@ async def test_half_open_and_slow_connections_starve_nobody(tmp_path: Path):
         b"",
         b"GET /api/v1/spaces HT",
         b"POST /api/v1/spaces/user:ada/memories HTTP/1.1\r\nHost: HERE\r\nContent-Length: 1000\r\n\r\n{",
-        f"POST /api/v1/turns HTTP/1.1\r\nHost: HERE\r\nAuthorization: Bearer {token}\r\nContent-Length: 9\r\n\r\n{{".encode(),
+        b"POST /api/v1/turns HTTP/1.1\r\nHost: HERE\r\nAuthorization: Bearer %b\r\nContent-Length: 9\r\n\r\n{"
+        % token.encode(),
     )
     with serving(tmp_path) as server:
         opened = []
