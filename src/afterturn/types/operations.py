@@ -221,12 +221,15 @@ class Event:
     data: Metadata = field(default_factory=dict)
 
 
+TimelineHeads: TypeAlias = Mapping[str, tuple[int, float]]
+"""Where the timeline of each space ends."""
+
+
 class TimelinePage(NamedTuple):
-    """Events of all spaces of a tenant, oldest first. `heads` says where each space's timeline ends, for the next
-    page."""
+    """Events of all spaces of a tenant, oldest first. `heads` says where the next page begins."""
 
     events: tuple[Event, ...]
-    heads: Mapping[str, int]
+    heads: TimelineHeads
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,4 +12,4 @@ SELECT s.key, s.name, t.seq, t.at FROM space AS s JOIN timeline AS t ON t.space_
 AND t.seq = (SELECT max(seq) FROM timeline WHERE space_key = s.key) WHERE s.tenant = ?
 
 -- name: newer
-SELECT name, at, conversation, turn, data FROM timeline WHERE space_key = ? AND seq > ? ORDER BY seq DESC LIMIT ?
+SELECT name, at, conversation, turn, data FROM timeline WHERE space_key = ? AND seq > ? AND at > ? ORDER BY seq DESC LIMIT ?
