@@ -20,7 +20,8 @@ CALLER = "afterturn.caller"
 COOKIE = "afterturn_session"
 # Ours alone, for requests whose Authorization header belongs to somebody else, such as the model provider.
 TOKEN_HEADER = "x-afterturn-token"
-_SCHEMES = ("bearer ", "token ")
+# Where mem0's SDKs send their requests: they have a scheme and a header of their own for keys.
+_MEM0 = "/mem0/"
 _LINK_SECONDS = 300.0
 _SESSION_SECONDS = 12 * 3600.0
 _SESSIONS_MAX = 200
@@ -102,7 +103,7 @@ class Authentication:
 
     def find(self, request: HTTPConnection) -> Caller | None:
         """A token that is sent must be valid: no request falls back to weaker credentials. Raises InvalidFile."""
-        text = token_of(request.headers)
+        text = token_of(request.headers, is_mem0=request.scope["path"].startswith(_MEM0))
         if text is not None:
             token = self._tokens.find(text)
             return None if token is None else Caller(token.id, token.name, token.grant)
@@ -112,16 +113,16 @@ class Authentication:
         return None if self._local is None else Caller("local", "local", self._local)
 
 
-def token_of(headers: Headers) -> str | None:
+def token_of(headers: Headers, *, is_mem0: bool = False) -> str | None:
     """The token of ours that a request carries. A key for a provider in `Authorization` is not one."""
     own = headers.get(TOKEN_HEADER)
     if own is not None:
         return own
     value = headers.get("authorization", "")
-    for scheme in _SCHEMES:
+    for scheme in ("bearer ", "token ") if is_mem0 else ("bearer ",):
         if value.lower().startswith(scheme):
             return value[len(scheme) :].strip()
-    return headers.get("x-api-key")
+    return headers.get("x-api-key") if is_mem0 else None
 
 
 def _digest(text: str) -> str:

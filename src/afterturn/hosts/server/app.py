@@ -6,51 +6,55 @@ route. Routes find the caller in the request (`access.caller_of`) and the rest i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from afterturn.config import Config, StoreUrl
 from afterturn.errors import (
     AfterturnError,
+    ConfigError,
     Conflict,
-    DeadlineExceeded,
-    ExtraMissing,
     InvalidInput,
-    KeysUnavailable,
     NotAllowed,
     NotFound,
+    OverBudget,
     StoreError,
     TooLarge,
 )
+from afterturn.hosts.server import health
 from afterturn.hosts.server.access import CALLER, Authentication, Caller, Sessions
-from afterturn.hosts.server.audit import AuditLog
+from afterturn.hosts.server.audit import REACHED, AuditLog
 from afterturn.hosts.server.feed import EventFeed
 from afterturn.hosts.server.grant import Grant
-from afterturn.hosts.server.limits import Limits
+from afterturn.hosts.server.limits import REQUEST_SECONDS, REQUESTS_PER_SECOND, STREAMS, UNTIMED, Admission, Limits
 from afterturn.hosts.server.memories import OpenMemories
+from afterturn.hosts.server.metrics import Metrics
+from afterturn.hosts.server.open_turns import OpenTurns
 from afterturn.log import logger
 from afterturn.runtime.clock import SystemClock
 
 # The status of each error, the narrower class first.
 _STATUSES: tuple[tuple[type[AfterturnError], int], ...] = (
     (TooLarge, 413),
+    (OverBudget, 409),
     (InvalidInput, 400),
+    (ConfigError, 400),
     (NotFound, 404),
     (NotAllowed, 403),
     (Conflict, 409),
-    (DeadlineExceeded, 504),
-    (KeysUnavailable, 503),
-    (StoreError, 503),
-    (ExtraMissing, 501),
+    # The store, a model, an embedder or the time is not sufficient now.
+    (AfterturnError, 503),
 )
 # Paths that need no caller: they say nothing about anybody.
 PUBLIC = ("/livez", "/readyz", "/login", "/static/")
@@ -69,6 +73,7 @@ class ServerOptions:
     upstreams: Mapping[str, str] = field(default_factory=dict)
     local: Grant | None = None
     parts: frozenset[str] = frozenset({"api", "mcp", "mem0", "proxy", "pages"})
+    requests_per_second: float = REQUESTS_PER_SECOND
 
 
 class Service:
@@ -76,23 +81,33 @@ class Service:
 
     def __init__(self, find_store: Callable[[], tuple[Path | StoreUrl | None, Config]], options: ServerOptions) -> None:
         self.options = options
-        self.feed = EventFeed()
-        self.memories = OpenMemories(find_store, self.feed.publish)
+        self.memories = OpenMemories(find_store, lambda event: self.feed.publish(event))
+        self.feed = EventFeed(self.memories.get)
         self.sessions = Sessions()
         self.authentication = Authentication(self.sessions, options.local)
         self.audit = AuditLog()
-        self.limits = Limits()
+        self.limits = Limits(options.requests_per_second)
+        self.turns = OpenTurns()
         self.started_at = SystemClock().now()
+        self.metrics = Metrics(self.started_at)
+        self.feed.when_published(self.metrics.note_event)
 
 
 def error_response(error: AfterturnError) -> JSONResponse:
-    """The answer of the API to an error: its class, and its sentence."""
-    status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
-    return JSONResponse({"error": {"type": type(error).__name__, "message": str(error)}}, status_code=status)
+    """The answer of the API to an error: its class, and its sentence. Sentences about the store may have paths in them,
+    which are for the server's log alone."""
+    status = next(code for kind, code in _STATUSES if isinstance(error, kind))
+    message = str(error)
+    if isinstance(error, StoreError):
+        logger.warning("a request failed: %s", error)
+        message = f"The store cannot be used now ({type(error).__name__}). Try again later."
+    return refusal(status, type(error).__name__, message)
 
 
 def refusal(status: int, type: str, message: str, **headers: str) -> JSONResponse:
-    return JSONResponse({"error": {"type": type, "message": message}}, status_code=status, headers=headers)
+    # A text of the client's may have half of a surrogate pair in it.
+    shown = message.encode("utf-8", "replace").decode()
+    return JSONResponse({"error": {"type": type, "message": shown}}, status_code=status, headers=headers)
 
 
 class Gatekeeper:
@@ -135,15 +150,13 @@ class Gatekeeper:
                 "A valid token is missing. Create one with `afterturn token create`, and send it as a bearer token."
             )
             return refusal(401, "NotAuthenticated", message, **{"WWW-Authenticate": "Bearer"})
-        request.scope[CALLER] = caller
+        request.scope[CALLER], request.scope[REACHED] = caller, {}
         return None
 
     def _refuse_origin(self, request: HTTPConnection) -> Response | None:
         """A request that changes something with a cookie must come from one of our pages (CSRF), and no page of
-        another site may use a server without tokens."""
+        another site may use the server, with or without a token."""
         caller: Caller = request.scope[CALLER]
-        if caller.id != "local" and not caller.by_cookie:
-            return None
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
         own = {f"{scheme}://{name}" for scheme in ("http", "https") for name in self._service.options.allowed}
         is_foreign = (origin is not None and origin not in own) or site not in (None, "same-origin", "none")
@@ -153,7 +166,7 @@ class Gatekeeper:
         return None
 
     async def _limited(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        status = 500
+        status, started = 500, SystemClock().monotonic()
 
         async def note_status(message: Message) -> None:
             nonlocal status
@@ -166,9 +179,35 @@ class Gatekeeper:
                 if admitted.refused is not None:
                     await admitted.refused(scope, receive, note_status)
                 else:
-                    await self._app(scope, admitted.receive, note_status)
+                    await self._timed(admitted, scope, note_status)
         finally:
             self._service.audit.note(caller, scope, status)
+            route = getattr(scope.get("endpoint"), "__name__", "other")
+            seconds = SystemClock().monotonic() - started
+            self._service.metrics.note_request(caller.grant.tenant, scope["method"], route, status, seconds)
+
+    async def _timed(self, admitted: Admission, scope: Scope, send: Send) -> None:
+        """Ends a request that takes too long. A stream may take as long as it likes, and makes room for others."""
+        is_started = False
+        deadline = asyncio.timeout(None if scope["path"].startswith(UNTIMED) else REQUEST_SECONDS)
+
+        async def watch(message: Message) -> None:
+            nonlocal is_started
+            if message["type"] == "http.response.start":
+                is_started = True
+                if Headers(raw=message["headers"]).get("content-type", "").startswith(STREAMS):
+                    admitted.release()
+                    deadline.reschedule(None)
+            await send(message)
+
+        try:
+            async with deadline:
+                await self._app(scope, admitted.receive, watch)
+        except TimeoutError:
+            if not deadline.expired() or is_started:
+                raise
+            message = f"The request took more than {REQUEST_SECONDS:g} seconds. Try again."
+            await refusal(503, "DeadlineExceeded", message)(scope, admitted.receive, send)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
@@ -214,15 +253,13 @@ def make_app(service: Service) -> Starlette:
         service.feed.start()
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(service.memories)
+            stack.callback(service.audit.close)
             for context in contexts:
                 await stack.enter_async_context(context())
             yield
 
-    async def live(request: Request) -> Response:
-        return PlainTextResponse("ok")
-
     return Starlette(
-        routes=[Route("/livez", live), *routes],
+        routes=[*health.routes(service), *routes],
         middleware=[Middleware(Gatekeeper, service=service)],
         exception_handlers={AfterturnError: _answer_error, Exception: _answer_fault},
         lifespan=lifespan,

@@ -19,11 +19,11 @@ from afterturn.hosts.server.tokens import list_tokens
 from afterturn.runtime.clock import SystemClock
 
 # Of clients that have a token. Connections without one have a limit of their own.
-CONNECTIONS_MAX = 200
+CONNECTIONS_MAX = 500
 # A request has at most a few megabytes. uvicorn closes an idle connection after 5 seconds.
 REQUEST_SECONDS = 20.0
 # Connections whose last request had no valid token.
-WAITING_MAX = 100
+WAITING_MAX = 300
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 EVERY_ADDRESS = ("0.0.0.0", "::", "")
 _CLOSE_SECONDS = 3

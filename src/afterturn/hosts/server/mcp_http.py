@@ -6,6 +6,7 @@ Every request is independent, in both eras of the protocol: a server may be rest
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
@@ -28,7 +29,8 @@ def find_grant(context: Context) -> Grant:
         raise NotAllowed("The request has no valid token.")
     if caller.grant.owner.endswith("*"):
         raise NotAllowed("This token is for many spaces, and MCP works in one. Create a token for one space.")
-    return caller.grant
+    caller.check("read")
+    return caller.grant if caller.grant.allows("write") else replace(caller.grant, writes=None)
 
 
 def make_mcp_app(memories: OpenMemories, host: str, allowed: Sequence[str]) -> Starlette:

@@ -47,6 +47,11 @@ class OpenMemories:
                 self._memories[tenant] = await memory.start()
             return self._memories[tenant]
 
+    async def get_default(self) -> Memory:
+        """That of the tenant in the settings. Raises AfterturnError as `get`."""
+        _, config = await asyncio.to_thread(self._find_store)
+        return await self.get(config.tenant)
+
     def _open(self, tenant: str) -> Memory:
         """Loads the library, on a thread: a client waits for the first answers of a server that it has just started."""
         from afterturn.memory import open

@@ -25,6 +25,9 @@ PARTS = ("api", "mcp", "mem0", "proxy", "pages")
 @click.option("--allow-host", metavar="NAME", multiple=True, help="A further host name in clients' URLs.")
 @click.option("--upstream", metavar="NAME=URL", multiple=True, help="A model provider for the proxy: openai=https://…")
 @click.option("--without", type=click.Choice(PARTS), multiple=True, help="Leave a part out.")
+@click.option(
+    "--rate", type=click.FloatRange(min=1), default=1000.0, show_default=True, help="Requests a second of one token."
+)
 @click.option("--insecure-local", is_flag=True, help="Serve this machine's requests without a token.")
 def serve(
     invocation: Invocation,
@@ -34,6 +37,7 @@ def serve(
     allow_host: Sequence[str],
     upstream: Sequence[str],
     without: Sequence[str],
+    rate: float,
     insecure_local: bool,
 ) -> None:
     """Serve the HTTP API, MCP, mem0's routes, a proxy and the pages."""
@@ -46,7 +50,7 @@ def serve(
     check_start(host, allow_host, needs_token=not insecure_local)
     local = make_grant(invocation.config(), space="*") if insecure_local else None
     parts = frozenset(PARTS) - set(without)
-    _serve(invocation, host, port, allow_host, _upstreams(upstream), local, parts, link=False)
+    _serve(invocation, host, port, allow_host, _upstreams(upstream), local, parts, link=False, rate=rate)
 
 
 @command("ui")
@@ -70,6 +74,7 @@ def _serve(
     *,
     link: bool,
     browser: bool = False,
+    rate: float = 1000.0,
 ) -> None:
     from afterturn.hosts.server.app import ServerOptions, Service, make_app
     from afterturn.hosts.server.connections import allowed_hosts, bind, is_loopback, serve
@@ -79,7 +84,7 @@ def _serve(
 
     listener = bind(host, port)
     bound = listener.getsockname()[1]
-    options = ServerOptions(host, allowed_hosts(host, bound, names), upstreams, local, parts)
+    options = ServerOptions(host, allowed_hosts(host, bound, names), upstreams, local, parts, rate)
     service = Service(find_store, options)
 
     def started(port: int) -> None:
