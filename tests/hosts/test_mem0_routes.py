@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,6 +169,31 @@ def test_no_value_of_a_field_fails_the_server_or_shows_what_others_have(
         seen.add(answer.status_code)
     assert 400 in seen or 404 in seen
     assert [one["memory"] for one in everybody("GET", "/memories", user_id="w-bob")["results"]] == [SECRET]
+
+
+def test_the_audit_log_names_the_spaces_that_a_request_has_reached(client: TestClient):
+    caller = Caller(client, make_token("user:audited"))
+    caller("POST", "/search", {"query": "tea", "user_id": "audited"})
+    caller.send("POST", "/search", {"query": "tea", "user_id": "somebody"})
+    body = {"messages": [{"role": "user", "content": "I like tea."}], "user_id": "audited"}
+    caller("POST", "/memories", body)
+    log = (Path(os.environ["AFTERTURN_STATE"]) / "audit.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in log.splitlines()]
+    mine = [one for one in rows if one["name"] == "user:audited"]
+    assert [(one.get("reads"), one.get("writes"), one["status"]) for one in mine] == [
+        (["user:audited"], None, 200),
+        (["user:somebody"], None, 403),
+        (None, ["user:audited"], 200),
+    ]
+    assert "tea" not in log
+
+
+def test_a_token_for_one_conversation_adds_to_that_run_alone(client: TestClient):
+    caller = Caller(client, make_token("user:bound", conversation="support-42"))
+    body = {"messages": [{"role": "user", "content": "I like tea."}], "user_id": "bound"}
+    for more in ({}, {"run_id": "support-43"}):
+        assert caller.send("POST", "/v3/memories/add/", {**body, **more}).status_code == 403
+    assert caller("POST", "/v3/memories/add/", {**body, "run_id": "support-42"})["status"] == "PENDING"
 
 
 def test_a_long_page_number_or_a_strange_id_is_refused(everybody: Caller):

@@ -16,9 +16,10 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from afterturn.compat.mem0.filters import ENTITY_KEYS, Conditions, Entities, read_filters, top_level_ids
 from afterturn.compat.mem0.payload import KINDS, Item, iso, read_id
-from afterturn.errors import AfterturnError, InvalidInput, NotFound
+from afterturn.errors import AfterturnError, InvalidInput, NotAllowed, NotFound
 from afterturn.hosts.server.access import Caller, caller_of
 from afterturn.hosts.server.app import error_response
+from afterturn.hosts.server.audit import note_reached
 from afterturn.hosts.server.mem0_verbs import Mem0Verbs, platform_filters, platform_item, stored_result
 from afterturn.space.arguments import LIMIT_MAX
 
@@ -51,15 +52,21 @@ class Call:
         return entities, conditions
 
     def check(self, space: str, *, write: bool) -> None:
+        """Raises NotAllowed. The audit log has the space in any case."""
         if write:
+            note_reached(self.request.scope, writes=space)
             self.caller.check_write(space)
         else:
+            note_reached(self.request.scope, reads=space)
             self.caller.check_read(space)
 
     def memory_id(self, given: object, *, write: bool) -> str:
         """The id of a memory that the caller may use. One in a space of others does not exist for them."""
         named = read_id(given)
-        if named is None or not self.caller.grant.may_read(named[0]):
+        if named is None:
+            raise _not_found(given)
+        if not self.caller.grant.may_read(named[0]):
+            note_reached(self.request.scope, reads=named[0])
             raise _not_found(given)
         self.check(named[0], write=write)
         return str(given)
@@ -114,6 +121,8 @@ async def _add_at_once(call: Call) -> object:
 async def _add_messages(call: Call, *, infer: bool) -> dict[str, list[Item]]:
     body = call.body
     entities, conditions = call.entities(platform_filters(body.get("filters")), body, write=True)
+    if call.caller.grant.conversation not in (None, entities.run_id):
+        raise NotAllowed("This token is for one conversation. Pass its name as run_id.")
     app = {"app_id": body["app_id"]} if body.get("app_id") is not None else {}
     for condition in conditions:
         if set(condition) != {"app_id"}:
@@ -423,7 +432,9 @@ def routes(service: Service) -> list[BaseRoute]:
                 found = await handler(Call(caller, await find_verbs(caller.grant.tenant), request, body))
                 return found if isinstance(found, Response) else JSONResponse(found)
             except AfterturnError as error:
-                return _error(error_response(error).status_code, type(error).__name__, str(error))
+                answer = error_response(error)
+                found = json.loads(bytes(answer.body))["error"]
+                return _error(answer.status_code, found["type"], found["message"])
 
         return answer
 
