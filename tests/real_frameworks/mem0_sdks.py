@@ -160,10 +160,10 @@ class Mem0Service:
 
 
 @contextmanager
-def serve(folder: Path) -> Iterator[Mem0Service]:
+def serve(folder: Path, *options: str) -> Iterator[Mem0Service]:
     """Neither SDK sends telemetry, and AFTERTURN_STATE must name the folder of the tokens already."""
     known = {**os.environ, "AFTERTURN_STORE": str(folder / "memory.db")}
-    command = [sys.executable, "-m", "afterturn", "serve", "--port", "0", "--without", "mcp"]
+    command = [sys.executable, "-m", "afterturn", "serve", "--port", "0", "--without", "mcp", *options]
     with subprocess.Popen(command, env=known, cwd=folder, stderr=subprocess.PIPE, text=True) as child:
         try:
             assert child.stderr is not None

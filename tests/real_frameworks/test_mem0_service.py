@@ -3,6 +3,7 @@ refused."""
 
 import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -282,6 +283,15 @@ def test_errors_have_the_classes_of_the_sdk(service: Mem0Service, sdk: Sdk, conn
     else:
         with pytest.raises(ValueError, match="401"):
             connect("wrong")
+
+
+def test_too_many_requests_are_refused(service: Mem0Service, name: str, tmp_path: Path):
+    with serve(tmp_path, "--rate", "1") as slow:
+        sdk = SDKS[name](slow.url, slow.token(f"user:rate-{name}"))
+        error = refused(lambda: [sdk.call("users") for _ in range(50)])
+        sdk.close()
+    assert (error.name, error.code) == ("RateLimitError", "HTTP_429")
+    assert "Too many requests" in str(error)
 
 
 def test_a_token_for_one_user_cannot_reach_another(service: Mem0Service, sdk: Sdk, connect: Connect, name: str):
