@@ -46,7 +46,10 @@ def modules() -> list[Path]:
 
 
 def folder_of(path: Path) -> str:
+    """The top-level folder. The server has a row of its own, as a program that most users do not start."""
     first, *others = path.relative_to(PACKAGE).parts
+    if first == "hosts" and others[0] == "server":
+        return "hosts/server"
     return first if others else "."
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".frameworks"
 LOCKS = Path(__file__).parent / "locks"
 _UV = Path(sys.executable).parent / "uv"
+_NPM_FILES = ("package.json", "package-lock.json")
 _TESTING = ("hypothesis", "psutil", "pytest", "pytest-asyncio", "pytest-timeout")
 
 
@@ -33,10 +35,16 @@ class Environment:
     tests: tuple[str, ...] = ()
     # Modules of afterturn.frameworks; that of the same name if none is given.
     adapters: tuple[str, ...] | None = None
+    # A folder beside this file with package.json and package-lock.json, for tests that also run a package from npm.
+    npm: str | None = None
 
     @property
     def lock(self) -> Path:
         return LOCKS / f"{self.name}.txt"
+
+    @property
+    def npm_files(self) -> list[Path]:
+        return [Path(__file__).parent / self.npm / name for name in _NPM_FILES] if self.npm else []
 
     @property
     def python(self) -> Path:
@@ -102,7 +110,16 @@ ENVIRONMENTS = {
         ),
         Environment("crewai", "CrewAI", "crewai", ("crewai",)),
         Environment("agno", "Agno", "agno", ("agno",), ("openai",)),
-        Environment("mem0", "mem0", "mem0ai", (), ("mem0ai>=2.2,<3",), ("mem0", "import_mem0"), ()),
+        Environment(
+            "mem0",
+            "mem0",
+            "mem0ai",
+            ("server",),
+            ("mem0ai>=2.2,<3",),
+            ("mem0", "import_mem0", "mem0_service"),
+            (),
+            npm="mem0_node",
+        ),
     )
 }
 
@@ -126,7 +143,20 @@ def install(environment: Environment) -> None:
         _run("venv", "--quiet", "--clear", "--python", sys.executable, folder)
         _run("pip", "install", "--quiet", "--python", python, "--requirement", str(environment.lock))
         _run("pip", "install", "--quiet", "--python", python, "--no-deps", "--editable", str(ROOT))
+        if environment.npm:
+            _install_npm(environment)
         stamp.write_text(_wanted(environment), encoding="utf-8")
+
+
+def _install_npm(environment: Environment) -> None:
+    """Installs into node_modules of the environment. The lock file names no registry: npm asks the configured one."""
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        sys.exit("npm and Node 18 or newer were not found. On Debian: apt-get install npm")
+    for file in environment.npm_files:
+        shutil.copy(file, FOLDER / environment.name)
+    command = "npm install --no-save --no-audit --no-fund --ignore-scripts --legacy-peer-deps --loglevel=error"
+    folder = FOLDER / environment.name
+    subprocess.run(command.split(), cwd=folder, stdin=subprocess.DEVNULL, check=True)
 
 
 def lock(environment: Environment, *, upgrade: bool) -> None:
@@ -146,7 +176,7 @@ def _run(*arguments: str) -> None:
 
 def _wanted(environment: Environment) -> str:
     """The folder is part of it: an environment that was moved cannot be used."""
-    files = [environment.lock, ROOT / "pyproject.toml"]
+    files = [environment.lock, ROOT / "pyproject.toml", *environment.npm_files]
     return hashlib.sha256(b"\0".join([str(ROOT).encode(), *(file.read_bytes() for file in files)])).hexdigest()
 
 

@@ -20,9 +20,19 @@ from afterturn.ports import FileStore, ServerStore, Store, Unit
 from afterturn.runtime.loop_thread import run_on
 from afterturn.space.inbox import expire_proposals
 from afterturn.types.entries import Scope, Tenant, Verb
-from afterturn.types.operations import Event, Finding, JobQueue, Operation, Selector, SpaceSummary, Step
+from afterturn.types.operations import (
+    Event,
+    Finding,
+    JobQueue,
+    Operation,
+    Selector,
+    SpaceSummary,
+    Step,
+    TimelineHeads,
+    TimelinePage,
+)
 from afterturn.types.rows import JobKind, JobState, UsageRow, new_job
-from afterturn.validation import check_space
+from afterturn.validation import check_limit, check_space
 
 if TYPE_CHECKING:
     from afterturn.services import Services
@@ -441,6 +451,17 @@ class Maintenance:
     async def spaces(self) -> list[SpaceSummary]:
         """Lists the tenant's spaces by name, with the number of statements and records and the newest time."""
         return await self._store.read(lambda unit: unit.memories.spaces(self._tenant), at=Tenant(self._tenant))
+
+    async def timeline(self, after: TimelineHeads | None = None, *, limit: int = 200) -> TimelinePage:
+        """Returns the newest `limit` events of all spaces of this tenant, oldest first, also those of other processes.
+
+        With `after`, the `heads` of an earlier page, only those that were added since. A process adds its events about
+        a second after they happened.
+        """
+        return await self._store.read(
+            lambda unit: unit.timeline.follow(self._tenant, after, limit=check_limit(limit, TIMELINE_ENTRIES_MAX)),
+            at=Tenant(self._tenant),
+        )
 
     async def stats(self) -> dict[str, Any]:
         """Counts what the store holds for this tenant, in all spaces, and what is waiting to be done."""

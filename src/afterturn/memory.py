@@ -229,6 +229,7 @@ class MemoryFacade:
     check = Bridged(Maintenance.check)
     retry_dead = Bridged(Maintenance.retry_dead)
     jobs = Bridged(Maintenance.jobs)
+    timeline = Bridged(Maintenance.timeline)
 
 
 K = TypeVar("K", bound=MemoryFacade)

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from mcp_clients import http_server
 from starlette.types import Receive, Scope, Send
 
 from afterturn.config import Config
+from afterturn.hosts.server.access import CALLER, Caller
+from afterturn.hosts.server.connections import CONNECTIONS_MAX, Connection, make_config
 from afterturn.hosts.server.grant import make_grant
-from afterturn.hosts.server.mcp_http import CONNECTIONS_MAX, Connection, make_config
 from afterturn.hosts.server.tokens import create_token
 
 pytestmark = pytest.mark.timeout(120)
@@ -96,7 +95,7 @@ async def serve(
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if (b"x-user", b"ada") in scope["headers"]:
-            scope["user"] = AuthenticatedUser(AccessToken(token="t", client_id="ada", scopes=[]))
+            scope[CALLER] = Caller("t", "ada", make_grant(Config(), space="user:ada"))
         while (await receive()).get("more_body"):
             pass
         if arrived is not None:

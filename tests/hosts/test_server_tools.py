@@ -12,7 +12,7 @@ from afterturn.config import Config, state_folder
 from afterturn.errors import InvalidFile
 from afterturn.hosts.server import tools
 from afterturn.hosts.server.grant import Grant, local_grant, make_grant
-from afterturn.hosts.server.mcp_server import OpenMemories
+from afterturn.hosts.server.memories import OpenMemories
 from afterturn.hosts.server.tools import DEFINITIONS, PAGE_ENTRIES, TEXT_CHARS_MAX, ToolAnswer, call_tool, definitions
 from afterturn.hosts.server.typed_statements import VALID_SECONDS, TypedStatement, find_writing_tool, leave_statement
 from afterturn.types import Target

@@ -96,6 +96,7 @@ class ConversationEngine(StoredConversation):
         self._open_turns: dict[str, LoopTurn | None] = {}
         self.standing: StandingCore | None = None
         self._known_delivery: StandingDelivery | None = None
+        self._storing_blocks: set[asyncio.Task[None]] = set()
         # Counts forgets, so that a standing block that was made before one is not handed over.
         self._forgotten = 0
         # The model has seen memories that are not trusted, in the host's prompt or from a tool: its turns are tainted.
@@ -316,6 +317,7 @@ class ConversationEngine(StoredConversation):
         turn.loop.is_read = False
         turn.loop.forgets_before = reading.forgets
         turn.shared.set_prompt_texts(self.visible.prompt_texts(turn.id))
+        turn.shared.read_positions({}, self.visible.blocks_of(turn.id), None)
         self.prefetcher.offer(turn.loop)
         turn.shared.first.release_waiters()
         turn.shared.stored.settle(True)
@@ -625,8 +627,15 @@ class ConversationEngine(StoredConversation):
         for row in rows:
             task = self.log.add_block(turn, row)
             if task is not None:
+                self._storing_blocks.add(task)
+                task.add_done_callback(self._storing_blocks.discard)
                 task.add_done_callback(functools.partial(lambda row, _: self.visible.mark_stored(row), row))
         self._report_share(turn)
+
+    async def wait_blocks_stored(self, within: float) -> bool:
+        """Whether the writes of all delivered blocks have ended within that time."""
+        writing = set(self._storing_blocks)
+        return not writing or not (await asyncio.wait(writing, timeout=within))[1]
 
     def _report_share(self, turn: LoopTurn) -> None:
         """Warns if memory takes much of the model's window. The ledger counts a standing block in the host's list, and

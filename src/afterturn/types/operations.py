@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self, TypeAlias
 
@@ -218,6 +219,17 @@ class Event:
     conversation: str = ""
     turn: str = ""
     data: Metadata = field(default_factory=dict)
+
+
+TimelineHeads: TypeAlias = Mapping[str, tuple[int, float]]
+"""Where the timeline of each space ends."""
+
+
+class TimelinePage(NamedTuple):
+    """Events of all spaces of a tenant, oldest first. `heads` says where the next page begins."""
+
+    events: tuple[Event, ...]
+    heads: TimelineHeads
 
 
 @dataclass(frozen=True, slots=True)

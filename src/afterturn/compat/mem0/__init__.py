@@ -19,13 +19,10 @@ from afterturn.errors import ConfigError
 from afterturn.log import logger
 from afterturn.memory import DEFAULT_STORE, StoreTarget, merge_settings
 from afterturn.runtime.bridge import AsyncFacade, BlockingFacade, Bridged
-from afterturn.runtime.loop_thread import LoopThread
 from afterturn.services import Components, Services
 
 __all__ = ["AsyncMemory", "Memory", "ValidationError"]
 
-# mem0 stores messages of any length.
-_STATEMENT_BYTES_MAX = 65_536
 # Nothing depends on them here.
 _WITHOUT_EFFECT = {"version", "history_db_path"}
 _HOSTED = ("MemoryClient", "AsyncMemoryClient")
@@ -59,8 +56,8 @@ class _Mem0Facade:
         target, settings, wait = _read_config(config)
         self._memory = _OpenStore(target, settings, Components(), None)
         self._memory.start()
-        self._memory.services.gate.statement_bytes_max = _STATEMENT_BYTES_MAX
         self._core = Mem0Core(self._memory.services, wait=wait)
+        self._loop = self._memory.services.loop
         used: Any = _describe(config, self._memory.services)
         self.config: Any = used if isinstance(config, Mapping | None) else config
         self.db, self.vector_store = Component(db_path=used.history_db_path), used.vector_store.config
@@ -68,10 +65,6 @@ class _Mem0Facade:
         self.llm, self.embedding_model = (
             Component(config=Component(**one.config)) for one in (used.llm, used.embedder)
         )
-
-    @property
-    def _loop(self) -> LoopThread:
-        return self._memory.services.loop
 
     @classmethod
     def from_config(cls, config_dict: Mapping[str, Any]) -> Self:
@@ -121,8 +114,8 @@ class AsyncMemory(AsyncFacade, _Mem0Facade):
 def __getattr__(name: str) -> object:
     if name in _HOSTED:
         raise ImportError(
-            f"{name} is for mem0's hosted service, and afterturn has none. Use {name.removesuffix('Client')}, which "
-            "takes the same calls without an API key."
+            f"{name} needs a server. Use {name.removesuffix('Client')}, which takes the same calls without one, "
+            f"or mem0's own {name} with `afterturn serve`."
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from afterturn.compat.mem0.filters import (
     PROCEDURAL,
@@ -42,7 +42,7 @@ from afterturn.compat.mem0.payload import (
 from afterturn.conversation.recording import Recording
 from afterturn.conversation.scope import is_private
 from afterturn.errors import InvalidInput, InvalidName, ModelUnavailable, NotFound
-from afterturn.guard.gate import RECORD_BYTES_MAX
+from afterturn.guard.gate import RECORD_BYTES_MAX, Gate
 from afterturn.guard.pasted import has_pasted
 from afterturn.guard.scanning import scanner
 from afterturn.guard.statement_writer import embed_later
@@ -106,14 +106,18 @@ _JUDGED = 2 * JUDGED_MAX
 _STATES_MIN = 0.2
 _CLAUSE_END = regex(r"(?i)[.,;:!?]\s+|\s(?:and|but|so)\s(?=(?:i|i'm|my|we|our)\b)")
 PAGE = 500
+STATEMENT_BYTES_MAX = 65_536
 
 
-class _Unset:
-    def __repr__(self) -> str:
-        return "<unchanged>"
+UNSET = object()
 
 
-UNSET = _Unset()
+class RecordedTurn(NamedTuple):
+    """The messages of one call of `add`."""
+
+    conversation: str
+    id: str
+    at: float
 
 
 class Mem0Core:
@@ -122,6 +126,8 @@ class Mem0Core:
     def __init__(self, services: Services, *, wait: bool) -> None:
         self._services = services
         self._wait = wait
+        # mem0 stores messages of any length.
+        self._gate = Gate(services.config, services.clock, services.ids, statement_bytes_max=STATEMENT_BYTES_MAX)
         self._has_vectors: bool | None = None
         # Spaces with statements that may have no vectors yet: the next search there waits for them.
         self._unembedded: set[str] = set()
@@ -203,7 +209,7 @@ class Mem0Core:
         services = self._services
         operation = self._operation(space, Verb.ADD)
         reports = [as_report(draft, clean=clean) for draft in drafts]
-        admitted = [services.gate.admit(draft, lineage=lineage) for draft, lineage in reports]
+        admitted = [self._gate.admit(draft, lineage=lineage) for draft, lineage in reports]
 
         def work(unit: Unit) -> list[Added]:
             return [services.statement_writer.put(unit, operation, one) for one in admitted]
@@ -275,7 +281,8 @@ class Mem0Core:
             if is_recorded is None:
                 logger.warning("the store did not take messages of %s in time; they wait in a file", space.name)
             return []
-        return await (self._learned(space, recording) if wait else self._recorded(space, recording))
+        turn = RecordedTurn(conversation, recording.turn, recording.ended_at)
+        return await (self._learned(space, turn) if wait else self._recorded(space, turn))
 
     def _redacted(self, said: SaidMessage) -> tuple[Message, tuple[str, ...]]:
         """The message without secrets, before it waits in memory or in a file, and the kinds of secrets."""
@@ -287,12 +294,11 @@ class Mem0Core:
         return message, (*found.kinds, *speaker.kinds)
 
     async def _recorded(
-        self, space: SpaceCore, recording: Recording, learned: Mapping[str, set[str]] | None = None
+        self, space: SpaceCore, turn: RecordedTurn, learned: Mapping[str, set[str]] | None = None
     ) -> list[Item]:
         """The messages of a turn; with what was `learned` from them only those that state more."""
-        at = recording.ended_at
-        filter = Filter(kind=Kind.RECORD, conversation=recording.conversation, since=at, until=at + 0.001)
-        found = [one for one in await space.list(limit=LIMIT_MAX, filter=filter) if one.turn == recording.turn]
+        filter = Filter(kind=Kind.RECORD, conversation=turn.conversation, since=turn.at, until=turn.at + 0.001)
+        found = [one for one in await space.list(limit=LIMIT_MAX, filter=filter) if one.turn == turn.id]
         return [
             _result(one, "ADD", actor_id=item.get("actor_id"), role=item.get("role"))
             for one in sorted(found, key=lambda one: one.position or 0)
@@ -300,10 +306,10 @@ class Mem0Core:
             for item in [make_item(one, one, None)]
         ]
 
-    async def _learned(self, space: SpaceCore, recording: Recording) -> list[Item]:
+    async def _learned(self, space: SpaceCore, turn: RecordedTurn) -> list[Item]:
         """Waits for the reviews of the turn. Raises ModelUnavailable if one failed and will be tried again."""
         try:
-            rows = await self._wait_for_reviews(lambda: self._reviews(space, recording))
+            rows = await self._wait_for_reviews(lambda: self._reviews(space, turn))
         except TimeoutError:
             logger.warning("a review was not finished in time; it continues in the background")
             return []
@@ -312,10 +318,13 @@ class Mem0Core:
                 f"The messages are recorded; their review failed and will be tried again ({reasons[0]}).",
                 reason="retrying",
             )
+        return await self._changes(space, turn, rows)
+
+    async def _changes(self, space: SpaceCore, turn: RecordedTurn, rows: Sequence[ReviewRow]) -> list[Item]:
         changes = [change for row in rows for change in (await space.review(row.id)).changes]
         learned: dict[str, set[str]] = {}
         _note_learned(learned, [change.after for change in changes if change.after is not None])
-        said = await self._recorded(space, recording, learned)
+        said = await self._recorded(space, turn, learned)
         return [result for change in changes if (result := _learned_result(change)) is not None] + said
 
     async def _wait_for_reviews(self, find: Callable[[], Awaitable[Sequence[ReviewRow]]]) -> Sequence[ReviewRow]:
@@ -329,9 +338,9 @@ class Mem0Core:
                 rows = await find()
         return rows
 
-    async def _reviews(self, space: SpaceCore, recording: Recording) -> list[ReviewRow]:
-        rows = await space.reviews(conversation=recording.conversation, limit=PAGE)
-        return [row for row in reversed(rows) if row.turn == recording.turn]
+    async def _reviews(self, space: SpaceCore, turn: RecordedTurn) -> list[ReviewRow]:
+        rows = await space.reviews(conversation=turn.conversation, limit=PAGE)
+        return [row for row in reversed(rows) if row.turn == turn.id]
 
     async def search(
         self,
@@ -498,7 +507,7 @@ class Mem0Core:
             id=None if is_record else entry.id,
             turn=None if is_record else entry.turn,
         )
-        admitted = services.gate.admit(draft, lineage=[entry.trust] if is_same else ())
+        admitted = self._gate.admit(draft, lineage=[entry.trust] if is_same else ())
 
         def work(unit: Unit) -> Entry:
             writer = services.statement_writer
@@ -621,8 +630,7 @@ class Mem0Core:
         return next(iter(await space.list(limit=1, filter=filter)), None)
 
     async def _item(self, space: SpaceCore, entry: Entry) -> Item:
-        replaced = entry.metadata.get(REPLACES)
-        first = entry
+        replaced, first = entry.metadata.get(REPLACES), entry
         if isinstance(replaced, str) or entry.version > 1:
             first = await self._get(space, str(replaced or entry.id), version=1) or entry
         is_learned = entry.origin is Origin.BACKGROUND_REVIEW and entry.sources

@@ -21,7 +21,7 @@ ANY_VALUE = "*"
 PROCEDURAL = "procedural_memory"
 _OLDER_ARGUMENTS = {*ENTITY_KEYS, "limit"}
 _LOGICAL = ("AND", "OR", "NOT")
-_OLDER_NAMES = {"$and": "AND", "$or": "OR", "$not": "NOT"}
+OLDER_NAMES = {"$and": "AND", "$or": "OR", "$not": "NOT"}
 _NEEDS_ENTITY = "filters must contain at least one of: user_id, agent_id, run_id. Example: filters={'user_id': 'u1'}"
 
 
@@ -105,7 +105,7 @@ def read_filters(filters: object, top_level: Mapping[str, Any]) -> tuple[Entitie
 def _conjunction(filters: Conditions) -> Iterator[Conditions]:
     """The conditions one by one, those inside AND too."""
     for key, value in filters.items():
-        if _OLDER_NAMES.get(key, key) == "AND":
+        if OLDER_NAMES.get(key, key) == "AND":
             for part in _parts("AND", value):
                 yield from _conjunction(part)
         else:
@@ -123,7 +123,7 @@ def _parts(key: str, value: object) -> Sequence[Conditions]:
 def is_met(payload: Payload, conditions: Conditions) -> bool:
     """Whether a memory meets all the conditions. Raises InvalidInput for an operator that mem0 does not have."""
     # All of them are looked at, so that every wrong operator is found.
-    met = [_meets(payload, _OLDER_NAMES.get(key, key), value) for key, value in conditions.items()]
+    met = [_meets(payload, OLDER_NAMES.get(key, key), value) for key, value in conditions.items()]
     return all(met)
 
 

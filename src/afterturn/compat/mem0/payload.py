@@ -162,10 +162,8 @@ def read_expiration(value: object) -> str | None:
     """A day as YYYY-MM-DD. A memory expires when the day is over, in UTC."""
     if value is None:
         return None
-    if isinstance(value, datetime):
-        return value.date().isoformat()
-    if isinstance(value, date):
-        return value.isoformat()
+    if isinstance(value, date):  # a datetime is one
+        return value.isoformat()[:10]
     try:
         return date.fromisoformat(value if isinstance(value, str) else "").isoformat()
     except ValueError as error:

@@ -15,7 +15,7 @@ from typing import Any
 
 from afterturn.config import state_folder
 from afterturn.errors import InvalidFile, NotFound
-from afterturn.hosts.server.grant import Grant
+from afterturn.hosts.server.grant import SCOPES, Grant
 from afterturn.hosts.state import change_document, read_document
 from afterturn.runtime.clock import SystemClock
 
@@ -115,6 +115,7 @@ def as_row(token: Token) -> dict[str, Any]:
         "reads": list(grant.reads),
         "writes": grant.writes,
         "conversation": grant.conversation,
+        "scopes": sorted(grant.scopes),
         "created_at": token.created_at,
         "expires_at": token.expires_at,
     }
@@ -126,7 +127,9 @@ def _token(id: str, row: Mapping[str, Any]) -> Token:
         raise ValueError(id)
     if row["writes"] not in (None, reads[0]):
         raise ValueError(id)
-    grant = Grant(row["tenant"], tuple(reads), row["writes"], conversation=conversation, agent=name)
+    # Tokens of earlier builds have no scopes: they were for MCP, which reads and writes.
+    scopes = frozenset(row.get("scopes", ("read", "write"))) & frozenset(SCOPES)
+    grant = Grant(row["tenant"], tuple(reads), row["writes"], conversation=conversation, agent=name, scopes=scopes)
     return Token(
         id, name, row["sha256"], grant, float(row["created_at"]), None if expires_at is None else float(expires_at)
     )

@@ -10,6 +10,7 @@ from afterturn.stores.sql.entries import Conditions, Entries, decode_metadata, e
 from afterturn.stores.sql.sealing import Sealer, row_name
 from afterturn.stores.sql.session import load_queries, values_clause
 from afterturn.types import Event, Scope
+from afterturn.types.operations import TimelineHeads, TimelinePage
 
 SEALED_DATA = "sealed"
 _ROWS_MAX = 100
@@ -48,6 +49,33 @@ class SqlTimeline:
         )
         events = [read_event(row) for row in reversed(rows)]
         return events if self._sealer is None else [open_event(self._sealer, event) for event in events]
+
+    def follow(self, tenant: str, after: TimelineHeads | None, *, limit: int) -> TimelinePage:
+        ends = self._session.rows(_SQL["ends"], (tenant,))
+        heads: TimelineHeads = {name: (seq, at) for _, name, seq, at in ends}
+        if after is None:
+            # No more than the newest `limit` events are wanted, so no more spaces than that.
+            ends = sorted(ends, key=lambda row: row[3], reverse=True)[:limit]
+        events = list[Event]()
+        for key, name, seq, _ in ends:
+            since, last = (after or {}).get(name, (0, 0.0))
+            if seq < since:
+                # A forget has erased its newest events, and their numbers are used again.
+                since = 0
+            else:
+                last = 0.0
+            if seq > since:
+                rows = self._session.rows(_SQL["newer"], (key, since, last, limit))
+                events += [self._read_whole((one, at, tenant, name, *rest)) for one, at, *rest in rows]
+        events.sort(key=lambda one: one.at)
+        return TimelinePage(tuple(events[-limit:]), heads)
+
+    def _read_whole(self, row: Sequence[Any]) -> Event:
+        event = read_event(row)
+        try:
+            return event if self._sealer is None else open_event(self._sealer, event)
+        except KeyMissing:
+            return replace(event, data={})
 
     def _append(self, place: tuple[str, str], events: Sequence[Event], entries_max: int) -> None:
         """Without reading anything first, so that a commit of events takes one round trip."""

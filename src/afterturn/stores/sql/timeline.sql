@@ -6,3 +6,10 @@ turn, data) AS (VALUES {rows}) SELECT (SELECT key FROM space WHERE tenant = ? AN
 coalesce(max(seq), 0) FROM timeline WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?)) +
 new.ordinal, new.at, new.name, new.conversation, new.turn, new.data
 FROM new
+
+-- name: ends
+SELECT s.key, s.name, t.seq, t.at FROM space AS s JOIN timeline AS t ON t.space_key = s.key
+AND t.seq = (SELECT max(seq) FROM timeline WHERE space_key = s.key) WHERE s.tenant = ?
+
+-- name: newer
+SELECT name, at, conversation, turn, data FROM timeline WHERE space_key = ? AND seq > ? AND at > ? ORDER BY seq DESC LIMIT ?

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,10 +14,10 @@ import click
 from afterturn.config import Config, StoreUrl
 from afterturn.errors import AfterturnError, ExtraMissing, InvalidInput
 from afterturn.hosts.cli.command import Invocation, command, commands, group
-from afterturn.hosts.cli.output import age, note, one_line, print_table
+from afterturn.hosts.cli.output import age, local, note, one_line, print_table
 from afterturn.hosts.cli.process import show_warnings
 from afterturn.hosts.projects import current_user_space
-from afterturn.hosts.server.grant import Grant, local_grant, make_grant
+from afterturn.hosts.server.grant import SCOPES, Grant, local_grant, make_grant
 from afterturn.hosts.server.tokens import Token, as_row, create_token, list_tokens, revoke_token
 from afterturn.runtime.clock import SystemClock
 
@@ -92,7 +93,8 @@ def _serve_stdio(find_store: FindStore, find_grant: Callable[[], Grant], standin
     _import_sdk()
     import asyncio
 
-    from afterturn.hosts.server.mcp_server import OpenMemories, serve_stdio
+    from afterturn.hosts.server.mcp_server import serve_stdio
+    from afterturn.hosts.server.memories import OpenMemories
 
     if sys.stdin.isatty():
         note("Waiting for an MCP client on stdin. A client starts this command itself; press Ctrl-C to stop.")
@@ -103,11 +105,13 @@ def _serve_http(find_store: FindStore, host: str, port: int, names: Sequence[str
     _import_sdk()
     import asyncio
 
-    from afterturn.hosts.server.mcp_http import PATH, bind, check_start, is_loopback, serve_http
-    from afterturn.hosts.server.mcp_server import OpenMemories
+    from afterturn.hosts.server.app import ServerOptions, Service, make_app
+    from afterturn.hosts.server.connections import allowed_hosts, bind, check_start, is_loopback, serve
+    from afterturn.hosts.server.mcp_http import PATH
 
     check_start(host, names)
     listener = bind(host, port)
+    options = ServerOptions(host, allowed_hosts(host, listener.getsockname()[1], names), parts=frozenset({"mcp"}))
 
     def started(port: int) -> None:
         shown = f"[{host}]" if ":" in host else host
@@ -116,7 +120,7 @@ def _serve_http(find_store: FindStore, host: str, port: int, names: Sequence[str
             click.echo("Nothing is encrypted on the way. Put a proxy with TLS before this server.", err=True)
 
     with listener:
-        asyncio.run(serve_http(OpenMemories(find_store), listener, names, started))
+        asyncio.run(serve(make_app(Service(find_store, options)), listener, started))
 
 
 def _import_sdk() -> None:
@@ -130,15 +134,16 @@ def _import_sdk() -> None:
 _DAY = 86_400.0
 
 
-@group("token", commands(__name__, create="create", list="list_all", revoke="revoke"))
+@group("token", commands(__name__, create="create", list="list_all", revoke="revoke", audit="audit"))
 def token() -> None:
-    """Manage the tokens of clients that use `afterturn mcp --http`."""
+    """Manage the tokens of clients that use `afterturn serve` or `afterturn mcp --http`."""
 
 
 @command("create")
 @click.option("--name", metavar="NAME", default="client", show_default=True, help="What you call it; labels writes.")
 @click.option("--reads", metavar="SPACE", multiple=True, help="A further space that it may read.")
 @click.option("--read-only", is_flag=True, help="It may not write.")
+@click.option("--scope", type=click.Choice(SCOPES), multiple=True, help="What it may do; without, everything.")
 @click.option("--conversation", metavar="ID", help="The only conversation that it may speak of.")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Expires after this many days.")
 def create(
@@ -147,12 +152,14 @@ def create(
     name: str,
     reads: Sequence[str],
     read_only: bool,
+    scope: Sequence[str],
     conversation: str | None,
     days: float | None,
 ) -> None:
     """Create a token and print it, once.
 
-    It reads and writes one space: yours, or --space. Only its hash is stored.
+    It reads and writes one space: yours, or --space, which may be a pattern such as 'user:*' or '*'. Only its hash is
+    stored.
     """
     config = invocation.config()
     grant = make_grant(
@@ -162,6 +169,7 @@ def create(
         read_only=read_only,
         conversation=conversation,
         agent=name,
+        scopes=scope or SCOPES,
     )
     if any(known.name == name for known in list_tokens()) and name != "client":
         raise InvalidInput(f"There is a token {name!r} already. Choose another name, or revoke it first.")
@@ -182,7 +190,7 @@ def list_all(invocation: Invocation) -> None:
     if invocation.print_rows([_shown(one) for one in tokens], empty=empty):
         return
     print_table(
-        ("ID", "NAME", "TENANT", "READS", "WRITES", "CREATED", "EXPIRES"),
+        ("ID", "NAME", "TENANT", "READS", "WRITES", "SCOPES", "CREATED", "EXPIRES"),
         [
             (
                 one.id,
@@ -190,6 +198,7 @@ def list_all(invocation: Invocation) -> None:
                 one_line(one.grant.tenant),
                 one_line(", ".join(one.grant.reads)),
                 one_line(one.grant.writes or ""),
+                _scopes(one),
                 age(one.created_at),
                 _expiry(one),
             )
@@ -204,6 +213,39 @@ def revoke(invocation: Invocation, token: str) -> None:
     """Revoke a token, by its id or name. Running servers refuse it at once."""
     revoked = revoke_token(token)
     invocation.answer(_shown(revoked), f"Revoked {revoked.id} ({one_line(revoked.name)}).")
+
+
+@command("audit")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="The newest rows.")
+def audit(invocation: Invocation, *, limit: int) -> None:
+    """Show who read and changed what over HTTP, oldest first.
+
+    Kept are the newest 10 to 20 MB, in the state folder.
+    """
+    from afterturn.hosts.server.audit import read_audit
+
+    rows = list(deque(read_audit(), maxlen=limit))
+    if invocation.print_rows(rows, empty="No request was noted yet."):
+        return
+    print_table(
+        ("TIME", "TOKEN", "STATUS", "REQUEST", "READS", "WRITES", "CONVERSATION"),
+        [
+            (
+                local(float(row["at"])),
+                one_line(f"{row['name']} ({row['caller']})"),
+                str(row["status"]),
+                one_line(f"{row['method']} {row['path']}"),
+                *(one_line(", ".join(row.get(kind, ()))) for kind in ("reads", "writes", "conversation")),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _scopes(one: Token) -> str:
+    """What it may really do: a token that only reads has no scope that changes anything."""
+    found = [scope for scope in SCOPES if one.grant.allows(scope)]
+    return "all" if len(found) == len(SCOPES) else ", ".join(found)
 
 
 def _expiry(one: Token) -> str:

@@ -1,0 +1,14 @@
+"""A proxy in front of model providers, for programs that can only change a base URL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.routing import BaseRoute
+
+if TYPE_CHECKING:
+    from afterturn.hosts.server.app import Service
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    return []
