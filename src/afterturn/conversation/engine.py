@@ -312,6 +312,7 @@ class ConversationEngine(StoredConversation):
             self._disown(turn)
             raise
         self._take_in(turn.loop, reading)
+        turn.shared.read_positions({}, reading.dropped, None)
         # No list was read yet.
         turn.loop.is_read = False
         turn.loop.forgets_before = reading.forgets
