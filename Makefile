@@ -133,7 +133,7 @@ clients: $(READY) ## Install Node 22 and the pinned coding-agent clients from np
 	@$(BIN)/python -m lab.clients.setup
 
 test-clients: $(READY) ## Run memory in real coding agents from npm, and write docs/clients.md; ARGS="-k codex" runs a part; 15 minutes
-	@$(BIN)/python -m pytest -m clients $(addprefix tests/real_clients/test_,memory_in_clients.py across_clients.py clients_without_memory.py hostile_repository.py) $(or $(ARGS),--page)
+	@$(BIN)/python -m pytest -m clients $(addprefix tests/real_clients/test_,memory_in_clients.py across_clients.py clients_without_memory.py hostile_repository.py proxied_programs.py) $(or $(ARGS),--page)
 
 frameworks: $(READY) ## Install the pinned agent frameworks from PyPI, each into an environment below .frameworks/; ARGS=langchain
 	@$(BIN)/python -m lab.frameworks install $(ARGS)

@@ -2,13 +2,9 @@
 
 import asyncio
 import json
-import os
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -180,22 +176,6 @@ class HeldUpstream:
             while connection.recv(65_536):
                 pass
         self.closed.set()
-
-
-@contextmanager
-def served(folder: Path, *options: str) -> Iterator[str]:
-    """The URL of `afterturn serve` in a process of its own, with a store in `folder`."""
-    known = {**os.environ, "AFTERTURN_STORE": str(folder / "memory.db"), "AFTERTURN_GRACE": "20"}
-    command = [sys.executable, "-m", "afterturn", "serve", "--port", "0", *options]
-    with subprocess.Popen(command, env=known, cwd=folder, stderr=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stderr is not None
-            line = child.stderr.readline()
-            assert line.startswith("Serving http://"), line
-            yield line.split()[1].removesuffix(".")
-        finally:
-            child.terminate()
-            child.wait(timeout=WITHIN)
 
 
 def many_users() -> Grant:
