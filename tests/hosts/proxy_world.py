@@ -108,6 +108,7 @@ class Upstream:
     """An HTTP server that answers as `answer(path, headers, body)` says. `requests` has what it was sent."""
 
     def __init__(self, answer: Handler) -> None:
+        self.answer = answer
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         outer = self
 
@@ -118,7 +119,7 @@ class Upstream:
                 raw = self.rfile.read(int(self.headers.get("content-length") or 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 outer.requests.append((self.path, headers, raw))
-                status, more, body = answer(self.path, headers, raw)
+                status, more, body = outer.answer(self.path, headers, raw)
                 self.send_response(status)
                 for name, value in {"content-length": str(len(body)), **more}.items():
                     self.send_header(name, value)

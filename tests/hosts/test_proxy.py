@@ -103,6 +103,35 @@ def test_an_error_of_the_upstream_passes_unchanged_and_a_retry_is_the_same_turn(
         assert proxy.records() == [ASKED, "Fine."]
 
 
+def test_a_retry_has_its_block_also_where_the_provider_keeps_the_history(tmp_path: Path):
+    """H3: no list shows the block that the first attempt has lost."""
+    done = {"object": "response", "id": "r2", "status": "completed", "output": []}
+    answers = [(503, HEADERS, b"{}"), (200, HEADERS, json.dumps(done).encode())]
+    with (
+        Upstream(lambda *_: answers.pop(0)) as upstream,
+        Proxy(tmp_path, {"openai": upstream.url}) as proxy,
+    ):
+        proxy.add(SAID)
+        body = {"input": ASKED, "previous_response_id": "r1"}
+        for _ in range(2):
+            proxy.post("/v1/responses", body, proxy.headers("c"))
+    assert LINE in upstream.requests[0][2].decode()
+    assert upstream.requests[1][2] == upstream.requests[0][2]
+
+
+def test_a_turn_of_one_token_is_not_continued_by_another(proxy: Proxy, upstream: Upstream):
+    """B1: they may read different spaces."""
+    proxy.add("Miso the cat is allergic to the food that the team likes", "team:kitchen")
+    team = make_token(name="team", reads=["team:kitchen"])
+    with_team = {"x-afterturn-token": team, "x-afterturn-conversation": "c"}
+    waiting = {"choices": [{"message": {"role": "assistant", "content": "Hm"}, "finish_reason": "tool_calls"}]}
+    upstream.answer = lambda *_: (200, HEADERS, json.dumps(waiting).encode())
+    proxy.chat(ASKED, with_team)
+    proxy.chat(ASKED, proxy.headers("c"))
+    assert "the team likes" in upstream.requests[0][2].decode()
+    assert "the team likes" not in upstream.requests[1][2].decode()
+
+
 def test_a_request_that_was_answered_is_not_recorded_again(proxy: Proxy, upstream: Upstream):
     """C3: a client that asks for another answer sends the same list."""
     proxy.add(SAID)

@@ -60,7 +60,7 @@ def reports(kept: Path) -> Reports:
     return Reports(kept)
 
 
-PARTS = pytest.mark.parametrize("part", ["store", "turn", "recall", "review", "load", "hooks"])
+PARTS = pytest.mark.parametrize("part", ["store", "turn", "recall", "review", "load", "hooks", "proxy"])
 
 
 @pytest.mark.slow

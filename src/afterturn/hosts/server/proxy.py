@@ -24,7 +24,7 @@ from afterturn.hosts.server.access import Caller, caller_of
 from afterturn.hosts.server.app import refusal
 from afterturn.hosts.server.proxy_answers import FORMATS, AnswerReader, ApiFormat, Messages, ModelAnswer
 from afterturn.hosts.server.proxy_body import read_body
-from afterturn.hosts.server.proxy_places import find_named_user
+from afterturn.hosts.server.proxy_conversations import find_named_user
 from afterturn.hosts.server.proxy_turns import ProxiedTurn, ProxyTurns
 from afterturn.hosts.server.tokens import PREFIX
 from afterturn.log import logger
@@ -130,7 +130,7 @@ class Proxy:
                 headers.append((b"x-api-key", key) if _is_anthropic(request) else (b"authorization", b"Bearer " + key))
             elif any(header in _KEY_HEADERS for header, _ in request.headers.raw):
                 raise NotAllowed(
-                    "The request has the token of afterturn in the place of the provider's key. Send the token as "
+                    "The request has the token of afterturn in the where of the provider's key. Send the token as "
                     "x-afterturn-token, or start the server with --upstream-key."
                 )
         return Forwarded(self._client, httpx2.Request(request.method, url, headers=headers, content=raw))

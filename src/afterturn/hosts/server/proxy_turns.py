@@ -20,7 +20,12 @@ from afterturn.hosts.server.access import Caller
 from afterturn.hosts.server.memories import OpenMemories
 from afterturn.hosts.server.proxy_answers import ApiFormat, ModelAnswer
 from afterturn.hosts.server.proxy_body import RequestBody
-from afterturn.hosts.server.proxy_places import Place, find_owner, find_place, open_conversation
+from afterturn.hosts.server.proxy_conversations import (
+    ProxiedConversation,
+    find_conversation,
+    find_owner,
+    open_conversation,
+)
 from afterturn.types.conversations import TurnStatus
 
 # Of turns that wait for the results of tools. A turn that is not among them is resumed from the store.
@@ -33,9 +38,11 @@ ATTEMPTS_MAX = 5
 _LINE = re.compile(r"^- ", re.MULTILINE)
 
 
-class TurnKey(NamedTuple):
-    """`turn` is blank for the newest turn of a conversation that the provider keeps."""
+class ProxyTurnKey(NamedTuple):
+    """`turn` is blank for the newest turn of a conversation that the provider keeps. Callers may read different spaces,
+    so none gets the turn of another."""
 
+    caller: str
     tenant: str
     owner: str
     conversation: str
@@ -43,17 +50,18 @@ class TurnKey(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class OpenTurn:
-    """`earlier` is what the model was shown in this turn, if the provider keeps it. `users` counts the requests under
-    way."""
+class WaitingTurn:
+    """`earlier` is what the model was shown in this turn, if the provider keeps it, and `unanswered` the last request
+    then, until it is answered. `users` counts the requests under way."""
 
     turn: Turn
     earlier: list[Any] = field(default_factory=list)
+    unanswered: ProxiedTurn | None = None
     size_bytes: int = 0
     users: int = 0
 
 
-class ListReading(NamedTuple):
+class MessageReading(NamedTuple):
     """`start` is the index of the message with which the turn began, None if it is not in the list. `continues`: the
     model has answered since, for example with the call of a tool."""
 
@@ -72,7 +80,7 @@ class ProxyTurns:
 
     def __init__(self, memories: OpenMemories) -> None:
         self._memories = memories
-        self._open: OrderedDict[TurnKey, OpenTurn] = OrderedDict()
+        self._open: OrderedDict[ProxyTurnKey, WaitingTurn] = OrderedDict()
         self._responses: OrderedDict[tuple[str, str, str], str] = OrderedDict()
 
     async def begin(self, caller: Caller, format: ApiFormat, headers: Headers, body: RequestBody) -> ProxiedTurn | None:
@@ -81,52 +89,55 @@ class ProxyTurns:
         Raises AfterturnError if memory cannot be used.
         """
         reading = read_list(format, body.elements)
-        place = self._find_place(caller, headers, body, reading)
+        where = self._find_conversation(caller, headers, body, reading)
         start = reading.start
-        turn = "" if start is None else f"proxy-{reading.digest(start, place.continues)}"
-        key = TurnKey(place.tenant, place.owner, place.conversation, turn)
+        turn = "" if start is None else f"proxy-{reading.digest(start, where.continues)}"
+        key = ProxyTurnKey(caller.id, where.tenant, where.owner, where.id, turn)
         opened = self._open.get(key)
         if opened is None and turn:
-            conversation = await open_conversation(self._memories, caller, place, format.dialect)
-            opened = await _open_turn(conversation, turn, body.elements, reading, is_unnamed=place.is_unnamed)
+            conversation = await open_conversation(self._memories, caller, where, format.dialect)
+            opened = await _open_turn(conversation, turn, body.elements, reading, is_unnamed=where.is_unnamed)
         if opened is None:
             return None
-        opened.users += 1
         self._keep(key, opened, len(body.raw))
-        if place.continues:
+        if where.continues:
             self._keep(key._replace(turn=""), opened, len(body.raw))
+            if opened.unanswered is not None and opened.unanswered.is_retried(body):
+                return opened.unanswered
         given = [*opened.earlier, *body.elements]
         await opened.turn.inject(given)
-        return ProxiedTurn(self, format, place, opened, given, body)
+        turn_of_request = ProxiedTurn(self, format, where, opened, given, body)
+        opened.unanswered = turn_of_request if where.continues else None
+        return turn_of_request
 
-    def _find_place(self, caller: Caller, headers: Headers, body: RequestBody, reading: ListReading) -> Place:
+    def _find_conversation(
+        self, caller: Caller, headers: Headers, body: RequestBody, reading: MessageReading
+    ) -> ProxiedConversation:
         first = next((at for at, one in enumerate(reading.elements) if one is not None and _is_said(one)), 0)
         # The same beginning is the same conversation, so that its blocks go back to their places.
         unnamed = f"unnamed-{reading.digest(first)}"
-        place = find_place(caller, headers, body.fields, find_owner(caller, headers, body.fields), unnamed)
-        if place.conversation != place.continues:
-            return place
-        return replace(
-            place, conversation=self._responses.get((place.tenant, place.owner, place.continues), place.continues)
-        )
+        where = find_conversation(caller, headers, body.fields, find_owner(caller, headers, body.fields), unnamed)
+        if where.id != where.continues:
+            return where
+        return replace(where, id=self._responses.get((where.tenant, where.owner, where.continues), where.continues))
 
-    def _keep(self, key: TurnKey, opened: OpenTurn, size_bytes: int) -> None:
+    def _keep(self, key: ProxyTurnKey, opened: WaitingTurn, size_bytes: int) -> None:
         opened.size_bytes = size_bytes
         self._open[key] = opened
         self._open.move_to_end(key)
         while len(self._open) > OPEN_TURNS_MAX or sum(one.size_bytes for one in self._open.values()) > OPEN_BYTES_MAX:
             self._open.popitem(last=False)
 
-    def drop(self, opened: OpenTurn) -> None:
+    def drop(self, opened: WaitingTurn) -> None:
         """It has ended."""
         for key in [key for key, one in self._open.items() if one is opened]:
             del self._open[key]
 
-    def note_response(self, place: Place, response: str) -> None:
+    def note_response(self, where: ProxiedConversation, response: str) -> None:
         """The client may continue this response of the provider, in the same conversation."""
         if response:
-            conversation = response if place.is_unnamed else place.conversation
-            self._responses[(place.tenant, place.owner, response)] = conversation
+            conversation = response if where.is_unnamed else where.id
+            self._responses[(where.tenant, where.owner, response)] = conversation
             if len(self._responses) > RESPONSES_MAX:
                 self._responses.popitem(last=False)
 
@@ -135,10 +146,17 @@ class ProxiedTurn:
     """One request of a turn. `body` is what is forwarded, `lines` is how many lines of memory are at its end."""
 
     def __init__(
-        self, turns: ProxyTurns, format: ApiFormat, place: Place, opened: OpenTurn, given: list[Any], body: RequestBody
+        self,
+        turns: ProxyTurns,
+        format: ApiFormat,
+        where: ProxiedConversation,
+        opened: WaitingTurn,
+        given: list[Any],
+        body: RequestBody,
     ) -> None:
-        self._turns, self._format, self._place, self._opened, self._given = turns, format, place, opened, given
-        self._is_answered = False
+        self._turns, self._format, self._where, self._opened, self._given = turns, format, where, opened, given
+        self._raw, self._is_answered = body.raw, False
+        opened.users += 1
         shown = given[len(opened.earlier) :]
         is_changed = len(shown) > len(body.elements)
         self.body = body.with_added(shown) if is_changed else body.raw
@@ -150,16 +168,23 @@ class ProxiedTurn:
     def id(self) -> str:
         return self._opened.turn.id
 
+    def is_retried(self, body: RequestBody) -> bool:
+        """Whether this is the same request once more. The provider has not kept the first one, and no list shows that
+        its block is gone."""
+        is_same = body.raw == self._raw
+        self._opened.users += is_same
+        return is_same
+
     def note_answer(self, answer: ModelAnswer, response: str) -> None:
         """The answer is complete. The turn goes on if it has called a tool, or is to be continued."""
-        self._is_answered = True
-        self._turns.note_response(self._place, response)
+        self._is_answered, self._opened.unanswered = True, None
+        self._turns.note_response(self._where, response)
         given, dialect = [*self._given, *answer.elements], get_dialect(self._format.dialect)
         read = [element for one in answer.elements if (element := dialect.read(one)) is not None]
         if answer.is_final and not any(element.calls for element in read):
             self._opened.turn.finish(given)
             self._turns.drop(self._opened)
-        elif self._place.continues:
+        elif self._where.continues:
             self._opened.earlier = given
 
     def leave(self, *, is_aborted: bool) -> None:
@@ -170,7 +195,7 @@ class ProxiedTurn:
             self._turns.drop(self._opened)
 
 
-def read_list(format: ApiFormat, messages: Sequence[object]) -> ListReading:
+def read_list(format: ApiFormat, messages: Sequence[object]) -> MessageReading:
     dialect = get_dialect(format.dialect)
     elements = [dialect.read(message) for message in messages]
     start, is_answered = None, False
@@ -187,7 +212,7 @@ def read_list(format: ApiFormat, messages: Sequence[object]) -> ListReading:
         if start is None and _is_said(element) and not element.answers:
             start = at
         is_answered = is_answered or (start is None and (element.role != "user" or bool(element.answers)))
-    return ListReading(elements, start, is_answered)
+    return MessageReading(elements, start, is_answered)
 
 
 def _is_said(element: Element) -> bool:
@@ -195,8 +220,8 @@ def _is_said(element: Element) -> bool:
 
 
 async def _open_turn(
-    conversation: Conversation, id: str, messages: list[Any], reading: ListReading, *, is_unnamed: bool
-) -> OpenTurn:
+    conversation: Conversation, id: str, messages: list[Any], reading: MessageReading, *, is_unnamed: bool
+) -> WaitingTurn:
     """A request that is sent again gets the same turn while that is open, and a new one if it was given up. If the turn
     was recorded, the new answer is not."""
     for attempt in range(ATTEMPTS_MAX):
@@ -204,14 +229,14 @@ async def _open_turn(
         try:
             if reading.continues:
                 try:
-                    return OpenTurn(await conversation.resume_turn(named))
+                    return WaitingTurn(await conversation.resume_turn(named))
                 except NotFound:
                     pass  # it began before the server did, or without it
-            return OpenTurn(await conversation.start_turn(messages, id=named))
+            return WaitingTurn(await conversation.start_turn(messages, id=named))
         except Conflict:
             if is_unnamed or await _is_recorded(conversation, named):
                 break
-    return OpenTurn(await conversation.start_turn(messages, incognito=True))
+    return WaitingTurn(await conversation.start_turn(messages, incognito=True))
 
 
 async def _is_recorded(conversation: Conversation, id: str) -> bool:

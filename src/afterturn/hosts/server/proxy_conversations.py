@@ -20,13 +20,13 @@ _USER, _PROJECT = "user:", "project:"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProxiedConversation:
     """The conversation of a request. `is_unnamed`: the client names none, so it only recalls. `continues` is the
     response or the conversation that the provider keeps; what is in there is not sent again."""
 
     tenant: str
     owner: str
-    conversation: str
+    id: str
     project: str | None
     is_unnamed: bool
     continues: str
@@ -55,7 +55,9 @@ def find_owner(caller: Caller, headers: Headers, fields: Mapping[str, Any]) -> s
     return _check_owner(caller, caller.grant.owner)
 
 
-def find_place(caller: Caller, headers: Headers, fields: Mapping[str, Any], owner: str, unnamed: str) -> Place:
+def find_conversation(
+    caller: Caller, headers: Headers, fields: Mapping[str, Any], owner: str, unnamed: str
+) -> ProxiedConversation:
     """`unnamed` is the id of the conversation if the request names none."""
     granted, project = caller.grant.conversation, _first(headers, PROJECT_HEADERS)
     continues = _kept_by_provider(fields)
@@ -63,26 +65,28 @@ def find_place(caller: Caller, headers: Headers, fields: Mapping[str, Any], owne
     named = _first(headers, CONVERSATION_HEADERS) or granted or (key if isinstance(key, str) else "") or continues
     if granted is not None and named != granted:
         raise NotAllowed(f"This token is for the conversation {granted!r} alone. Create one for {named!r}.")
-    return Place(caller.grant.tenant, owner, named or unnamed, project, not named, continues)
+    return ProxiedConversation(caller.grant.tenant, owner, named or unnamed, project, not named, continues)
 
 
-async def open_conversation(memories: OpenMemories, caller: Caller, place: Place, dialect: str) -> Conversation:
+async def open_conversation(
+    memories: OpenMemories, caller: Caller, where: ProxiedConversation, dialect: str
+) -> Conversation:
     """Raises AfterturnError for an invalid name, and if the store cannot be opened."""
     grant = caller.grant
-    memory = await memories.get(place.tenant)
-    space = None if place.project is None else _PROJECT + place.project
+    memory = await memories.get(where.tenant)
+    space = None if where.project is None else _PROJECT + where.project
     reads = [one for one in grant.reads if not one.endswith("*")]
     reads += [space] if space is not None and grant.may_read(space) else []
     return memory.conversation(
-        place.conversation,
-        owner=place.owner,
+        where.id,
+        owner=where.owner,
         reads=reads,
         environment=space if space is not None and grant.may_write(space) else grant.environment,
-        project=place.project,
+        project=where.project,
         agent=grant.agent,
         dialect=dialect,
-        history="hidden" if place.continues else "shown",
-        incognito=place.is_unnamed,
+        history="hidden" if where.continues else "shown",
+        incognito=where.is_unnamed,
     )
 
 
