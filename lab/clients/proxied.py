@@ -45,9 +45,9 @@ def run_ai_sdk(base_url: str, headers: dict[str, str], api: str, texts: Sequence
 
 
 @contextmanager
-def served(folder: Path, *options: str) -> Iterator[str]:
+def served(folder: Path, *options: str, grace: float = 20.0) -> Iterator[str]:
     """The URL of `afterturn serve` in a process of its own, with a store in `folder`."""
-    known = {**os.environ, "AFTERTURN_STORE": str(folder / "memory.db"), "AFTERTURN_GRACE": "20"}
+    known = {**os.environ, "AFTERTURN_STORE": str(folder / "memory.db"), "AFTERTURN_GRACE": str(grace)}
     command = [sys.executable, "-m", "afterturn", "serve", "--port", "0", *options]
     with subprocess.Popen(command, env=known, cwd=folder, stderr=subprocess.PIPE, text=True) as child:
         try:

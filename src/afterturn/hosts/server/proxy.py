@@ -171,7 +171,7 @@ class Forwarded(Response):
             response = await self._client.send(self._sent, stream=True)
             try:
                 start = {"type": "http.response.start", "status": response.status_code}
-                await send({**start, "headers": [*_response_headers(response), *self._own_headers()]})
+                await send({**start, "headers": self._headers(response)})
                 is_started = True
                 await self._pass_on(response, send)
             finally:
@@ -206,8 +206,12 @@ class Forwarded(Response):
         except Exception:  # the boundary: an error of memory must not fail the request
             logger.exception("the answer to a request was not recorded")
 
-    def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        headers = list[tuple[bytes, bytes]]()
+    def _headers(self, response: httpx2.Response) -> list[tuple[bytes, bytes]]:
+        """Those of the upstream, and ours."""
+        given = [(name.lower(), value) for name, value in response.headers.raw]
+        dropped = _NOT_RETURNED | _named_by_connection(given)
+        foreign = (b"x-afterturn-", b"access-control-")
+        headers = [(name, value) for name, value in given if name not in dropped and not name.startswith(foreign)]
         if self._turn is not None:
             headers.append((b"x-afterturn-turn", self._turn.id.encode("latin-1", "replace")))
             headers.append((b"x-afterturn-lines", str(self._turn.lines).encode()))
@@ -254,10 +258,3 @@ def _named_by_connection(headers: Sequence[tuple[bytes, bytes]]) -> frozenset[by
     """Further headers that are for one connection only."""
     named = b",".join(value for name, value in headers if name == b"connection").lower()
     return frozenset(name.strip() for name in named.split(b","))
-
-
-def _response_headers(response: httpx2.Response) -> list[tuple[bytes, bytes]]:
-    headers = [(name.lower(), value) for name, value in response.headers.raw]
-    dropped = _NOT_RETURNED | _named_by_connection(headers)
-    own = (b"x-afterturn-", b"access-control-")
-    return [(name, value) for name, value in headers if name not in dropped and not name.startswith(own)]

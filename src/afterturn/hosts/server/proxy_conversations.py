@@ -60,7 +60,9 @@ def find_conversation(
 ) -> ProxiedConversation:
     """`unnamed` is the id of the conversation if the request names none."""
     granted, project = caller.grant.conversation, _first(headers, PROJECT_HEADERS)
-    continues = _kept_by_provider(fields)
+    kept = fields.get("conversation") or fields.get("previous_response_id")
+    kept = kept.get("id") if isinstance(kept, dict) else kept
+    continues = kept if isinstance(kept, str) else ""
     key = fields.get("prompt_cache_key")
     named = _first(headers, CONVERSATION_HEADERS) or granted or (key if isinstance(key, str) else "") or continues
     if granted is not None and named != granted:
@@ -88,13 +90,6 @@ async def open_conversation(
         history="hidden" if where.continues else "shown",
         incognito=where.is_unnamed,
     )
-
-
-def _kept_by_provider(fields: Mapping[str, Any]) -> str:
-    kept = fields.get("conversation")
-    found = kept.get("id") if isinstance(kept, dict) else kept
-    found = found or fields.get("previous_response_id")
-    return found if isinstance(found, str) else ""
 
 
 def _check_owner(caller: Caller, space: str) -> str:
