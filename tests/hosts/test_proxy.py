@@ -14,6 +14,7 @@ from proxy_world import ASKED, LINE, SAID, WITHIN, HeldUpstream, Proxy, Upstream
 from afterturn.errors import InvalidInput
 from afterturn.hosts.server.proxy_answers import FORMATS, AnswerReader
 from afterturn.hosts.server.proxy_body import read_body
+from afterturn.hosts.server.proxy_turns import read_list
 from lab.clients.model_server import AnthropicMessages, OpenAIChat, OpenAIResponses, Say
 
 ANSWER = {
@@ -404,6 +405,37 @@ def test_a_turn_that_was_given_up_may_be_asked_again(tmp_path: Path, upstream: U
         proxy.chat(ASKED, {**proxy.headers("c"), "x-afterturn-upstream": "other"})
         proxy.wait_recorded(1)
         assert proxy.records() == [ASKED, "Fine."]
+
+
+USER, SAYS = {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}
+CALLS = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]}
+RESULT = {"role": "tool", "tool_call_id": "1", "content": "r"}
+SYSTEM = {"role": "system", "content": "s"}
+
+
+@pytest.mark.parametrize(
+    "messages, start, continues",
+    [
+        ([SYSTEM, USER], 1, False),
+        ([USER, SAYS, USER], 2, False),
+        ([USER, SAYS, USER, SYSTEM], 2, False),
+        ([USER, CALLS, RESULT], 0, True),
+        ([USER, SAYS, USER, CALLS, RESULT, CALLS, RESULT], 2, True),
+        ([USER, CALLS, RESULT, USER], 0, True),
+        ([USER, CALLS, RESULT, SYSTEM, USER], 0, True),
+        ([USER, CALLS, RESULT, SAYS, USER], 4, False),
+        ([USER, CALLS, USER], 2, False),
+        ([USER, USER], 1, False),
+        ([USER, SAYS], 0, True),
+        ([RESULT], None, True),
+        ([SYSTEM, SAYS], None, True),
+        ([], None, False),
+    ],
+)
+def test_a_list_says_which_message_its_turn_began_with(messages: list, start: int | None, continues: bool):
+    """R1: text between the results of tools and the next answer was said in the middle of the turn."""
+    reading = read_list(FORMATS[0], messages)
+    assert (reading.start, reading.continues) == (start, continues)
 
 
 JSON = st.recursive(

@@ -211,7 +211,9 @@ def read_list(format: ApiFormat, messages: Sequence[object]) -> MessageReading:
                 break
         if start is None and _is_said(element) and not element.answers:
             start = at
-        is_answered = is_answered or (start is None and (element.role != "user" or bool(element.answers)))
+        is_answered = is_answered or (
+            start is None and (element.role in ("assistant", "tool") or bool(element.answers))
+        )
     return MessageReading(elements, start, is_answered)
 
 
