@@ -171,7 +171,7 @@ class Forwarded(Response):
             response = await self._client.send(self._sent, stream=True)
             try:
                 start = {"type": "http.response.start", "status": response.status_code}
-                await send({**start, "headers": self._headers(response)})
+                await send({**start, "headers": self._answer_headers(response)})
                 is_started = True
                 await self._pass_on(response, send)
             finally:
@@ -206,7 +206,7 @@ class Forwarded(Response):
         except Exception:  # the boundary: an error of memory must not fail the request
             logger.exception("the answer to a request was not recorded")
 
-    def _headers(self, response: httpx2.Response) -> list[tuple[bytes, bytes]]:
+    def _answer_headers(self, response: httpx2.Response) -> list[tuple[bytes, bytes]]:
         """Those of the upstream, and ours."""
         given = [(name.lower(), value) for name, value in response.headers.raw]
         dropped = _NOT_RETURNED | _named_by_connection(given)
