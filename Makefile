@@ -24,7 +24,7 @@ export PYTHON
 # Without compiled files every process that a test starts compiles the package again, which takes longer than its work.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help ratchet demo test everything test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
+.PHONY: help ratchet demo test everything test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks bench-proxy eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
 	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat bench-langgraph test-postgres bench-postgres benchmarks lock-postgres
 
 help: ## Show this list
@@ -71,6 +71,9 @@ bench-load: $(READY) ## Benchmark 200 turns in one instant, overload, and 50 pro
 
 bench-hooks: $(READY) ## Benchmark a hook of a coding agent against the start of Python; nothing is lost or left behind; 2 minutes
 	@$(BENCH) hooks $(ARGS)
+
+bench-proxy: $(READY) ## Benchmark what the proxy of `afterturn serve` adds to a request, compared with a bare proxy; a minute
+	@$(BENCH) proxy $(ARGS)
 
 eval: $(READY) ## Compare what recall finds with plain search; DATA=path of conversations with questions
 	@test -n "$(DATA)" || { echo "make eval DATA=path: name a file or folder, see docs/evaluation.md" >&2; exit 2; }
@@ -133,7 +136,7 @@ clients: $(READY) ## Install Node 22 and the pinned coding-agent clients from np
 	@$(BIN)/python -m lab.clients.setup
 
 test-clients: $(READY) ## Run memory in real coding agents from npm, and write docs/clients.md; ARGS="-k codex" runs a part; 15 minutes
-	@$(BIN)/python -m pytest -m clients $(addprefix tests/real_clients/test_,memory_in_clients.py across_clients.py clients_without_memory.py hostile_repository.py) $(or $(ARGS),--page)
+	@$(BIN)/python -m pytest -m clients $(addprefix tests/real_clients/test_,memory_in_clients.py across_clients.py clients_without_memory.py hostile_repository.py proxied_programs.py) $(or $(ARGS),--page)
 
 frameworks: $(READY) ## Install the pinned agent frameworks from PyPI, each into an environment below .frameworks/; ARGS=langchain
 	@$(BIN)/python -m lab.frameworks install $(ARGS)

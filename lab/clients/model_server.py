@@ -55,7 +55,7 @@ class Part:
 class ModelRequest:
     """A request as a client sent it. `parts` is its history with system texts first; `tools` has the declared names.
 
-    Both include what the server keeps of a thread.
+    Both include what the server keeps of a thread. `raw` are the bytes of the body, `headers` have names in lower case.
     """
 
     api: str
@@ -63,6 +63,8 @@ class ModelRequest:
     body: Json
     parts: tuple[Part, ...]
     tools: tuple[str, ...]
+    raw: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -281,8 +283,11 @@ class OpenAIResponses:
         yield event("response.output_item.added", output_index=0, item=opened)
         place = {"item_id": item["id"], "output_index": 0}
         if isinstance(answer, Say):
+            part = {"type": "output_text", "text": "", "annotations": []}
+            yield event("response.content_part.added", **place, content_index=0, part=part)
             yield event("response.output_text.delta", **place, content_index=0, delta=answer.text)
             yield event("response.output_text.done", **place, content_index=0, text=answer.text)
+            yield event("response.content_part.done", **place, content_index=0, part=item["content"][0])
         else:
             named = {"name": item["name"], "arguments": item["arguments"]}
             yield event("response.function_call_arguments.delta", **place, delta=item["arguments"])
@@ -453,7 +458,8 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
                 return
             whole = server.whole_history(body)
             parts, tools = api.read(whole)
-            request = ModelRequest(api.name, path, body, tuple(parts), tuple(tools))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            request = ModelRequest(api.name, path, body, tuple(parts), tuple(tools), self.raw, headers)
             answer, id = server.answer(request)
             server.keep_thread(whole, api.whole(body, answer, id))
             if body.get("stream") or "alt=sse" in query:
@@ -462,9 +468,9 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
                 self._send(api.whole(body, answer, id))
 
         def _body(self) -> Json:
-            raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             try:
-                body = json.loads(raw or b"{}")
+                body = json.loads(self.raw or b"{}")
             except ValueError:
                 return {}
             return body if isinstance(body, dict) else {}

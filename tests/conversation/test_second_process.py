@@ -93,6 +93,35 @@ async def test_whoever_finishes_a_turn_knows_our_words_from_the_users(open_memor
     assert sorted(texts) == ["Miso.", "What is my cat called?"]
 
 
+async def test_a_resumed_turn_puts_back_what_a_rebuilt_list_lacks(open_memory: OpenMemory) -> None:
+    """H6: a host that keeps no blocks in its list gets those of this and of earlier turns in another process, too."""
+    messages, shown = [user("What is my cat called?")], list[Message]()
+    async with open_memory() as memory:
+        await _miso(memory)
+        await memory.space("user:ada").add("Ada's tea is oolong")
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            shown = list(messages)
+            assert await turn.inject(shown) is not None
+            turn.complete([*shown, assistant("Miso.")])
+        assert await turn.wait_recorded()
+        messages += [assistant("Miso."), user("Which tea is it that I like?")]
+        shown = list(messages)
+        turn = await memory.conversation("c", user="ada").start_turn(shown, id="t2")
+        assert await turn.inject(shown) is not None
+        assert [said["content"][:17] for said in shown if "<afterturn-" in said["content"]] == ["<afterturn-memory"] * 2
+    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    step: list[Message] = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "Nothing."},
+    ]
+    rebuilt = [*messages, *step]
+    async with open_memory() as memory:
+        turn = await memory.conversation("c", user="ada").resume_turn("t2")
+        await turn.inject(rebuilt)
+        assert rebuilt == [*shown, *step]
+        turn.abort()
+
+
 def test_a_host_without_a_loop_starts_resumes_and_finishes_a_turn(tmp_path: Path) -> None:
     """C1, C3: `afterturn.blocking` has the same open turns, in another process too."""
     messages: list[Message] = [user("What is my cat called?")]

@@ -304,8 +304,7 @@ class ConversationEngine(StoredConversation):
             return self.newest
         turn = self.newest = self._new_turn(scope, turn_id, None, durable=True, resumed=row)
         self._own(turn.loop)
-        dialect = find_dialect([], scope.dialect)
-        assert dialect is not None
+        dialect = DIALECTS[scope.dialect or "openai_chat"]
         try:
             await self.log.wait_cleared()
             reading = await self.read(turn.loop, dialect, [])
@@ -313,6 +312,7 @@ class ConversationEngine(StoredConversation):
             self._disown(turn)
             raise
         self._take_in(turn.loop, reading)
+        turn.shared.read_positions({}, reading.dropped, None)
         # No list was read yet.
         turn.loop.is_read = False
         turn.loop.forgets_before = reading.forgets
@@ -650,8 +650,7 @@ class ConversationEngine(StoredConversation):
     async def _read_hidden_ledger(self, scope: ConversationScope) -> Ledger:
         """The ledger of a host that hides its messages, outside of any turn."""
         nowhere = SharedTurn("", scope, self.new_prefetch(RecallCause.MESSAGE, "", epoch=0), 0.0)
-        dialect = find_dialect([], scope.dialect)
-        assert dialect is not None
+        dialect = DIALECTS[scope.dialect or "openai_chat"]
         await self.log.wait_cleared()
         return (await self.read(LoopTurn(nowhere), dialect, [])).ledger
 

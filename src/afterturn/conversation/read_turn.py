@@ -561,7 +561,8 @@ def _find_visible(
         full = (row for row in unit.conversations.blocks(scope.key) if row.hash in found.blocks)
         blocks.update((row.hash, replace(row, in_sight=blocks[row.hash].in_sight)) for row in full)
     expected = visible_in_order([row for row in blocks.values() if not shown.turn or row.turn != shown.turn])
-    dropped, lost = find_missing(found, expected, blocks)
+    # Of a turn that is resumed, the first list that its host gives shows which ones are gone.
+    dropped, lost = find_missing(found, expected, blocks) if shown.messages or shown.turn else (expected, [])
     # Only now: where blocks were injected tells which of two equal places is theirs.
     blocks.update(found.anchored(blocks))
     # A host that may no longer read a space gets nothing of it back either.

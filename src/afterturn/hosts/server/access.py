@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 
 from afterturn.errors import NotAllowed
 from afterturn.hosts.server.grant import Grant
-from afterturn.hosts.server.tokens import TokenVerifier
+from afterturn.hosts.server.tokens import PREFIX, TokenVerifier
 from afterturn.runtime.clock import SystemClock
 
 # The caller of a request, in the ASGI scope.
@@ -119,10 +119,10 @@ def token_of(headers: Headers, *, is_mem0: bool = False) -> str | None:
     if own is not None:
         return own
     value = headers.get("authorization", "")
-    for scheme in ("bearer ", "token ") if is_mem0 else ("bearer ",):
-        if value.lower().startswith(scheme):
-            return value[len(scheme) :].strip()
-    return headers.get("x-api-key") if is_mem0 else None
+    schemes = ("bearer ", "token ") if is_mem0 else ("bearer ",)
+    scheme = next((one for one in schemes if value.lower().startswith(one)), "")
+    given = (value[len(scheme) :].strip() if scheme else "", headers.get("x-api-key", ""))
+    return next((one for one in given if one.startswith(PREFIX)), None)
 
 
 def _digest(text: str) -> str:

@@ -63,7 +63,8 @@ _UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What `afterturn serve` was started with. `upstreams` are base URLs of model providers, by name, for the proxy.
+    """What `afterturn serve` was started with. `upstreams` are base URLs of model providers, by name, for the proxy,
+    and `upstream_keys` the keys for requests that have none.
 
     `local` is the grant of requests without credentials; None refuses them. `parts` are those that are served.
     """
@@ -71,6 +72,7 @@ class ServerOptions:
     host: str
     allowed: Sequence[str]
     upstreams: Mapping[str, str] = field(default_factory=dict)
+    upstream_keys: Mapping[str, bytes] = field(default_factory=dict)
     local: Grant | None = None
     parts: frozenset[str] = frozenset({"api", "mcp", "mem0", "proxy", "pages"})
     requests_per_second: float = REQUESTS_PER_SECOND
@@ -234,9 +236,11 @@ def make_app(service: Service) -> Starlette:
 
         routes += mem0_routes.routes(service)
     if "proxy" in parts:
-        from afterturn.hosts.server import proxy
+        from afterturn.hosts.server.proxy import Proxy
 
-        routes += proxy.routes(service)
+        proxy = Proxy(service)
+        contexts.append(lambda: proxy)
+        routes += proxy.routes
     if "pages" in parts:
         from afterturn.hosts.server import pages
 

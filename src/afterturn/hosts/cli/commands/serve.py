@@ -24,6 +24,9 @@ PARTS = ("api", "mcp", "mem0", "proxy", "pages")
 @click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0 finds a free port.")
 @click.option("--allow-host", metavar="NAME", multiple=True, help="A further host name in clients' URLs.")
 @click.option("--upstream", metavar="NAME=URL", multiple=True, help="A model provider for the proxy: openai=https://…")
+@click.option(
+    "--upstream-key", metavar="NAME=FILE", multiple=True, help="A file with the key for requests that have none."
+)
 @click.option("--without", type=click.Choice(PARTS), multiple=True, help="Leave a part out.")
 @click.option(
     "--rate", type=click.FloatRange(min=1), default=1000.0, show_default=True, help="Requests a second of one token."
@@ -36,6 +39,7 @@ def serve(
     port: int,
     allow_host: Sequence[str],
     upstream: Sequence[str],
+    upstream_key: Sequence[str],
     without: Sequence[str],
     rate: float,
     insecure_local: bool,
@@ -50,7 +54,9 @@ def serve(
     check_start(host, allow_host, needs_token=not insecure_local)
     local = make_grant(invocation.config(), space="*") if insecure_local else None
     parts = frozenset(PARTS) - set(without)
-    _serve(invocation, host, port, allow_host, _upstreams(upstream), local, parts, link=False, rate=rate)
+    upstreams = _upstreams(upstream)
+    keys = _upstream_keys(upstream_key, upstreams)
+    _serve(invocation, host, port, allow_host, upstreams, local, parts, keys=keys, rate=rate)
 
 
 @command("ui")
@@ -72,7 +78,8 @@ def _serve(
     local: Grant | None,
     parts: frozenset[str],
     *,
-    link: bool,
+    keys: Mapping[str, bytes] | None = None,
+    link: bool = False,
     browser: bool = False,
     rate: float = 1000.0,
 ) -> None:
@@ -84,7 +91,7 @@ def _serve(
 
     listener = bind(host, port)
     bound = listener.getsockname()[1]
-    options = ServerOptions(host, allowed_hosts(host, bound, names), upstreams, local, parts, rate)
+    options = ServerOptions(host, allowed_hosts(host, bound, names), upstreams, keys or {}, local, parts, rate)
     service = Service(find_store, options)
 
     def started(port: int) -> None:
@@ -110,6 +117,21 @@ def _upstreams(given: Sequence[str]) -> dict[str, str]:
             raise InvalidInput(f"{one[:60]!r} is not a name and a URL. Write --upstream openai=https://…")
         upstreams[name] = url.rstrip("/")
     return upstreams
+
+
+def _upstream_keys(given: Sequence[str], upstreams: Mapping[str, str]) -> dict[str, bytes]:
+    keys = {}
+    for one in given:
+        name, _, path = one.partition("=")
+        if name not in upstreams:
+            raise InvalidInput(
+                f"{one[:60]!r} is not the name of an upstream and a file. Write --upstream-key openai=FILE."
+            )
+        try:
+            keys[name] = Path(path).read_bytes().strip()
+        except OSError as error:
+            raise InvalidInput(f"The key of {name} cannot be read: {path}: {error.strerror}.") from error
+    return keys
 
 
 def _import_libraries() -> None:
