@@ -57,16 +57,17 @@ class SqlTimeline:
             # No more than the newest `limit` events are wanted, so no more spaces than that.
             ends = sorted(ends, key=lambda row: row[3], reverse=True)[:limit]
         events = list[Event]()
-        for key, name, seq, _ in ends:
+        for key, name, *head in ends:
             since, last = (after or {}).get(name, (0, 0.0))
-            if seq < since:
+            if (since, last) == tuple(head):
+                continue
+            if self._session.rows(_SQL["at"], (key, since)) == [(last,)]:
+                last = 0.0
+            else:
                 # A forget has erased its newest events, and their numbers are used again.
                 since = 0
-            else:
-                last = 0.0
-            if seq > since:
-                rows = self._session.rows(_SQL["newer"], (key, since, last, limit))
-                events += [self._read_whole((one, at, tenant, name, *rest)) for one, at, *rest in rows]
+            rows = self._session.rows(_SQL["newer"], (key, since, last, limit))
+            events += [self._read_whole((one, at, tenant, name, *rest)) for one, at, *rest in rows]
         events.sort(key=lambda one: one.at)
         return TimelinePage(tuple(events[-limit:]), heads)
 
