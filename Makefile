@@ -9,6 +9,7 @@ ARGS ?=
 DATA ?=
 SEEDS ?= 1-1000
 DURATION ?= 3600
+CASES ?= 10000
 # The labs have defaults of their own.
 LAB_SEEDS = $(if $(filter file,$(origin SEEDS)),,--seeds $(SEEDS))
 
@@ -104,6 +105,12 @@ simulation: $(READY) ## Order all events at random, by seed, and check every pro
 
 lab-loss: $(READY) ## Crash at every kind of moment, cut the power, fill the disk: nothing is lost; SEEDS=1-10, ARGS="--add-up --page"
 	@$(BIN)/python -m lab.loss $(LAB_SEEDS) $(ARGS)
+
+lab-api: $(READY) ## Send generated requests to the server by its OpenAPI document: no server error, nothing undocumented; CASES=10000, 10 minutes
+	@$(BIN)/python -m lab.api run --cases $(CASES) $(ARGS)
+
+lock-api: $(READY) ## Update the lock file of the environment of make lab-api; ARGS=--upgrade takes newer versions
+	@$(BIN)/python -m lab.api lock $(ARGS)
 
 lab-postgres: $(READY) ## Let hosts, connections and a PostgreSQL server fail under load: nothing is lost; SEEDS=1-10, ARGS="--parts cut crash"
 	@$(BIN)/python -m lab.postgres run lab.postgres.crashes $(LAB_SEEDS) $(ARGS)
