@@ -52,8 +52,8 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/mypy --num-workers 2
 	@$(BIN)/lint-imports
 
-bench: $(READY) ## Benchmark store, turns, recall, reviews, load and hooks against bare baselines; ARGS=--page writes docs/benchmarks.md
-	@failed=0; for part in store turn recall review load hooks; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
+bench: $(READY) ## Benchmark store, turns, recall, reviews, load, hooks and the server against bare baselines; ARGS=--page writes docs/benchmarks.md
+	@failed=0; for part in store turn recall review load hooks server; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
 
 bench-store: $(READY) ## Benchmark adding and importing; ARGS=--quick only checks that it works
 	@$(BENCH) store $(ARGS)
@@ -72,6 +72,9 @@ bench-load: $(READY) ## Benchmark 200 turns in one instant, overload, and 50 pro
 
 bench-hooks: $(READY) ## Benchmark a hook of a coding agent against the start of Python; nothing is lost or left behind; 2 minutes
 	@$(BENCH) hooks $(ARGS)
+
+bench-server: $(READY) ## Benchmark searches and turns over HTTP against a bare Starlette app with one SQLite query; 1 minute
+	@$(BENCH) server $(ARGS)
 
 eval: $(READY) ## Compare what recall finds with plain search; DATA=path of conversations with questions
 	@test -n "$(DATA)" || { echo "make eval DATA=path: name a file or folder, see docs/evaluation.md" >&2; exit 2; }

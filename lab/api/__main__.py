@@ -49,6 +49,7 @@ def run(cases: int, seed: int) -> int:
     """1 if an answer was wrong. Repeats with other seeds until there were enough requests."""
     total = failed = 0
     with serving("--without", "pages", "--rate", "100000") as server:
+        generated = 1
         while total < cases:
             examples = min(_EXAMPLES, max(1, (cases - total) // 300))
             for known in (False, True):

@@ -13,10 +13,11 @@ from lab.bench.load import measure_load
 from lab.bench.recall import Options, measure_recall
 from lab.bench.report import Report, write_section
 from lab.bench.review import measure_review
+from lab.bench.server import measure_server
 from lab.bench.store import measure_store
 from lab.bench.turn import SECTIONS, measure_turn
 
-PARTS = ("store", "turn", "recall", "review", "load", "hooks", "compat", "langgraph", "postgres")
+PARTS = ("store", "turn", "recall", "review", "load", "hooks", "server", "compat", "langgraph", "postgres")
 
 
 # As in lab/bench/postgres.py, which cannot be imported without psycopg.
@@ -55,6 +56,8 @@ def _measure(options: argparse.Namespace) -> Report:
             return measure_load(quick=options.quick, progress=show_step)
         case "hooks":
             return measure_hooks(quick=options.quick, progress=show_step)
+        case "server":
+            return measure_server(quick=options.quick, progress=show_step)
         case "compat":
             return measure_compat(quick=options.quick, everyday=options.everyday, progress=show_step)
         case "langgraph":

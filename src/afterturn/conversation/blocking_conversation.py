@@ -97,6 +97,15 @@ class Turn(TurnVerbs):
             return False
         return self._turn.shared.recorded.wait_blocking(within=0.0 if self._core.loop.in_thread else wait) is True
 
+    def wait_stored(self, within: float = 5.0) -> bool:
+        """Waits until the blocks that this turn was given are durably stored, so that another process which resumes it
+        recognises them. Returns False if that takes longer than `within` seconds. Never raises."""
+        asked = self._ask_stored(within)
+        try:
+            return asked is not None and self._core.loop.wait(asked)
+        except AfterturnError:
+            return False
+
     def __enter__(self) -> Turn:
         self._enter()
         return self
