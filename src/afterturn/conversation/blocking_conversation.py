@@ -97,15 +97,6 @@ class Turn(TurnVerbs):
             return False
         return self._turn.shared.recorded.wait_blocking(within=0.0 if self._core.loop.in_thread else wait) is True
 
-    def wait_stored(self, within: float = 5.0) -> bool:
-        """Waits until the blocks that this turn was given are durably stored, so that another process which resumes it
-        recognises them. Returns False if that takes longer than `within` seconds. Never raises."""
-        asked = self._ask_stored(within)
-        try:
-            return asked is not None and self._core.loop.wait(asked)
-        except AfterturnError:
-            return False
-
     def __enter__(self) -> Turn:
         self._enter()
         return self
@@ -142,6 +133,10 @@ class Conversation(ConversationVerbs):
     def resume_turn(self, id: str) -> Turn:
         """An open turn that was started elsewhere. Raises NotFound if there is none, Conflict if it has ended."""
         return Turn(self._core, self._loop.wait(self._core.resume_turn(self._scope, id)), None)
+
+    def wait_stored(self, within: float = 5.0) -> bool:
+        """Waits until the blocks of its turns are stored, so that another process which resumes one recognises them."""
+        return self._loop.wait(self._core.wait_blocks_stored(within))
 
     def before_tool(self, name: str, arguments: object) -> ToolAdvice:
         """As `Turn.before_tool`, for a call outside of any turn: all rules that concern it. Never raises."""

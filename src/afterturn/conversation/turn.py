@@ -236,13 +236,6 @@ class TurnVerbs:
             self._notice_taint(turn, messages)
         return self._core.is_clean(turn)
 
-    @never_raises
-    def _ask_stored(self, within: float) -> Coroutine[Any, Any, bool] | None:
-        """The question of `wait_stored`, to be run on memory's loop."""
-        if self._turn is None or self._core.loop.in_thread:
-            return None
-        return self._core.wait_blocks_stored(_bounded(within))
-
     def delegate(self, task: str, *, remember: bool = False) -> str:
         """The prompt for a sub-agent: the task, what this turn has recalled about it, and its memory tools.
 
@@ -612,15 +605,6 @@ class Turn(TurnVerbs):
         if self._turn is None or wait is None:
             return False
         return await self._turn.shared.recorded.wait(within=wait) is True
-
-    async def wait_stored(self, within: float = 5.0) -> bool:
-        """Waits until the blocks that this turn was given are durably stored, so that another process which resumes it
-        recognises them. Returns False if that takes longer than `within` seconds. Never raises."""
-        asked = self._ask_stored(within)
-        try:
-            return asked is not None and await self._core.loop.run(asked)
-        except AfterturnError:
-            return False
 
     async def __aenter__(self) -> Turn:
         self._enter()
