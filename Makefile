@@ -9,6 +9,7 @@ ARGS ?=
 DATA ?=
 SEEDS ?= 1-1000
 DURATION ?= 3600
+CASES ?= 10000
 # The labs have defaults of their own.
 LAB_SEEDS = $(if $(filter file,$(origin SEEDS)),,--seeds $(SEEDS))
 
@@ -51,8 +52,8 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/mypy --num-workers 2
 	@$(BIN)/lint-imports
 
-bench: $(READY) ## Benchmark store, turns, recall, reviews, load and hooks against bare baselines; ARGS=--page writes docs/benchmarks.md
-	@failed=0; for part in store turn recall review load hooks; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
+bench: $(READY) ## Benchmark store, turns, recall, reviews, load, hooks and the server against bare baselines; ARGS=--page writes docs/benchmarks.md
+	@failed=0; for part in store turn recall review load hooks server; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
 
 bench-store: $(READY) ## Benchmark adding and importing; ARGS=--quick only checks that it works
 	@$(BENCH) store $(ARGS)
@@ -74,6 +75,9 @@ bench-hooks: $(READY) ## Benchmark a hook of a coding agent against the start of
 
 bench-proxy: $(READY) ## Benchmark what the proxy of `afterturn serve` adds to a request, compared with a bare proxy; a minute
 	@$(BENCH) proxy $(ARGS)
+
+bench-server: $(READY) ## Benchmark searches and turns over HTTP against a bare Starlette app with one SQLite query; 1 minute
+	@$(BENCH) server $(ARGS)
 
 eval: $(READY) ## Compare what recall finds with plain search; DATA=path of conversations with questions
 	@test -n "$(DATA)" || { echo "make eval DATA=path: name a file or folder, see docs/evaluation.md" >&2; exit 2; }
@@ -107,6 +111,12 @@ simulation: $(READY) ## Order all events at random, by seed, and check every pro
 
 lab-loss: $(READY) ## Crash at every kind of moment, cut the power, fill the disk: nothing is lost; SEEDS=1-10, ARGS="--add-up --page"
 	@$(BIN)/python -m lab.loss $(LAB_SEEDS) $(ARGS)
+
+lab-api: $(READY) ## Send generated requests to the server by its OpenAPI document: no server error, nothing undocumented; CASES=10000, 10 minutes
+	@$(BIN)/python -m lab.api run --cases $(CASES) $(ARGS)
+
+lock-api: $(READY) ## Update the lock file of the environment of make lab-api; ARGS=--upgrade takes newer versions
+	@$(BIN)/python -m lab.api lock $(ARGS)
 
 lab-postgres: $(READY) ## Let hosts, connections and a PostgreSQL server fail under load: nothing is lost; SEEDS=1-10, ARGS="--parts cut crash"
 	@$(BIN)/python -m lab.postgres run lab.postgres.crashes $(LAB_SEEDS) $(ARGS)

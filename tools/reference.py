@@ -15,6 +15,7 @@ import click
 import afterturn
 from afterturn import config, errors, events, testing, types
 from afterturn.hosts.cli.app import app
+from openapi import http_page
 
 T = TypeVar("T")
 _CLI_WIDTH = 96
@@ -257,7 +258,7 @@ PORTS = (
     afterturn.Scanner,
 )
 VALUES = {
-    "Memories": "Entry Draft Filter Scope SpaceSummary",
+    "Memories": "Entry Draft Filter Scope SpaceSummary TimelinePage",
     "Search results": "SearchResults Hit",
     "Profile": "Profile ProfileSubject",
     "Changes": "Added Changed Imported Operation LoggedOperation Step Undone History Forgotten RemainingBytes",
@@ -410,6 +411,7 @@ PAGES = {
     "errors.md": errors_page,
     "events.md": events_page,
     "cli.md": cli_page,
+    "http.md": http_page,
 }
 
 

@@ -14,10 +14,11 @@ from lab.bench.proxy import measure_proxy
 from lab.bench.recall import Options, measure_recall
 from lab.bench.report import Report, write_section
 from lab.bench.review import measure_review
+from lab.bench.server import measure_server
 from lab.bench.store import measure_store
 from lab.bench.turn import SECTIONS, measure_turn
 
-PARTS = ("store", "turn", "recall", "review", "load", "hooks", "proxy", "compat", "langgraph", "postgres")
+PARTS = ("store", "turn", "recall", "review", "load", "hooks", "server", "proxy", "compat", "langgraph", "postgres")
 
 
 # As in lab/bench/postgres.py, which cannot be imported without psycopg.
@@ -55,6 +56,8 @@ def _measure(options: argparse.Namespace) -> Report:
             return measure_load(quick=options.quick, seconds=options.seconds, progress=show_step)
         case "hooks":
             return measure_hooks(quick=options.quick, progress=show_step)
+        case "server":
+            return measure_server(quick=options.quick, progress=show_step)
         case "proxy":
             return measure_proxy(quick=options.quick, progress=show_step)
         case "compat":

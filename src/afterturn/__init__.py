@@ -137,6 +137,7 @@ if TYPE_CHECKING:
     from afterturn.types import Step as Step
     from afterturn.types import Taint as Taint
     from afterturn.types import Target as Target
+    from afterturn.types import TimelinePage as TimelinePage
     from afterturn.types import TurnRow as TurnRow
     from afterturn.types import TurnStatus as TurnStatus
     from afterturn.types import Undone as Undone
@@ -181,7 +182,7 @@ _NAMES = {
         "Added Candidate Changed Decision Draft EmbedderIdentity Entry Event Filter Finding Forgotten History "
         "Hit Kind Lane LoggedOperation Message Metadata NoRecallReason Operation Origin Outcome Phase "
         "Purpose RecallCause RecallRow RemainingBytes ReviewKind ReviewRow ReviewState Scalar "
-        "Scope SearchResults SpaceSummary Status Step Taint Target TurnRow TurnStatus Undone UsageRow Verb"
+        "Scope SearchResults SpaceSummary Status Step Taint Target TimelinePage TurnRow TurnStatus Undone UsageRow Verb"
     ),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -28,7 +28,6 @@ from afterturn.types.operations import (
     Selector,
     SpaceSummary,
     Step,
-    TimelineHeads,
     TimelinePage,
 )
 from afterturn.types.rows import JobKind, JobState, UsageRow, new_job
@@ -452,7 +451,7 @@ class Maintenance:
         """Lists the tenant's spaces by name, with the number of statements and records and the newest time."""
         return await self._store.read(lambda unit: unit.memories.spaces(self._tenant), at=Tenant(self._tenant))
 
-    async def timeline(self, after: TimelineHeads | None = None, *, limit: int = 200) -> TimelinePage:
+    async def timeline(self, after: Mapping[str, tuple[int, float]] | None = None, *, limit: int = 200) -> TimelinePage:
         """Returns the newest `limit` events of all spaces of this tenant, oldest first, also those of other processes.
 
         With `after`, the `heads` of an earlier page, only those that were added since. A process adds its events about

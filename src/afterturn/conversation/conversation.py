@@ -125,6 +125,10 @@ class Conversation(ConversationVerbs):
         """An open turn that was started elsewhere. Raises NotFound if there is none, Conflict if it has ended."""
         return Turn(self._core, await self._loop.run(self._core.resume_turn(self._scope, id)), None)
 
+    async def wait_stored(self, within: float = 5.0) -> bool:
+        """Waits until the blocks of its turns are stored, so that another process which resumes one recognises them."""
+        return await self._loop.run(self._core.wait_blocks_stored(within))
+
     async def before_tool(self, name: str, arguments: object) -> ToolAdvice:
         """As `Turn.before_tool`, for a call outside of any turn: all rules that concern it. Never raises."""
         rules: list[ToolRule] = []

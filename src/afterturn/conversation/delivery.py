@@ -416,14 +416,6 @@ class VisibleBlocks:
         ordered = sorted(rows, key=lambda row: (row.injected_at, f"<{STANDING_TAG}>" not in row.text, bool(row.refs)))
         return {row.hash: row.text for row in ordered}
 
-    def blocks_of(self, turn: str) -> tuple[BlockRow, ...]:
-        """Those in the host's list that were added in this turn, as far as is known: a host that has lost the answer
-        that brought one gets it again."""
-        rows = self.copy().values()
-        return tuple(
-            row for row in rows if row.turn == turn and row.in_sight and row.text and row.point != HandoverPoint.PROMPT
-        )
-
     def find_lost(
         self, turn: SharedTurn, dialect: Dialect, messages: Sequence[object], *, is_compacting: bool = False
     ) -> bool:

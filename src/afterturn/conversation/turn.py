@@ -606,16 +606,6 @@ class Turn(TurnVerbs):
             return False
         return await self._turn.shared.recorded.wait(within=wait) is True
 
-    async def wait_stored(self, within: float = 5.0) -> bool:
-        """Waits until the blocks that this turn was given are durably stored, so that another process which resumes it
-        recognises them. Returns False if that takes longer than `within` seconds. Never raises."""
-        if self._turn is None or self._core.loop.in_thread:
-            return False
-        try:
-            return await self._core.loop.run(self._core.wait_blocks_stored(_bounded(within)))
-        except AfterturnError:
-            return False
-
     async def __aenter__(self) -> Turn:
         self._enter()
         return self

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from afterturn.types import ConversationKey, Event, ReviewMessage, ReviewRow, Scope, StandingRow, TurnRow, UsageRow
     from afterturn.types.conversations import Taint, TurnStatus
-    from afterturn.types.operations import TimelineHeads, TimelinePage
+    from afterturn.types.operations import TimelinePage
     from afterturn.types.rows import (
         BlockRow,
         CarriedRow,
@@ -159,7 +159,7 @@ class Timeline(Protocol):
     def page(self, scope: Scope, *, conversation: str | None = None, limit: int, skip: int = 0) -> list[Event]:
         """Returns the newest `limit` events, oldest first, without the `skip` newest."""
 
-    def follow(self, tenant: str, after: TimelineHeads | None, *, limit: int) -> TimelinePage:
+    def follow(self, tenant: str, after: Mapping[str, tuple[int, float]] | None, *, limit: int) -> TimelinePage:
         """Returns the newest `limit` events of all spaces of a tenant, oldest first; with `after`, the `heads` of an
         earlier page, only those that were added since. Events whose key is gone have no data."""
 

@@ -221,15 +221,13 @@ class Event:
     data: Metadata = field(default_factory=dict)
 
 
-TimelineHeads: TypeAlias = Mapping[str, tuple[int, float]]
-"""Where the timeline of each space ends."""
-
-
-class TimelinePage(NamedTuple):
-    """Events of all spaces of a tenant, oldest first. `heads` says where the next page begins."""
+@dataclass(frozen=True, slots=True)
+class TimelinePage:
+    """Events of all spaces of a tenant, oldest first. `heads` says where the next page begins: the number and the time
+    of the last event of each space."""
 
     events: tuple[Event, ...]
-    heads: TimelineHeads
+    heads: Mapping[str, tuple[int, float]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ async def test_errors_have_one_form(api: Api):
     for method, path, options, status in (
         ("GET", "/spaces/user:ada/memories/06gyhh9w1wh6e297", {}, 404),
         ("GET", "/spaces/user:ada/memories/UPPER", {}, 400),
-        ("GET", "/spaces/nonsense/memories", {}, 403),
+        ("GET", "/spaces/nonsense/memories", {}, 400),
         ("GET", "/no/such/path", {}, 404),
         ("PATCH", "/spaces", {}, 405),
         ("POST", "/spaces/user:ada/memories", {"content": b"{"}, 400),

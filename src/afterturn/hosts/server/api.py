@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Mount
+from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from afterturn.errors import AfterturnError, InvalidInput
@@ -70,8 +70,12 @@ def _handle_errors(api: FastAPI) -> None:
         """What the framework refuses: an unknown path, another method, a body that cannot be read."""
         if isinstance(error.__cause__, AfterturnError):
             return error_response(error.__cause__)
-        phrase = HTTPStatus(error.status_code).phrase
-        return refusal(error.status_code, phrase.replace(" ", ""), f"{phrase}.", **dict(error.headers or {}))
+        phrase, headers = HTTPStatus(error.status_code).phrase, dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            # The framework names only the methods of the first route of this path.
+            found = (route for route in api.routes if route.matches(request.scope)[0] is not Match.NONE)
+            headers["Allow"] = ", ".join(sorted({one for route in found for one in getattr(route, "methods", ())}))
+        return refusal(error.status_code, phrase.replace(" ", ""), f"{phrase}.", **headers)
 
 
 def _describe(api: FastAPI) -> None:

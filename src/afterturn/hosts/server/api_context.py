@@ -14,7 +14,7 @@ from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.scope import ConversationOptions
 from afterturn.errors import InvalidInput, NotAllowed
 from afterturn.hosts.server.access import caller_of
-from afterturn.hosts.server.api_models import ConversationWhere, ErrorAnswer
+from afterturn.hosts.server.api_models import SPACE_PATTERN, ConversationWhere, ErrorAnswer
 from afterturn.hosts.server.audit import note_reached
 
 if TYPE_CHECKING:
@@ -36,13 +36,20 @@ for _answer in ERRORS.values():
     _answer["model"] = ErrorAnswer
 
 _Named = {"min_length": 1, "max_length": 200}
-SpaceName = Annotated[str, Path(description="A space.", examples=["user:ada"], **_Named)]
+SpaceName = Annotated[
+    str, Path(description="A space.", examples=["user:ada"], min_length=3, max_length=200, pattern=SPACE_PATTERN)
+]
 MemoryId = Annotated[str, Path(description="The id of a memory.", pattern="^[0-9a-z]{4,40}$")]
 ReviewId = Annotated[str, Path(description="The id of a review.", pattern="^[0-9a-z]{4,40}$")]
 ConversationId = Annotated[str, Path(description="The id of a conversation.", examples=["support-42"], **_Named)]
 TurnId = Annotated[str, Path(description="The id of a turn.", examples=["turn-1"], **_Named)]
 Owner = Annotated[
-    str | None, Query(description="The space that owns the conversation, by default the token's first.", **_Named)
+    str | None,
+    Query(
+        description="The space that owns the conversation, by default the token's first.",
+        max_length=200,
+        pattern=SPACE_PATTERN,
+    ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Before = Annotated[

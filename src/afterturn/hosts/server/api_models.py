@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from afterturn.dialects.history import DIALECTS
 from afterturn.types.conversations import Outcome, Phase, RecallCause, TurnStatus
 from afterturn.types.entries import Kind, Origin, Scalar, Status, Target, Verb
 from afterturn.types.rows import Decision, Purpose, ReviewKind, ReviewState
@@ -15,14 +16,21 @@ WITHIN_MAX = 20.0
 TEXT_CHARS_MAX = 100_000
 MESSAGES_MAX = 20_000
 
+# As `validation.check_space` has it.
+SPACE_PATTERN = r"^[a-z][a-z0-9_-]{0,31}:\S(?:.*\S)?$"
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+SpaceText = Annotated[str, Field(min_length=3, max_length=200, pattern=SPACE_PATTERN, examples=["user:ada"])]
 Text = Annotated[str, Field(min_length=1, max_length=TEXT_CHARS_MAX)]
+# Other types are refused, and not turned into these.
+Flag = Annotated[bool, Field(strict=True)]
 Time = Annotated[
-    float | Annotated[str, Field(max_length=64)],
+    Annotated[float, Field(strict=True)] | Annotated[str, Field(max_length=64)],
     Field(description="Unix seconds, or an ISO 8601 text with a time zone.", examples=["2026-11-15T09:30:00Z"]),
 ]
 Within = Annotated[
-    float | None, Field(ge=0, le=WITHIN_MAX, description="Wait for at most this many seconds instead of the default.")
+    Annotated[float, Field(strict=True, ge=0, le=WITHIN_MAX)] | None,
+    Field(description="Wait for at most this many seconds instead of the default."),
 ]
 Metadata = dict[str, Scalar]
 # One message in the format of the client's model provider. It is not changed.
@@ -70,22 +78,26 @@ class ConversationWhere(Body):
     id: Name | None = Field(
         default=None, description="Needed, unless the token is for one conversation.", examples=["support-42"]
     )
-    owner: Name | None = Field(default=None, description="The space that owns it.", examples=["user:ada"])
-    reads: list[Name] = Field(
+    owner: SpaceText | None = Field(default=None, description="The space that owns it.")
+    reads: list[SpaceText] = Field(
         default=[], max_length=50, description="Further spaces that it reads.", examples=[["team:support"]]
     )
-    writes: Name | None = Field(default=None, description="The space that is written, by default the owner.")
-    environment: Name | None = Field(default=None, description="A space for what is learned about the environment.")
+    writes: SpaceText | None = Field(default=None, description="The space that is written, by default the owner.")
+    environment: SpaceText | None = Field(
+        default=None, description="A space for what is learned about the environment."
+    )
     agent: Name | None = Field(default=None, description="Labels what is recorded.")
     project: Name | None = Field(default=None, description="Labels what is recorded, and narrows what is recalled.")
     history: Literal["shown", "hidden", "reported"] = Field(
         default="shown", description="Whether `messages` is all that the model sees."
     )
     placement: Literal["append", "merge"] = Field(default="append", description="How a block is added.")
-    dialect: Name | None = Field(default=None, description="The message format, which is detected otherwise.")
-    subagent: bool = Field(default=False, description="Two agents talk: nothing is learned from it automatically.")
-    trusted_only: bool = Field(default=False, description="Blocks have no line with words of others.")
-    incognito: bool = Field(default=False, description="Nothing of its turns is recorded or learned.")
+    dialect: Annotated[str, Field(json_schema_extra={"enum": [*DIALECTS]})] | None = Field(
+        default=None, description="The message format, which is detected otherwise."
+    )
+    subagent: Flag = Field(default=False, description="Two agents talk: nothing is learned from it automatically.")
+    trusted_only: Flag = Field(default=False, description="Blocks have no line with words of others.")
+    incognito: Flag = Field(default=False, description="Nothing of its turns is recorded or learned.")
     standing: Literal["inject", "system", "off"] | None = Field(
         default=None, description="How the model gets the standing block."
     )
@@ -134,7 +146,7 @@ class TurnStart(Body):
         default=None, description="Your id of the turn. With it, the request may be repeated safely."
     )
     speaker: Name | None = Field(default=None, description="Who wrote the message.")
-    incognito: bool = Field(default=False, description="Nothing of this turn is recorded or learned.")
+    incognito: Flag = Field(default=False, description="Nothing of this turn is recorded or learned.")
 
 
 class TurnCall(Body):
@@ -231,7 +243,7 @@ class StandingBody(Body):
     instructions: list[Text] = Field(
         default=[], max_length=50, description="Further texts for the block, such as from MCP."
     )
-    refresh: bool = Field(default=False, description="Make it again, though it is frozen for the conversation.")
+    refresh: Flag = Field(default=False, description="Make it again, though it is frozen for the conversation.")
 
 
 class CompactedBody(Body):
@@ -261,12 +273,12 @@ class ConversationToolCall(Body):
 
 class IncognitoBody(Body):
     conversation: ConversationWhere = ConversationWhere()
-    on: bool
+    on: Flag
 
 
 class ReplayBody(Body):
-    owner: Name | None = None
-    turn: Annotated[int, Field(ge=1, le=2**31)] | Name = Field(
+    owner: SpaceText | None = None
+    turn: Annotated[int, Field(strict=True, ge=1, le=2**31)] | Name = Field(
         default="last", description="An id, a number from 1 on, or last."
     )
     changes: Metadata = Field(
@@ -283,7 +295,7 @@ class TextAnswer(Answer):
 
 
 class IncognitoAnswer(Answer):
-    on: bool
+    on: Flag
 
 
 class Explained(Answer):
@@ -443,15 +455,17 @@ class NewMemory(Body):
     text: Text = Field(examples=["My cat Miso is allergic to chicken."])
     target: Target | None = None
     origin: Origin | None = Field(default=None, description="Who states it, by default the user. It decides the trust.")
-    clean: bool = Field(default=False, description="For an agent's statement: no text of others had entered its turn.")
+    clean: Flag = Field(default=False, description="For an agent's statement: no text of others had entered its turn.")
     agent: Name | None = None
     project: Name | None = None
     speaker: Name | None = None
     conversation: Name | None = None
-    owner: Name | None = Field(default=None, description="The space that owns the conversation, if it is another one.")
+    owner: SpaceText | None = Field(
+        default=None, description="The space that owns the conversation, if it is another one."
+    )
     metadata: Metadata | None = None
-    pinned: bool = False
-    firm: bool = Field(default=False, description="A rule that refuses the tool calls that it concerns.")
+    pinned: Flag = False
+    firm: Flag = Field(default=False, description="A rule that refuses the tool calls that it concerns.")
     occurred_at: Time | None = None
     valid_from: Time | None = None
     valid_to: Time | None = None
@@ -461,11 +475,11 @@ class NewMemory(Body):
 
 class MemoryChange(Body):
     text: Text
-    expected_version: int | None = Field(
+    expected_version: Annotated[int, Field(strict=True)] | None = Field(
         default=None, ge=1, le=2**63 - 1, description="409 if it is another one by now."
     )
     origin: Origin = Origin.USER
-    clean: bool = False
+    clean: Flag = False
 
 
 class Added(Answer):
@@ -544,8 +558,8 @@ class ForgetBody(Body):
     conversation: Name | None = None
     source: Name | None = None
     speaker: Name | None = None
-    everything: bool = False
-    sources: bool = False
+    everything: Flag = False
+    sources: Flag = False
 
 
 class ForgetPreview(Answer):
@@ -590,11 +604,11 @@ class Profile(Answer):
 
 
 class HideBody(Body):
-    hidden: bool = Field(description="Whether the memory is left out of the standing context.")
+    hidden: Flag = Field(description="Whether the memory is left out of the standing context.")
 
 
 class FirmBody(Body):
-    firm: bool = Field(description="Whether it refuses the tool calls that it concerns.")
+    firm: Flag = Field(description="Whether it refuses the tool calls that it concerns.")
 
 
 class StandingLine(Answer):
@@ -726,9 +740,11 @@ class Review(Answer):
 
 class ReviewRun(Body):
     conversation: Name
-    writes: Name | None = Field(default=None, description="The space that it is recorded in, if it is another one.")
-    rules: bool = Field(default=False, description="By rules instead of a model.")
-    everything: bool = Field(default=False, description="Also messages that were reviewed before.")
+    writes: SpaceText | None = Field(
+        default=None, description="The space that it is recorded in, if it is another one."
+    )
+    rules: Flag = Field(default=False, description="By rules instead of a model.")
+    everything: Flag = Field(default=False, description="Also messages that were reviewed before.")
 
 
 class ReviewRan(Answer):

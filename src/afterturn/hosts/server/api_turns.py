@@ -77,7 +77,7 @@ async def inject(context: Context, turn: TurnId, body: TurnInject) -> Injected:
         inserted = _find_inserted(body.messages, messages)
         if inserted:
             # The client may get the answer and the server be killed: then the block must be known as ours.
-            await current.wait_stored(within=STORED_WITHIN)
+            await conversation.wait_stored(STORED_WITHIN)
         return Injected(turn=turn, inserted=inserted)
 
 
@@ -89,7 +89,7 @@ async def block(context: Context, turn: TurnId, body: TurnBlock) -> BlockAnswer:
         current = await _continue(slot, conversation, turn, body.conversation)
         text = await current.block(within=_within(body.within, body.phase), phase=body.phase)
         if text:
-            await current.wait_stored(within=STORED_WITHIN)
+            await conversation.wait_stored(STORED_WITHIN)
         return BlockAnswer(turn=turn, text=text)
 
 

@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -217,6 +219,13 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     return error_response(error)
 
 
+async def _answer_refused(request: Request, error: Exception) -> Response:
+    """What no route takes: an unknown path, another method."""
+    assert isinstance(error, HTTPException)
+    phrase = HTTPStatus(error.status_code).phrase
+    return refusal(error.status_code, phrase.replace(" ", ""), f"{phrase}.", **dict(error.headers or {}))
+
+
 async def _answer_fault(request: Request, error: Exception) -> Response:
     """The boundary of a request: what was not foreseen is logged, and the client learns nothing of it."""
     logger.error("a request to %s failed", request.url.path, exc_info=error)
@@ -265,6 +274,6 @@ def make_app(service: Service) -> Starlette:
     return Starlette(
         routes=[*health.routes(service), *routes],
         middleware=[Middleware(Gatekeeper, service=service)],
-        exception_handlers={AfterturnError: _answer_error, Exception: _answer_fault},
+        exception_handlers={AfterturnError: _answer_error, HTTPException: _answer_refused, Exception: _answer_fault},
         lifespan=lifespan,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,6 @@ from afterturn.errors import AfterturnError
 from afterturn.log import logger
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.types import Event
-from afterturn.types.operations import TimelineHeads
 
 if TYPE_CHECKING:
     from afterturn.memory import Memory
@@ -67,7 +66,7 @@ class EventFeed:
             if tenant not in self._subscribers.values() and (poller := self._pollers.pop(tenant, None)) is not None:
                 poller.cancel()
 
-    async def _poll(self, tenant: str, memory: Memory, heads: TimelineHeads) -> None:
+    async def _poll(self, tenant: str, memory: Memory, heads: Mapping[str, tuple[int, float]]) -> None:
         while True:
             await asyncio.sleep(POLL_EVERY)
             try:

@@ -1,6 +1,6 @@
 """The events of a space, a limited number of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from afterturn.stores.sql.entries import Conditions, Entries, decode_metadata, e
 from afterturn.stores.sql.sealing import Sealer, row_name
 from afterturn.stores.sql.session import load_queries, values_clause
 from afterturn.types import Event, Scope
-from afterturn.types.operations import TimelineHeads, TimelinePage
+from afterturn.types.operations import TimelinePage
 
 SEALED_DATA = "sealed"
 _ROWS_MAX = 100
@@ -50,23 +50,24 @@ class SqlTimeline:
         events = [read_event(row) for row in reversed(rows)]
         return events if self._sealer is None else [open_event(self._sealer, event) for event in events]
 
-    def follow(self, tenant: str, after: TimelineHeads | None, *, limit: int) -> TimelinePage:
+    def follow(self, tenant: str, after: Mapping[str, tuple[int, float]] | None, *, limit: int) -> TimelinePage:
         ends = self._session.rows(_SQL["ends"], (tenant,))
-        heads: TimelineHeads = {name: (seq, at) for _, name, seq, at in ends}
+        heads: Mapping[str, tuple[int, float]] = {name: (seq, at) for _, name, seq, at in ends}
         if after is None:
             # No more than the newest `limit` events are wanted, so no more spaces than that.
             ends = sorted(ends, key=lambda row: row[3], reverse=True)[:limit]
         events = list[Event]()
-        for key, name, seq, _ in ends:
+        for key, name, *head in ends:
             since, last = (after or {}).get(name, (0, 0.0))
-            if seq < since:
+            if (since, last) == tuple(head):
+                continue
+            if self._session.rows(_SQL["at"], (key, since)) == [(last,)]:
+                last = 0.0
+            else:
                 # A forget has erased its newest events, and their numbers are used again.
                 since = 0
-            else:
-                last = 0.0
-            if seq > since:
-                rows = self._session.rows(_SQL["newer"], (key, since, last, limit))
-                events += [self._read_whole((one, at, tenant, name, *rest)) for one, at, *rest in rows]
+            rows = self._session.rows(_SQL["newer"], (key, since, last, limit))
+            events += [self._read_whole((one, at, tenant, name, *rest)) for one, at, *rest in rows]
         events.sort(key=lambda one: one.at)
         return TimelinePage(tuple(events[-limit:]), heads)
 

@@ -13,3 +13,6 @@ AND t.seq = (SELECT max(seq) FROM timeline WHERE space_key = s.key) WHERE s.tena
 
 -- name: newer
 SELECT name, at, conversation, turn, data FROM timeline WHERE space_key = ? AND seq > ? AND at > ? ORDER BY seq DESC LIMIT ?
+
+-- name: at
+SELECT at FROM timeline WHERE space_key = ? AND seq = ?

@@ -1,0 +1,1 @@
+"""Sends generated requests to a real server, by its OpenAPI document."""
