@@ -3,8 +3,8 @@
     python -m lab.standing_lines               each life is told to a new memory; then its standing block is read
     python -m lab.standing_lines --show adela  only some people, with their lines and labels
 
-A line is right if its sentence is labelled as lasting and nothing said later made it untrue. A third of the facts of
-these lives change.
+A line is right if its sentence is labelled as lasting and nothing said later made it untrue, or if it also has the
+sentence that did. A third of the facts of these lives change.
 """
 
 from __future__ import annotations
@@ -58,16 +58,19 @@ def judge(life: Life, line: str) -> str:
     labelled = [one for one in found if one.name or one.kind is not FactKind.PASSING]
     if not labelled:
         return "passing"
-    return "outdated" if all(one.name in changed for one in labelled) else "right"
+    # A line may have the sentence that changed it: "I have a Polo (later, 2026-03-01: sold the Polo)".
+    said = {name for sentence in life.sentences if _words(sentence.text) in _words(line) for name in sentence.changes}
+    return "outdated" if all(one.name in changed - said for one in labelled) else "right"
 
 
 def _is_in(sentence: LifeSentence, line: str) -> bool:
     # Dates that were added to relative times are in parentheses.
-    shown, said = (
-        re.sub(r"\W+", " ", text.casefold()).strip()
-        for text in (re.sub(r"\([^()]*\d[^()]*\)", "", line), sentence.text)
-    )
+    shown, said = _words(re.sub(r"\((?:later, .*|[^()]*\d[^()]*)\)", "", line)), _words(sentence.text)
     return bool(said) and (said[:_MATCHED_CHARS] in shown or shown[:_MATCHED_CHARS] in said)
+
+
+def _words(text: str) -> str:
+    return re.sub(r"\W+", " ", text.casefold()).strip()
 
 
 async def run(lives: Sequence[Life], shown: Sequence[str]) -> Counter[str]:

@@ -304,6 +304,14 @@ def judge_whole(examples: Sequence[Example]) -> None:
             chosen = found >= least
             print(f"; {least}: {whole[chosen].mean():.3f} {chosen[whole].mean():.3f}", end="")
         print()
+    print("lives: the same for the product of both chances, of all that the first one does not rate below 0.6", end="")
+    chances = np.array([one.chance if one is not None else 0.0 for one in best])
+    rows = is_life & (chances >= 0.6)
+    whole, found = design.kinds[rows] == 1, (chances * scores)[rows]
+    for least in (0.38, 0.45, 0.5, 0.6):
+        chosen = found >= least
+        print(f"; {least}: {whole[chosen].mean():.3f} {chosen[whole].mean():.3f}", end="")
+    print()
 
 
 def judge(path: Path, fillers: int) -> None:

@@ -134,6 +134,7 @@ def test_what_was_pasted_is_not_typed(message: str) -> None:
         "Which laptop should I buy?\n\nI live in Oslo and I have 500 euro.",
         "We met on 12/03/24 at 10:32: I was late.",
         "I prefer List<String> to arrays.",
+        "Branch names are always tk/<ticket>-short-title.",
         "Opening hours: every day\nAddress: 12 Main Street",
         "",
         "  \n ",

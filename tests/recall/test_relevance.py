@@ -37,6 +37,12 @@ def scores(hits: list[Hit]) -> list[float]:
     return [one.score for one in hits]
 
 
+def test_a_fact_that_begins_like_an_order_is_judged():
+    """L9: "book" is a noun here, and no order."""
+    fact = said("book club meets the first monday of the month at Sanne's", "r001", turn="t1")
+    assert scores(judge("When is the book club?", [fact], now=NOW, weights={"book": 3.0, "club": 3.0}))[0] > 0
+
+
 def test_nothing_is_shown_if_the_best_is_below_the_floor():
     """L13, L5: however many come close to it."""
     assert worth_showing(chances(0.24, 0.24, 0.23), 0.25) == []

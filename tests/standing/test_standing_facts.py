@@ -303,6 +303,25 @@ def test_a_fact_that_probably_changed_does_not_stand(engine: Engine, say: Say):
     assert [fact.left_out for fact in facts(engine) if fact.left_out] == [f"probably changed by {newer.ref}"]
 
 
+RULE, RELEASE = "prod deploys only on wednesdays, after the standup", "release day is thursday from now on"
+
+
+def test_a_rule_that_may_have_changed_is_shown_with_the_change(engine: Engine, say: Say):
+    """L12: in one line. A rule is not left out for what is only likely."""
+    older = say(RULE, occurred_at=NOW - 20 * DAY)
+    newer = say(f"{RELEASE}, wednesday clashed with planning", occurred_at=NOW - 2 * DAY)
+    assert shown(engine) == [f"{RULE} (later, 2026-11-01: {newer.text})"]
+    (line,) = (fact for fact in facts(engine) if not fact.left_out)
+    assert line.refs == (older.ref, newer.ref)
+
+
+def test_a_sentence_that_may_not_stand_is_not_shown_with_a_rule(engine: Engine, say: Say):
+    """S1, L12: a fragment with a secret."""
+    say(RULE, occurred_at=NOW - 20 * DAY)
+    say(f"{RELEASE}, wednesday clashed with planning, password: hunter2xyz", occurred_at=NOW - 2 * DAY)
+    assert shown(engine) == [RULE]
+
+
 def test_a_fact_stands_beside_a_change_about_something_else(engine: Engine, say: Say):
     """L12: two sentences that share a word and a number, with vectors that are far from each other."""
     fact = "The dog is called Biscuit by the way, a border terrier, 6."
@@ -464,10 +483,13 @@ def test_what_is_said_of_health_can_be_taken_back(engine: Engine, say: Say):
         "maybe I'm allergic to figs",
         "If I'm allergic to figs, I will know tomorrow.",
         "allergic to figs?",
+        "I was planning a repeated measures ANOVA for the nitrate series",
+        "We were going to rent a house in Brittany",
+        "Wir wollten eigentlich nach Kreta fliegen",
     ],
 )
 def test_questions_and_suppositions_do_not_stand(engine: Engine, say: Say, text: str):
-    """S1, L11: with or without a question mark."""
+    """S1, L11: with or without a question mark; nor what was once intended."""
     say(text)
     assert shown(engine) == []
 

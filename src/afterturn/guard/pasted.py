@@ -194,7 +194,7 @@ _CLOSING = _listed(r"\s*<closings>\s*[,.!]?\s*$")
 
 _FENCE = regex(r"\s{0,12}(```|~~~)")
 _QUOTED_LINE = regex(r"\s*(?:>|\|\s?>)")
-_TAG = regex(r"(?<![\w(])</?([A-Za-z][\w.:-]{0,40})(?:\s[^<>]{0,200})?/?>")
+_TAG = regex(r"(?<![\w(/_-])</?([A-Za-z][\w.:-]{0,40})(?:\s[^<>]{0,200})?/?>")
 _HTML = frozenset(
     "html head body title meta link style script div span p br hr a b i u em strong table thead tbody tr td th ul ol "
     "li h1 h2 h3 h4 h5 h6 img form input button font center blockquote pre section article header footer nav svg "

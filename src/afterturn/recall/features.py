@@ -136,21 +136,21 @@ def is_request(entry: Entry) -> bool:
     if entry.origin is not Origin.USER or entry.kind is not Kind.RECORD:
         return False
     said = features_of(entry).utterance
-    return max(said.asks, said.orders) > said.states < _STATES
+    return max(said.asks, said.orders) > said.states < _STATES and not _NOUN_FIRST.match(entry.text)
 
 
 # The normal form of a statement, by which duplicates and contradictions are found. Word order, prepositions, tense,
 # negations, numbers and signs stay: a lost fact is worse than one that is shown twice.
 
 # Longer texts are not single statements; two of them are alike only when they are equal.
-STATEMENT_CHARS_MAX = 400
-_TURNED_STEPS_MAX = 8
+STATEMENT_CHARS_MAX, _TURNED_STEPS_MAX = 400, 8
 
 SPEAKER = "(speaker)"
 AGENT = "(agent)"
 _DENIED = "(not)"
 _OTHERS = frozenset(["(he)", "(she)", "(they)", "(we)", "(you)", AGENT])
 _WORDS = json.loads(Path(__file__).with_name("features_words.json").read_bytes())
+_NOUN_FIRST = regex(_WORDS["noun_first"], re.IGNORECASE)
 _FIRST, _SECOND, _AFTER_USER, _UNTOLD, _JOINS_CLAUSES, _CONTRACTED, _NOT, DENIALS, _CONDITIONS, _QUALIFIERS = (
     frozenset(_WORDS[name].split())
     for name in "first second after_user untold joins_clauses contracted not denials conditions qualifies".split()

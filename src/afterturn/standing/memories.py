@@ -3,7 +3,6 @@ Only what the user typed or a person approved."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -30,7 +29,7 @@ from afterturn.recall.what_holds import (
 )
 from afterturn.scanners.detection import Scanning
 from afterturn.standing.lineage import StandingLineage, is_hidden
-from afterturn.text import WORDS_CUT, HashCache, content_hash, cut, regex, terms
+from afterturn.text import WORDS_CUT, HashCache, content_hash, cut, load_patterns, regex, terms
 from afterturn.types import ANYTHING, Entry, Filter, Hit, Kind, Lane, Origin, Scope, Status, Target
 from afterturn.utterance import is_about_speaker, read_utterance
 
@@ -55,9 +54,9 @@ _STATEMENT_MIN, _SENTENCE_MIN = 0.5, 0.6
 _WHOLE_MIN, _BOTH_MIN = 0.42, 0.38
 # The least chance of what somebody decided to store, and of a stored preference or convention.
 _STORED_CHANCE, _STANDING_CHANCE = 0.6, 0.9
-# From this chance on that a later sentence made a fact untrue, the fact is left out if the messages of both are about
-# the same by the cosine of their vectors. `python -m lab.train_changes` shows how often that is wrong: one in four.
-_CHANGED, SAME_SUBJECT = 0.5, 0.25
+# From these chances on that a later sentence made a fact untrue, the fact is left out, or shown with it, if both are
+# about the same by the cosine of their vectors. `python -m lab.train_changes` shows how often that is wrong.
+_CHANGED, _MAY_HAVE_CHANGED, SAME_SUBJECT = 0.7, 0.4, 0.25
 # The kinds that come first from a chance on, and how much of the room they may take before the others have their turn.
 BINDING = (FactKind.REFUSAL, FactKind.MANNER)
 _BINDING_SHARE = 0.75
@@ -71,12 +70,7 @@ _SENTENCE_CHARS_MAX = 2 * _LINE_CHARS
 _LINE_BYTES_MAX = 512
 _FRAGMENT = "a fragment or a request"
 _WORD = regex(r"\w")
-# "Am I allergic to nuts", without a question mark. "Can you answer in French" is a wish.
-_ASKS_SELF = regex(
-    r"(?:am|was|should|shall|can|could|may|do|did|have|will|would|bin|war|soll|sollte|darf|kann|muss|werde) "
-    r"(?:i|we|ich|wir)\b|(?:suis|dois|peux|puis)-je\b|est-ce que",
-    re.IGNORECASE,
-)
+_PATTERNS = load_patterns(__file__)
 _KINDS = tuple(FactKind)
 _LINE_FRAME = len("- \n")
 # The share of the words of the shorter one from which on a sentence and a statement learned from it say the same.
@@ -115,7 +109,7 @@ class StandingFact(NamedTuple):
 
     `entry` is the statement, or the message with this sentence as its text; `refs` names it and what it was learned
     from. `whole` is the chance that it lasts and says so without its conversation. `text` is the line. `left_out` says
-    why it is not shown, and is blank if it is.
+    why it is not shown, and is blank if it is. `later` may have changed it.
     """
 
     entry: Entry
@@ -126,6 +120,7 @@ class StandingFact(NamedTuple):
     mentions: int = 1
     text: str = ""
     left_out: str = ""
+    later: Entry | None = None
 
 
 class StandingMemories(NamedTuple):
@@ -413,7 +408,7 @@ def _choose(
         left -= 0 if why else len(text) + _LINE_FRAME
         chosen.append(fact._replace(text=text, left_out=why))
 
-    for fact in _leave_out_changed(unit, reader, scan, compared):
+    for fact in _judge_changes(unit, reader, scan, compared):
         add(fact, (1 - _BINDING_SHARE) * reader.chars_max)
     for fact in later:
         add(fact, 0.0)
@@ -460,37 +455,40 @@ def _compare(
     return sorted([*others, *(fact for key, fact in known.items() if key not in are_pinned)], key=_order)
 
 
-def _leave_out_changed(
+def _judge_changes(
     unit: Unit, reader: StandingReader, scan: ScannerGroup, facts: Sequence[StandingFact]
 ) -> list[StandingFact]:
-    """The same facts, in the same order. One that a later sentence of the user has probably made untrue is left out,
-    also if that sentence does not stand itself. Refusals, manners, conventions and orders stay."""
+    """The same facts, in the same order. One that a later sentence of the user has most likely made untrue is left out,
+    also if that sentence does not stand itself. Where that is less certain, and of refusals, manners and orders, one
+    line has both. What is said of health stays as it is."""
     # One that was replaced itself has changed what was before it.
     current = [fact for fact in facts if not fact.left_out or fact.left_out.startswith("replaced by ")]
     stated = {id(fact.entry): fact for fact in current if not _is_convention(fact.entry)}
     rated = {key: RatedEntry(fact.entry, fact.kind, fact.chance) for key, fact in stated.items()}
-    changeable = [
-        rated[key]
-        for key, fact in stated.items()
-        if _is_lasting(fact)
-        and not fact.left_out
-        and fact.kind not in BINDING
-        and features_of(fact.entry).utterance.orders <= _ORDERS
-        and not states_health(fact.entry.text)
-    ]
-    found = find_changes(changeable, list(rated.values()))
-    changes = {fact: change.newer for fact, change in found.items() if change.chance >= _CHANGED}
-    similar = StoredSimilarity(unit, reader.scope.tenant, [*(rated[fact].entry for fact in changes), *changes.values()])
+    standing = (fact for fact in stated.values() if _is_lasting(fact) and not fact.left_out)
+    changeable = [rated[id(fact.entry)] for fact in standing if not states_health(fact.entry.text)]
+    changes = find_changes(changeable, list(rated.values()))
+    entries = [entry for key, change in changes.items() for entry in (rated[key].entry, change.newer)]
+    similar, joined = StoredSimilarity(unit, reader.scope.tenant, entries), dict[int, str]()
 
-    def is_changed(fact: StandingFact) -> bool:
-        newer = changes.get(id(fact.entry))
-        if newer is None or similar.cosine(fact.entry, newer) < SAME_SUBJECT:
-            return False
-        return _find_objection(unit, reader, scan, stated[id(newer)]) in ("", _FRAGMENT)
+    def judge(fact: StandingFact) -> StandingFact:
+        change = changes.get(id(fact.entry))
+        if change is None or similar.cosine(fact.entry, change.newer) < SAME_SUBJECT:
+            return fact
+        newer, has_both = stated[id(change.newer)], change.chance >= _MAY_HAVE_CHANGED
+        if not has_both or _find_objection(unit, reader, scan, newer) not in ("", _FRAGMENT):
+            return fact
+        if change.chance >= _CHANGED and fact.kind not in BINDING and read_utterance(fact.entry.text).orders <= _ORDERS:
+            return fact._replace(left_out=f"probably changed by {change.newer.ref}")
+        if newer.kind not in BINDING and not _find_objection(unit, reader, scan, fact):
+            joined[id(newer.entry)] = f"said by {fact.entry.ref}"
+        return fact._replace(later=newer.entry, refs=(*fact.refs, newer.entry.ref))
 
+    judged = [judge(fact) for fact in facts]
+    own = (fact.left_out or fact.later for fact in judged)
     return [
-        fact._replace(left_out=f"probably changed by {changes[id(fact.entry)].ref}") if is_changed(fact) else fact
-        for fact in facts
+        fact if is_own else fact._replace(left_out=joined.get(id(fact.entry), ""))
+        for fact, is_own in zip(judged, own, strict=True)
     ]
 
 
@@ -501,6 +499,9 @@ def _line(fact: StandingFact, project: str | None) -> str:
     dated, day = resolve_times(text, said_at), describe_day(said_at)
     if dated == text and fact.kind is FactKind.PLAN and day:
         dated = f"{text} (said {day})"
+    if fact.later is not None:
+        newer = _line(StandingFact(fact.later, FactKind.LIFE, 1.0, ()), project)
+        dated += f" (later, {describe_day(fact.later.occurred_at)}: {newer})"
     return dated if fact.entry.project in (None, project) else f"{dated} (said in {fact.entry.project})"
 
 
@@ -515,13 +516,12 @@ def _find_objection(unit: Unit, reader: StandingReader, scan: ScannerGroup, fact
             return "its date has passed"
     if entry.kind is Kind.RECORD and len(entry.text) > _SENTENCE_CHARS_MAX:
         return "too long"
-    if entry.kind is Kind.RECORD and not _is_whole(fact):
-        return _FRAGMENT
     is_doubtful = not _is_clean(entry.text, scan) or has_pasted(entry.text)
     if is_doubtful and not StandingLineage(unit, reader.scope).is_approved(entry):
         return "looks like an instruction, is pasted, or has a secret"
-    is_out = any(is_hidden(unit, reader.scope, name) for name in {ref.partition(".")[0] for ref in fact.refs})
-    return "hidden" if is_out else ""
+    if any(is_hidden(unit, reader.scope, name) for name in {ref.partition(".")[0] for ref in fact.refs}):
+        return "hidden"
+    return _FRAGMENT if entry.kind is Kind.RECORD and not _is_whole(fact) else ""
 
 
 def _is_lasting(fact: StandingFact) -> bool:
@@ -535,7 +535,7 @@ def _is_lasting(fact: StandingFact) -> bool:
 def _is_whole(fact: StandingFact) -> bool:
     """Whether a sentence says something by itself: not "mine is fine", "she is fine now", nor "have a look around"."""
     content, said = features_of(fact.entry).content_terms, features_of(fact.entry).utterance
-    if said.supposes > _SUPPOSES or begins_unreal(fact.entry.text) or _ASKS_SELF.match(fact.entry.text):
+    if said.supposes > _SUPPOSES or begins_unreal(fact.entry.text) or _PATTERNS["UNTRUE"].match(fact.entry.text):
         return False
     if fact.kind is FactKind.REFUSAL and fact.entry.text.rstrip().endswith(("?", "？", "؟")):
         return False
