@@ -317,9 +317,6 @@ class ConversationEngine(StoredConversation):
         turn.loop.is_read = False
         turn.loop.forgets_before = reading.forgets
         turn.shared.set_prompt_texts(self.visible.prompt_texts(turn.id))
-        # A host that has lost the answer with a block gets that again.
-        given = [row for row in self.visible.copy().values() if row.turn == turn.id and row.in_sight and row.text]
-        turn.shared.read_positions({}, tuple(row for row in given if row.point != HandoverPoint.PROMPT), None)
         self.prefetcher.offer(turn.loop)
         turn.shared.first.release_waiters()
         turn.shared.stored.settle(True)
