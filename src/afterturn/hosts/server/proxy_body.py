@@ -17,7 +17,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 @dataclass(frozen=True, slots=True)
 class RequestBody:
     """`raw` is what the client sent. `elements` are those of the list of messages in `text`, and `ends` the places
-    where each of them ends. A text in where of the list is one message of the user."""
+    where each of them ends. A text in place of the list is one message of the user."""
 
     raw: bytes
     text: str
@@ -98,7 +98,7 @@ def _expect(text: str, at: int, character: str) -> int:
 
 
 def _skip(text: str, at: int) -> int:
-    """The next where that is not white space."""
+    """The next position that is not white space."""
     found = _SPACE.match(text, at)
     assert found is not None
     return found.end()
