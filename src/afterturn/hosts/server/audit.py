@@ -23,6 +23,8 @@ RECENT_MAX = 500
 # What a request has reached, in the ASGI scope.
 REACHED = "afterturn.reached"
 _NAMES_MAX = 50
+# What each line has, with the type of its value.
+_COLUMNS = {"at": float, "tenant": str, "caller": str, "name": str, "method": str, "path": str, "status": int}
 
 
 def note_reached(scope: Scope, **names: str) -> None:
@@ -100,5 +102,5 @@ def read_audit() -> Iterator[dict[str, Any]]:
                     row = json.loads(line)
                 except ValueError:
                     continue
-                if isinstance(row, dict):
+                if isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in _COLUMNS.items()):
                     yield row
