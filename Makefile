@@ -52,8 +52,8 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/mypy --num-workers 2
 	@$(BIN)/lint-imports
 
-bench: $(READY) ## Benchmark store, turns, recall, reviews, load, hooks and the server against bare baselines; ARGS=--page writes docs/benchmarks.md
-	@failed=0; for part in store turn recall review load hooks server; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
+bench: $(READY) ## Benchmark store, turns, recall, reviews, load, hooks, the server and its proxy against bare baselines; ARGS=--page writes docs/benchmarks.md
+	@failed=0; for part in store turn recall review load hooks server proxy; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
 
 bench-store: $(READY) ## Benchmark adding and importing; ARGS=--quick only checks that it works
 	@$(BENCH) store $(ARGS)
