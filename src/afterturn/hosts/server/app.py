@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -144,7 +144,7 @@ class Gatekeeper:
     def _refuse_host(self, request: HTTPConnection) -> Response | None:
         if len(request.headers.getlist("host")) == 1 and request.headers["host"] in self._service.options.allowed:
             return None
-        return PlainTextResponse("Invalid Host header", status_code=421)
+        return refusal(421, "UnknownHost", "This is not a name of this server. Add it with --allow-host NAME.")
 
     def _identify(self, request: HTTPConnection) -> Response | None:
         try:
