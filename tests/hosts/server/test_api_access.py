@@ -147,6 +147,41 @@ async def test_every_space_of_a_conversation_is_checked(connect: Callable[..., A
     )
 
 
+async def test_spaces_in_a_query_or_a_body_are_checked(connect: Callable[..., Api]):
+    """B1: as those of the path are."""
+    api = connect("ada")
+    for method, path, body in (
+        ("GET", "/conversations/c1/why?memory=06gyhh9w1wh6e297&look_in=user:eve", None),
+        ("GET", "/events?space=user:eve", None),
+        ("POST", "/spaces/user:ada/memories", {"text": "Ada lives in Oslo.", "owner": "user:eve"}),
+        ("POST", "/spaces/user:ada/reviews", {"conversation": "c1", "rules": True, "writes": "user:eve"}),
+    ):
+        assert await ask(api, method, path, body) == 403, path
+    assert (await api.get("/spaces/user:ada/memories"))["memories"] == []
+
+
+async def test_a_fault_says_nothing_about_the_machine(
+    service: Service, connect: Callable[..., Api], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """B3: a store that cannot be read, a fault of ours, and a damaged file of tokens."""
+    (tmp_path / "memory.db").write_bytes(b"This is not a store. " * 1000)
+    api = connect("ada")
+    broken = await api.ask("GET", "/spaces")
+    assert (broken.status_code, broken.json()["error"]["type"]) == (503, "ForeignFile")
+
+    async def fail(tenant: str) -> None:
+        raise RuntimeError(f"no {tenant} in {tmp_path}")
+
+    monkeypatch.setattr(service.memories, "get", fail)
+    fault = await api.ask("GET", "/spaces")
+    assert (fault.status_code, fault.json()["error"]["type"]) == (500, "InternalError")
+    (tmp_path / "state" / "tokens.json").write_text("{", encoding="utf-8")
+    refused = await api.ask("GET", "/spaces")
+    assert (refused.status_code, refused.json()["error"]["type"]) == (401, "NotAuthenticated")
+    for answer in (broken, fault, refused):
+        assert tmp_path.name not in answer.text
+
+
 async def test_a_pattern_is_for_many_spaces_and_needs_an_owner(connect: Callable[..., Api]):
     api = connect("users", space="user:*")
     assert await api.add(CAT, "user:ada")

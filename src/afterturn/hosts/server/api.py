@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from afterturn.errors import AfterturnError, InvalidInput
 from afterturn.hosts.server import api_conversations, api_events, api_reviews, api_spaces, api_turns
 from afterturn.hosts.server.api_context import ERRORS
-from afterturn.hosts.server.app import error_response, refusal
+from afterturn.hosts.server.app import error_response, fault_response, refusal
 
 if TYPE_CHECKING:
     from afterturn.hosts.server.app import Service
@@ -58,6 +58,11 @@ def _handle_errors(api: FastAPI) -> None:
     @api.exception_handler(AfterturnError)
     async def answer_error(request: Request, error: AfterturnError) -> JSONResponse:
         return error_response(error)
+
+    @api.exception_handler(Exception)
+    async def answer_fault(request: Request, error: Exception) -> JSONResponse:
+        """It is raised again, and the application around this one writes it into the log."""
+        return fault_response()
 
     @api.exception_handler(RequestValidationError)
     async def answer_invalid(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -113,6 +113,10 @@ def error_response(error: AfterturnError) -> JSONResponse:
     return refusal(*describe_error(error))
 
 
+def fault_response() -> JSONResponse:
+    return refusal(500, "InternalError", "The server failed. Its log has the reason.")
+
+
 def refusal(status: int, type: str, message: str, **headers: str) -> JSONResponse:
     return JSONResponse({"error": {"type": type, "message": message}}, status_code=status, headers=headers)
 
@@ -232,7 +236,7 @@ async def _answer_refused(request: Request, error: Exception) -> Response:
 async def _answer_fault(request: Request, error: Exception) -> Response:
     """The boundary of a request: what was not foreseen is logged, and the client learns nothing of it."""
     logger.error("a request to %s failed", request.url.path, exc_info=error)
-    return refusal(500, "InternalError", "The server failed. Its log has the reason.")
+    return fault_response()
 
 
 def make_app(service: Service) -> Starlette:
