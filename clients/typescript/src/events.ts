@@ -19,14 +19,15 @@ export interface EventOptions {
   spaces?: string[];
   signal?: AbortSignal;
   /**
-   * Called when a stream has begun: `again` is false for the first one. Events that happened while there was none are
-   * not sent later, so read what you show again.
+   * Called when the server has begun to listen for events: `again` is false for the first time. Events that happened
+   * while there was no stream are not sent later, so read what you show again.
    */
   onOpen?: (again: boolean) => void;
 }
 
 // The server sends a comment every 15 seconds, so a stream that is silent for longer is dead.
 const SILENCE = 45;
+const PAUSE_MIN = 0.2;
 const PAUSE_MAX = 30;
 
 /**
@@ -40,15 +41,18 @@ export async function* streamEvents(
   const { signal, onOpen } = options;
   const parts = { query: { space: options.spaces ?? null } };
   let again = false;
-  for (let pause = 0.2; ; pause = Math.min(pause * 2, PAUSE_MAX)) {
+  for (let pause = PAUSE_MIN; ; pause = Math.min(pause * 2, PAUSE_MAX)) {
     try {
-      const opened = (): void => {
-        onOpen?.(again);
-        again = true;
-        pause = 0.2;
-      };
       let data: string[] = [];
-      for await (const line of transport.lines("events", parts, { signal, timeout: SILENCE }, opened)) {
+      let isOpen = false;
+      for await (const line of transport.lines("events", parts, { signal, timeout: SILENCE })) {
+        if (!isOpen) {
+          // The server writes its first line when it has begun to listen, which is after it has answered.
+          isOpen = true;
+          pause = PAUSE_MIN;
+          onOpen?.(again);
+          again = true;
+        }
         if (line.startsWith("data:")) data.push(line.slice(5).trimStart());
         if (line !== "" || data.length === 0) continue;
         yield JSON.parse(data.join("\n")) as MemoryEvent;

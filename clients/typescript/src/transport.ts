@@ -110,20 +110,15 @@ export class Transport {
     }
   }
 
-  /**
-   * The lines of an answer that is a stream. Throws if it breaks off, or if nothing comes for `timeout` seconds.
-   * `onOpen` is called when the answer has begun.
-   */
+  /** The lines of an answer that is a stream. Throws if it breaks off, or if nothing comes for `timeout` seconds. */
   async *lines<Name extends RouteName>(
     name: Name,
     parts: RequestParts<Name>,
     call: CallOptions = {},
-    onOpen: () => void = () => undefined,
   ): AsyncGenerator<string, void, undefined> {
     const limit = new Limit(call.timeout ?? this.timeout, call.signal);
     try {
       const [response, url] = await this.#send(name, parts, limit);
-      onOpen();
       if (response.body === null) return;
       const reader = response.body.getReader();
       const decoder = new TextDecoder();
