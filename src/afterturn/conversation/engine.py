@@ -312,14 +312,15 @@ class ConversationEngine(StoredConversation):
             self._disown(turn)
             raise
         self._take_in(turn.loop, reading)
-        turn.shared.read_positions({}, reading.dropped, None)
         # No list was read yet.
         turn.loop.is_read = False
         turn.loop.forgets_before = reading.forgets
         turn.shared.set_prompt_texts(self.visible.prompt_texts(turn.id))
-        # A host that has lost the answer with a block gets that again.
-        given = [row for row in self.visible.copy().values() if row.turn == turn.id and row.in_sight and row.text]
-        turn.shared.read_positions({}, tuple(row for row in given if row.point != HandoverPoint.PROMPT), None)
+        # A host that has lost the answer with a block gets that again, too.
+        rows = {row.hash: row for row in self.visible.copy().values() if row.turn == turn.id and row.in_sight}
+        given = {hash: row for hash, row in rows.items() if row.text and row.point != HandoverPoint.PROMPT}
+        dropped = {row.hash: row for row in reading.dropped} | given
+        turn.shared.read_positions({}, tuple(dropped.values()), None)
         self.prefetcher.offer(turn.loop)
         turn.shared.first.release_waiters()
         turn.shared.stored.settle(True)
