@@ -45,6 +45,7 @@ OF_THE_STORE = {
     "close",
     "start_closing",
     "wait_closed",
+    "wait_stored",
 }
 # `migrate` copies a store or a tenant and prints counts of rows.
 NOT_ABOUT_A_SPACE = {
