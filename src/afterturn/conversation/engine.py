@@ -634,8 +634,8 @@ class ConversationEngine(StoredConversation):
                 task.add_done_callback(functools.partial(lambda row, _: self.visible.mark_stored(row), row))
         self._report_share(turn)
 
-    async def wait_blocks_stored(self, within: float) -> bool:
-        """Whether the writes of all delivered blocks have ended within that time."""
+    async def wait_stored(self, within: float = 5.0) -> bool:
+        """Waits until the blocks of its turns are stored, so that another process which resumes one recognises them."""
         writing = set(self._storing_blocks)
         return not writing or not (await asyncio.wait(writing, timeout=within))[1]
 
