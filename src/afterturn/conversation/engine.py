@@ -312,14 +312,12 @@ class ConversationEngine(StoredConversation):
             self._disown(turn)
             raise
         self._take_in(turn.loop, reading)
+        # A host that has lost the answer with a block gets that again, as it gets those that its list lacks.
         turn.shared.read_positions({}, reading.dropped, None)
         # No list was read yet.
         turn.loop.is_read = False
         turn.loop.forgets_before = reading.forgets
         turn.shared.set_prompt_texts(self.visible.prompt_texts(turn.id))
-        # A host that has lost the answer with a block gets that again.
-        given = [row for row in self.visible.copy().values() if row.turn == turn.id and row.in_sight and row.text]
-        turn.shared.read_positions({}, tuple(row for row in given if row.point != HandoverPoint.PROMPT), None)
         self.prefetcher.offer(turn.loop)
         turn.shared.first.release_waiters()
         turn.shared.stored.settle(True)
