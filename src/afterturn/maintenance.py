@@ -20,16 +20,7 @@ from afterturn.ports import FileStore, ServerStore, Store, Unit
 from afterturn.runtime.loop_thread import run_on
 from afterturn.space.inbox import expire_proposals
 from afterturn.types.entries import Scope, Tenant, Verb
-from afterturn.types.operations import (
-    Event,
-    Finding,
-    JobQueue,
-    Operation,
-    Selector,
-    SpaceSummary,
-    Step,
-    TimelinePage,
-)
+from afterturn.types.operations import Event, Finding, JobQueue, Operation, Selector, SpaceSummary, Step, TimelinePage
 from afterturn.types.rows import JobKind, JobState, UsageRow, new_job
 from afterturn.validation import check_limit, check_space
 

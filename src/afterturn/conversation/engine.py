@@ -312,15 +312,12 @@ class ConversationEngine(StoredConversation):
             self._disown(turn)
             raise
         self._take_in(turn.loop, reading)
+        # A host that has lost the answer with a block gets that again, as it gets those that its list lacks.
+        turn.shared.read_positions({}, reading.dropped, None)
         # No list was read yet.
         turn.loop.is_read = False
         turn.loop.forgets_before = reading.forgets
         turn.shared.set_prompt_texts(self.visible.prompt_texts(turn.id))
-        # A host that has lost the answer with a block gets that again, too.
-        rows = {row.hash: row for row in self.visible.copy().values() if row.turn == turn.id and row.in_sight}
-        given = {hash: row for hash, row in rows.items() if row.text and row.point != HandoverPoint.PROMPT}
-        dropped = {row.hash: row for row in reading.dropped} | given
-        turn.shared.read_positions({}, tuple(dropped.values()), None)
         self.prefetcher.offer(turn.loop)
         turn.shared.first.release_waiters()
         turn.shared.stored.settle(True)
@@ -635,8 +632,8 @@ class ConversationEngine(StoredConversation):
                 task.add_done_callback(functools.partial(lambda row, _: self.visible.mark_stored(row), row))
         self._report_share(turn)
 
-    async def wait_blocks_stored(self, within: float) -> bool:
-        """Whether the writes of all delivered blocks have ended within that time."""
+    async def wait_stored(self, within: float = 5.0) -> bool:
+        """Waits until the blocks of its turns are stored, so that another process which resumes one recognises them."""
         writing = set(self._storing_blocks)
         return not writing or not (await asyncio.wait(writing, timeout=within))[1]
 

@@ -42,18 +42,7 @@ from afterturn.recall.query import RecallRequest
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.text import STOP_WORDS, terms, words
-from afterturn.types import (
-    BlockRow,
-    CarriedRow,
-    Decision,
-    EventContent,
-    Hit,
-    Lane,
-    Outcome,
-    Phase,
-    RecallCause,
-    Scalar,
-)
+from afterturn.types import BlockRow, CarriedRow, Decision, EventContent, Hit, Lane, Outcome, Phase, RecallCause, Scalar
 
 _OFFER_ATTEMPTS = 8
 # For this long a carried block may be given to a host that never waits, before the store was asked whether it is valid.

@@ -265,7 +265,8 @@ async def test_without_a_token_only_an_insecure_local_server_answers(tmp_path: P
     ):
         assert (await client.get("/api/v1/spaces")).status_code == 200
         assert (await client.get("/api/v1/spaces", headers={"Origin": "https://evil.example"})).status_code == 403
-        assert (await client.get("/api/v1/spaces", headers={"Authorization": "Bearer x"})).status_code == 401
+        wrong = {"Authorization": "Bearer afterturn_x"}
+        assert (await client.get("/api/v1/spaces", headers=wrong)).status_code == 401
 
 
 async def test_the_audit_log_says_who_reached_what(connect: Callable[..., Api], cli):

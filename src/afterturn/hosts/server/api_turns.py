@@ -21,8 +21,8 @@ from afterturn.hosts.server.api_models import (
     ConversationWhere,
     Injected,
     Inserted,
-    ToolAdvice,
-    ToolCall,
+    ToolAdviceJson,
+    ToolCallJson,
     TurnAbort,
     TurnBlock,
     TurnFinish,
@@ -120,12 +120,12 @@ async def cue(context: Context, turn: TurnId, body: TurnText) -> TurnState:
 
 
 @router.post("/turns/{turn:name}/before_tool")
-async def before_tool(context: Context, turn: TurnId, body: ToolCall) -> ToolAdvice:
+async def before_tool(context: Context, turn: TurnId, body: ToolCallJson) -> ToolAdviceJson:
     """Call it before a tool runs: the user's rules that concern this very call, each once in a turn."""
     conversation = await context.conversation(body.conversation)
     async with _use(context, conversation, turn, body.conversation) as slot:
         current = await _continue(slot, conversation, turn, body.conversation)
-        return ToolAdvice.model_validate(await current.before_tool(body.name, body.arguments))
+        return ToolAdviceJson.model_validate(await current.before_tool(body.name, body.arguments))
 
 
 @router.post("/turns/{turn:name}/finish")

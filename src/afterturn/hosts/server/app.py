@@ -34,7 +34,7 @@ from afterturn.errors import (
     StoreError,
     TooLarge,
 )
-from afterturn.hosts.server import health
+from afterturn.hosts.server import readiness
 from afterturn.hosts.server.access import CALLER, Authentication, Caller, Sessions
 from afterturn.hosts.server.audit import REACHED, AuditLog
 from afterturn.hosts.server.feed import EventFeed
@@ -272,7 +272,7 @@ def make_app(service: Service) -> Starlette:
             yield
 
     return Starlette(
-        routes=[*health.routes(service), *routes],
+        routes=[*readiness.routes(service), *routes],
         middleware=[Middleware(Gatekeeper, service=service)],
         exception_handlers={AfterturnError: _answer_error, HTTPException: _answer_refused, Exception: _answer_fault},
         lifespan=lifespan,
