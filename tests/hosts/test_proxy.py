@@ -57,7 +57,7 @@ def test_a_request_without_a_block_is_forwarded_byte_for_byte(proxy: Proxy, upst
 
 
 def test_a_block_is_added_and_all_other_bytes_stay(proxy: Proxy, upstream: Upstream):
-    """H3: system, tools, numbers and white space are what the client wrote."""
+    """B5, H3: system, tools, numbers and white space are what the client wrote."""
     proxy.add(SAID)
     raw = b'{"tools" : [{"a":1.0}],  "messages":[{"role":"system","content":"s\\u00fc\\/"},%s ] , "top_p":0.90}'
     raw = raw % json.dumps({"role": "user", "content": ASKED}).encode()
@@ -72,7 +72,7 @@ def test_a_block_is_added_and_all_other_bytes_stay(proxy: Proxy, upstream: Upstr
 
 
 def test_a_stream_passes_byte_for_byte_and_is_recorded(tmp_path: Path):
-    """C1: the answer is assembled while it passes through."""
+    """B5, C1: the answer is assembled while it passes through."""
     kind = {"content-type": "text/event-stream; charset=utf-8"}
     with (
         Upstream(lambda *_: (200, kind, EVENTS)) as upstream,
@@ -154,7 +154,7 @@ def test_an_upstream_that_cannot_be_reached_is_a_bad_gateway(tmp_path: Path):
 
 
 def test_a_fault_of_memory_never_fails_a_request(tmp_path: Path, upstream: Upstream, caplog: pytest.LogCaptureFixture):
-    """A store that cannot be opened: the request is forwarded as it is, with one line in the log."""
+    """B5: a store that cannot be opened. The request is forwarded as it is, with one line in the log."""
     (tmp_path / "memory.db").write_bytes(b"This is not a database. " * 1000)
     with Proxy(tmp_path, {"openai": upstream.url}) as proxy:
         raw = json.dumps({"messages": [{"role": "user", "content": ASKED}]}).encode()
@@ -243,7 +243,7 @@ def test_an_upstream_is_never_taken_from_a_request(proxy: Proxy, upstream: Upstr
     ],
 )
 def test_no_target_of_a_request_leads_elsewhere(proxy: Proxy, upstream: Upstream, target: str):
-    """SSRF: only the fixed paths of the configured upstream are asked, whatever the request line says."""
+    """B5: SSRF. Only the fixed paths of the configured upstream are asked, whatever the request line says."""
     with Upstream(lambda *_: (200, {}, b"inside")) as other:
         line = target.format(other=other.url.rpartition(":")[2])
         host, port = proxy.url.removeprefix("http://").split(":")

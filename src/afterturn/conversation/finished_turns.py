@@ -157,8 +157,9 @@ class FinishedTurns:
         self._prefetcher.stop_all(turn, Outcome.CANCELLED, "abort")
         turn.left = True
         self._engine.remove_open(turn)
-        turn.shared.recorded.settle(False)
         self._services.recall_client.end_turn(turn.shared)
         if self._services.has_store:
             self._engine.emit("turn_aborted", turn=turn.id, reason=reason)
             self._services.supervisor.start(self._log.end_turn(turn, TurnStatus.ABORTED), f"abort turn {turn.id}")
+        else:
+            turn.shared.recorded.settle(False)

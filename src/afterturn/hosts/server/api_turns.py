@@ -160,6 +160,8 @@ async def abort(context: Context, turn: TurnId, body: TurnAbort) -> TurnState:
                 return await _state(conversation, turn)
             current.abort(body.reason)
             slot.is_ended = True
+            # Until the store knows it: the same request must not find an open turn, also after a restart.
+            await current.wait_recorded(within=STORED_WITHIN)
             return TurnState(turn=turn, status=TurnStatus.ABORTED, recorded=False, reason=body.reason)
         return await _state(conversation, turn)
 
