@@ -289,20 +289,23 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
         NotFound if this space has no such memory, InvalidInput for a record or what is not active, NotAllowed if it was
         learned from text of others.
         """
-        return await self._set(entry_id, firm=firm)
+        return await self._set(entry_id, "firm", firm)
 
     @reported
     async def set_pinned(self, entry_id: str, pinned: bool = True) -> Changed:  # noqa: FBT001, FBT002
         """Lets a memory stand in every prompt, or no longer, like `add` with `pinned`. Otherwise as `set_firm`."""
-        return await self._set(entry_id, pinned=pinned)
+        return await self._set(entry_id, "pinned", pinned)
 
-    async def _set(self, entry_id: str, **flag: bool) -> Changed:
-        current, (name, value) = await self.get(entry_id), *flag.items()
+    async def _set(self, entry_id: str, name: str, value: bool) -> Changed:  # noqa: FBT001
+        current = await self.get(entry_id)
         if current.kind is Kind.RECORD or current.status is not Status.ACTIVE:
-            raise InvalidInput(f"{entry_id} is not an active statement, so it cannot be {name}. Add a statement instead.")
+            raise InvalidInput(
+                f"{entry_id} is not an active statement, so it cannot be {name}. Add a statement instead."
+            )
         if getattr(current, name) is value:
             return Changed(current, "")
-        draft = replace(Draft.successor(current, current.text), origin=Origin.USER, **flag)  # type: ignore[arg-type]
+        draft = replace(Draft.successor(current, current.text), origin=Origin.USER)
+        draft = replace(draft, **{name: value})  # type: ignore[arg-type]  # firm or pinned
         lineage = () if current.origin is Origin.USER else (current.trust,)
         return await self._write_version(entry_id, draft, lineage, current.version)
 
