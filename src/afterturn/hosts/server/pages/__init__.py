@@ -25,12 +25,23 @@ from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute
 
-from afterturn.hosts.server.pages import errors, fixes, live, login, render
+from afterturn.hosts.server.pages import (
+    about,
+    errors,
+    fixes,
+    inbox,
+    live,
+    login,
+    memories,
+    memory_detail,
+    render,
+    turn,
+)
 
 if TYPE_CHECKING:
     from afterturn.hosts.server.app import Service
 
-_PAGES = (render, login, fixes, live)
+_PAGES = (render, login, fixes, live, turn, memories, memory_detail, inbox, about)
 
 
 def routes(service: Service) -> list[BaseRoute]:

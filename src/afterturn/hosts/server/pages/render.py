@@ -113,6 +113,8 @@ def visible(text: object) -> str:
 def milliseconds(value: float | None) -> str:
     if value is None:
         return ""
+    if value < 10:
+        return f"{value:.1f} ms"
     return f"{value:,.0f} ms" if value < 10_000 else f"{value / 1000:,.1f} s"
 
 
