@@ -25,16 +25,19 @@ if TYPE_CHECKING:
 
 _PROFILE_MAX = 80
 _CONVERSATIONS_MAX = 50
+_EVENTS_MAX = 10_000
 # A conversation that nobody has, to render the block of a new one.
 _PREVIEW = "preview-of-the-inspector"
 _KINDS = {"user": "People", "project": "Projects", "team": "Teams"}
 
 
 class Talk(NamedTuple):
-    """A conversation of the space. `incognito`: its turns are neither recorded nor learned from."""
+    """A conversation of the space. `is_incognito`: its next turns are neither recorded nor learned from; `was`: some of
+    its turns were not."""
 
     id: str
-    incognito: bool
+    is_incognito: bool
+    was: bool
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -61,21 +64,29 @@ async def about(page: PageRequest) -> Response:
 async def about_space(page: PageRequest) -> Response:
     name = page.path["space"]
     space, memory = await page.reading(name), await page.memory("inspect")
-    profile, project = await space.profile(limit=_PROFILE_MAX), page.query.get("project") or None
+    profile = await space.profile(limit=_PROFILE_MAX)
+    known = sorted((entry for one in profile.subjects for entry in one.entries), key=lambda entry: -entry.occurred_at)
+    # As the agent that spoke last gets it: what one agent learned is for that one.
+    agents = list(dict.fromkeys(entry.agent for entry in known if entry.agent))
+    agent = page.query.get("agent", next(iter(agents), "")) or None
+    project = page.query.get("project") or None
     # The conventions of a project are in its own space.
     reads = [one for one in (f"project:{project}",) if project is not None and page.may_read(one)]
-    block = await memory.conversation(_PREVIEW, owner=name, project=project, reads=reads).standing().preview()
+    conversation = memory.conversation(_PREVIEW, owner=name, agent=agent, project=project, reads=reads)
+    block = await conversation.standing().preview()
+    lines = await space.standing_audit(agent=agent, project=project, left_out=True)
     return page.render(
         "about_space.html",
         space=name,
         profile=profile,
+        agent=agent,
+        agents=agents,
         project=project,
-        projects=sorted({entry.project for one in profile.subjects for entry in one.entries if entry.project}),
-        left_out=[one for one in await space.standing_audit(left_out=True, project=project) if one.left_out],
+        projects=list(dict.fromkeys(entry.project for entry in known if entry.project)),
+        left_out=[one for one in lines if one.left_out and (one.entry is None or page.may_read(one.entry.space))],
         block=block,
         size=len(block.encode()),
         tokens=estimate_tokens(block),
-        stats=await space.stats(),
         settings=memory.config,
         talks=await _talks(page, memory, name),
         may_write=page.caller.grant.may_write(name) and page.caller.grant.allows("write"),
@@ -88,7 +99,9 @@ async def _talks(page: PageRequest, memory: Memory, space: str) -> list[Talk]:
     own = page.caller.grant.conversation
     ids = [one for one in await memory.space(space).conversations(limit=_CONVERSATIONS_MAX) if own in (None, one)]
     found = await asyncio.gather(*(memory.conversation(one, owner=space).is_incognito() for one in ids))
-    return [Talk(id, is_on) for id, is_on in zip(ids, found, strict=True)]
+    events = await memory.space(space).trace(limit=_EVENTS_MAX)
+    was = {one.conversation for one in events if one.name == "not_recorded" and one.data.get("reason") == "incognito"}
+    return [Talk(id, is_on, id in was) for id, is_on in zip(ids, found, strict=True)]
 
 
 async def set_incognito(page: PageRequest) -> Response:

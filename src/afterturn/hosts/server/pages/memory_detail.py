@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # How many messages before and after a source are shown with it, and how far away in time they may be.
 _AROUND, _AROUND_SECONDS = 2, 86_400.0
-_READ_MAX = 400
+_READ_MAX, _STATEMENTS_MAX = 400, 2000
 _SOURCES_MAX = 20
 _SPACES_TRIED = 200
 
@@ -59,7 +59,7 @@ async def memory(page: PageRequest) -> Response:
     space, history = await _find(page, page.path["memory"], page.query.get("space", ""))
     entry = await space.get(history.versions[0].id)
     excerpts, elsewhere = await find_excerpts(page, entry)
-    standing = await space.standing_audit(left_out=True)
+    standing = await space.standing_audit(agent=entry.agent, project=entry.project, left_out=True)
     showings = await find_showings(page, space, [one.ref for one in history.versions])
     return page.render(
         "memory.html",
@@ -97,7 +97,8 @@ def _changes(history: History) -> list[Change]:
         written = next((step for step in taken if step.before is None), None)
         after = None if written is None else versions[written.version]
         base = None if after is None else base_version(history.steps, after.version)
-        found.append(Change(taken[0].operation, after, versions.get(base or 0), (written or taken[-1]).after))
+        before = versions.get(base or (after.version - 1 if after is not None else 0))
+        found.append(Change(taken[0].operation, after, before, (written or taken[-1]).after))
     return found[::-1]
 
 
@@ -151,8 +152,8 @@ def _in_order(messages: Iterable[Entry]) -> list[Entry]:
 
 
 async def _learned_from(space: Space, entry: Entry) -> list[Entry]:
-    """The memories that were learned from a message."""
+    """The memories that were learned from a message, of the newest ones."""
     if entry.kind is not Kind.RECORD:
         return []
-    wanted = Filter(kind=Kind.STATEMENT, conversation=entry.conversation)
-    return [one for one in await space.list(limit=_READ_MAX, filter=wanted) if entry.id in one.sources]
+    newest = await space.list(limit=_STATEMENTS_MAX, filter=Filter(kind=Kind.STATEMENT))
+    return [one for one in newest if entry.id in one.sources]
