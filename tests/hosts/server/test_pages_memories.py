@@ -163,10 +163,22 @@ class TestMemories:
         page = await ada.add("A page says that cats like fish", origin="web")
         learned = await ada.add("Cats like fish", origin="background_review", sources=[page.entry.id])
         assert learned.entry.trust == 40
-        await post(browser, "/memories", space="user:ada", memory=learned.entry.id, do="move", to="user:grace")
-        (moved,) = await memory.space("user:grace").list()
-        assert moved.trust == 40
+        for one in (learned, page):
+            await post(browser, "/memories", space="user:ada", memory=one.entry.id, do="move", to="user:grace")
+        moved, reported = await memory.space("user:grace").list()
+        assert (reported.trust, moved.trust, reported.origin) == (40, 40, "web")
         assert moved.sources == (page.entry.id,)
+
+    async def test_a_message_that_is_moved_becomes_a_memory_learned_from_it(
+        self, browser: httpx2.AsyncClient, memory: Memory, ada: Space
+    ):
+        await talk(memory, [{"role": "user", "content": "Grace is allergic to peanuts."}])
+        said = next(one for one in await ada.list() if "Grace" in one.text)
+        await post(browser, "/fix/move", space="user:ada", memory=said.id, to="user:grace")
+        (moved,) = await memory.space("user:grace").list()
+        assert (moved.text, moved.kind, moved.sources) == (said.text, "statement", (said.id,))
+        assert "Noted." in await see(browser, f"/memories/{moved.id}", space="user:grace")
+        assert said.id not in [one.id for one in await ada.list()]
 
     async def test_several_are_forgotten_after_a_preview(self, browser: httpx2.AsyncClient, memory: Memory, ada: Space):
         messages = [{"role": "user", "content": "My cat Miso is allergic to chicken, by the way."}]

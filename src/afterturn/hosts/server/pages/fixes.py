@@ -9,9 +9,9 @@ from starlette.routing import BaseRoute
 
 from afterturn.errors import AfterturnError, InvalidInput
 from afterturn.hosts.server.forget_preview import preview_forget
+from afterturn.hosts.server.pages.moving import move_entry
 from afterturn.hosts.server.pages.request import PageRequest, own_path, page_route
 from afterturn.memory import Space
-from afterturn.space.arguments import DraftFields
 from afterturn.types import Entry, Kind, Selector, Status
 
 if TYPE_CHECKING:
@@ -62,27 +62,7 @@ async def move(page: PageRequest) -> Response:
     """To another person or project. It is trusted there as far as it was here."""
     space, entry = await _find(page)
     to = await page.writing(page.form.need("to"))
-    if to.name == space.name:
-        raise InvalidInput(f"It is in {space.name} already. Choose another space.")
-    fields = DraftFields(
-        target=entry.target,
-        origin=entry.origin,
-        # Words of others had reached it if it is trusted less than who wrote it.
-        clean=entry.trust >= entry.origin.trust,
-        pinned=entry.pinned,
-        occurred_at=entry.occurred_at,
-        valid_from=entry.valid_from,
-        valid_to=entry.valid_to,
-        expires_at=entry.expires_at,
-    )
-    added = await to.add(entry.text, **fields)
-    undo = [(to.name, added.operation or "")]
-    try:
-        undo.append((space.name, (await space.delete(entry.id)).operation))
-    except AfterturnError:
-        if added.operation:
-            await to.undo(added.operation)
-        raise
+    added, undo = await move_entry(space, entry, to)
     waits = added.entry.status is not Status.ACTIVE
     return page.done(f"Moved to {to.name}{', where it waits for approval' if waits else ''}.", undo)
 

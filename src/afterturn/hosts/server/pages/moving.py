@@ -9,17 +9,18 @@ from afterturn.types import Added, Entry, Kind, Origin, Status
 
 
 async def move_entry(space: Space, entry: Entry, to: Space) -> tuple[Added, list[tuple[str, str]]]:
-    """Adds the memory to `to`, trusted as far as it was, and hides it here. Returns also what `undo` takes."""
-    if entry.kind is Kind.RECORD or entry.status is not Status.ACTIVE:
-        raise InvalidInput("Only a memory that is in use can be moved. A message stays in its conversation.")
+    """Adds it to `to` as a memory, trusted as far as it was, and hides it here. Returns also what `undo` takes."""
+    if entry.status is not Status.ACTIVE:
+        raise InvalidInput("Only a memory that is in use can be moved. Undo what was done to it first.")
     if to.name == space.name:
         raise InvalidInput(f"It is in {space.name} already. Choose another space.")
-    # Words of others stay a report: only what an agent says can be one under its own origin.
-    is_lowered = entry.trust < entry.origin.trust and entry.origin is not Origin.AGENT
+    # Words of others stay a report, and only what an agent says can be one under its own origin.
+    is_lowered = entry.is_report or entry.trust < entry.origin.trust
+    is_raised = is_lowered and entry.origin is not Origin.AGENT and entry.origin.trust > Origin.TOOL.trust
     fields = DraftFields(
         target=entry.target,
-        origin=Origin.TOOL if is_lowered else entry.origin,
-        clean=entry.trust >= entry.origin.trust,
+        origin=Origin.TOOL if is_raised else entry.origin,
+        clean=not is_lowered,
         agent=entry.agent,
         project=None if to.name.startswith("project:") else entry.project,
         conversation=entry.conversation,
@@ -31,7 +32,7 @@ async def move_entry(space: Space, entry: Entry, to: Space) -> tuple[Added, list
         valid_from=entry.valid_from,
         valid_to=entry.valid_to,
         expires_at=entry.expires_at,
-        sources=entry.sources,
+        sources=entry.sources if entry.kind is Kind.STATEMENT else (entry.id,),
     )
     added = await to.add(entry.text, **fields)
     undo = [(to.name, added.operation)] if added.operation else []
