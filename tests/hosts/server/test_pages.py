@@ -1,5 +1,8 @@
 """Pages for people, without a browser: who may see them, what forms do, and what is refused."""
 
+import asyncio
+import contextlib
+import html
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -7,7 +10,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from served import CAT, HOST, WITHIN, make_service
+from served import CAT, HOST, WITHIN, make_service, make_token
 
 from afterturn.config import Config
 from afterturn.hosts.server.access import COOKIE
@@ -44,6 +47,10 @@ async def ada(browser: httpx2.AsyncClient, service: Service) -> httpx2.AsyncClie
     assert (await browser.get(f"/login?code={code}")).status_code == 303
     browser.headers["Origin"] = ORIGIN
     return browser
+
+
+def undo_of_notice(page: str) -> list[str]:
+    return re.findall(r'name="of" value="([^"]+)"', page.partition('<div class="notice"')[2])
 
 
 async def add(service: Service, text: str, space: str = "user:ada") -> str:
@@ -113,7 +120,7 @@ async def test_edit_and_undo_through_forms(ada: httpx2.AsyncClient, service: Ser
     assert await texts(service) == ["Miso eats anything."]
     page = (await ada.get(saved.headers["location"])).text
     assert "Saved." in page
-    [undo] = re.findall(r'name="of" value="([^"]+)"', page)
+    [undo] = undo_of_notice(page)
     assert (await ada.post("/undo", data={"of": undo, "next": "/"})).status_code == 303
     assert await texts(service) == [CAT]
 
@@ -133,7 +140,7 @@ async def test_moving_to_another_person_is_one_undo(ada: httpx2.AsyncClient, ser
     moved = await ada.post("/fix/move", data=form)
     assert (await texts(service), await texts(service, "user:grace")) == ([], [CAT])
     page = (await ada.get(moved.headers["location"])).text
-    operations = re.findall(r'name="of" value="([^"]+)"', page)
+    operations = undo_of_notice(page)
     await ada.post("/undo", data={"of": operations, "next": "/"})
     assert (await texts(service), await texts(service, "user:grace")) == ([CAT], [])
 
@@ -180,3 +187,141 @@ async def test_programs_get_json_and_people_get_pages(ada: httpx2.AsyncClient):
     assert program.json()["error"]["type"] == api.json()["error"]["type"] == "NotFound"
     assert person.status_code == 404
     assert "<h1>Not found</h1>" in person.text
+
+
+# ---------------------------------------------------------------- Turn and Live
+
+
+async def take_turn(service: Service, asked: str, answer: str = "Salmon.", **where: object) -> str:
+    """The id of a turn that an agent took."""
+    memory = await service.memories.get("default")
+    conversation = memory.conversation("c1", owner="user:ada", standing="off", **where)
+    messages = [{"role": "user", "content": asked}]
+    async with conversation.turn(messages) as turn:
+        await turn.inject(messages, within=WITHIN)
+        messages.append({"role": "assistant", "content": answer})
+    await turn.wait_recorded()
+    return turn.id
+
+
+QUESTION = "What food is my cat Miso allergic to?"
+
+
+async def test_a_turn_shows_the_block_with_its_bytes_and_every_candidate(ada: httpx2.AsyncClient, service: Service):
+    await add(service, CAT)
+    await add(service, "The office has a coffee machine.")
+    turn = await take_turn(service, QUESTION)
+    memory = await service.memories.get("default")
+    traced = (await memory.conversation("c1", owner="user:ada").trace(turn)).turns[0]
+    page = await ada.get(f"/turns/{turn}")
+    assert page.status_code == 200
+    text = html.unescape(page.text)
+    assert traced.blocks[0].text in text
+    assert f"{traced.blocks[0].size_bytes} bytes" in text
+    for word in (QUESTION, "Salmon.", "delivered", "recall started", "handed over", "recorded", "message 1"):
+        assert word in text, word
+
+
+async def test_fixing_a_line_changes_the_block_of_the_next_turn(ada: httpx2.AsyncClient, service: Service):
+    id = await add(service, CAT)
+    turn = await take_turn(service, QUESTION)
+    page = (await ada.get(f"/turns/{turn}")).text
+    form = re.search(r'action="/fix/edit">(.*?)</form>', page, re.DOTALL)[1]
+    fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
+    assert fields["memory"] == id
+    await ada.post("/fix/edit", data={**fields, "text": "My cat Miso is allergic to fish."})
+    memory = await service.memories.get("default")
+    messages = [{"role": "user", "content": QUESTION}]
+    async with memory.conversation("c2", owner="user:ada", standing="off").turn(messages) as later:
+        block = await later.inject(messages, within=WITHIN)
+    assert "allergic to fish" in str(block)
+    assert "chicken" not in str(block)
+
+
+async def test_an_incognito_turn_shows_that_it_was_one(ada: httpx2.AsyncClient, service: Service):
+    await add(service, CAT)
+    turn = await take_turn(service, QUESTION, incognito=True)
+    text = (await ada.get(f"/turns/{turn}?owner=user:ada&conversation=c1")).text
+    assert "incognito" in text
+    assert "allergic" not in text
+
+
+async def test_a_forgotten_line_leaves_no_bytes_on_the_page(ada: httpx2.AsyncClient, service: Service):
+    id = await add(service, CAT)
+    turn = await take_turn(service, "What does Miso eat?")
+    assert "allergic to chicken" in (await ada.get(f"/turns/{turn}")).text
+    await ada.post("/forget", data={"space": "user:ada", "memory": id, "sources": "yes", "next": "/"})
+    text = (await ada.get(f"/turns/{turn}")).text
+    assert "was forgotten" in text
+    assert "allergic to chicken" not in text
+
+
+async def test_what_if_shows_the_block_beside_another_one(ada: httpx2.AsyncClient, service: Service):
+    await add(service, CAT)
+    turn = await take_turn(service, QUESTION)
+    replayed = (await ada.get(f"/turns/{turn}?what_if=yes&recall_entries_max=0")).text
+    assert "identical" in replayed
+    assert "As it would be</strong></figcaption><pre>No block.</pre>" in replayed
+    earlier = (await ada.get(f"/turns/{turn}?what_if=yes&as_of=2020-01-01")).text
+    assert '<p class="gone">Nothing.</p>' in earlier
+    assert "Use a number" in (await ada.get(f"/turns/{turn}?what_if=yes&recall_entries_max=many")).text
+
+
+async def test_a_turn_of_other_spaces_is_not_found(browser: httpx2.AsyncClient, service: Service):
+    turn = await take_turn(service, QUESTION)
+    code = service.sessions.create_link(make_grant(Config(), space="user:grace"))
+    await browser.get(f"/login?code={code}")
+    assert (await browser.get(f"/turns/{turn}")).status_code == 404
+    assert (await browser.get(f"/turns/{turn}?owner=user:ada&conversation=c1")).status_code == 403
+
+
+async def test_live_has_a_row_for_each_turn_and_each_change(ada: httpx2.AsyncClient, service: Service):
+    await add(service, "The office has a coffee machine.")
+    turn = await take_turn(service, "I prefer pnpm over npm for everything.")
+    await wait_for_events(service, "review_ended")
+    text = html.unescape((await ada.get("/")).text)
+    assert f'href="/turns/{turn}?owner=user%3Aada&conversation=c1"' in text
+    assert "The office has a coffee machine." in text
+    assert re.search(r'class="learned"><span class="muted">learned</span> [^<]*pnpm', text)
+    assert "The office" not in (await ada.get("/?show=turns")).text
+
+
+async def test_a_row_of_a_review_undoes_all_that_it_learned(ada: httpx2.AsyncClient, service: Service):
+    await take_turn(service, "I prefer pnpm over npm for everything.")
+    memory = await service.memories.get("default")
+    await wait_for_events(service, "review_ended")
+    learned = [one for one in await memory.space("user:ada").list() if one.kind == "statement"]
+    assert learned
+    [undo] = set(re.findall(r'name="of" value="([^"]+)"', (await ada.get("/?show=turns")).text))
+    assert (await ada.post("/undo", data={"of": undo, "next": "/"})).status_code == 303
+    assert [one for one in await memory.space("user:ada").list() if one.kind == "statement"] == []
+
+
+async def test_an_empty_store_offers_an_example_that_goes_again(ada: httpx2.AsyncClient, service: Service):
+    assert "Add the example" in (await ada.get("/")).text
+    added = await ada.post("/example")
+    turn = await ada.get(added.headers["location"])
+    assert "db-2.example.org" in turn.text
+    assert "Remove it" in (await ada.get("/")).text
+    await ada.post("/example/remove")
+    assert await texts(service, "user:example") == []
+
+
+async def test_health_tells_a_reader_of_one_space_nothing_of_others(browser: httpx2.AsyncClient, service: Service):
+    await add(service, CAT)
+    make_token("dashboard")
+    for space, sees in (("*", True), ("user:grace", False)):
+        code = service.sessions.create_link(make_grant(Config(), space=space))
+        await browser.get(f"/login?code={code}")
+        text = (await browser.get("/health")).text
+        assert ("dashboard" in text, "memory.db" in text) == (sees, sees)
+
+
+async def wait_for_events(service: Service, name: str) -> None:
+    """Events are stored a second after they happened."""
+    memory = await service.memories.get("default")
+    async with service.feed.subscribe("default") as queue, asyncio.timeout(WITHIN):
+        while not any(event.name == name for event in (await memory.timeline()).events):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await queue.get()

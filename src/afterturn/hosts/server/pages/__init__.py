@@ -35,13 +35,14 @@ from afterturn.hosts.server.pages import (
     memories,
     memory_detail,
     render,
+    status,
     turn,
 )
 
 if TYPE_CHECKING:
     from afterturn.hosts.server.app import Service
 
-_PAGES = (render, login, fixes, live, turn, memories, memory_detail, inbox, about)
+_PAGES = (render, login, fixes, live, turn, memories, memory_detail, inbox, about, status)
 
 
 def routes(service: Service) -> list[BaseRoute]:

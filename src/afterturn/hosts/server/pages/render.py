@@ -96,6 +96,9 @@ def _shown_as(pattern: str) -> Callable[[float | None], str]:
     return show
 
 
+_day = _shown_as("%Y-%m-%d")
+
+
 def _iso(at: float | None) -> str:
     moment = _moment(at)
     return "" if moment is None else moment.isoformat(timespec="seconds")
@@ -103,6 +106,13 @@ def _iso(at: float | None) -> str:
 
 def _age(at: float) -> str:
     return describe_age(at, SystemClock().now())
+
+
+def _shortly(at: float) -> str:
+    """The time if it is today, else the day."""
+    moment = _moment(at)
+    is_today = moment is not None and _day(at) == _day(SystemClock().now())
+    return "" if moment is None else moment.strftime("%H:%M" if is_today else "%b %-d")
 
 
 def visible(text: object) -> str:
@@ -144,7 +154,8 @@ def _make_environment() -> Environment:
         "age": _age,
         "clock": _shown_as("%H:%M"),
         "seconds": _shown_as("%H:%M:%S"),
-        "date": _shown_as("%Y-%m-%d"),
+        "date": _day,
+        "shortly": _shortly,
         "when": _shown_as("%Y-%m-%d %H:%M"),
         "iso": _iso,
         "milliseconds": milliseconds,

@@ -121,7 +121,8 @@ async def show_turn(page: PageRequest) -> Response:
     readable = await readable_refs(page, conversation, trace)
     traced = trace.turns[0]
     turn = traced.turn.id
-    blocks = [one if readable.shows(one) else replace(one, text="") for one in traced.blocks]
+    incognito = traced.turn.incognito
+    blocks = [replace(one, text="") if incognito or not readable.shows(one) else one for one in traced.blocks]
     events = await (await page.reading(owner, "inspect")).trace(conversation=id, limit=_EVENTS_MAX)
     own_events = [event for event in events if event.turn == turn]
     messages, learned = await _said_and_learned(page, traced, owner, id)
@@ -137,11 +138,10 @@ async def show_turn(page: PageRequest) -> Response:
         state=state_of(traced, own_events),
         where=WHERE,
         blocks=blocks,
-        hidden=sum(not one.text for one in blocks if not traced.turn.incognito),
         messages=messages,
         learned=learned,
         standing=await _standing_lines(page, blocks, (owner, *spaces)),
-        weighed=[await _weigh(page, one) for one in traced.recalls],
+        weighed=[] if incognito else [await _weigh(page, one) for one in traced.recalls],
         no_recall=NO_RECALL[traced.no_recall] if traced.no_recall is not None else "",
         not_recorded=NOT_RECORDED.get(traced.not_recorded, traced.not_recorded),
         timeline=_timeline(traced, own_events),
@@ -279,7 +279,7 @@ def _timeline(traced: TracedTurn, events: Iterable[Event]) -> list[Step]:
         "settled": None if own is None else own.settled_at,
         "handed over": min((one.injected_at for one in traced.blocks), default=None),
         "answered": row.ended_at,
-        "recorded": next((event.at for event in events if event.name == "recorded"), None),
+        "recorded": next((event.at for event in events if event.name == "recorded"), row.recorded_at),
         "learned": next((event.at for event in events if _has_learned(event)), None),
     }
     steps, before = [], 0.0
