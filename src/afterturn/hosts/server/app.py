@@ -94,6 +94,8 @@ class Service:
         self.turns = OpenTurns()
         self.started_at = SystemClock().now()
         self.metrics = Metrics(self.started_at)
+        # The pages show refusals to browsers as pages.
+        self.show_refusal: Callable[[HTTPConnection, Response], Response] = lambda _, answer: answer
         self.feed.when_published(self.metrics.note_event)
 
 
@@ -130,7 +132,7 @@ class Gatekeeper:
         if refused is None and not scope["path"].startswith(PUBLIC):
             refused = self._identify(request) or self._refuse_origin(request)
         if refused is not None:
-            await refused(scope, receive, send)
+            await self._service.show_refusal(request, refused)(scope, receive, send)
             return
         caller = scope.get(CALLER)
         if caller is None:
@@ -181,7 +183,8 @@ class Gatekeeper:
         try:
             async with self._service.limits.admit(caller, scope, receive) as admitted:
                 if admitted.refused is not None:
-                    await admitted.refused(scope, receive, note_status)
+                    shown = self._service.show_refusal(HTTPConnection(scope), admitted.refused)
+                    await shown(scope, receive, note_status)
                 else:
                     await self._timed(admitted, scope, note_status)
         finally:
@@ -216,20 +219,26 @@ class Gatekeeper:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, AfterturnError)
-    return error_response(error)
+    return _shown(request, error_response(error))
 
 
 async def _answer_refused(request: Request, error: Exception) -> Response:
     """What no route takes: an unknown path, another method."""
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
-    return refusal(error.status_code, phrase.replace(" ", ""), f"{phrase}.", **dict(error.headers or {}))
+    answer = refusal(error.status_code, phrase.replace(" ", ""), f"{phrase}.", **dict(error.headers or {}))
+    return _shown(request, answer)
 
 
 async def _answer_fault(request: Request, error: Exception) -> Response:
     """The boundary of a request: what was not foreseen is logged, and the client learns nothing of it."""
     logger.error("a request to %s failed", request.url.path, exc_info=error)
-    return refusal(500, "InternalError", "The server failed. Its log has the reason.")
+    return _shown(request, refusal(500, "InternalError", "The server failed. Its log has the reason."))
+
+
+def _shown(request: Request, answer: Response) -> Response:
+    service: Service = request.app.state.service
+    return service.show_refusal(request, answer)
 
 
 def make_app(service: Service) -> Starlette:
@@ -271,9 +280,11 @@ def make_app(service: Service) -> Starlette:
                 await stack.enter_async_context(context())
             yield
 
-    return Starlette(
+    app = Starlette(
         routes=[*readiness.routes(service), *routes],
         middleware=[Middleware(Gatekeeper, service=service)],
         exception_handlers={AfterturnError: _answer_error, HTTPException: _answer_refused, Exception: _answer_fault},
         lifespan=lifespan,
     )
+    app.state.service = service
+    return app
