@@ -26,7 +26,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help ratchet demo test everything test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks bench-proxy eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
-	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat bench-langgraph test-postgres bench-postgres benchmarks lock-postgres
+	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients client-types test-typescript lab-api lock-api bench-server frameworks test-frameworks lock-frameworks bench-compat bench-langgraph test-postgres bench-postgres benchmarks lock-postgres
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -148,6 +148,12 @@ clients: $(READY) ## Install Node 22 and the pinned coding-agent clients from np
 test-clients: $(READY) ## Run memory in real coding agents from npm, and write docs/clients.md; ARGS="-k codex" runs a part; 15 minutes
 	@$(BIN)/python -m pytest -m clients $(addprefix tests/real_clients/test_,memory_in_clients.py across_clients.py clients_without_memory.py hostile_repository.py proxied_programs.py) $(or $(ARGS),--page)
 
+client-types: $(READY) ## Write the types of the TypeScript client from the OpenAPI document
+	@$(BIN)/python tools/client_types.py
+
+test-typescript: $(READY) ## Check the types of the TypeScript client and run its tests in Node against a real server; needs npm and Node 18; ARGS=turns runs a part
+	@$(BIN)/python -m lab.typescript $(ARGS)
+
 frameworks: $(READY) ## Install the pinned agent frameworks from PyPI, each into an environment below .frameworks/; ARGS=langchain
 	@$(BIN)/python -m lab.frameworks install $(ARGS)
 
@@ -203,5 +209,5 @@ lock: $(READY) ## Update requirements-dev.lock; ARGS=--upgrade takes newer versi
 		--no-emit-index-url --custom-compile-command "make lock" --quiet $(ARGS) --output-file requirements-dev.lock
 
 clean: ## Remove everything that the other targets created, including .venv
-	@rm -rf .venv .setup.lock src/afterturn/embedders/weights .demo .lab .clients .frameworks .postgres build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .setup.lock src/afterturn/embedders/weights .demo .lab .clients .frameworks .postgres .api clients/typescript/{node_modules,dist,build} build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
