@@ -1,6 +1,7 @@
 """The verbs of a turn over HTTP, and what happens to them when answers are lost and servers end."""
 
 import asyncio
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -179,6 +180,9 @@ async def test_merged_blocks_replace_the_last_message(api: Api):
     assert "Miso" in inserted["element"]["content"]
     messages = await merging.inject(QUESTION)
     assert len(messages) == 1
+    deep = [{**QUESTION[0], "extra": json.loads("[" * 500 + "]" * 500)}]
+    body = {"conversation": merging.conversation, "messages": deep}
+    assert await merging.status("POST", "/turns/t1/inject", json=body) == 400
 
 
 @pytest.mark.parametrize(
