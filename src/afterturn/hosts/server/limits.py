@@ -123,10 +123,9 @@ class Limits:
 
 
 def length_of(scope: Scope) -> int:
-    """The bytes that a request says it has; 0 if it does not, or sends chunks all the same."""
-    headers = dict(scope["headers"])
-    value = headers.get(b"content-length", b"0")
-    return int(value) if value.isdigit() and b"transfer-encoding" not in headers else 0
+    """The bytes that a request says it has, 0 if it does not."""
+    value = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    return int(value) if value.isdigit() else 0
 
 
 def _limit_body(receive: Receive, bytes_max: int) -> Receive:

@@ -41,12 +41,12 @@ READ_SECONDS = 600.0
 MEMORY_SECONDS = 5.0
 _ERROR_CHARS_MAX = 200
 _OWN_PREFIXES = (b"x-afterturn-", b"x-sm-")
-_KEY_HEADERS = frozenset([b"authorization", b"x-api-key"])
+_KEY_HEADERS = frozenset([b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"])
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
     b"upgrade".split()
 )
-_NOT_FORWARDED = _HOP_BY_HOP | {b"host", b"content-length", b"cookie", b"accept-encoding", b"origin", b"referer"}
+_NOT_FORWARDED = _HOP_BY_HOP | frozenset(b"host content-length expect cookie accept-encoding origin referer".split())
 # They would set rules and cookies for the pages of this server.
 _NOT_RETURNED = _HOP_BY_HOP | frozenset(b"set-cookie alt-svc strict-transport-security clear-site-data date".split())
 
