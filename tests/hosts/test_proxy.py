@@ -544,3 +544,42 @@ def test_a_body_that_would_hold_up_others_is_forwarded_unread(proxy: Proxy, upst
     assert answer.status_code == 200
     assert "not a JSON object" in answer.headers["x-afterturn-error"]
     assert upstream.requests[0][2] == raw
+
+
+def test_a_large_request_passes_without_memory(proxy: Proxy, upstream: Upstream):
+    """A request with images is the provider's to refuse. One that does not say its length is read, so it is limited."""
+    proxy.add(SAID)
+    large = json.dumps({"messages": [{"role": "user", "content": ASKED, "image": "x" * 12_000_000}]}).encode()
+    for path in ("/v1/chat/completions", "/v1/messages/count_tokens"):
+        answer = proxy.post(path, large, proxy.headers("c"))
+        assert answer.json() == ANSWER
+        assert upstream.requests[-1][2] == large
+        assert answer.headers["x-afterturn-error"].startswith("TooLarge:")
+    assert proxy.chat(ASKED, proxy.headers("c")).headers["x-afterturn-lines"] == "1"
+    sent = len(upstream.requests)
+    headers = proxy.headers("c", content_length=str(64 * 1024 * 1024 + 1))
+    assert _first_line(proxy, headers).startswith(b"HTTP/1.1 413 ")
+    chunks = (b" " * 1_000_000 for _ in range(12))
+    answer = httpx2.post(f"{proxy.url}/v1/chat/completions", content=chunks, headers=proxy.headers("c"), timeout=WITHIN)
+    assert answer.status_code == 413
+    assert len(upstream.requests) == sent
+
+
+def test_a_client_that_leaves_while_it_sends_a_large_request(proxy: Proxy, caplog: pytest.LogCaptureFixture):
+    with socket.create_connection(("127.0.0.1", int(proxy.url.rpartition(":")[2]))) as connection:
+        connection.sendall(_head(proxy, proxy.headers("c", content_length="12000000")) + b"x" * 1_000_000)
+    proxy.add(SAID)
+    assert proxy.chat(ASKED, proxy.headers("c")).headers["x-afterturn-lines"] == "1"
+    assert "failed" not in caplog.text
+
+
+def _head(proxy: Proxy, headers: dict[str, str]) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"POST /v1/chat/completions HTTP/1.1\r\nHost: {proxy.url.removeprefix('http://')}\r\n{lines}\r\n".encode()
+
+
+def _first_line(proxy: Proxy, headers: dict[str, str]) -> bytes:
+    with socket.create_connection(("127.0.0.1", int(proxy.url.rpartition(":")[2]))) as connection:
+        connection.settimeout(WITHIN)
+        connection.sendall(_head(proxy, headers))
+        return connection.recv(65_536).partition(b"\r\n")[0]

@@ -115,12 +115,6 @@ class FinishedTurns:
 
     async def _end_unrecorded(self, turn: LoopTurn, reason: str) -> None:
         self._engine.emit("not_recorded", turn=turn.id, reason=reason)
-        try:
-            await self._store_end(turn, reason)
-        finally:
-            turn.shared.recorded.settle(False)
-
-    async def _store_end(self, turn: LoopTurn, reason: str) -> None:
         if reason == INCOGNITO and not turn.shared.incognito:
             # The user's words were not reported, and are found only in the finished list.
             turn.shared.mark_incognito()

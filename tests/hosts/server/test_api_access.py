@@ -309,3 +309,6 @@ async def test_the_audit_log_is_bounded(monkeypatch: pytest.MonkeyPatch, connect
     assert max(sizes) < 2_500
     assert (tmp_path / "state" / "audit.jsonl.1").stat().st_mode & 0o077 == 0
     assert len(list(read_audit())) > 10
+    await ask(api, "GET", f"/conversations/{'x' * 5_000}/trace", None)
+    await ask(api, "GET", f"/spaces/user:ada/proposals?conversation={'x' * 5_000}", None)
+    assert max(len(json.dumps(row)) for row in read_audit()) < 1_000

@@ -128,7 +128,7 @@ class Gatekeeper:
             await self._app(scope, receive, send)
             return
         request = HTTPConnection(scope)
-        refused = self._refuse_host(request)
+        refused = self._refuse_form(request)
         if refused is None and not scope["path"].startswith(PUBLIC):
             refused = self._identify(request) or self._refuse_origin(request)
         if refused is not None:
@@ -140,7 +140,10 @@ class Gatekeeper:
             return
         await self._limited(caller, scope, receive, send)
 
-    def _refuse_host(self, request: HTTPConnection) -> Response | None:
+    def _refuse_form(self, request: HTTPConnection) -> Response | None:
+        if "content-length" in request.headers and "transfer-encoding" in request.headers:
+            # A proxy in front of the server may read it as another number of requests.
+            return PlainTextResponse("Two lengths of one request", status_code=400, headers={"Connection": "close"})
         if len(request.headers.getlist("host")) == 1 and request.headers["host"] in self._service.options.allowed:
             return None
         return PlainTextResponse("Invalid Host header", status_code=421)
