@@ -25,8 +25,8 @@ export PYTHON
 # Without compiled files every process that a test starts compiles the package again, which takes longer than its work.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help ratchet demo test everything test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks bench-proxy eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
-	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients client-types test-typescript lab-api lock-api bench-server frameworks test-frameworks lock-frameworks bench-compat bench-langgraph test-postgres bench-postgres benchmarks lock-postgres
+.PHONY: help ratchet demo test everything test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks bench-proxy bench-server eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
+	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison lab-api lock-api mutations small-model format docs rules site lock clean embedders clients test-clients client-types test-typescript frameworks test-frameworks lock-frameworks bench-compat bench-langgraph test-postgres bench-postgres benchmarks lock-postgres
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,8 +52,8 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/mypy --num-workers 2
 	@$(BIN)/lint-imports
 
-bench: $(READY) ## Benchmark store, turns, recall, reviews, load, hooks and the server against bare baselines; ARGS=--page writes docs/benchmarks.md
-	@failed=0; for part in store turn recall review load hooks server; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
+bench: $(READY) ## Benchmark store, turns, recall, reviews, load, hooks, the server and its proxy against bare baselines; ARGS=--page writes docs/benchmarks.md
+	@failed=0; for part in store turn recall review load hooks server proxy; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
 
 bench-store: $(READY) ## Benchmark adding and importing; ARGS=--quick only checks that it works
 	@$(BENCH) store $(ARGS)

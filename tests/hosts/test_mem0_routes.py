@@ -188,6 +188,13 @@ def test_the_audit_log_names_the_spaces_that_a_request_has_reached(client: TestC
     assert "tea" not in log
 
 
+def test_metrics_count_each_route_by_its_name(client: TestClient):
+    token = make_token("user:counted", tenant="counted")
+    Caller(client, token)("POST", "/search", {"query": "tea", "user_id": "counted"})
+    metrics = client.get("/metrics", headers={"X-API-Key": token}).text
+    assert 'afterturn_http_requests_total{method="POST",route="mem0_search",status="200"} 1' in metrics.splitlines()
+
+
 def test_a_token_for_one_conversation_adds_to_that_run_alone(client: TestClient):
     caller = Caller(client, make_token("user:bound", conversation="support-42"))
     body = {"messages": [{"role": "user", "content": "I like tea."}], "user_id": "bound"}

@@ -288,6 +288,14 @@ def test_counting_and_models_pass_unchanged(proxy: Proxy, upstream: Upstream):
     ]
 
 
+def test_metrics_count_each_format_by_its_name(proxy: Proxy):
+    proxy.chat("Hello there", proxy.headers("c"))
+    proxy.post("/v1/messages/count_tokens", {"messages": []}, proxy.headers())
+    metrics = httpx2.get(f"{proxy.url}/metrics", headers=proxy.headers(), timeout=WITHIN).text.splitlines()
+    for route in ("proxy_openai_chat", "proxy_unchanged"):
+        assert f'afterturn_http_requests_total{{method="POST",route="{route}",status="200"}} 1' in metrics
+
+
 def test_a_token_for_one_user_is_for_no_other(proxy: Proxy, upstream: Upstream):
     """B1: a header that names another user is refused; a body that does gets no memory."""
     refused = proxy.chat("Hello there", {**proxy.headers("c"), "x-afterturn-user": "eve"})
@@ -361,7 +369,9 @@ def test_a_client_that_can_only_set_a_key_sends_the_token_as_the_key(tmp_path: P
 def test_a_token_as_the_key_needs_a_key_of_the_server(proxy: Proxy, upstream: Upstream):
     answer = proxy.chat("Hello there", {"authorization": f"Bearer {proxy.token}"})
     assert answer.status_code == 403
-    assert "--upstream-key" in answer.json()["error"]["message"]
+    message = answer.json()["error"]["message"]
+    assert message.startswith("The request has the token of afterturn in place of the provider's key.")
+    assert "--upstream-key" in message
     assert upstream.requests == []
 
 
@@ -461,7 +471,7 @@ def test_any_body_keeps_its_bytes_around_what_is_added(before, elements, after, 
     assert body.fields == document
     assert body.with_added(body.elements) == raw
     block = {"role": "user", "content": "block"}
-    wanted, left = [], raw
+    wanted = []
     for at, element in enumerate(body.elements):
         wanted += [element, block] if at in places else [element]
     added = body.with_added(wanted)

@@ -197,4 +197,4 @@ def test_a_compaction_item_lets_memory_bring_its_block_again(proxy: Proxy, model
     last = model.requests[-1].body["input"]
     assert LINE in str(last[-1])
     assert "afterturn-" in str(last[-1])
-    assert proxy.events.named("compaction_seen") or proxy.events.named("compacted")
+    assert [event.data["how"] for event in proxy.events.named("compacted")] == ["seen"]

@@ -230,6 +230,7 @@ async def test_pages_of_other_sites_are_refused(connect: Callable[..., Api], hea
     api = connect("page")
     answer = await api.ask("GET", "/spaces", headers=headers)
     assert answer.status_code == status
+    assert ("error" in answer.json()) == (status >= 400)
     assert not [name for name in answer.headers if name.startswith("access-control")]
     preflight = await connect(None).ask("OPTIONS", "/spaces", headers={"Origin": "https://evil.example"})
     assert preflight.status_code in (401, 403)

@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -99,21 +99,24 @@ class Service:
         self.feed.when_published(self.metrics.note_event)
 
 
-def error_response(error: AfterturnError) -> JSONResponse:
-    """The answer of the API to an error: its class, and its sentence. Sentences about the store may have paths in them,
+def describe_error(error: AfterturnError) -> tuple[int, str, str]:
+    """The status, the class and the sentence that a client gets. Sentences about the store may have paths in them,
     which are for the server's log alone."""
     status = next(code for kind, code in _STATUSES if isinstance(error, kind))
     message = str(error)
     if isinstance(error, StoreError):
         logger.warning("a request failed: %s", error)
         message = f"The store cannot be used now ({type(error).__name__}). Try again later."
-    return refusal(status, type(error).__name__, message)
+    # A text of the client's may have half of a surrogate pair in it.
+    return status, type(error).__name__, message.encode("utf-8", "replace").decode()
+
+
+def error_response(error: AfterturnError) -> JSONResponse:
+    return refusal(*describe_error(error))
 
 
 def refusal(status: int, type: str, message: str, **headers: str) -> JSONResponse:
-    # A text of the client's may have half of a surrogate pair in it.
-    shown = message.encode("utf-8", "replace").decode()
-    return JSONResponse({"error": {"type": type, "message": shown}}, status_code=status, headers=headers)
+    return JSONResponse({"error": {"type": type, "message": message}}, status_code=status, headers=headers)
 
 
 class Gatekeeper:
@@ -146,7 +149,7 @@ class Gatekeeper:
             return PlainTextResponse("Two lengths of one request", status_code=400, headers={"Connection": "close"})
         if len(request.headers.getlist("host")) == 1 and request.headers["host"] in self._service.options.allowed:
             return None
-        return PlainTextResponse("Invalid Host header", status_code=421)
+        return refusal(421, "UnknownHost", "This is not a name of this server. Add it with --allow-host NAME.")
 
     def _identify(self, request: HTTPConnection) -> Response | None:
         try:

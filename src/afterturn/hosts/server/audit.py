@@ -25,6 +25,8 @@ REACHED = "afterturn.reached"
 _NAMES_MAX = 50
 # Of a path or a name: nobody fills the log with a few long ones, so that older lines are dropped.
 _CHARS_MAX = 300
+# What each line has, with the type of its value.
+_COLUMNS = {"at": float, "tenant": str, "caller": str, "name": str, "method": str, "path": str, "status": int}
 
 
 def note_reached(scope: Scope, **names: str) -> None:
@@ -102,5 +104,5 @@ def read_audit() -> Iterator[dict[str, Any]]:
                     row = json.loads(line)
                 except ValueError:
                     continue
-                if isinstance(row, dict):
+                if isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in _COLUMNS.items()):
                     yield row

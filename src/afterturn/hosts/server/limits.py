@@ -21,7 +21,7 @@ BODY_BYTES_MAX = 8 * 1024 * 1024
 PASSED_BYTES_MAX = 64 * 1024 * 1024
 REQUESTS_PER_SECOND = 1000.0
 BURST_SECONDS = 3.0
-# So many requests of one caller run at a time, and so many more wait for their turn.
+# How many requests of one caller run at a time, and how many more wait for their turn.
 CONCURRENT_MAX = 64
 WAITING_MAX = 512
 # A request that takes longer is ended, except answers that are streams.

@@ -18,7 +18,7 @@ from afterturn.compat.mem0.filters import ENTITY_KEYS, Conditions, Entities, rea
 from afterturn.compat.mem0.payload import KINDS, Item, iso, read_id
 from afterturn.errors import AfterturnError, InvalidInput, NotAllowed, NotFound
 from afterturn.hosts.server.access import Caller, caller_of
-from afterturn.hosts.server.app import error_response
+from afterturn.hosts.server.app import describe_error
 from afterturn.hosts.server.audit import note_reached
 from afterturn.hosts.server.mem0_verbs import Mem0Verbs, platform_filters, platform_item, stored_result
 from afterturn.space.arguments import LIMIT_MAX
@@ -439,10 +439,10 @@ def routes(service: Service) -> list[BaseRoute]:
                 found = await handler(Call(caller, await find_verbs(caller.grant.tenant), request, body))
                 return found if isinstance(found, Response) else JSONResponse(found)
             except AfterturnError as error:
-                answer = error_response(error)
-                found = json.loads(bytes(answer.body))["error"]
-                return _error(answer.status_code, found["type"], found["message"])
+                return _error(*describe_error(error))
 
+        # The metrics count requests by this name.
+        answer.__name__ = f"mem0{handler.__name__}"
         return answer
 
     return [

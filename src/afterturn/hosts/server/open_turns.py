@@ -45,6 +45,8 @@ class OpenTurn:
 
 
 class OpenTurns:
+    """Used on the server's loop."""
+
     def __init__(self) -> None:
         self._turns: OrderedDict[TurnKey, OpenTurn] = OrderedDict()
         self._size_bytes = 0
@@ -61,8 +63,9 @@ class OpenTurns:
         found.users += 1
         try:
             async with found.lock:
-                self._size_bytes += size_bytes - found.size_bytes
-                found.size_bytes = size_bytes
+                # A later request may be small, and the messages of an earlier one are still held.
+                self._size_bytes += max(0, size_bytes - found.size_bytes)
+                found.size_bytes = max(found.size_bytes, size_bytes)
                 yield found
         finally:
             found.users -= 1

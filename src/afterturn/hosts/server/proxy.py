@@ -7,8 +7,7 @@ It adds the block to the messages of a request, forwards it, and records the ans
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
@@ -59,11 +58,9 @@ class Proxy:
         self._keys = service.options.upstream_keys
         self._turns = ProxyTurns(service.memories)
         self._client: httpx2.AsyncClient | None = None
-        self.routes: list[BaseRoute] = [
-            Route(one.path, partial(self._answer, one), methods=["POST"], name=f"proxy {one.path}") for one in FORMATS
-        ]
-        self.routes.append(Route("/v1/messages/count_tokens", self._pass, methods=["POST"]))
-        self.routes.append(Route("/v1/models", self._pass, methods=["GET"]))
+        self.routes: list[BaseRoute] = [Route(one.path, self._endpoint(one), methods=["POST"]) for one in FORMATS]
+        self.routes.append(Route("/v1/messages/count_tokens", self.proxy_unchanged, methods=["POST"]))
+        self.routes.append(Route("/v1/models", self.proxy_unchanged, methods=["GET"]))
 
     async def __aenter__(self) -> Proxy:
         if self._upstreams:
@@ -76,7 +73,15 @@ class Proxy:
         if self._client is not None:
             await self._client.aclose()
 
-    async def _pass(self, request: Request) -> Response:
+    def _endpoint(self, format: ApiFormat) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            return await self._answer(format, request)
+
+        # The metrics count requests by this name.
+        answer.__name__ = f"proxy_{format.dialect}"
+        return answer
+
+    async def proxy_unchanged(self, request: Request) -> Response:
         """A request that memory has no part in."""
         _check_caller(request)
         return await self._forward(request, "anthropic" if _is_anthropic(request) else "openai")
@@ -131,7 +136,7 @@ class Proxy:
                 headers.append((b"x-api-key", key) if _is_anthropic(request) else (b"authorization", b"Bearer " + key))
             elif any(header in _KEY_HEADERS for header, _ in request.headers.raw):
                 raise NotAllowed(
-                    "The request has the token of afterturn in the where of the provider's key. Send the token as "
+                    "The request has the token of afterturn in place of the provider's key. Send the token as "
                     "x-afterturn-token, or start the server with --upstream-key."
                 )
         length, passed = length_of(request.scope), asyncio.Event()

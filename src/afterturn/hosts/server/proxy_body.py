@@ -19,7 +19,7 @@ FIELDS_MAX, ELEMENTS_MAX = 1000, 20_000
 @dataclass(frozen=True, slots=True)
 class RequestBody:
     """`raw` is what the client sent. `elements` are those of the list of messages in `text`, and `ends` the places
-    where each of them ends. A text in where of the list is one message of the user."""
+    where each of them ends. A text in place of the list is one message of the user."""
 
     raw: bytes
     text: str
@@ -109,7 +109,7 @@ def _expect(text: str, at: int, character: str) -> int:
 
 
 def _skip(text: str, at: int) -> int:
-    """The next where that is not white space."""
+    """The next position that is not white space."""
     found = _SPACE.match(text, at)
     assert found is not None
     return found.end()
