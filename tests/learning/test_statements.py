@@ -98,7 +98,7 @@ def test_statements_in_other_languages_are_kept_as_they_are(said: str, stated: s
         ("no me llamo Pepe", []),
         ("não moro em Lisboa", ["não moro em Lisboa"]),
         ("no, vivo en Madrid", ["vivo en Madrid"]),
-        ("No: my sister is called Ruth", ["The user's sister is called Ruth"]),
+        ("No, my sister is called Ruth", ["The user's sister is called Ruth"]),
     ],
 )
 def test_a_negation_is_no_opening_word(said: str, stated: list[str]):
