@@ -14,6 +14,7 @@ from afterturn.recall.relevance import (
 )
 from afterturn.recall.what_holds import may_replace, put_newer_first
 from afterturn.testing.entries import DAY, NOW, hit
+from afterturn.text import terms
 from afterturn.types import Hit, Lane, Origin
 
 
@@ -126,6 +127,21 @@ def order_of(question: str, hits: list[Hit], chances: list[float]) -> tuple[list
 OLD = hit("I go to the gym on Mondays", id="old", occurred_at=NOW - 30 * DAY)
 NEW = hit("I no longer go to the gym on Mondays, I moved it to Thursdays", id="new", occurred_at=NOW - DAY)
 OTHER = hit("My bike is blue", id="other", occurred_at=NOW - DAY / 2)
+
+
+@pytest.mark.parametrize(
+    "question, content",
+    [
+        ("Wo kaufe ich denn die Bretter?", "bretter"),
+        ("Dónde compro yo los tornillos", "tornillo"),
+        ("Waar is mijn fiets", "fiet"),
+    ],
+)
+def test_words_of_grammar_do_not_make_a_line_more_likely(question: str, content: str):
+    """L11: in no language. "Ich" and "die" are in messages about anything."""
+    read = JudgedQuestion.read(question, NOW, dict.fromkeys(terms(question), 2.0))
+    assert content in read.terms
+    assert read.terms.isdisjoint({"ich", "die", "yo", "los", "mijn"})
 
 
 def test_what_holds_now_comes_before_what_it_replaces():

@@ -124,7 +124,7 @@ def may_replace(older: RecalledExchange, newer: RecalledExchange) -> bool:
 def _shared_terms(older: RecalledExchange, newer: RecalledExchange) -> frozenset[str]:
     """Not those that are in both answers only: an agent often says the same. Nor words such as "ich" and "das"."""
     said, told = _content(older.said) & newer.content, _content(newer.said) & older.content
-    return (said | told) - _grammar() if said or told else said
+    return (said | told) - grammar_terms() if said or told else said
 
 
 def pair_features(
@@ -912,7 +912,7 @@ def _words() -> dict[str, frozenset[str]]:
 
 
 @cache
-def _grammar() -> frozenset[str]:
+def grammar_terms() -> frozenset[str]:
     """Index terms that are in sentences about anything, in all languages. "Name" and "door" may be a subject."""
     short = [word for word in _words()["function"] if len(word) <= _SHORT]
     lists = ("determiner", "first", "third", "self", "denial")
