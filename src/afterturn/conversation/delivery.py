@@ -552,7 +552,7 @@ class SharedTurn:
     @property
     def epochs(self) -> int:
         with self.lock:
-            return sum(prefetch.cause.is_epoch for prefetch in self._prefetches)
+            return sum(prefetch.cause is not RecallCause.COMPACTION for prefetch in self._prefetches)
 
     def add_prefetch(self, prefetch: Prefetch) -> None:
         with self.lock:

@@ -93,7 +93,7 @@ class Conversations(Protocol):
         """Returns the state of the conversation; that of a new one if it does not exist."""
 
     def read(self, key: ConversationKey) -> ConversationSnapshot:
-        """Returns `known_blocks`, `state`, `find_carried` and `forgets` at once."""
+        """Returns `known_blocks`, `state`, `forgets`, and what is carried without forgotten candidates, at once."""
 
     def read_turn(
         self, key: ConversationKey, turn_id: str, *, writes: str, speakers: Iterable[str], since: int
@@ -115,9 +115,6 @@ class Conversations(Protocol):
 
     def carry(self, key: ConversationKey, carried: CarriedRow) -> None:
         """Stores a recall for the next turn. Replaces an earlier one."""
-
-    def find_carried(self, key: ConversationKey) -> CarriedRow | None:
-        """Returns the carried recall without forgotten candidates, None if none is left."""
 
     def drop_carried(self, key: ConversationKey, correlation: str) -> bool:
         """Returns True for the one call that removes it."""

@@ -257,7 +257,8 @@ def _tokens(text: str) -> list[str]:
     marked = _CLAUSE_END.sub(f" {_BREAK} ", marked)
     marked = _SIGN.sub(lambda sign: " " + "".join(map(_sign_word, sign.group())) + " ", marked)
     if not marked.isascii():
-        marked = "".join(_sign_word(mark) if _is_symbol(mark) else mark for mark in marked)
+        signs = {mark for mark in marked if not mark.isascii() and unicodedata.category(mark) in ("So", "Sm", "Sc")}
+        marked = "".join(_sign_word(mark) if mark in signs else mark for mark in marked)
     return words(marked)
 
 
@@ -268,10 +269,6 @@ def _kept_capitals(found: re.Match[str]) -> str:
 
 def _sign_word(mark: str) -> str:
     return f" {_SIGN_WORD}{ord(mark):x} "
-
-
-def _is_symbol(character: str) -> bool:
-    return not character.isascii() and unicodedata.category(character) in ("So", "Sm", "Sc")
 
 
 def _content_words(tokens: list[str], origin: Origin) -> tuple[list[str], list[int]]:

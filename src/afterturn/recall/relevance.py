@@ -371,7 +371,8 @@ def _features(
 
 def chance(features: Features, weights: Weights) -> float:
     """From 0 to 1."""
-    return _chance(weigh(features, weights) + _STORED_ODDS * features[STORED])
+    odds = weigh(features, weights) + _STORED_ODDS * features[STORED]
+    return 1 / (1 + exp(-max(-30.0, min(30.0, odds))))
 
 
 def _terms(passage: EntryFeatures | None) -> frozenset[str]:
@@ -380,10 +381,6 @@ def _terms(passage: EntryFeatures | None) -> frozenset[str]:
 
 def _content(entry: Entry | None) -> frozenset[str]:
     return features_of(entry).content_terms if entry is not None else frozenset()
-
-
-def _chance(log_odds: float) -> float:
-    return 1 / (1 + exp(-max(-30.0, min(30.0, log_odds))))
 
 
 @cache

@@ -104,12 +104,9 @@ def _judge_pair(
     odds = weigh(features, weights)
     is_change = features["strong change"] or features["weak change"]
     is_newer = odds > (_HOLDS_NOW_CHANGED if is_change else _HOLDS_NOW)
-    return is_newer, odds > _REPLACED and not _only_requests(newer)
-
-
-def _only_requests(one: RecalledExchange) -> bool:
-    """Whether it asks or orders. "Book the dinner for my mother" does not make what was said of her earlier untrue."""
-    return one.said is not None and one.said.kind is Kind.RECORD and is_request(one.said)
+    # "Book the dinner for my mother" does not make what was said of her earlier untrue.
+    only_requests = newer.said is not None and newer.said.kind is Kind.RECORD and is_request(newer.said)
+    return is_newer, odds > _REPLACED and not only_requests
 
 
 def may_replace(older: RecalledExchange, newer: RecalledExchange) -> bool:

@@ -169,18 +169,6 @@ class SearchResults:
         return self.hits[index]
 
 
-class Excerpt(NamedTuple):
-    """A hit that was chosen for a block, with the texts that are shown. Where they were cut, they have an ellipsis.
-
-    `said_in` is the project that it is from, if that is not at hand.
-    """
-
-    hit: Hit
-    text: str
-    answer: str = ""
-    said_in: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class EmbedderIdentity:
     """Identifies an embedder and its version. Vectors of different identities are never compared."""

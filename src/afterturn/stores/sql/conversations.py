@@ -454,9 +454,6 @@ class CarriedRows:
             detail = cipher.seal("carried.detail", detail_row(key.id, kept.correlation), detail)
         self._session.later(_SQL["put_carried"], (conversation, kept.correlation, kept.turn, names, detail))
 
-    def find(self, key: ConversationKey) -> CarriedRow | None:
-        return self.read(key, self._session.rows(*self.reading(key)))
-
     def reading(self, key: ConversationKey) -> Statement:
         return f"SELECT correlation, turn, detail FROM carried WHERE {_OF_CONVERSATION}", _place(key)
 
@@ -689,9 +686,6 @@ class SqlConversations:
 
     def carry(self, key: ConversationKey, carried: CarriedRow) -> None:
         self._carried.put(key, self._active(key, carried.settled_at), carried)
-
-    def find_carried(self, key: ConversationKey) -> CarriedRow | None:
-        return self._carried.find(key)
 
     def drop_carried(self, key: ConversationKey, correlation: str) -> bool:
         found = self._find(key)
