@@ -26,7 +26,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help ratchet demo test everything test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks bench-proxy eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
-	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat bench-langgraph test-postgres bench-postgres benchmarks lock-postgres
+	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat bench-langgraph test-postgres bench-postgres benchmarks lock-postgres test-pages lock-pages screenshots
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -178,6 +178,15 @@ bench-langgraph: $(READY) ## Benchmark the LangGraph store against LangGraph's o
 	@$(BIN)/python -m lab.frameworks install langchain
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .frameworks/langchain/bin/python -m lab.bench langgraph $(ARGS)
 
+test-pages: $(READY) ## Open the pages of `afterturn ui` in a real Chromium, which apt-get installs where it may; DATA="file ..." adds hostile texts; 10 minutes
+	@$(BIN)/python -m lab.pages test $(DATA:%=--texts %) $(ARGS)
+
+screenshots: $(READY) ## Write the pictures of the pages in docs/images/, with the same browser
+	@$(BIN)/python -m lab.pages screenshots $(ARGS)
+
+lock-pages: $(READY) ## Update the lock file of make test-pages; ARGS=--upgrade takes newer versions
+	@$(BIN)/python -m lab.pages lock $(ARGS)
+
 walk: $(READY) ## Trace one warm turn: the files that it visits, in order, and how deep it goes
 	@$(BIN)/python tools/walk.py $(ARGS)
 
@@ -203,5 +212,5 @@ lock: $(READY) ## Update requirements-dev.lock; ARGS=--upgrade takes newer versi
 		--no-emit-index-url --custom-compile-command "make lock" --quiet $(ARGS) --output-file requirements-dev.lock
 
 clean: ## Remove everything that the other targets created, including .venv
-	@rm -rf .venv .setup.lock src/afterturn/embedders/weights .demo .lab .clients .frameworks .postgres build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .setup.lock src/afterturn/embedders/weights .demo .lab .clients .frameworks .postgres .pages build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
