@@ -244,7 +244,7 @@ def every_page(memory: blocking.Memory, space: blocking.Space) -> list[str]:
         f"/memories/{added.entry.id}?space={space.name}",
         f"/memories/{learned.entry.id}?space={space.name}",
         f"/memories/{said.id}?space={space.name}",
-        f"/memories/forget?space={space.name}&memory={learned.entry.id}",
+        f"/forget?space={space.name}&memory={learned.entry.id}",
         f"/inbox?space={space.name}",
         "/inbox?space=user:nobody-at-all",
         "/about",
