@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import afterturn
 from afterturn.conversation.scope import ConversationOptions
 from afterturn.embedders.sentence_encoder import SentenceEncoder
+from afterturn.recall import search
+from afterturn.recall.query import read_query
 from afterturn.services import Components
 
 if TYPE_CHECKING:
@@ -45,8 +48,8 @@ class ShiftedClock:
         return time.monotonic()
 
 
-class UnluckyEmbedder(SentenceEncoder):
-    """The default embedder, except that one question takes too long and another one fails."""
+class SlowEmbedder(SentenceEncoder):
+    """The default embedder, except that one question takes too long."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,8 +58,6 @@ class UnluckyEmbedder(SentenceEncoder):
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         if list(texts) == [LATE]:
             self.may_end.wait(1.0)
-        if list(texts) == [BROKEN]:
-            raise RuntimeError("the embedder failed on purpose")
         return super().embed(texts)
 
 
@@ -161,8 +162,19 @@ TALKS = (
 )
 
 
+def _fail_once(index: Any, scope: Any, words: Any, asked: Any, *others: Any) -> Any:
+    if BROKEN.split()[0].lower() in str(words).lower():
+        raise RuntimeError("the search failed on purpose")
+    return read_query(index, scope, words, asked, *others)
+
+
 async def build(path: Path) -> None:
-    clock, embedder = ShiftedClock(), UnluckyEmbedder()
+    with mock.patch.object(search, "read_query", _fail_once):
+        await _build(path)
+
+
+async def _build(path: Path) -> None:
+    clock, embedder = ShiftedClock(), SlowEmbedder()
     components = Components(clock=clock, embedder=embedder)
     settings: dict[str, Any] = {"tenant": "default"}
     async with afterturn.open(path, settings, components=components) as memory:
@@ -181,7 +193,7 @@ async def build(path: Path) -> None:
         await memory.drain()
 
 
-async def _play(memory: afterturn.Memory, talk: Talk, clock: ShiftedClock, embedder: UnluckyEmbedder) -> None:
+async def _play(memory: afterturn.Memory, talk: Talk, clock: ShiftedClock, embedder: SlowEmbedder) -> None:
     conversation = memory.conversation(talk.id, **talk.where)
     messages: list[dict[str, Any]] = []
     for asked, answer in talk.exchanges:

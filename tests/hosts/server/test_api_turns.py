@@ -15,8 +15,7 @@ import pytest
 from served import CAT, HOST, QUESTION, WITHIN, Api, make_service, make_token, serving
 
 from afterturn import blocking
-from afterturn.hosts.server.app import make_app
-from afterturn.hosts.server.app import Service
+from afterturn.hosts.server.app import Service, make_app
 
 ANSWER = {"role": "assistant", "content": "Chicken."}
 HOLD_STORE = (

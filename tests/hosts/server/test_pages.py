@@ -226,7 +226,7 @@ async def test_fixing_a_line_changes_the_block_of_the_next_turn(ada: httpx2.Asyn
     id = await add(service, CAT)
     turn = await take_turn(service, QUESTION)
     page = (await ada.get(f"/turns/{turn}")).text
-    form = re.search(r'action="/fix/edit">(.*?)</form>', page, re.DOTALL)[1]
+    form = page.partition('action="/fix/edit">')[2].partition("</form>")[0]
     fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
     assert fields["memory"] == id
     await ada.post("/fix/edit", data={**fields, "text": "My cat Miso is allergic to fish."})

@@ -192,7 +192,7 @@ class TestMemories:
         assert said.text in page
         assert len(await ada.list()) == 4
         fields = {"space": "user:ada", "memory": [learned.entry.id], "sources": "yes"}
-        receipt = await post(browser, "/memories/forget", **fields)
+        receipt = await post(browser, "/forget", **fields)
         assert "2 entries" in receipt
         assert "No key was destroyed." in receipt
         assert {one.id for one in await ada.list()} == {other.entry.id, record.id}
@@ -403,7 +403,7 @@ class TestAccess:
         [
             ("/memories", {"do": "hide"}),
             ("/memories", {"do": "move", "to": "user:other"}),
-            ("/memories/forget", {}),
+            ("/forget", {}),
             ("/inbox", {"do": "approve"}),
             ("/inbox/undo", {"review": "06nosuchreview00"}),
             ("/incognito", {"conversation": "talk", "on": "yes"}),
@@ -431,7 +431,7 @@ class TestAccess:
             "/memories",
             "/memories?state=any&kind=both&q=%3Cscript%3E",
             f"/memories/{added.entry.id}",
-            f"/memories/forget?space=user:ada&memory={added.entry.id}",
+            f"/forget?space=user:ada&memory={added.entry.id}",
             "/inbox",
             "/about",
             "/about/user:ada",

@@ -146,7 +146,7 @@ class Gatekeeper:
     def _refuse_form(self, request: HTTPConnection) -> Response | None:
         if "content-length" in request.headers and "transfer-encoding" in request.headers:
             # A proxy in front of the server may read it as another number of requests.
-            return PlainTextResponse("Two lengths of one request", status_code=400, headers={"Connection": "close"})
+            return refusal(400, "TwoLengths", "The request says its length twice.", Connection="close")
         if len(request.headers.getlist("host")) == 1 and request.headers["host"] in self._service.options.allowed:
             return None
         return refusal(421, "UnknownHost", "This is not a name of this server. Add it with --allow-host NAME.")

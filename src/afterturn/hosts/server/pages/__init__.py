@@ -29,6 +29,7 @@ from afterturn.hosts.server.pages import (
     about,
     errors,
     fixes,
+    forgetting,
     inbox,
     live,
     login,
@@ -42,7 +43,7 @@ from afterturn.hosts.server.pages import (
 if TYPE_CHECKING:
     from afterturn.hosts.server.app import Service
 
-_PAGES = (render, login, fixes, live, turn, memories, memory_detail, inbox, about, status)
+_PAGES = (render, login, fixes, live, turn, memories, memory_detail, inbox, about, forgetting, status)
 
 
 def routes(service: Service) -> list[BaseRoute]:

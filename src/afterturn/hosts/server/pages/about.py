@@ -1,4 +1,4 @@
-"""A person or a project: the profile, the standing block, what is switched on, export, and the forget wizard."""
+"""A person or a project: the profile, the standing block, what is switched on, and the export."""
 
 from __future__ import annotations
 
@@ -9,15 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from afterturn.errors import InvalidInput
 from afterturn.hosts.server import api_spaces
-from afterturn.hosts.server.forget_preview import preview_forget
-from afterturn.hosts.server.pages.render import HEADERS, link
+from afterturn.hosts.server.pages.render import HEADERS
 from afterturn.hosts.server.pages.request import PageRequest, page_route
-from afterturn.runtime.clock import SystemClock
-from afterturn.space.arguments import check_selector
 from afterturn.text import estimate_tokens
-from afterturn.types import Selector
 
 if TYPE_CHECKING:
     from afterturn.hosts.server.app import Service
@@ -44,8 +39,6 @@ def routes(service: Service) -> list[BaseRoute]:
     return [
         page_route(service, "/about", about),
         page_route(service, "/export", export),
-        page_route(service, "/forget/space", wizard),
-        page_route(service, "/forget/space", forget, method="POST"),
         page_route(service, "/incognito", set_incognito, method="POST"),
         page_route(service, "/about/{space:path}", about_space),
     ]
@@ -88,13 +81,13 @@ async def about_space(page: PageRequest) -> Response:
         size=len(block.encode()),
         tokens=estimate_tokens(block),
         settings=memory.config,
-        talks=await _talks(page, memory, name),
+        talks=await find_talks(page, memory, name),
         may_write=page.caller.grant.may_write(name) and page.caller.grant.allows("write"),
         may_forget=page.caller.grant.may_write(name) and page.caller.grant.allows("forget"),
     )
 
 
-async def _talks(page: PageRequest, memory: Memory, space: str) -> list[Talk]:
+async def find_talks(page: PageRequest, memory: Memory, space: str) -> list[Talk]:
     """The newest conversations that the caller may know of."""
     own = page.caller.grant.conversation
     ids = [one for one in await memory.space(space).conversations(limit=_CONVERSATIONS_MAX) if own in (None, one)]
@@ -120,52 +113,3 @@ async def export(page: PageRequest) -> Response:
     file = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in name)
     answer.headers.update({**HEADERS, "Content-Disposition": f'attachment; filename="{file}.jsonl"'})
     return answer
-
-
-def _selector(page: PageRequest, what: str, name: str) -> Selector:
-    """Raises InvalidInput unless one thing is chosen, NotAllowed for another conversation than the token's."""
-    if what not in ("everything", "conversation", "speaker", "source"):
-        raise InvalidInput("Choose what to forget: everything, a conversation, a speaker or a source.")
-    conversation, source, speaker = (name if what == one else None for one in ("conversation", "source", "speaker"))
-    selector = Selector(None, conversation, source, speaker, what == "everything")
-    page.check_conversation(selector.conversation)
-    if selector.conversation is None and page.caller.grant.conversation is not None:
-        raise InvalidInput("This token is for one conversation. Choose that one.")
-    return check_selector(selector)
-
-
-async def wizard(page: PageRequest) -> Response:
-    """First what to forget; then what that erases, and what it cannot reach."""
-    name, what = page.query.get("space", ""), page.query.get("what", "")
-    space, memory = await page.reading(name), await page.memory("inspect")
-    preview = None
-    if what:
-        preview = await preview_forget(space, _selector(page, what, page.query.get("name", "")))
-    return page.render(
-        "forget_space.html",
-        space=name,
-        what=what,
-        name=page.query.get("name", ""),
-        preview=preview,
-        talks=await _talks(page, memory, name),
-        is_sealed=memory.config.keys is not None,
-        back=link(f"/about/{name}"),
-    )
-
-
-async def forget(page: PageRequest) -> Response:
-    """Erases for good. The whole space needs its name typed."""
-    name, what, chosen = page.form.need("space"), page.form.need("what"), page.form.get("name")
-    if what == "everything" and page.form.get("typed").strip() != name:
-        raise InvalidInput(f"Nothing is erased. Go back and type {name} to erase all of it.")
-    selector = _selector(page, what, chosen)
-    space = await page.writing(name, "forget")
-    receipt = await space.forget(
-        conversation=selector.conversation,
-        source=selector.source,
-        speaker=selector.speaker,
-        everything=selector.everything,
-    )
-    said = "Everything" if selector.everything else f"The {what} {chosen}"
-    shown = {"space": name, "what": said, "receipt": receipt, "now": SystemClock().now(), "next": "/about"}
-    return page.render("receipt.html", **shown)

@@ -64,7 +64,7 @@ class FeedRows:
     def __init__(self, day: float) -> None:
         self.rows: dict[str, FeedRow] = {}
         self._day = day
-        self._reviews: dict[str, FeedRow] = {}
+        self._operations: set[str] = set()
         self._carried: set[tuple[str, str]] = set()
 
     def newest(self) -> list[FeedRow]:
@@ -78,11 +78,9 @@ class FeedRows:
         if not event.turn:
             return None
         id, place = f"turn-{event.space}-{event.turn}", (event.space, event.conversation)
-        row = self.rows.get(id)
-        if row is None:
-            address = turn_link(event.space, event.conversation, event.turn)
-            row = FeedRow(id, event.at, event.space, "turn", event.conversation, address, "silent")
-            self.rows[id] = row
+        row = self.rows.get(id) or self._new_turn(id, event.at, *place, event.turn, "silent")
+        if row.state == "recorded":
+            row.state = "silent"
         data = event.data
         match event.name:
             case "turn_started":
@@ -91,10 +89,8 @@ class FeedRows:
             case "recall_settled":
                 row.milliseconds = float(str(data.get("milliseconds") or 0))
                 row.note = f"without {data['missing']}".replace("_", " ") if data.get("missing") else ""
-            case "recall_ended":
-                has_failed = data.get("outcome") == Outcome.DEGRADED or (row.note and not row.lines)
-                if has_failed and data.get("reason") != "already_visible" and data.get("outcome") != Outcome.DELIVERED:
-                    row.state = "failed"
+            case "recall_ended" if data.get("outcome") == Outcome.DEGRADED:
+                row.state = "failed"
             case "recall_carried":
                 row.state = "late"
                 self._carried.add(place)
@@ -107,28 +103,41 @@ class FeedRows:
                 row.note = "standing block"
             case "not_recorded" | "turn_aborted":
                 row.note = "incognito" if data.get("reason") == "incognito" else _ENDED[event.name]
-            case "review_scheduled":
-                self._reviews[str(data.get("review"))] = row
         return row
 
-    def add_message(self, entry: Entry) -> FeedRow | None:
-        """The row of the turn that the user began with this message; None if there is none, or it has one already."""
-        row = self.rows.get(f"turn-{entry.owner or entry.space}-{entry.turn}")
-        if row is None or row.text or entry.origin is not Origin.USER:
+    def add_message(self, entry: Entry, *, since: float) -> FeedRow | None:
+        """The row of the turn that the user began with this message; None if it has one already. Turns from `since` on
+        get a row before their events are stored."""
+        owner = entry.owner or entry.space
+        id = f"turn-{owner}-{entry.turn}"
+        if entry.origin is not Origin.USER or entry.turn is None or entry.conversation is None:
+            return None
+        row = self.rows.get(id)
+        if row is None and entry.recorded_at >= since:
+            row = self._new_turn(id, entry.occurred_at, owner, entry.conversation, entry.turn, "recorded")
+        if row is None or row.text:
             return None
         row.text = entry.text[:_TEXT_CHARS]
         return row
 
-    def add_operation(self, one: LoggedOperation) -> FeedRow | None:
-        """The row that it changes; None if it is shown already, or is a recorded turn."""
+    def _new_turn(self, id: str, at: float, space: str, conversation: str, turn: str, state: str) -> FeedRow:
+        address = turn_link(space, conversation, turn)
+        self.rows[id] = row = FeedRow(id, at, space, "turn", conversation, address, state)
+        return row
+
+    def is_new(self, one: LoggedOperation) -> bool:
+        """Whether it is to be shown: not yet, and not a recorded turn, which has a row of its own."""
+        return one.verb is not Verb.RECORD and one.id not in self._operations
+
+    def add_operation(self, one: LoggedOperation, learned: Entry | None = None) -> FeedRow:
+        """The row that it changes: that of the turn which `learned` was learned from, or a new one."""
+        self._operations.add(one.id)
+        turn = None if learned is None else self.rows.get(f"turn-{learned.owner or learned.space}-{learned.turn}")
+        if turn is not None:
+            turn.learned.append(one.text)
+            turn.undo = list(dict.fromkeys([*turn.undo, (one.space, one.group or one.id)]))
+            return turn
         id = f"change-{one.id}"
-        learned_in = self._reviews.get(one.group or "")
-        if one.verb is Verb.RECORD or id in self.rows or (learned_in is not None and one.text in learned_in.learned):
-            return None
-        if learned_in is not None and one.verb is not Verb.UNDO:
-            learned_in.learned.append(one.text)
-            learned_in.undo = list(dict.fromkeys([*learned_in.undo, (one.space, str(one.group))]))
-            return learned_in
         row = FeedRow(id, one.at, one.space, "change", said=VERBS[one.verb], actor=str(one.actor), text=one.text)
         row.memory, row.undo = one.entry_id or "", [(one.space, one.group or one.id)]
         if one.entries > 1:

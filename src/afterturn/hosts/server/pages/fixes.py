@@ -8,11 +8,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from afterturn.errors import AfterturnError, InvalidInput
-from afterturn.hosts.server.forget_preview import preview_forget
 from afterturn.hosts.server.pages.moving import move_entry
-from afterturn.hosts.server.pages.request import PageRequest, own_path, page_route
+from afterturn.hosts.server.pages.request import PageRequest, page_route
 from afterturn.memory import Space
-from afterturn.types import Entry, Kind, Selector, Status
+from afterturn.types import Entry, Kind, Status
 
 if TYPE_CHECKING:
     from afterturn.hosts.server.app import Service
@@ -25,11 +24,9 @@ def routes(service: Service) -> list[BaseRoute]:
         "/fix/move": move,
         "/fix/hide": hide,
         "/fix/pin": pin,
-        "/forget": forget,
         "/undo": undo,
     }
-    pages = [page_route(service, path, function, method="POST") for path, function in posts.items()]
-    return [*pages, page_route(service, "/forget", preview)]
+    return [page_route(service, path, function, method="POST") for path, function in posts.items()]
 
 
 async def edit(page: PageRequest) -> Response:
@@ -80,22 +77,6 @@ async def pin(page: PageRequest) -> Response:
     changed = await space.set_pinned(entry.id, pinned)
     said = "Pinned: it is in the standing block of new conversations." if pinned else "No longer pinned."
     return page.done(said, [(space.name, changed.operation)])
-
-
-async def preview(page: PageRequest) -> Response:
-    """What `forget` of one memory would erase."""
-    name, memory = page.query.get("space", ""), page.query.get("memory", "")
-    found = await preview_forget(await page.reading(name), Selector(memory=memory))
-    next_path = own_path(page.query.get("next", "/"))
-    return page.render("forget.html", space=name, memory=memory, preview=found, next=next_path)
-
-
-async def forget(page: PageRequest) -> Response:
-    """Erases one memory for good, with the messages that it was learned from if the person wants that."""
-    name, memory = page.form.need("space"), page.form.need("memory")
-    space = await page.writing(name, "forget")
-    forgotten = await space.forget(memory=memory, sources=page.form.get("sources") == "yes")
-    return page.render("forgotten.html", forgotten=forgotten, space=name, next=own_path(page.form.get("next")))
 
 
 async def undo(page: PageRequest) -> Response:

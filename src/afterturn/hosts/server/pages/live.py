@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
-from afterturn.errors import AfterturnError
+from afterturn.errors import AfterturnError, NotFound
 from afterturn.hosts.server.api_events import HEARTBEAT, SSE
 from afterturn.hosts.server.pages import example
 from afterturn.hosts.server.pages.feed_rows import FeedRow, FeedRows, is_change
 from afterturn.hosts.server.pages.render import HEADERS, link, render_text
 from afterturn.hosts.server.pages.request import PageRequest, page_route
 from afterturn.log import logger
+from afterturn.memory import Space
 from afterturn.runtime.clock import SystemClock
-from afterturn.types import Event, Filter, Kind
+from afterturn.types import Entry, Event, Filter, Kind, Origin
 
 if TYPE_CHECKING:
     from afterturn.hosts.server.app import Service
@@ -32,7 +33,9 @@ _OPERATIONS_READ = 40
 _SPACES_READ = 30
 _MESSAGES_READ = 200
 # As often as events of other processes are read.
-_WATCH_EVERY = 0.5
+_WATCH_EVERY = 0.3
+# Events of another process are in the store by then.
+_STORED_WITHIN = 5.0
 SHOWN = {"all": "Turns and changes", "turns": "Turns", "changes": "Changes", "failed": "Failed recalls"}
 
 
@@ -75,8 +78,8 @@ async def _stream(page: PageRequest) -> AsyncIterator[str]:
     """Rows as JSON with an id and HTML, until the browser leaves or its session ends."""
     show = page.query.get("show", "")
     async with page.service.feed.subscribe(page.caller.grant.tenant) as queue:
-        feed = await _read(page)
         await _watch(page)
+        feed = await _read(page)
         for row in reversed(feed.newest()[:_ROWS_AGAIN]):
             if row.is_wanted(show):
                 yield _message(page, feed, row)
@@ -98,8 +101,9 @@ async def _stream(page: PageRequest) -> AsyncIterator[str]:
 
 async def _rows_of(page: PageRequest, feed: FeedRows, event: Event) -> list[FeedRow]:
     changed = [feed.add_event(event)]
-    if event.name == "recorded" and page.may_read(event.space):
-        changed += await _read_messages(page, feed, event.space)
+    if event.name in ("recorded", "changed_elsewhere"):
+        # Another process stores its events a second after its records.
+        changed += await _read_messages(page, feed, event.space, since=event.at - _STORED_WITHIN)
     if is_change(event):
         changed += await _read_operations(page, feed, event.space)
     # Each once, as it is in the end.
@@ -109,14 +113,15 @@ async def _rows_of(page: PageRequest, feed: FeedRows, event: Event) -> list[Feed
 async def _read(page: PageRequest) -> FeedRows:
     """The newest rows of the spaces that the caller may read, from the store."""
     memory = await page.memory("inspect")
-    today = datetime.fromtimestamp(SystemClock().now(), UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    now = SystemClock().now()
+    today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     feed = FeedRows(today.timestamp())
     for event in (await memory.timeline(limit=_EVENTS_READ)).events:
         if _is_wanted(page, event):
             feed.add_event(event)
     for name in await _newest_spaces(page):
         await _read_operations(page, feed, name)
-        await _read_messages(page, feed, name, limit=_MESSAGES_READ)
+        await _read_messages(page, feed, name, since=now - _STORED_WITHIN, limit=_MESSAGES_READ)
     return feed
 
 
@@ -126,15 +131,28 @@ async def _newest_spaces(page: PageRequest) -> list[str]:
     return [one.name for one in found if wanted in ("", one.name)][:_SPACES_READ]
 
 
-async def _read_operations(page: PageRequest, feed: FeedRows, space: str) -> list[FeedRow | None]:
-    found = await (await page.reading(space, "inspect")).operations(limit=_OPERATIONS_READ)
-    return [feed.add_operation(one) for one in reversed(found)]
+async def _read_operations(page: PageRequest, feed: FeedRows, name: str) -> list[FeedRow | None]:
+    space, changed = await page.reading(name, "inspect"), list[FeedRow | None]()
+    for one in reversed(await space.operations(limit=_OPERATIONS_READ)):
+        if feed.is_new(one):
+            is_learned = one.actor is Origin.BACKGROUND_REVIEW and one.entry_id is not None
+            changed.append(feed.add_operation(one, await _find(space, str(one.entry_id)) if is_learned else None))
+    return changed
 
 
-async def _read_messages(page: PageRequest, feed: FeedRows, space: str, limit: int = 10) -> list[FeedRow | None]:
+async def _find(space: Space, id: str) -> Entry | None:
+    try:
+        return await space.get(id)
+    except NotFound:
+        return None
+
+
+async def _read_messages(
+    page: PageRequest, feed: FeedRows, space: str, *, since: float, limit: int = 10
+) -> list[FeedRow | None]:
     """What the users said in the newest turns."""
     found = await (await page.reading(space, "inspect")).list(limit=limit, filter=Filter(kind=Kind.RECORD))
-    return [feed.add_message(one) for one in reversed(found)]
+    return [feed.add_message(one, since=since) for one in reversed(found)]
 
 
 async def _watch(page: PageRequest) -> None:

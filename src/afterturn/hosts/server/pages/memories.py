@@ -10,22 +10,18 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from afterturn.errors import AfterturnError, InvalidInput, NotFound
-from afterturn.hosts.server.forget_preview import preview_forget
+from afterturn.errors import AfterturnError, InvalidInput
 from afterturn.hosts.server.pages.moving import move_entry
 from afterturn.hosts.server.pages.render import link
 from afterturn.hosts.server.pages.request import PageRequest, own_path, page_route
 from afterturn.memory import Space
 from afterturn.recall.profile import group_by_subject
-from afterturn.runtime.clock import SystemClock
 from afterturn.space.markdown import Bullet, Edit, Edits
 from afterturn.types import (
     Entry,
     Filter,
-    Forgotten,
     Kind,
     Origin,
-    Selector,
     Showing,
     SpaceSummary,
     Status,
@@ -97,8 +93,6 @@ def routes(service: Service) -> list[BaseRoute]:
     return [
         page_route(service, "/memories", memories),
         page_route(service, "/memories", change_many, method="POST"),
-        page_route(service, "/memories/forget", preview_many),
-        page_route(service, "/memories/forget", forget_many, method="POST"),
     ]
 
 
@@ -181,7 +175,7 @@ async def change_many(page: PageRequest) -> Response:
         raise InvalidInput("No memory is chosen. Go back and check some.")
     if what == "forget":
         query = [("space", page.form.need("space")), ("next", own_path(page.form.get("next")))]
-        return page.go(f"/memories/forget?{urlencode([*query, *(('memory', one) for one in ids)])}")
+        return page.go(f"/forget?{urlencode([*query, *(('memory', one) for one in ids)])}")
     space = await page.writing(page.form.need("space"))
     entries = [await space.get(one) for one in ids]
     if what == "move":
@@ -191,9 +185,9 @@ async def change_many(page: PageRequest) -> Response:
     edits = [Edit(Verb.DELETE, one, None) if what == "hide" else _pin(one, pinned=what == "pin") for one in entries]
     edited = await space.apply_edits(Edits(tuple(edits)))
     said = {"hide": "will not be brought up again", "pin": "pinned", "unpin": "no longer pinned"}[what]
-    text = f"{_count(len(edited.changed))} {said}."
+    text = f"{count_memories(len(edited.changed))} {said}."
     if edited.skipped:
-        text += f" {_count(len(edited.skipped))} not changed: {edited.skipped[0].reason}"
+        text += f" {count_memories(len(edited.skipped))} not changed: {edited.skipped[0].reason}"
     return page.done(text, [(space.name, edited.group or "")])
 
 
@@ -206,60 +200,15 @@ def _pin(entry: Entry, *, pinned: bool) -> Edit:
 
 async def _move_many(page: PageRequest, space: Space, entries: Sequence[Entry]) -> Response:
     to, undo = await page.writing(page.form.need("to")), list[tuple[str, str]]()
-    text = f"{_count(len(entries))} moved to {to.name}."
+    text = f"{count_memories(len(entries))} moved to {to.name}."
     for number, entry in enumerate(entries):
         try:
             undo += (await move_entry(space, entry, to))[1]
         except AfterturnError as error:
-            text = f"{_count(number)} moved to {to.name}. The next was not: {error}"
+            text = f"{count_memories(number)} moved to {to.name}. The next was not: {error}"
             break
     return page.done(text, undo)
 
 
-def _count(number: int) -> str:
+def count_memories(number: int) -> str:
     return "1 memory" if number == 1 else f"{number} memories"
-
-
-async def preview_many(page: PageRequest) -> Response:
-    """What forgetting the chosen memories would erase."""
-    ids, space = page.query.getlist("memory"), await page.reading(page.query.get("space", ""))
-    found = [await preview_forget(space, Selector(memory=one)) for one in ids]
-    sources = {one.id: one for preview in found for one in preview.sources}
-    return page.render(
-        "forget_many.html",
-        space=space.name,
-        entries=[one for preview in found for one in preview.entries],
-        sources=list(sources.values()),
-        next=own_path(page.query.get("next", "/memories")),
-    )
-
-
-async def forget_many(page: PageRequest) -> Response:
-    space, sources = await page.writing(page.form.need("space"), "forget"), page.form.get("sources") == "yes"
-    forgotten: list[Forgotten] = []
-    for one in page.form.all("memory"):
-        try:
-            forgotten.append(await space.forget(memory=one, sources=sources))
-        except NotFound:
-            # Erased with what an earlier one was learned from.
-            continue
-    return page.render(
-        "receipt.html",
-        space=space.name,
-        what=_count(len(page.form.all("memory"))),
-        receipt=joined(forgotten),
-        now=SystemClock().now(),
-        next=own_path(page.form.get("next")),
-    )
-
-
-def joined(forgotten: Sequence[Forgotten]) -> Forgotten:
-    """Several results as one."""
-    return Forgotten(
-        state="pending" if any(one.state == "pending" for one in forgotten) else "erased",
-        erased=sum(one.erased for one in forgotten),
-        out_of_reach=tuple(dict.fromkeys(place for one in forgotten for place in one.out_of_reach)),
-        remaining=tuple(dict.fromkeys(place for one in forgotten for place in one.remaining)),
-        key_destroyed=any(one.key_destroyed for one in forgotten),
-        sources=tuple(dict.fromkeys(id for one in forgotten for id in one.sources)),
-    )

@@ -33,6 +33,7 @@ from afterturn.types import (
     Phase,
     RecallRow,
     Scalar,
+    Status,
 )
 
 if TYPE_CHECKING:
@@ -246,11 +247,14 @@ async def _line(page: PageRequest, explained: Explained) -> Line:
 
 
 async def _find_entry(page: PageRequest, ref: str, spaces: Iterable[str]) -> Entry | None:
-    """The version of now. None if it was forgotten, or is in a space that the caller may not read."""
+    """The version of now, or the named one if none is active. None if it was forgotten, or in none of these spaces that
+    the caller may read."""
     for name in dict.fromkeys(spaces):
         if page.may_read(name):
+            space, id = await page.reading(name, "inspect"), ref.partition(".")[0]
             try:
-                return await (await page.reading(name, "inspect")).get(ref.partition(".")[0])
+                entry = await space.get(id)
+                return entry if entry.status is Status.ACTIVE else await space.get(id, version=_version_of(ref))
             except NotFound:
                 continue
     return None

@@ -83,5 +83,6 @@ if (feed) {
       waiting.clear();
     });
   }
-  addEventListener("pagehide", () => stream.close());
+  // Another page follows, and nothing may load this one again meanwhile.
+  for (const leaving of ["submit", "pagehide"]) addEventListener(leaving, () => stream.close());
 }
