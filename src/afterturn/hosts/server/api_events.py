@@ -64,11 +64,8 @@ async def stream_events(context: RequestContext, spaces: frozenset[str]) -> Asyn
             if event is None:
                 yield ": heartbeat\n\n"
             elif _is_wanted(context, event, spaces):
-                yield f"event: {event.name}\ndata: {json.dumps(_as_object(event))}\n\n"
-
-
-def _as_object(event: Event) -> dict[str, object]:
-    return {name: value for name, value in asdict(event).items() if name != "content"}
+                sent = {name: value for name, value in asdict(event).items() if name != "content"}
+                yield f"event: {event.name}\ndata: {json.dumps(sent)}\n\n"
 
 
 def _is_wanted(context: RequestContext, event: Event, spaces: frozenset[str]) -> bool:
