@@ -1,5 +1,6 @@
 """What deploy/ says, as `make test-deploy` reads it. That target also runs it."""
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -56,6 +57,11 @@ def test_every_service_is_checked_and_holds_no_password():
     assert all(service["read_only"] for service in services.values())
     variables = [f"{name}={value}" for service in services.values() for name, value in service["environment"].items()]
     assert [one for one in variables if "PASSWORD" in one and "_FILE=/run/secrets/" not in one] == []
+
+
+def test_the_script_for_the_database_can_be_executed():
+    """The image of PostgreSQL would read it into its own shell otherwise, where `set -u` breaks what follows."""
+    assert os.access(DEPLOY / "database.sh", os.X_OK)
 
 
 def test_the_image_has_what_the_extras_ask_for():
