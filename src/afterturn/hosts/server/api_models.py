@@ -663,7 +663,6 @@ class Stats(Answer):
     vectors: bool
     vectors_waiting: int | None
     embedder: str
-    size_bytes: int
 
 
 # ---------------------------------------------------------------- Inbox and reviews
