@@ -227,7 +227,8 @@ class StoredConversation:
     def note_tool_rules(self, turn: str, name: str, advice: ToolAdvice) -> None:
         for rule in advice.rules:
             refused = advice.refusal is not None and rule.firm
-            said = {"memory": rule.ref, "rule": rule.text, "why": rule.why}
+            # Not its text: this space keeps the event when another space forgets the rule.
+            said = {"memory": rule.ref, "rule_space": rule.space, "why": rule.why}
             self.emit("tool_rule", turn=turn, tool=shown_name(name), **said, refused=refused)
 
     async def briefing(self, scope: ConversationScope, on_untrusted: Callable[[], None]) -> str:

@@ -143,3 +143,24 @@ async def test_a_narrow_token_continues_no_turn_with_lines_of_other_spaces(
     service.turns._turns.clear()
     await service.memories.close()
     assert "4711" in str(await talking.verb(verb, within=20, **more))
+
+
+async def test_a_rule_of_another_space_is_not_shown_and_can_be_forgotten(connect: Callable[..., Api], service: Service):
+    """L2, F1: neither the trace nor an export of the conversation keeps its text."""
+    everything = connect("all", space="*")
+    await everything.add("Never run npm install with the zebra registry.", "team:x", firm=True)
+    wide = connect("wide", space="user:ada", reads=["team:x"]).speaking_in(reads=["team:x"], standing="off")
+    question = [{"role": "user", "content": "Install the packages please."}]
+    await wide.start(question)
+    assert (await wide.verb("before_tool", name="bash", arguments={"command": "npm install zebra"}))["refusal"]
+    assert (await wide.verb("finish", messages=[*question, ANSWER]))["recorded"]
+    narrow, trace, export = connect("narrow"), "/conversations/c1/trace?owner=user:ada", "/spaces/user:ada/export"
+    await service.memories.close()
+    assert "zebra registry" in (await everything.ask("GET", trace)).text
+    for path in (trace, export):
+        found = (await narrow.ask("GET", path)).text
+        assert "zebra registry" not in found
+        assert "team:x" not in found
+    await everything.post("/spaces/team:x/forget", everything=True)
+    for path in (trace, export):
+        assert "zebra registry" not in (await everything.ask("GET", path)).text

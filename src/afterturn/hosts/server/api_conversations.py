@@ -158,7 +158,10 @@ class ReadableRefs:
         self.everything = everything
 
     def shows(self, block: Block) -> bool:
-        return self.everything or self.known.issuperset(block.refs)
+        return self.shows_all(block.refs)
+
+    def shows_all(self, refs: Iterable[str]) -> bool:
+        return self.everything or self.known.issuperset(refs)
 
 
 async def readable_refs(context: RequestContext, found: Conversation, traced: ConversationTrace) -> ReadableRefs:
@@ -166,6 +169,7 @@ async def readable_refs(context: RequestContext, found: Conversation, traced: Co
     if context.may_read_all(("*",)):
         return ReadableRefs((), everything=True)
     wanted = {ref for turn in traced.turns for block in turn.blocks for ref in block.refs}
+    wanted.update(rule.ref for turn in traced.turns for rule in turn.rules)
     spaces = {found.owner, *(space for turn in traced.turns for one in turn.recalls for space in one.row.reads)}
     spaces.update(space for space in context.caller.grant.reads if not space.endswith("*"))
     known = {
@@ -204,7 +208,7 @@ def _turn(context: RequestContext, traced: Turn, readable: ReadableRefs) -> mode
             for one in traced.blocks
         ],
         recalls=[_recall(context, one) for one in traced.recalls],
-        rules=[models.TracedRuleJson.model_validate(one) for one in traced.rules],
+        rules=[models.TracedRuleJson.model_validate(one) for one in traced.rules if readable.shows_all([one.ref])],
     )
 
 

@@ -671,7 +671,6 @@ class Stats(AnswerJson):
     vectors: bool
     vectors_waiting: int | None
     embedder: str
-    size_bytes: int
 
 
 # ---------------------------------------------------------------- Inbox and reviews

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Query
@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from afterturn.errors import InvalidInput, NotAllowed
 from afterturn.hosts.server import api_models as models
 from afterturn.hosts.server.api_context import Before, Context, Limit, MemoryId, RequestContext, SpaceName
+from afterturn.hosts.server.api_events import without_space
 from afterturn.hosts.server.forget_preview import preview_forget
 from afterturn.space.arguments import DraftFields, check_selector
 from afterturn.types.entries import Kind, Origin, Target
@@ -242,19 +243,25 @@ async def export(context: Context, space: SpaceName) -> StreamingResponse:
         raise NotAllowed("This token is for one conversation. Create one without --conversation.")
     rows = await (await context.reading(space)).export()
     if not context.may_read_all(("*",)):
-        rows = _without_others(rows)
+        rows = _without_others(rows, context.may_read)
     return StreamingResponse(_lines(rows), media_type=NDJSON)
 
 
-def _without_others(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A block of this space's conversations may show lines of spaces that the caller may not read."""
+def _without_others(rows: Sequence[dict[str, Any]], may_read: Callable[[str], bool]) -> list[dict[str, Any]]:
+    """This space's conversations may have read lines and rules of spaces that the caller may not read."""
     own = {row["entry"]["id"] for row in rows if "entry" in row}
 
-    def may_show(row: dict[str, Any]) -> bool:
-        shown = [ref for kind in ("block", "standing") if kind in row for ref in row[kind]["refs"]]
-        return own.issuperset(ref.partition(".")[0] for ref in shown)
+    def shown(kind: str, value: Any) -> Any:
+        if kind in ("block", "standing") and not own.issuperset(ref.partition(".")[0] for ref in value["refs"]):
+            return {**value, "text": ""}
+        if kind in ("recall", "carried"):
+            reads = {"reads": list(filter(may_read, value["reads"]))} if "reads" in value else {}
+            return {**value, **reads, "candidates": [one for one in value["candidates"] if may_read(one["space"])]}
+        if kind == "event":
+            return {**value, "data": without_space(value["data"])}
+        return value
 
-    return [row if may_show(row) else {kind: {**value, "text": ""} for kind, value in row.items()} for row in rows]
+    return [{kind: shown(kind, value) for kind, value in row.items()} for row in rows]
 
 
 async def _lines(rows: Sequence[dict[str, Any]]) -> AsyncIterator[bytes]:
