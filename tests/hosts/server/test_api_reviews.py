@@ -1,6 +1,11 @@
 """The inbox and the reviews over HTTP."""
 
+import asyncio
+
+import pytest
 from served import Api
+
+from afterturn.memory import Space
 
 ANSWER = {"role": "assistant", "content": "Noted."}
 
@@ -36,6 +41,20 @@ async def test_proposals_are_approved_rejected_and_edited(api: Api):
 async def test_an_edit_that_is_refused_leaves_the_proposal_waiting(api: Api):
     proposal = await propose(api, "Prefers short answers.")
     assert await api.status("POST", f"/spaces/user:ada/proposals/{proposal}/edit", json={"text": " "}) == 400
+    assert [one["id"] for one in (await api.get("/spaces/user:ada/proposals"))["proposals"]] == [proposal]
+
+
+async def test_an_edit_that_takes_too_long_leaves_the_proposal_waiting(api: Api, monkeypatch: pytest.MonkeyPatch):
+    """V8: the text that a person has corrected does not stand."""
+
+    async def update(self: Space, *_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    proposal = await propose(api, "Prefers short answers.")
+    monkeypatch.setattr(Space, "update", update)
+    monkeypatch.setattr("afterturn.hosts.server.app.REQUEST_SECONDS", 0.5)
+    body = {"text": "Prefers long answers."}
+    assert await api.status("POST", f"/spaces/user:ada/proposals/{proposal}/edit", json=body) == 503
     assert [one["id"] for one in (await api.get("/spaces/user:ada/proposals"))["proposals"]] == [proposal]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter
 
-from afterturn.errors import AfterturnError
 from afterturn.hosts.server import api_models as models
 from afterturn.hosts.server.api_context import Before, Context, Limit, MemoryId, ReviewId, SpaceName
 from afterturn.space.inbox import Decided
@@ -57,7 +56,8 @@ async def edit_proposal(
     approved = await found.approve(memory)
     try:
         changed = await found.update(memory, body.text, expected_version=approved.entry.version)
-    except AfterturnError:
+    except BaseException:
+        # Also after the deadline: what a person has corrected must not stand as it was.
         await found.undo(approved.operation)
         raise
     return models.DecidedJson.model_validate(Decided(None, (approved, changed), {}))
