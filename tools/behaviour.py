@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "behaviour.md"
 FOLDERS = ("tests", "src/afterturn/testing")
 
-_RULE = r"[RLHSCVGMAK]\d{1,2}[a-z]?"
+_RULE = r"[A-Z]\d{1,2}[a-z]?"
 _OPENING = re.compile(rf"{_RULE}(?:(?:, ?|/| and ){_RULE})*(?=[:,. ])")
 _HEADING = re.compile(rf"^### ({_RULE}) (.+)$", re.MULTILINE)
 

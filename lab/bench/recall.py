@@ -278,7 +278,7 @@ async def _callers_figure(path: Path, size: int, asked: Sequence[str], seconds: 
                 group.create_task(search_on(caller))
         used = process_time() - used
     return judge(
-        f"{size:,} memories, searches a second of {CALLERS} callers beside a writer",
+        f"{size:,} memories, searches a second of {CALLERS} callers and a writer",
         "",
         searched / seconds,
         Goal(750, "", at_least=True),

@@ -1,4 +1,4 @@
-"""`make bench-server`: requests to `afterturn serve` beside a bare Starlette app with one SQLite query."""
+"""`make bench-server`: requests to `afterturn serve` compared with a bare Starlette app with one SQLite query."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def measure_server(*, quick: bool = False, progress: Progress = lambda step: Non
     """`quick` sends too few requests for valid figures; it only checks that the benchmark works."""
     scale = QUICK if quick else FULL
     texts = sentences(scale.memories, seed=1)
+    progress("starting the servers")
     with serving("--without", "pages", "--rate", "1000000") as server, _bare_server(server.folder, texts) as bare:
         progress(f"adding {scale.memories:,} memories")
         for text in texts:
@@ -83,18 +84,20 @@ async def _measure(server: RunningServer, bare: str, scale: Scale, progress: Pro
     def search_bare(_: int) -> bytes:
         return _get(bare, "/search", bare_app.TOKEN)
 
-    # Until the embedder is loaded.
+    progress("searching until the embedder is loaded")
     await _run(server.url, search, scale, scale.clients)
-    progress("searching, a bare app and afterturn")
+    progress("searching, a bare app")
     plain = await _run(bare, search_bare, scale, scale.clients)
+    progress("searching, afterturn")
     ours = await _run(server.url, search, scale, scale.clients)
     progress("turns")
     turns = await _run_turns(server, scale)
     progress(f"{scale.connections} connections")
     many = await _run(server.url, search, scale, scale.connections)
-    progress(f"{scale.half} half-open connections")
+    progress(f"opening {scale.half} connections half")
     async with _half_open(server.url, scale.half):
-        beside = await _run(server.url, search, scale, scale.clients)
+        progress(f"searching with {scale.half} half-open connections")
+        meanwhile = await _run(server.url, search, scale, scale.clients)
     note = f"{scale.clients} connections"
     none = Goal(0, "")
     return [
@@ -107,8 +110,8 @@ async def _measure(server: RunningServer, bare: str, scale: Scale, progress: Pro
             f"errors at {scale.connections} connections", "", many.errors, none, f"{many.rate:.0f} searches a second"
         ),
         judge(f"search at {scale.connections} connections, p99", "ms", many.p99),
-        judge("errors beside half-open connections", "", beside.errors, none, f"{scale.half} of them"),
-        judge("search beside half-open connections, p99", "ms", beside.p99, Goal(2.0), note, baseline=ours.p99),
+        judge("errors with half-open connections", "", meanwhile.errors, none, f"{scale.half} of them"),
+        judge("search with half-open connections, p99", "ms", meanwhile.p99, Goal(2.0), note, baseline=ours.p99),
     ]
 
 

@@ -31,9 +31,7 @@ class SdkClient(Protocol):
     def results(self, calls: Sequence[str]) -> list[Json]: ...
 
 
-class ChatClient:
-    path, field = "/v1/chat/completions", "messages"
-
+class OpenAIClient:
     def __init__(self, url: str, headers: dict[str, str]) -> None:
         self._known: Json = {
             "base_url": f"{url}/v1",
@@ -41,6 +39,10 @@ class ChatClient:
             "default_headers": headers,
             "max_retries": 0,
         }
+
+
+class ChatClient(OpenAIClient):
+    path, field = "/v1/chat/completions", "messages"
 
     def ask(self, messages: Sequence[Json], *, stream: bool) -> Reply:
         tools = [{"type": "function", "function": {"name": TOOL, "parameters": PARAMETERS}}]
@@ -69,16 +71,8 @@ class ChatClient:
         return [{"role": "tool", "tool_call_id": call, "content": f"Nothing for {call}."} for call in calls]
 
 
-class ResponsesClient:
+class ResponsesClient(OpenAIClient):
     path, field = "/v1/responses", "input"
-
-    def __init__(self, url: str, headers: dict[str, str]) -> None:
-        self._known: Json = {
-            "base_url": f"{url}/v1",
-            "api_key": "sk-client",
-            "default_headers": headers,
-            "max_retries": 0,
-        }
 
     def ask(self, messages: Any, *, stream: bool, **more: Any) -> Reply:
         tools: Any = [{"type": "function", "name": TOOL, "parameters": PARAMETERS, "strict": False}]

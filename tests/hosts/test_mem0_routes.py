@@ -188,12 +188,30 @@ def test_the_audit_log_names_the_spaces_that_a_request_has_reached(client: TestC
     assert "tea" not in log
 
 
+def test_metrics_count_each_route_by_its_name(client: TestClient):
+    token = make_token("user:counted", tenant="counted")
+    Caller(client, token)("POST", "/search", {"query": "tea", "user_id": "counted"})
+    metrics = client.get("/metrics", headers={"X-API-Key": token}).text
+    assert 'afterturn_http_requests_total{method="POST",route="mem0_search",status="200"} 1' in metrics.splitlines()
+
+
 def test_a_token_for_one_conversation_adds_to_that_run_alone(client: TestClient):
     caller = Caller(client, make_token("user:bound", conversation="support-42"))
     body = {"messages": [{"role": "user", "content": "I like tea."}], "user_id": "bound"}
     for more in ({}, {"run_id": "support-43"}):
         assert caller.send("POST", "/v3/memories/add/", {**body, **more}).status_code == 403
     assert caller("POST", "/v3/memories/add/", {**body, "run_id": "support-42"})["status"] == "PENDING"
+
+
+def test_a_token_for_one_conversation_removes_nothing_else(client: TestClient):
+    everything = Caller(client, make_token("user:bound"))
+    everything("POST", "/v3/memories/add/", {"messages": "I like tea.", "user_id": "bound", "infer": False})
+    caller = Caller(client, make_token("user:bound", conversation="support-42"))
+    assert caller.send("DELETE", "/v2/entities/user/bound/").status_code == 403
+    assert caller.send("DELETE", "/v1/memories/", user_id="bound").status_code == 403
+    assert caller.send("DELETE", "/v1/memories/", user_id="bound", run_id="support-43").status_code == 403
+    assert caller("DELETE", "/v1/memories/", user_id="bound", run_id="support-42")["message"]
+    assert everything("POST", "/v3/memories/", {"filters": {"user_id": "bound"}})["count"] == 1
 
 
 def test_a_long_page_number_or_a_strange_id_is_refused(everybody: Caller):

@@ -529,7 +529,7 @@ async def test_a_rescue_keeps_the_keys_that_it_can_read(
 
 
 async def test_without_the_provider_turns_go_on_and_say_so(tmp_path: Path) -> None:
-    """E1: nothing is written in plain text meanwhile, and the turn is stored when the provider is back."""
+    """Nothing is written in plain text meanwhile, and the turn is stored when the provider is back."""
     keys, store = Keys(), tmp_path / "memory.db"
     async with _open(store, keys) as memory:
         await memory.space("user:ada").add("The boat is red.")
@@ -551,7 +551,7 @@ async def test_without_the_provider_turns_go_on_and_say_so(tmp_path: Path) -> No
 
 
 async def test_a_provider_that_hangs_delays_no_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """E1: and other spaces, whose keys are held, are used meanwhile."""
+    """C4: and other spaces, whose keys are held, are used meanwhile."""
     monkeypatch.setattr(keys_module, "LOAD_WITHIN", 0.3)
     keys = Keys()
     async with _open(tmp_path / "memory.db", keys, {"close_timeout": 1.0}) as memory:
@@ -573,7 +573,7 @@ async def test_a_closed_store_leaves_no_thread_of_its_keys(tmp_path: Path) -> No
 
 
 async def test_turns_that_wait_in_files_are_sealed(tmp_path: Path) -> None:
-    """D3: they are stored by the next process; a forget of the space erases them, with or without its key."""
+    """C2: they are stored by the next process; a forget of the space erases them, with or without its key."""
     keys, store = FolderKeys(tmp_path / "keys"), tmp_path / "memory.db"
     folder = tmp_path / "memory.db.waiting"
 
@@ -615,7 +615,7 @@ async def test_turns_that_wait_in_files_are_sealed(tmp_path: Path) -> None:
 
 
 async def test_turns_that_are_appended_to_one_file_are_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D3, C4: they are stored by the next process; one whose key is not known here is held in memory."""
+    """C2, C4: they are stored by the next process; one whose key is not known here is held in memory."""
     keys, store = FolderKeys(tmp_path / "keys"), tmp_path / "memory.db"
     folder = tmp_path / "memory.db.waiting"
     monkeypatch.setattr(recorder, "RECORDING_QUEUE_MAX", 1)

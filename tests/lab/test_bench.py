@@ -14,7 +14,7 @@ from afterturn.config import Config
 from afterturn.errors import InvalidInput
 from afterturn.guard.output_filter import TAG
 from lab.bench import __main__ as command
-from lab.bench import cost, hooks, load, proxy, review, turn
+from lab.bench import cost, hooks, load, proxy, review, server, turn
 from lab.bench.host import NoMemory, SlowModel, run_turn
 from lab.bench.recall import BruteForce, Options, measure_recall
 from lab.bench.report import Figure, Goal, Report, judge, make_report, percentile, write_section
@@ -54,6 +54,8 @@ class Reports(dict[str, Report]):
                 self[part] = hooks.measure_hooks(quick=True, progress=add_step)
             case "proxy":
                 self[part] = proxy.measure_proxy(quick=True, progress=add_step)
+            case "server":
+                self[part] = server.measure_server(quick=True, progress=add_step)
         return self[part]
 
 
@@ -62,7 +64,7 @@ def reports(kept: Path) -> Reports:
     return Reports(kept)
 
 
-PARTS = pytest.mark.parametrize("part", ["store", "turn", "recall", "review", "load", "hooks", "proxy"])
+PARTS = pytest.mark.parametrize("part", ["store", "turn", "recall", "review", "load", "hooks", "proxy", "server"])
 
 
 @pytest.mark.slow

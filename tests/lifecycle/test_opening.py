@@ -179,7 +179,7 @@ async def test_unusable_settings_are_reported_by_open(told: Path, wrong: dict[st
 
 
 def test_a_listener_hears_that_memory_is_open(told: Path) -> None:
-    """O1: also without an event loop of the host's."""
+    """Also without an event loop of the host's."""
     event_log = EventLog()
     with blocking.open(told, NO_EMBEDDER, on_event=event_log):
         event_log.wait("memory_opened")

@@ -14,6 +14,7 @@ from afterturn.recall.relevance import (
 )
 from afterturn.recall.what_holds import may_replace, put_newer_first
 from afterturn.testing.entries import DAY, NOW, hit
+from afterturn.text import terms
 from afterturn.types import Hit, Lane, Origin
 
 
@@ -128,6 +129,21 @@ NEW = hit("I no longer go to the gym on Mondays, I moved it to Thursdays", id="n
 OTHER = hit("My bike is blue", id="other", occurred_at=NOW - DAY / 2)
 
 
+@pytest.mark.parametrize(
+    "question, content",
+    [
+        ("Wo kaufe ich denn die Bretter?", "bretter"),
+        ("Dónde compro yo los tornillos", "tornillo"),
+        ("Waar is mijn fiets", "fiet"),
+    ],
+)
+def test_words_of_grammar_do_not_make_a_line_more_likely(question: str, content: str):
+    """L11: in no language. "Ich" and "die" are in messages about anything."""
+    read = JudgedQuestion.read(question, NOW, dict.fromkeys(terms(question), 2.0))
+    assert content in read.terms
+    assert read.terms.isdisjoint({"ich", "die", "yo", "los", "mijn"})
+
+
 def test_what_holds_now_comes_before_what_it_replaces():
     """L12: though the older one is more like the question; what is about something else keeps its place."""
     assert order_of("When do I go to the gym?", [OLD, NEW, OTHER], [0.8, 0.6, 0.3]) == (
@@ -175,13 +191,21 @@ def test_a_time_in_a_question_weighs_and_does_not_filter():
     assert then["far"] > then["near"] > 0
 
 
-def test_an_answer_that_is_always_the_same_does_not_make_a_remark_newer():
-    """L12: an agent often says the same, which tells nothing about what holds now."""
+@pytest.mark.parametrize(
+    "fact, remark, answer",
+    [
+        ("Aldo keeps bees", "What a day", "Filed under household."),
+        ("Wir kaufen das Brot nur bei Aldo", "Das war ein Tag", "Das habe ich mir für dich notiert."),
+        ("Compro el pan solo en Aldo", "Que día, el tren no llegó", "Lo he apuntado en el cuaderno."),
+    ],
+)
+def test_an_answer_that_is_always_the_same_does_not_make_a_remark_newer(fact: str, remark: str, answer: str):
+    """L12: an agent often says the same, which tells nothing about what holds now; neither do articles and pronouns."""
     told = [
-        said("Aldo keeps bees", "r001", turn="t1", occurred_at=NOW - 9 * DAY),
-        said("Filed under household.", "r002", turn="t1", origin=Origin.AGENT, occurred_at=NOW - 9 * DAY),
-        said("What a day", "r003", turn="t2", occurred_at=NOW - DAY),
-        said("Filed under household.", "r004", turn="t2", origin=Origin.AGENT, occurred_at=NOW - DAY),
+        said(fact, "r001", turn="t1", occurred_at=NOW - 9 * DAY),
+        said(answer, "r002", turn="t1", origin=Origin.AGENT, occurred_at=NOW - 9 * DAY),
+        said(remark, "r003", turn="t2", occurred_at=NOW - DAY),
+        said(answer, "r004", turn="t2", origin=Origin.AGENT, occurred_at=NOW - DAY),
     ]
     older, newer = group_exchanges(with_partners(told))
     assert not older.content.isdisjoint(newer.content)

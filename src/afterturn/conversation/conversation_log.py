@@ -117,21 +117,24 @@ class ConversationLog:
         )
 
     async def end_turn(self, turn: LoopTurn, status: TurnStatus) -> None:
-        """Ends a turn whose messages are not recorded."""
+        """Ends a turn whose messages are not recorded. `recorded` is settled when other processes can know it."""
         at = self._services.clock.now()
         # The store may have refused them when they were injected, and they are still in the host's list.
         blocks = [replace(_stored_block(turn, row), text="") for row in turn.shared.blocks]
         # The next list shows what was in it, unless the host hides its history.
         taint = turn.shared.taint or (Taint.UNKNOWN if turn.scope.is_hidden else None)
-        await turn.shared.stored.wait(within=self._services.config.busy_timeout)
 
         def work(unit: Unit) -> None:
             for row in blocks:
                 unit.conversations.add_block(self._key, row)
             unit.conversations.end_turn(self._key, turn.id, status=status, at=at, recorded=False, taint=taint)
 
-        if turn.shared.opened.peek():
-            await self._write(work, f"the end of turn {turn.id!r}")
+        try:
+            await turn.shared.stored.wait(within=self._services.config.busy_timeout)
+            if turn.shared.opened.peek():
+                await self._write(work, f"the end of turn {turn.id!r}")
+        finally:
+            turn.shared.recorded.settle(False)
 
     def abandon_turn(self, turn_id: str) -> None:
         at, status = self._services.clock.now(), TurnStatus.ABANDONED

@@ -658,6 +658,11 @@ class SharedTurn:
         with self.lock:
             self._prompt_texts[hash] = text
 
+    def keep_prompt_texts(self, texts: Mapping[str, str]) -> None:
+        """Of those that it has, the ones in `texts`, as they are there."""
+        with self.lock:
+            self._prompt_texts = {hash: texts[hash] for hash in self._prompt_texts if hash in texts}
+
     def set_prompt_texts(self, texts: Mapping[str, str]) -> None:
         with self.lock:
             self._prompt_texts = dict(texts)

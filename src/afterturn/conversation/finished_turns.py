@@ -114,7 +114,6 @@ class FinishedTurns:
         await self._end_unrecorded(turn, reason)
 
     async def _end_unrecorded(self, turn: LoopTurn, reason: str) -> None:
-        turn.shared.recorded.settle(False)
         self._engine.emit("not_recorded", turn=turn.id, reason=reason)
         if reason == INCOGNITO and not turn.shared.incognito:
             # The user's words were not reported, and are found only in the finished list.
@@ -152,8 +151,9 @@ class FinishedTurns:
         self._prefetcher.stop_all(turn, Outcome.CANCELLED, "abort")
         turn.left = True
         self._engine.remove_open(turn)
-        turn.shared.recorded.settle(False)
         self._services.recall_client.end_turn(turn.shared)
         if self._services.has_store:
             self._engine.emit("turn_aborted", turn=turn.id, reason=reason)
             self._services.supervisor.start(self._log.end_turn(turn, TurnStatus.ABORTED), f"abort turn {turn.id}")
+        else:
+            turn.shared.recorded.settle(False)

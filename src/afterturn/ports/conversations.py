@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         ConversationSnapshot,
         ConversationState,
         RecallRow,
+        Showing,
         StoredTurn,
     )
 
@@ -84,6 +85,9 @@ class Conversations(Protocol):
 
         Versions that were never shown are absent.
         """
+
+    def showings(self, tenant: str, refs: Collection[str], *, limit: int) -> list[Showing]:
+        """Returns the turns with a block that has one of these versions, in any conversation, newest first."""
 
     def state(self, key: ConversationKey) -> ConversationState:
         """Returns the state of the conversation; that of a new one if it does not exist."""

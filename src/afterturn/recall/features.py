@@ -136,7 +136,8 @@ def is_request(entry: Entry) -> bool:
     if entry.origin is not Origin.USER or entry.kind is not Kind.RECORD:
         return False
     said = features_of(entry).utterance
-    return max(said.asks, said.orders) > said.states < _STATES and not _NOUN_FIRST.match(entry.text)
+    is_fact = said.orders > said.asks and _NOUN_FIRST.match(entry.text)
+    return max(said.asks, said.orders) > said.states < _STATES and not is_fact
 
 
 # The normal form of a statement, by which duplicates and contradictions are found. Word order, prepositions, tense,

@@ -230,6 +230,7 @@ async def test_pages_of_other_sites_are_refused(connect: Callable[..., Api], hea
     api = connect("page")
     answer = await api.ask("GET", "/spaces", headers=headers)
     assert answer.status_code == status
+    assert ("error" in answer.json()) == (status >= 400)
     assert not [name for name in answer.headers if name.startswith("access-control")]
     preflight = await connect(None).ask("OPTIONS", "/spaces", headers={"Origin": "https://evil.example"})
     assert preflight.status_code in (401, 403)
@@ -309,3 +310,6 @@ async def test_the_audit_log_is_bounded(monkeypatch: pytest.MonkeyPatch, connect
     assert max(sizes) < 2_500
     assert (tmp_path / "state" / "audit.jsonl.1").stat().st_mode & 0o077 == 0
     assert len(list(read_audit())) > 10
+    await ask(api, "GET", f"/conversations/{'x' * 5_000}/trace", None)
+    await ask(api, "GET", f"/spaces/user:ada/proposals?conversation={'x' * 5_000}", None)
+    assert max(len(json.dumps(row)) for row in read_audit()) < 1_000

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 from served import CAT, QUESTION, Api
 
+from afterturn.hosts.server.app import Service
+
 ANSWER = {"role": "assistant", "content": "Chicken."}
 
 
@@ -112,3 +114,32 @@ async def test_a_narrow_token_does_not_see_lines_of_other_spaces(connect: Callab
     assert await narrow.status("POST", "/turns/t1/inject", json=body) == 403
     memory = (await everything.get("/spaces/team:x/memories"))["memories"][0]["id"]
     assert await narrow.status("GET", f"/conversations/c1/why?memory={memory}") == 404
+
+
+@pytest.mark.parametrize("verb", ["inject", "block"])
+async def test_a_narrow_token_continues_no_turn_with_lines_of_other_spaces(
+    connect: Callable[..., Api], service: Service, verb: str
+):
+    """L2: also if the server has forgotten who had started the turn, or was restarted."""
+    wide = connect("wide", space="user:ada", reads=["team:x"])
+    await connect("all", space="*").add("The alarm code of the office is 4711.", "team:x")
+    question = [{"role": "user", "content": "What is the alarm code of the office?"}]
+    talking, more = (
+        wide.speaking_in(reads=["team:x"], standing="off"),
+        {"messages": question} if verb == "inject" else {},
+    )
+    await talking.start(question)
+    assert "4711" in str(await talking.verb(verb, within=20, **more))
+    narrow = connect("narrow", space="user:ada").speaking_in(standing="off")
+    service.turns._turns.clear()
+    for one in ("inject", "block"):
+        body = {"messages": question} if one == "inject" else {}
+        assert "4711" not in str(await narrow.verb(one, within=0, **body))
+    service.turns._turns.clear()
+    await service.memories.close()
+    for one in ("block", "inject"):
+        body = {"messages": question} if one == "inject" else {}
+        assert "4711" not in str(await narrow.verb(one, within=0, **body))
+    service.turns._turns.clear()
+    await service.memories.close()
+    assert "4711" in str(await talking.verb(verb, within=20, **more))

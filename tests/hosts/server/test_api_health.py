@@ -1,5 +1,6 @@
 """Liveness, readiness and metrics."""
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from served import CAT, QUESTION, Api, make_token, serving
+from served import CAT, QUESTION, WITHIN, Api, make_token, serving
 
 from afterturn import blocking
 
@@ -24,8 +25,9 @@ async def test_readiness_follows_the_store_and_says_nothing_else(tmp_path: Path)
             with blocking.open(tmp_path / "memory.db"):
                 pass
             answer = refused
-            while answer.status_code != 200:
-                answer = await client.get("/readyz")
+            async with asyncio.timeout(WITHIN):
+                while answer.status_code != 200:
+                    answer = await client.get("/readyz")
             assert answer.text == "ok\n"
             assert (await client.get("/metrics")).status_code == 401
 

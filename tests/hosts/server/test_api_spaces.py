@@ -87,7 +87,8 @@ async def test_rules_and_standing_lines_are_switched(api: Api):
     assert [one["entry"]["id"] for one in lines] == [memory]
     assert (await api.put(f"{path}/standing", hidden=True))["operation"]
     assert (await api.get("/spaces/user:ada/standing"))["lines"] == []
-    assert (await api.get("/spaces/user:ada/standing", left_out=True))["lines"] is not None
+    (hidden,) = (await api.get("/spaces/user:ada/standing", left_out=True))["lines"]
+    assert (hidden["entry"]["id"], hidden["left_out"]) == (memory, "hidden")
 
 
 async def test_forget_says_before_what_will_go(api: Api):

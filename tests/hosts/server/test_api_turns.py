@@ -1,17 +1,38 @@
 """The verbs of a turn over HTTP, and what happens to them when answers are lost and servers end."""
 
 import asyncio
+import json
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
-from served import CAT, QUESTION, Api, make_token, serving
+from served import CAT, HOST, QUESTION, WITHIN, Api, make_service, make_token, serving
 
 from afterturn import blocking
+from afterturn.hosts.server.app import Service, make_app
 
 ANSWER = {"role": "assistant", "content": "Chicken."}
+HOLD_STORE = (
+    "import sqlite3, sys; store = sqlite3.connect(sys.argv[1], isolation_level=None); "
+    "store.execute('BEGIN IMMEDIATE'); print('held', flush=True); sys.stdin.read()"
+)
+
+
+@contextmanager
+def holding_store(path: Path) -> Iterator[None]:
+    """Another process has begun to write."""
+    command = [sys.executable, "-c", HOLD_STORE, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        yield
+        other.communicate()
 
 
 def recorded(folder: Path, space: str = "user:ada") -> list[str]:
@@ -51,7 +72,7 @@ async def test_the_standing_block_comes_with_the_first_block(api: Api):
 
 
 async def test_a_repeated_inject_brings_the_same_block_and_never_a_second_one(api: Api):
-    """H6: the answer was lost, so the list that is sent again lacks the block."""
+    """B4, H6: the answer was lost, so the list that is sent again lacks the block."""
     await api.add(CAT)
     await api.start(QUESTION)
     first = await api.inject(QUESTION)
@@ -70,12 +91,13 @@ async def test_an_inject_that_is_sent_twice_at_once_brings_one_block(api: Api):
 
 
 async def test_a_start_that_is_repeated_is_the_same_turn(api: Api):
-    """C3: also while the first request still runs."""
+    """B4, C3: also while the first request still runs."""
     await asyncio.gather(*(api.start(QUESTION) for _ in range(3)))
     await api.start(QUESTION)
+    await api.inject(QUESTION)
     trace = await api.get("/conversations/c1/trace")
     assert trace["turns_total"] == 1
-    assert len({one["correlation"] for one in trace["turns"][0]["recalls"]}) <= 1
+    assert len({one["correlation"] for one in trace["turns"][0]["recalls"]}) == 1
 
 
 async def test_a_start_without_an_id_gets_one(api: Api):
@@ -85,7 +107,7 @@ async def test_a_start_without_an_id_gets_one(api: Api):
 
 
 async def test_a_finish_that_is_repeated_records_once(api: Api, tmp_path: Path):
-    """C3: at once, and later."""
+    """B4, C3: at once, and later."""
     await api.start(QUESTION)
     finished = await asyncio.gather(*(api.verb("finish", messages=[*QUESTION, ANSWER]) for _ in range(3)))
     assert all(one["recorded"] for one in finished)
@@ -100,14 +122,15 @@ async def test_an_ended_turn_takes_no_more_input(api: Api):
     for verb, body in (("inject", {"messages": QUESTION}), ("block", {}), ("interject", {"text": "x"})):
         options = {"json": {"conversation": api.conversation, **body}}
         assert await api.status("POST", f"/turns/t1/{verb}", **options) == 409
-    assert await api.status("POST", "/turns", json={"conversation": {"id": "c1"}, "messages": QUESTION, "turn": "t1"})
+    again = {"conversation": api.conversation, "messages": QUESTION, "turn": "t1"}
+    assert await api.status("POST", "/turns", json=again) == 409
 
 
 async def test_an_aborted_turn_is_not_recorded(api: Api):
-    """R4: nothing more is delivered either."""
+    """B4, R4: nothing more is delivered either, and the same request says the same again."""
     await api.start(QUESTION)
-    assert (await api.verb("abort", reason="stopped by the user"))["status"] == "aborted"
-    assert (await api.verb("abort"))["status"] in ("aborted", "open")
+    for _ in range(2):
+        assert (await api.verb("abort", reason="stopped by the user"))["status"] == "aborted"
     assert not (await api.verb("finish", messages=[*QUESTION, ANSWER]))["recorded"]
     assert (await api.get("/spaces/user:ada/memories", kind="record"))["memories"] == []
 
@@ -118,6 +141,24 @@ async def test_a_turn_without_an_answer_says_that_it_was_not_recorded(api: Api):
     ended = await api.verb("finish", messages=QUESTION)
     assert not ended["recorded"]
     assert ended["status"] == "aborted"
+
+
+async def test_a_turn_that_cannot_be_stored_yet_is_not_unknown(tmp_path: Path):
+    """C3: it is recorded when another process lets go of the store."""
+    app = make_app(make_service(tmp_path, busy_timeout=0.2))
+    headers = {"Authorization": f"Bearer {make_token('ada')}"}
+    transport = httpx2.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers=headers, timeout=WITHIN) as client,
+    ):
+        api = Api(client)
+        await api.add(CAT)
+        with holding_store(tmp_path / "memory.db"):
+            await api.start(QUESTION)
+            ended = await api.verb("finish", messages=[*QUESTION, ANSWER], within=0)
+            assert (ended["status"], ended["recorded"]) == ("completed", False)
+        assert (await api.verb("wait", within=20))["recorded"]
 
 
 async def test_an_unknown_turn_is_not_found(api: Api):
@@ -137,7 +178,7 @@ async def test_block_gives_the_same_bytes_at_every_step(api: Api):
 
 
 async def test_an_interjection_and_a_cue_start_recalls_of_their_own(api: Api):
-    """R1: each once, however often it is sent."""
+    """B4, R1: each once, however often it is sent."""
     api = api.speaking_in(standing="off")
     await api.add(CAT)
     await api.add("The garage is rented from Mrs Jansen in Bremen.")
@@ -179,6 +220,9 @@ async def test_merged_blocks_replace_the_last_message(api: Api):
     assert "Miso" in inserted["element"]["content"]
     messages = await merging.inject(QUESTION)
     assert len(messages) == 1
+    deep = [{**QUESTION[0], "extra": json.loads("[" * 500 + "]" * 500)}]
+    body = {"conversation": merging.conversation, "messages": deep}
+    assert await merging.status("POST", "/turns/t1/inject", json=body) == 400
 
 
 @pytest.mark.parametrize(
@@ -226,7 +270,7 @@ async def test_incognito_is_not_recorded(api: Api):
 
 
 async def test_what_was_lost_with_a_killed_server_is_delivered_once(tmp_path: Path):
-    """H6, C3: between any two verbs, and whether the answer had arrived or not."""
+    """B4, H6, C3: between any two verbs, and whether the answer had arrived or not."""
     token = make_token("ada")
     with serving(tmp_path) as server:
         async with server.client(token) as client:
@@ -268,3 +312,15 @@ async def test_a_turn_that_is_not_in_the_map_any_more_is_resumed(api: Api, monke
     assert await api.inject(QUESTION) == first
     assert (await api.verb("finish", messages=[*first, ANSWER]))["recorded"]
     assert len((await api.get("/spaces/user:ada/memories", kind="record"))["memories"]) == 2
+
+
+async def test_a_small_request_of_a_turn_makes_no_room_in_the_map(
+    api: Api, service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    """The messages of the turn are still in memory."""
+    monkeypatch.setattr("afterturn.hosts.server.open_turns.BYTES_MAX", 3_000)
+    long = [{"role": "user", "content": "x" * 2_000}]
+    await api.start(long)
+    await api.verb("cue", text="the cat")
+    await api.start(long, "t2")
+    assert service.turns.count("default") == 1

@@ -22,6 +22,7 @@ COOKIE = "afterturn_session"
 TOKEN_HEADER = "x-afterturn-token"
 # Where mem0's SDKs send their requests: they have a scheme and a header of their own for keys.
 _MEM0 = "/mem0/"
+_PROXY = "/v1/"
 _LINK_SECONDS = 300.0
 _SESSION_SECONDS = 12 * 3600.0
 _SESSIONS_MAX = 200
@@ -103,7 +104,7 @@ class Authentication:
 
     def find(self, request: HTTPConnection) -> Caller | None:
         """A token that is sent must be valid: no request falls back to weaker credentials. Raises InvalidFile."""
-        text = token_of(request.headers, is_mem0=request.scope["path"].startswith(_MEM0))
+        text = token_of(request.headers, request.scope["path"])
         if text is not None:
             token = self._tokens.find(text)
             return None if token is None else Caller(token.id, token.name, token.grant)
@@ -113,16 +114,17 @@ class Authentication:
         return None if self._local is None else Caller("local", "local", self._local)
 
 
-def token_of(headers: Headers, *, is_mem0: bool = False) -> str | None:
-    """The token of ours that a request carries. A key for a provider in `Authorization` is not one."""
+def token_of(headers: Headers, path: str = "") -> str | None:
+    """The token of ours that a request carries. The proxy's requests may have a key for a provider instead."""
     own = headers.get(TOKEN_HEADER)
     if own is not None:
         return own
     value = headers.get("authorization", "")
-    schemes = ("bearer ", "token ") if is_mem0 else ("bearer ",)
+    schemes = ("bearer ", "token ") if path.startswith(_MEM0) else ("bearer ",)
     scheme = next((one for one in schemes if value.lower().startswith(one)), "")
     given = (value[len(scheme) :].strip() if scheme else "", headers.get("x-api-key", ""))
-    return next((one for one in given if one.startswith(PREFIX)), None)
+    beginning = PREFIX if path.startswith(_PROXY) else ""
+    return next((one for one in given if one and one.startswith(beginning)), None)
 
 
 def _digest(text: str) -> str:

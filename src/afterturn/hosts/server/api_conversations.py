@@ -107,7 +107,7 @@ async def trace(
     """
     found = await context.past_conversation(conversation, owner)
     traced = await found.trace(turn, limit=limit)
-    readable = await _readable_refs(context, found, traced)
+    readable = await readable_refs(context, found, traced)
     return models.TraceJson(
         space=traced.space,
         conversation=traced.conversation,
@@ -142,7 +142,7 @@ async def replay(context: Context, conversation: ConversationId, body: models.Re
     settings. Reads only."""
     found = await context.past_conversation(conversation, body.owner)
     traced = await found.trace(body.turn, limit=1)
-    readable = await _readable_refs(context, found, traced)
+    readable = await readable_refs(context, found, traced)
     for turn in traced.turns:
         spaces = [space for one in turn.recalls for space in one.row.reads]
         if not (context.may_read_all(spaces) and all(map(readable.shows, turn.blocks))):
@@ -150,7 +150,7 @@ async def replay(context: Context, conversation: ConversationId, body: models.Re
     return models.ReplayJson.model_validate(await found.replay(body.turn, changes=body.changes))
 
 
-class _Readable:
+class ReadableRefs:
     """The references of memories that the caller may read. `everything`: whatever they are."""
 
     def __init__(self, known: Collection[str], *, everything: bool) -> None:
@@ -161,10 +161,10 @@ class _Readable:
         return self.everything or self.known.issuperset(block.refs)
 
 
-async def _readable_refs(context: RequestContext, found: Conversation, traced: ConversationTrace) -> _Readable:
+async def readable_refs(context: RequestContext, found: Conversation, traced: ConversationTrace) -> ReadableRefs:
     """A block names its memories and not their spaces, so they are looked up in the spaces that the caller may read."""
     if context.may_read_all(("*",)):
-        return _Readable((), everything=True)
+        return ReadableRefs((), everything=True)
     wanted = {ref for turn in traced.turns for block in turn.blocks for ref in block.refs}
     spaces = {found.owner, *(space for turn in traced.turns for one in turn.recalls for space in one.row.reads)}
     spaces.update(space for space in context.caller.grant.reads if not space.endswith("*"))
@@ -184,10 +184,10 @@ async def _readable_refs(context: RequestContext, found: Conversation, traced: C
             except NotFound:
                 continue
             known.add(ref)
-    return _Readable(known, everything=False)
+    return ReadableRefs(known, everything=False)
 
 
-def _turn(context: RequestContext, traced: Turn, readable: _Readable) -> models.TracedTurnJson:
+def _turn(context: RequestContext, traced: Turn, readable: ReadableRefs) -> models.TracedTurnJson:
     row = traced.turn
     return models.TracedTurnJson(
         number=traced.number,

@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -94,24 +94,29 @@ class Service:
         self.turns = OpenTurns()
         self.started_at = SystemClock().now()
         self.metrics = Metrics(self.started_at)
+        # The pages show refusals to browsers as pages.
+        self.show_refusal: Callable[[HTTPConnection, Response], Response] = lambda _, answer: answer
         self.feed.when_published(self.metrics.note_event)
 
 
-def error_response(error: AfterturnError) -> JSONResponse:
-    """The answer of the API to an error: its class, and its sentence. Sentences about the store may have paths in them,
+def describe_error(error: AfterturnError) -> tuple[int, str, str]:
+    """The status, the class and the sentence that a client gets. Sentences about the store may have paths in them,
     which are for the server's log alone."""
     status = next(code for kind, code in _STATUSES if isinstance(error, kind))
     message = str(error)
     if isinstance(error, StoreError):
         logger.warning("a request failed: %s", error)
         message = f"The store cannot be used now ({type(error).__name__}). Try again later."
-    return refusal(status, type(error).__name__, message)
+    # A text of the client's may have half of a surrogate pair in it.
+    return status, type(error).__name__, message.encode("utf-8", "replace").decode()
+
+
+def error_response(error: AfterturnError) -> JSONResponse:
+    return refusal(*describe_error(error))
 
 
 def refusal(status: int, type: str, message: str, **headers: str) -> JSONResponse:
-    # A text of the client's may have half of a surrogate pair in it.
-    shown = message.encode("utf-8", "replace").decode()
-    return JSONResponse({"error": {"type": type, "message": shown}}, status_code=status, headers=headers)
+    return JSONResponse({"error": {"type": type, "message": message}}, status_code=status, headers=headers)
 
 
 class Gatekeeper:
@@ -126,11 +131,11 @@ class Gatekeeper:
             await self._app(scope, receive, send)
             return
         request = HTTPConnection(scope)
-        refused = self._refuse_host(request)
+        refused = self._refuse_form(request)
         if refused is None and not scope["path"].startswith(PUBLIC):
             refused = self._identify(request) or self._refuse_origin(request)
         if refused is not None:
-            await refused(scope, receive, send)
+            await self._service.show_refusal(request, refused)(scope, receive, send)
             return
         caller = scope.get(CALLER)
         if caller is None:
@@ -138,10 +143,13 @@ class Gatekeeper:
             return
         await self._limited(caller, scope, receive, send)
 
-    def _refuse_host(self, request: HTTPConnection) -> Response | None:
+    def _refuse_form(self, request: HTTPConnection) -> Response | None:
+        if "content-length" in request.headers and "transfer-encoding" in request.headers:
+            # A proxy in front of the server may read it as another number of requests.
+            return refusal(400, "TwoLengths", "The request says its length twice.", Connection="close")
         if len(request.headers.getlist("host")) == 1 and request.headers["host"] in self._service.options.allowed:
             return None
-        return PlainTextResponse("Invalid Host header", status_code=421)
+        return refusal(421, "UnknownHost", "This is not a name of this server. Add it with --allow-host NAME.")
 
     def _identify(self, request: HTTPConnection) -> Response | None:
         try:
@@ -181,7 +189,8 @@ class Gatekeeper:
         try:
             async with self._service.limits.admit(caller, scope, receive) as admitted:
                 if admitted.refused is not None:
-                    await admitted.refused(scope, receive, note_status)
+                    shown = self._service.show_refusal(HTTPConnection(scope), admitted.refused)
+                    await shown(scope, receive, note_status)
                 else:
                     await self._timed(admitted, scope, note_status)
         finally:
@@ -216,20 +225,26 @@ class Gatekeeper:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, AfterturnError)
-    return error_response(error)
+    return _shown(request, error_response(error))
 
 
 async def _answer_refused(request: Request, error: Exception) -> Response:
     """What no route takes: an unknown path, another method."""
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
-    return refusal(error.status_code, phrase.replace(" ", ""), f"{phrase}.", **dict(error.headers or {}))
+    answer = refusal(error.status_code, phrase.replace(" ", ""), f"{phrase}.", **dict(error.headers or {}))
+    return _shown(request, answer)
 
 
 async def _answer_fault(request: Request, error: Exception) -> Response:
     """The boundary of a request: what was not foreseen is logged, and the client learns nothing of it."""
     logger.error("a request to %s failed", request.url.path, exc_info=error)
-    return refusal(500, "InternalError", "The server failed. Its log has the reason.")
+    return _shown(request, refusal(500, "InternalError", "The server failed. Its log has the reason."))
+
+
+def _shown(request: Request, answer: Response) -> Response:
+    service: Service = request.app.state.service
+    return service.show_refusal(request, answer)
 
 
 def make_app(service: Service) -> Starlette:
@@ -271,9 +286,11 @@ def make_app(service: Service) -> Starlette:
                 await stack.enter_async_context(context())
             yield
 
-    return Starlette(
+    app = Starlette(
         routes=[*readiness.routes(service), *routes],
         middleware=[Middleware(Gatekeeper, service=service)],
         exception_handlers={AfterturnError: _answer_error, HTTPException: _answer_refused, Exception: _answer_fault},
         lifespan=lifespan,
     )
+    app.state.service = service
+    return app

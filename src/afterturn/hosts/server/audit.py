@@ -23,6 +23,10 @@ RECENT_MAX = 500
 # What a request has reached, in the ASGI scope.
 REACHED = "afterturn.reached"
 _NAMES_MAX = 50
+# Of a path or a name: nobody fills the log with a few long ones, so that older lines are dropped.
+_CHARS_MAX = 300
+# What each line has, with the type of its value.
+_COLUMNS = {"at": float, "tenant": str, "caller": str, "name": str, "method": str, "path": str, "status": int}
 
 
 def note_reached(scope: Scope, **names: str) -> None:
@@ -30,8 +34,8 @@ def note_reached(scope: Scope, **names: str) -> None:
     reached: dict[str, list[str]] = scope[REACHED]
     for kind, name in names.items():
         known = reached.setdefault(kind, [])
-        if name not in known and len(known) < _NAMES_MAX:
-            known.append(name)
+        if name[:_CHARS_MAX] not in known and len(known) < _NAMES_MAX:
+            known.append(name[:_CHARS_MAX])
 
 
 class AuditLog:
@@ -51,7 +55,7 @@ class AuditLog:
             "caller": caller.id,
             "name": caller.name,
             "method": scope["method"],
-            "path": scope["path"],
+            "path": scope["path"][:_CHARS_MAX],
             **scope.get(REACHED, {}),
             "status": status,
         }
@@ -100,5 +104,5 @@ def read_audit() -> Iterator[dict[str, Any]]:
                     row = json.loads(line)
                 except ValueError:
                     continue
-                if isinstance(row, dict):
+                if isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in _COLUMNS.items()):
                     yield row

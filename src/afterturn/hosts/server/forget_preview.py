@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 
+from afterturn.errors import NotFound
 from afterturn.memory import Space
 from afterturn.types import Entry, Filter, Kind, Selector, Status
 
@@ -46,9 +47,7 @@ def _preview(entries: Sequence[Entry], sources: Sequence[Entry]) -> ForgetPrevie
     return ForgetPreview(len(entries), dict(sorted(kinds.items())), entries[:ENTRIES_SHOWN], sources)
 
 
-async def _find_all(space: Space, ids: Sequence[str] | dict[str, None]) -> list[Entry]:
-    from afterturn.errors import NotFound
-
+async def _find_all(space: Space, ids: Iterable[str]) -> list[Entry]:
     found = []
     for one in ids:
         try:

@@ -558,7 +558,7 @@ class Conditions:
         if wanted.kind is not None:
             # Not a bound value: the query planner must see it to choose a partial index.
             self.add(f"e.kind = '{Kind(wanted.kind).value}'")
-        for column in ("target", "agent", "conversation"):
+        for column in ("target", "agent", "conversation", "origin"):
             value = getattr(wanted, column)
             if value is not None:
                 self.add(f"e.{column} = ?", str(value))
@@ -566,14 +566,16 @@ class Conditions:
             self.among("coalesce(e.project, '')", [name or "" for name in wanted.project])
         elif wanted.project is not None:
             self.add("e.project = ?", wanted.project)
-        if wanted.pinned is not None:
-            self.add("e.pinned = ?", int(wanted.pinned))
-        if wanted.firm is not None:
-            self.add("e.firm = ?", int(wanted.firm))
-        if wanted.since is not None:
-            self.add("e.occurred_at >= ?", seconds(wanted.since))
-        if wanted.until is not None:
-            self.add("e.occurred_at < ?", seconds(wanted.until))
+        for column in ("pinned", "firm"):
+            if (flag := getattr(wanted, column)) is not None:
+                self.add(f"e.{column} = ?", int(flag))
+        for condition, bound in (
+            ("e.occurred_at >= ?", wanted.since),
+            ("e.occurred_at < ?", wanted.until),
+            (f"(e.trust >= {TRUSTED_MIN}) = ?", wanted.trusted),
+        ):
+            if bound is not None:
+                self.add(condition, bound if isinstance(bound, bool) else seconds(bound))
         for name, allowed in wanted.metadata.items():
             options = allowed if isinstance(allowed, tuple) else (allowed,)
             if self._sealer is not None:

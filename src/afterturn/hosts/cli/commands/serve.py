@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
+import re
 import webbrowser
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -46,7 +47,7 @@ def serve(
 ) -> None:
     """Serve the HTTP API, MCP, mem0's routes, a proxy and the pages."""
     show_warnings()
-    _import_libraries()
+    _check_libraries()
     from afterturn.hosts.server.connections import check_start, is_loopback
 
     if insecure_local and not is_loopback(host):
@@ -65,7 +66,7 @@ def serve(
 def ui(invocation: Invocation, *, port: int, no_browser: bool) -> None:
     """Show and correct memory in a browser."""
     show_warnings()
-    _import_libraries()
+    _check_libraries()
     _serve(invocation, "127.0.0.1", port, (), {}, None, frozenset({"pages", "api"}), link=True, browser=not no_browser)
 
 
@@ -83,6 +84,8 @@ def _serve(
     browser: bool = False,
     rate: float = 1000.0,
 ) -> None:
+    import asyncio
+
     from afterturn.hosts.server.app import ServerOptions, Service, make_app
     from afterturn.hosts.server.connections import allowed_hosts, bind, is_loopback, serve
 
@@ -112,8 +115,8 @@ def _serve(
 def _upstreams(given: Sequence[str]) -> dict[str, str]:
     upstreams = {}
     for one in given:
-        name, equals, url = one.partition("=")
-        if not equals or not url.startswith(("http://", "https://")):
+        name, _, url = one.partition("=")
+        if not name or not re.match(r"https?://[^/]", url):
             raise InvalidInput(f"{one[:60]!r} is not a name and a URL. Write --upstream openai=https://…")
         upstreams[name] = url.rstrip("/")
     return upstreams
@@ -131,15 +134,14 @@ def _upstream_keys(given: Sequence[str], upstreams: Mapping[str, str]) -> dict[s
             keys[name] = Path(path).read_bytes().strip()
         except OSError as error:
             raise InvalidInput(f"The key of {name} cannot be read: {path}: {error.strerror}.") from error
+        if not re.fullmatch(rb"[!-~]+", keys[name]):
+            raise InvalidInput(f"The key of {name} is not in {path}. Write it there, as one line.")
     return keys
 
 
-def _import_libraries() -> None:
-    try:
-        import fastapi  # noqa: F401
-        import jinja2  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
+def _check_libraries() -> None:
+    missing = [name for name in ("fastapi", "httpx2", "jinja2", "mcp", "uvicorn") if find_spec(name) is None]
+    if missing:
         raise ExtraMissing(
-            f"The server's libraries are missing ({error}). Run `pip install 'afterturn[server]'`."
-        ) from error
+            f"The server's libraries are missing ({', '.join(missing)}). Run `pip install 'afterturn[server]'`."
+        )
