@@ -121,19 +121,8 @@ class Services:
     """
 
     embedding: EmbeddingService | None
-    file_reads: FileReads
-    housekeeping: Housekeeping
-    jobs: JobRunner
-    maintenance: Maintenance
-    meter: Meter
     model: ChatModel | None
     compaction_model: ChatModel | None
-    proposals: Proposals
-    recall_client: RecallClient
-    recorder: Recorder
-    reviews: ReviewRunner
-    subagents: Subagents
-    timeline: TimelineWriter
 
     def __init__(
         self, loop: LoopThread, target: Path | StoreUrl | None, config: Config, components: Components, events: Events

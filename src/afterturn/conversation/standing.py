@@ -187,8 +187,7 @@ class StandingCore:
 
     async def make(self, ledger: Ledger) -> StandingRow | None:
         """Makes the standing block for a host that has not asked for it, and stores nothing: it may be delivered, or
-        not. None if there is nothing to say that the model does not see by this ledger.
-        """
+        not. None if there is nothing to say that the model does not see by this ledger."""
         async with self._making:
             files = await self._read_files(None)
             content = StandingContent(files.files if files is not None else (), self._instructions)

@@ -208,13 +208,11 @@ class Reviews(Protocol):
 
     def unconsolidated(self, tenant: str, *, before: float, limit: int) -> list[str]:
         """Returns spaces whose statements changed since their last consolidation, or whose last one was before
-        `before`.
-        """
+        `before`."""
 
     def count_turn(self, key: ConversationKey) -> int:
         """Counts a completed turn and returns their number since the last review was scheduled. 0 without a
-        conversation.
-        """
+        conversation."""
 
     def unreviewed(self, key: ConversationKey) -> tuple[int, int]:
         """Returns (turns since the last review was scheduled, position of the first record that none has read).
