@@ -113,7 +113,7 @@ def test_nothing_of_a_corpus_is_executed(own: Inspector, request: pytest.Fixture
 def check_texts(inspector: Inspector, texts: Any) -> None:
     """Each text as a memory, a message, an answer and every name that takes it; each turn's page and the live page."""
     paths: list[str] = []
-    with agent_on(inspector.store, rules=False, scan_policy="off") as agent:
+    with agent_on(inspector.store, rules=False, scanners="none") as agent:
         page = inspector.page("/")
         page.on("dialog", lambda dialog: paths.append(f"a dialog: {dialog.message}") or dialog.dismiss())
         for number, text in enumerate(texts):
