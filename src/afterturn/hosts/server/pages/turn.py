@@ -100,7 +100,7 @@ class Weighed:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TimelineStep:
     """A step of the timeline, from `start` to `end` in milliseconds since the user's message. `x` and `width` are its
     place in the picture, in percent."""
 
@@ -276,7 +276,7 @@ def _neighbours(owner: str, conversation: str, turn: str, events: Iterable[Event
     return {name: turn_link(owner, conversation, one) if one else "" for name, one in (("k", earlier), ("j", later))}
 
 
-def _timeline(traced: TracedTurn, events: Iterable[Event]) -> list[Step]:
+def _timeline(traced: TracedTurn, events: Iterable[Event]) -> list[TimelineStep]:
     """What happened when: each step from the end of the one that it waited for."""
     row = traced.turn
     own = next((one.row for one in traced.recalls if one.turn == traced.number), None)
@@ -293,14 +293,14 @@ def _timeline(traced: TracedTurn, events: Iterable[Event]) -> list[Step]:
     for name, when in at.items():
         if when is not None:
             end = max(0.0, (when - row.started_at) * 1000)
-            steps.append(Step(name, min(before, end), end))
+            steps.append(TimelineStep(name, min(before, end), end))
             before = end
     # A review may come minutes later; it runs out of the picture.
     longest = max((one.end for one in steps if one.name != "learned"), default=0.0) * 1.1 or 1.0
     return [_drawn(one, longest) for one in steps]
 
 
-def _drawn(step: Step, longest: float) -> Step:
+def _drawn(step: TimelineStep, longest: float) -> TimelineStep:
     start, end = (min(100.0, 100 * value / longest) for value in (step.start, step.end))
     width = max(end - start, _BAR_MIN)
     return replace(step, x=round(min(start, 100 - width), 2), width=round(width, 2))
