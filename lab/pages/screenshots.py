@@ -58,7 +58,7 @@ def main() -> None:
         os.environ["AFTERTURN_STATE"] = str(store.parent / "state")
         asyncio.run(build(store))
         with blocking.open(store, {"background": False}) as memory:
-            first = memory.conversation("heron-release", owner="user:ada").trace().turns[1].turn.id
+            first = memory.conversation("heron-release", owner="user:ada").trace().turns[0].turn.id
         turn = f"/turns/{first}?owner=user:ada&conversation=heron-release"
         with serving_pages(store) as link, sync_playwright() as playwright:
             browser = start_browser(playwright)
@@ -96,7 +96,7 @@ def take(browser: Browser, url: str, state: Any, picture: Picture, path: Path) -
 def shrink(path: Path) -> None:
     """Few colours are enough for a page."""
     with Image.open(path) as image:
-        image.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
+        image.convert("RGB").quantize(160, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":

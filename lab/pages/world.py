@@ -21,6 +21,7 @@ from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.recall import search
 from afterturn.recall.query import read_query
 from afterturn.services import Components
+from afterturn.types import Filter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -188,9 +189,20 @@ async def _build(path: Path) -> None:
         ada = memory.space("user:ada")
         await ada.add("The user's standing desk is number 14.", origin="agent", target="user")
         await ada.add("Never push to main of heron on a Friday.", target="environment", firm=True, project="heron")
+        await _propose(ada)
         wrong = await ada.add("The user's phone number is 555 0142.", origin="user")
         await ada.forget(memory=wrong.entry.id)
         await memory.drain()
+
+
+async def _propose(ada: afterturn.Space) -> None:
+    """What waits in the inbox: a wish, a change and a deletion."""
+    learned = {one.text: one.id for one in await ada.list(filter=Filter(kind="statement"))}
+    prefers = next(id for text, id in learned.items() if "pnpm" in text)
+    platform = next(id for text, id in learned.items() if "platform team" in text)
+    await ada.add("Answer in Dutch on weekends.", origin="agent", agent="basil", metadata={"kind": "preference"})
+    await ada.update(prefers, "The user prefers bun over npm, and short answers", origin="agent")
+    await ada.delete(platform, origin="agent")
 
 
 async def _play(memory: afterturn.Memory, talk: Talk, clock: ShiftedClock, embedder: SlowEmbedder) -> None:

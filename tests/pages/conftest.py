@@ -1,6 +1,7 @@
 """The pages in a real Chromium. The tests run only with `-m pages`, by make test-pages."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     _not_collected.append(collection_path.name)
     return True
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without `--texts` there are no texts of files."""
+    if config.getoption("--texts"):
+        return
+    chosen = [item for item in items if "texts_of_files" not in getattr(item, "fixturenames", ())]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
+
+
+@pytest.fixture
+def texts_of_files(request: pytest.FixtureRequest) -> list[str]:
+    """Those of `--texts FILE`, JSON lines with a field "text"."""
+    lines = [line for path in request.config.getoption("--texts") for line in path.read_text("utf-8").splitlines()]
+    return [str(json.loads(line)["text"]) for line in lines]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

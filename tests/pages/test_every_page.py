@@ -1,6 +1,5 @@
 """What holds for Live, Turn, Health and errors: axe, widths, light and dark, weight, hostile texts in every field."""
 
-import json
 import re
 from typing import Any
 
@@ -102,18 +101,14 @@ def test_nothing_in_any_field_is_executed(own: Inspector):
     check_texts(own, HOSTILE)
 
 
-def test_nothing_of_a_corpus_is_executed(own: Inspector, request: pytest.FixtureRequest):
-    """Those of `--texts FILE`, JSON lines with a field "text"."""
-    lines = [line for path in request.config.getoption("--texts") for line in path.read_text("utf-8").splitlines()]
-    if not lines:
-        pytest.skip("pass --texts FILE")
-    check_texts(own, [str(json.loads(line)["text"]) for line in lines])
+def test_nothing_of_a_corpus_is_executed(own: Inspector, texts_of_files: list[str]):
+    check_texts(own, texts_of_files)
 
 
 def check_texts(inspector: Inspector, texts: Any) -> None:
     """Each text as a memory, a message, an answer and every name that takes it; each turn's page and the live page."""
     paths: list[str] = []
-    with agent_on(inspector.store, rules=False, scan_policy="off") as agent:
+    with agent_on(inspector.store, rules=False, scanners="none") as agent:
         page = inspector.page("/")
         page.on("dialog", lambda dialog: paths.append(f"a dialog: {dialog.message}") or dialog.dismiss())
         for number, text in enumerate(texts):

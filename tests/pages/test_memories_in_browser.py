@@ -1,6 +1,5 @@
 """Memories, the inbox and people in a real browser: what a person clicks is in the store and in the next block."""
 
-import json
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -296,14 +295,10 @@ class TestHostileTexts:
             ]
         visit(page, addresses)
 
-    def test_texts_of_files_are_only_text(self, page: Page, memory: blocking.Memory, request: pytest.FixtureRequest):
-        """Those of `--texts FILE`, JSON lines with a field "text"."""
-        lines = [line for path in request.config.getoption("--texts") for line in path.read_text("utf-8").splitlines()]
-        if not lines:
-            pytest.skip("pass --texts FILE")
-        for start in range(0, len(lines), 50):
+    def test_texts_of_files_are_only_text(self, page: Page, memory: blocking.Memory, texts_of_files: list[str]):
+        for start in range(0, len(texts_of_files), 50):
             space, addresses = memory.space(f"user:texts-{start}"), []
-            for number, text in enumerate(str(json.loads(line)["text"]) for line in lines[start : start + 50]):
+            for number, text in enumerate(texts_of_files[start : start + 50]):
                 added = space.add(f"{number} {text}", metadata={"kind": text[:200]})
                 space.update(added.entry.id, f"{number}, changed: {text}")
                 space.add(f"{number} wants {text}", origin="agent", metadata={"kind": "preference"})

@@ -16,6 +16,7 @@ from afterturn.config import Config
 from afterturn.hosts.server.access import COOKIE
 from afterturn.hosts.server.app import Service, make_app
 from afterturn.hosts.server.grant import make_grant
+from afterturn.hosts.server.tokens import revoke_token
 
 ORIGIN = f"http://{HOST}"
 HTML = {"Accept": "text/html,application/xhtml+xml"}
@@ -85,6 +86,19 @@ async def test_a_cookie_that_somebody_else_chose_is_never_used(browser: httpx2.A
     opened = await browser.get(f"/login?code={code}")
     assert "chosen-by-an-attacker" not in opened.headers["set-cookie"]
     assert service.sessions.find("chosen-by-an-attacker") is None
+
+
+async def test_a_token_opens_a_session_that_ends_with_it(browser: httpx2.AsyncClient):
+    own = {"Origin": ORIGIN}
+    token = make_token("grace", space="user:grace")
+    assert (await browser.post("/login", data={"token": token})).status_code == 403
+    assert (await browser.post("/login", data={"token": token}, headers={"Origin": "https://evil"})).status_code == 403
+    assert (await browser.post("/login", data={"token": f"{token}x"}, headers=own)).status_code == 401
+    assert (await browser.post("/login", data={"token": "x" * 5000}, headers=own)).status_code == 413
+    assert (await browser.post("/login", data={"token": token}, headers=own)).status_code == 303
+    assert "user:grace" in (await browser.get("/")).text
+    revoke_token("grace")
+    assert (await browser.get("/")).status_code == 401
 
 
 async def test_signing_out_ends_the_session(ada: httpx2.AsyncClient):

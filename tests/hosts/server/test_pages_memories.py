@@ -23,8 +23,8 @@ SignIn = Callable[..., httpx2.AsyncClient]
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> Service:
-    service = make_service(tmp_path, rules=False)
+async def service(tmp_path: Path, request: pytest.FixtureRequest) -> Service:
+    service = make_service(tmp_path, **getattr(request, "param", {"rules": False}))
     service.options = replace(service.options, parts=frozenset({"api", "pages"}))
     return service
 
@@ -218,6 +218,17 @@ class TestMemories:
         assert "1 more message forgotten" in page
         assert "Miso must not eat chicken" in await see(browser, f"/memories/{said.id}")
 
+    @pytest.mark.parametrize("service", [{"rules": True}], indirect=True)
+    async def test_whether_it_stands_also_in_the_words_of_its_message(
+        self, browser: httpx2.AsyncClient, memory: Memory, ada: Space
+    ):
+        await talk(memory, [{"role": "user", "content": "We have a cat, Miso, who eats nothing with chicken in it."}])
+        await memory.drain()
+        (learned,) = await ada.list(filter=Filter(kind="statement"))
+        other = await ada.add("A page says that cats like fish", origin="web")
+        assert "yes, as a fact, in the words of its message" in await see(browser, f"/memories/{learned.id}")
+        assert "yes, as a" not in await see(browser, f"/memories/{other.entry.id}")
+
     async def test_an_id_that_nobody_has_is_not_found(self, browser: httpx2.AsyncClient, ada: Space):
         await ada.add(CAT)
         answer = await browser.get("/memories/06nosuchmemory00")
@@ -329,10 +340,13 @@ class TestAbout:
             messages.append({"role": "assistant", "content": "I see."})
         await turn.wait_recorded()
         await post(browser, "/incognito", **fields, on="no")
-        async with asyncio.timeout(WITHIN):
+        for _ in range(200):
             # Events are stored within a second.
-            while "had incognito turns" not in (page := await see(browser, "/about/user:ada")):
-                await asyncio.sleep(0.05)
+            page = await see(browser, "/about/user:ada")
+            if "had incognito turns" in page:
+                break
+            await asyncio.sleep(0.05)
+        assert "had incognito turns" in page
         assert "leaving" not in page
 
     async def test_the_export_is_a_file_with_everything(self, browser: httpx2.AsyncClient, ada: Space):

@@ -94,9 +94,16 @@ class Service:
         self.turns = OpenTurns()
         self.started_at = SystemClock().now()
         self.metrics = Metrics(self.started_at)
+        self.feed.when_published(self.metrics.note_event)
         # The pages show refusals to browsers as pages.
         self.show_refusal: Callable[[HTTPConnection, Response], Response] = lambda _, answer: answer
-        self.feed.when_published(self.metrics.note_event)
+
+    def is_own_origin(self, request: HTTPConnection, *, needed: bool = True) -> bool:
+        """Whether the request comes from one of our pages, or, unless that is `needed`, from no page at all."""
+        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+        own = {f"{scheme}://{name}" for scheme in ("http", "https") for name in self.options.allowed}
+        is_foreign = (origin is not None and origin not in own) or site not in (None, "same-origin", "none")
+        return not is_foreign and not (needed and origin is None and site is None)
 
 
 def describe_error(error: AfterturnError) -> tuple[int, str, str]:
@@ -169,11 +176,8 @@ class Gatekeeper:
         """A request that changes something with a cookie must come from one of our pages (CSRF), and no page of
         another site may use the server, with or without a token."""
         caller: Caller = request.scope[CALLER]
-        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-        own = {f"{scheme}://{name}" for scheme in ("http", "https") for name in self._service.options.allowed}
-        is_foreign = (origin is not None and origin not in own) or site not in (None, "same-origin", "none")
-        is_unknown = caller.by_cookie and request.scope["method"] in _UNSAFE and origin is None and site is None
-        if is_foreign or is_unknown:
+        needs_origin = caller.by_cookie and request.scope["method"] in _UNSAFE
+        if not self._service.is_own_origin(request, needed=needs_origin):
             return refusal(403, "ForeignOrigin", "This request comes from another site, so it is refused.")
         return None
 

@@ -12,6 +12,7 @@ from afterturn.hosts.server.pages.render import render
 # The other parts of the server, whose answers are for programs.
 _PROGRAMS = ("/api/", "/v1/", "/mcp", "/mem0/", "/metrics", "/livez", "/readyz", "/static/")
 _KEPT = ("www-authenticate", "retry-after", "allow")
+_SIGN_IN = "These pages show what memory knows, so they are for people who are signed in."
 _TITLES = {
     400: "This cannot be done",
     401: "Please sign in",
@@ -33,6 +34,7 @@ def as_page(connection: HTTPConnection, answer: Response) -> Response:
     error = json.loads(bytes(answer.body))["error"]
     status = answer.status_code
     title = _TITLES.get(status, "Something went wrong")
-    shown = render("error.html", status, title=title, status=status, type=error["type"], message=error["message"])
+    message = _SIGN_IN if error["type"] == "NotAuthenticated" else error["message"]
+    shown = render("error.html", status, title=title, status=status, type=error["type"], message=message)
     shown.headers.update({name: answer.headers[name] for name in _KEPT if name in answer.headers})
     return shown

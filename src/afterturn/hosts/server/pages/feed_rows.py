@@ -88,7 +88,9 @@ class FeedRows:
                 row.state = "failed" if row.note == "overload" else row.state
             case "recall_settled":
                 row.milliseconds = float(str(data.get("milliseconds") or 0))
-                row.note = f"without {data['missing']}".replace("_", " ") if data.get("missing") else ""
+                row.note = (
+                    f"without {data['missing']}".replace("_", " ").replace(",", ", ") if data.get("missing") else ""
+                )
             case "recall_ended" if data.get("outcome") == Outcome.DEGRADED:
                 row.state = "failed"
             case "recall_carried":

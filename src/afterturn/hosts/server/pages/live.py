@@ -31,9 +31,11 @@ _ROWS_AGAIN = 15
 _EVENTS_READ = 3000
 _OPERATIONS_READ = 40
 _SPACES_READ = 30
+# Each costs a read of the store as often, for as long as the server runs.
+_SPACES_WATCHED = 16
 _MESSAGES_READ = 200
 # As often as events of other processes are read.
-_WATCH_EVERY = 0.3
+_WATCH_EVERY = 0.5
 # Events of another process are in the store by then.
 _STORED_WITHIN = 5.0
 SHOWN = {"all": "Turns and changes", "turns": "Turns", "changes": "Changes", "failed": "Failed recalls"}
@@ -158,7 +160,7 @@ async def _read_messages(
 async def _watch(page: PageRequest) -> None:
     """Changes of other processes are reported for the newest spaces. Turns of all spaces are."""
     try:
-        await (await page.memory("inspect")).watch(await _newest_spaces(page), every=_WATCH_EVERY)
+        await (await page.memory("inspect")).watch((await _newest_spaces(page))[:_SPACES_WATCHED], every=_WATCH_EVERY)
     except AfterturnError as error:
         logger.warning("changes of other processes are not shown at once: %s", error)
 

@@ -60,6 +60,8 @@ async def memory(page: PageRequest) -> Response:
     entry = await space.get(history.versions[0].id)
     excerpts, elsewhere = await find_excerpts(page, entry)
     standing = await space.standing_audit(agent=entry.agent, project=entry.project, left_out=True)
+    # A line may be in the words of the message that the memory was learned from.
+    by_entry = {one.entry.id: one for one in standing if one.entry is not None}
     showings = await find_showings(page, space, [one.ref for one in history.versions])
     return page.render(
         "memory.html",
@@ -70,7 +72,7 @@ async def memory(page: PageRequest) -> Response:
         learned=await _learned_from(space, entry),
         showings=showings,
         readers=sorted({one.space for one in showings} - {entry.space}),
-        line=next((one for one in standing if one.entry is not None and one.entry.id == entry.id), None),
+        line=next((by_entry[one] for one in (entry.id, *entry.sources) if one in by_entry), None),
         movable=[one.name for one in await page.spaces() if page.caller.grant.may_write(one.name)],
     )
 

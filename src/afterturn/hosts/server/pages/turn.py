@@ -74,12 +74,13 @@ class StateOfTurn:
 @dataclass(frozen=True, slots=True)
 class Line:
     """A memory in a turn. `entry` is its version of now, None if it was forgotten; `explained` is None for a line of a
-    standing block, which no recall chose."""
+    standing block, which no recall chose. `is_restated`: another line says the same in its place."""
 
     ref: str
     text: str
     entry: Entry | None
     explained: Explained | None = None
+    is_restated: bool = False
 
     @property
     def changed_to(self) -> Entry | None:
@@ -99,7 +100,7 @@ class Weighed:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TimelineStep:
     """A step of the timeline, from `start` to `end` in milliseconds since the user's message. `x` and `width` are its
     place in the picture, in percent."""
 
@@ -173,8 +174,10 @@ def state_of(traced: TracedTurn, events: Iterable[Event]) -> StateOfTurn:
     if is_degraded or traced.no_recall is NoRecallReason.OVERLOAD:
         fate = next((one.fate for one in own if one.row.outcome is Outcome.DEGRADED), "memory was overloaded")
         return StateOfTurn("failed", "bad", f"The recall failed: {fate}.")
+    lines = sum(one.memories for one in traced.blocks)
     if traced.blocks and any(one.delivered_in == traced.number for one in own):
-        return StateOfTurn("delivered", "good", "What was recalled reached the model in this turn.")
+        sentence = f"{lines} {'memory' if lines == 1 else 'memories'} reached the model in this turn."
+        return StateOfTurn("delivered", "good", sentence)
     if any(one.carried_from for one in traced.blocks):
         return StateOfTurn("carried", "accent", "What an earlier turn had recalled too late reached the model here.")
     is_carried = any(event.name == "recall_carried" for event in events)
@@ -208,15 +211,15 @@ async def _said_and_learned(
 
 async def _standing_lines(page: PageRequest, blocks: Iterable[TracedBlock], spaces: Iterable[str]) -> list[Line]:
     """The memories of a standing block, in its order."""
-    refs = [ref for one in blocks if one.text and one.point == HandoverPoint.STANDING for ref in one.refs]
+    standing = [one for one in blocks if one.text and one.point == HandoverPoint.STANDING]
     lines = []
-    for ref in refs:
+    for ref, block in ((ref, one.text) for one in standing for ref in one.refs):
         entry = await _find_entry(page, ref, spaces)
         if entry is None:
             continue
         shown = await (await page.reading(entry.space, "inspect")).get(entry.id, version=_version_of(ref))
-        lines.append(Line(ref, shown.text, entry))
-    return lines
+        lines.append(Line(ref, shown.text, entry, is_restated=shown.text not in block))
+    return sorted(lines, key=lambda line: line.is_restated)
 
 
 async def _weigh(page: PageRequest, traced: TracedRecall) -> Weighed:
@@ -273,7 +276,7 @@ def _neighbours(owner: str, conversation: str, turn: str, events: Iterable[Event
     return {name: turn_link(owner, conversation, one) if one else "" for name, one in (("k", earlier), ("j", later))}
 
 
-def _timeline(traced: TracedTurn, events: Iterable[Event]) -> list[Step]:
+def _timeline(traced: TracedTurn, events: Iterable[Event]) -> list[TimelineStep]:
     """What happened when: each step from the end of the one that it waited for."""
     row = traced.turn
     own = next((one.row for one in traced.recalls if one.turn == traced.number), None)
@@ -290,14 +293,14 @@ def _timeline(traced: TracedTurn, events: Iterable[Event]) -> list[Step]:
     for name, when in at.items():
         if when is not None:
             end = max(0.0, (when - row.started_at) * 1000)
-            steps.append(Step(name, min(before, end), end))
+            steps.append(TimelineStep(name, min(before, end), end))
             before = end
     # A review may come minutes later; it runs out of the picture.
     longest = max((one.end for one in steps if one.name != "learned"), default=0.0) * 1.1 or 1.0
     return [_drawn(one, longest) for one in steps]
 
 
-def _drawn(step: Step, longest: float) -> Step:
+def _drawn(step: TimelineStep, longest: float) -> TimelineStep:
     start, end = (min(100.0, 100 * value / longest) for value in (step.start, step.end))
     width = max(end - start, _BAR_MIN)
     return replace(step, x=round(min(start, 100 - width), 2), width=round(width, 2))
