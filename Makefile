@@ -25,8 +25,7 @@ export PYTHON
 # Without compiled files every process that a test starts compiles the package again, which takes longer than its work.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help ratchet demo test everything test-slow check walk bench bench-store bench-turn bench-recall bench-review bench-load bench-hooks bench-proxy bench-server eval eval-everyday eval-rules eval-changes eval-tool-rules eval-guard \
-	simulation lab-stress lab-postgres lab-loss lab-isolation lab-erasure lab-soak lab-fuzz lab-poison lab-api lock-api mutations small-model format docs rules site lock clean embedders clients test-clients frameworks test-frameworks lock-frameworks bench-compat bench-langgraph test-postgres bench-postgres benchmarks lock-postgres
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -148,6 +147,18 @@ clients: $(READY) ## Install Node 22 and the pinned coding-agent clients from np
 test-clients: $(READY) ## Run memory in real coding agents from npm, and write docs/clients.md; ARGS="-k codex" runs a part; 15 minutes
 	@$(BIN)/python -m pytest -m clients $(addprefix tests/real_clients/test_,memory_in_clients.py across_clients.py clients_without_memory.py hostile_repository.py proxied_programs.py) $(or $(ARGS),--page)
 
+client-types: $(READY) ## Write the types of the TypeScript client from the OpenAPI document
+	@$(BIN)/python tools/client_types.py
+
+test-typescript: $(READY) ## Check the types of the TypeScript client and run its tests in Node against a real server; needs npm and Node 18; ARGS=turns runs a part
+	@$(BIN)/python -m lab.typescript $(ARGS)
+
+test-deploy: $(READY) ## Lint deploy/, and run the steps of its files without containers: the wheel in a new environment, health check, systemd unit, PostgreSQL; 2 minutes
+	@$(BIN)/python -m lab.deploy check
+
+lock-deploy: $(READY) ## Update the versions that the image installs, and the linters; ARGS=--upgrade takes newer ones
+	@$(BIN)/python -m lab.deploy lock $(ARGS)
+
 frameworks: $(READY) ## Install the pinned agent frameworks from PyPI, each into an environment below .frameworks/; ARGS=langchain
 	@$(BIN)/python -m lab.frameworks install $(ARGS)
 
@@ -178,6 +189,15 @@ bench-langgraph: $(READY) ## Benchmark the LangGraph store against LangGraph's o
 	@$(BIN)/python -m lab.frameworks install langchain
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .frameworks/langchain/bin/python -m lab.bench langgraph $(ARGS)
 
+test-pages: $(READY) ## Open the pages of `afterturn ui` in a real Chromium, which apt-get installs where it may; DATA="file ..." adds hostile texts; 10 minutes
+	@$(BIN)/python -m lab.pages test $(DATA:%=--texts %) $(ARGS)
+
+screenshots: $(READY) ## Write the pictures of the pages in docs/images/, with the same browser
+	@$(BIN)/python -m lab.pages screenshots $(ARGS)
+
+lock-pages: $(READY) ## Update the lock file of make test-pages; ARGS=--upgrade takes newer versions
+	@$(BIN)/python -m lab.pages lock $(ARGS)
+
 walk: $(READY) ## Trace one warm turn: the files that it visits, in order, and how deep it goes
 	@$(BIN)/python tools/walk.py $(ARGS)
 
@@ -203,5 +223,5 @@ lock: $(READY) ## Update requirements-dev.lock; ARGS=--upgrade takes newer versi
 		--no-emit-index-url --custom-compile-command "make lock" --quiet $(ARGS) --output-file requirements-dev.lock
 
 clean: ## Remove everything that the other targets created, including .venv
-	@rm -rf .venv .setup.lock src/afterturn/embedders/weights .demo .lab .clients .frameworks .postgres build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .setup.lock src/afterturn/embedders/weights .demo .lab .clients .frameworks .postgres .api .pages .deploy clients/typescript/{node_modules,dist,build} build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -36,11 +36,11 @@ from afterturn.evaluation.everyday import (
 from afterturn.evaluation.everyday_file import EverydayExchange, EverydayQuestion, Person, add_filler, read_people
 from afterturn.evaluation.examination import MissingParts
 from afterturn.recall import answer, relevance, what_holds
-from afterturn.recall.block import FRAME, best_window, bullet
+from afterturn.recall.block import FRAME, Excerpt, best_window, bullet
 from afterturn.recall.features import features_of, passage_of
 from afterturn.recall.relevance import JudgedQuestion, RecalledExchange
 from afterturn.recall.what_holds import Features, Weights
-from afterturn.types import Excerpt, Hit
+from afterturn.types import Hit
 
 IMPERSONAL_PATH = Path(__file__).with_name("impersonal_questions.tsv")
 PADDING_PATH = Path(__file__).with_name("everyday_padding.json")

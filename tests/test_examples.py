@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lab.api.server import serving
 from tests.models.chat_server import ChatServer, answer
 
 pytestmark = pytest.mark.standing
@@ -94,6 +95,40 @@ def test_fastapi_app_keeps_users_apart_and_forgets(chat_app: str):
     assert call("DELETE", f"{chat_app}/users/ada")["text"] in ("erased", "pending")
     assert call("GET", f"{chat_app}/users/ada/memories") == []
     assert question["text"] in call("GET", f"{chat_app}/users/bob/memories")
+
+
+def test_a_turn_with_curl_gets_its_block_and_is_recorded(tmp_path: Path):
+    """Twice, as somebody would try it: the second turn of the conversation sees the first one's words, too."""
+    script = EXAMPLES / "http" / "turn.sh"
+    with serving("--without", "pages") as server:
+        known = {**os.environ, "MEMORY_URL": server.url, "AFTERTURN_TOKEN": server.demo_token("user:demo")}
+        for _ in range(2):
+            done = subprocess.run(
+                ["sh", str(script)],
+                env=known,
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=WITHIN,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            remembered, started, inserted, finished, trace = map(json.loads, done.stdout.splitlines()[1::2])
+            assert remembered["entry"]["text"] == "My cat Miso is allergic to chicken."
+            assert started["status"] == "open"
+            assert "Miso is allergic to chicken" in inserted["inserted"][0]["element"]["content"]
+            assert finished["recorded"] is True
+            assert [turn["id"] for turn in trace["turns"]] == [started["turn"]]
+        refused = subprocess.run(
+            ["sh", str(script)],
+            env={**known, "AFTERTURN_TOKEN": "wrong"},
+            capture_output=True,
+            text=True,
+            timeout=WITHIN,
+            check=False,
+        )
+    assert refused.returncode != 0
+    assert "A valid token is missing" in refused.stdout
 
 
 def test_a_local_model_reviews_a_change_of_mind(tmp_path: Path):

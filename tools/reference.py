@@ -258,7 +258,7 @@ PORTS = (
     afterturn.Scanner,
 )
 VALUES = {
-    "Memories": "Entry Draft Filter Scope SpaceSummary TimelinePage",
+    "Memories": "Entry Draft Filter Scope Showing SpaceSummary TimelinePage",
     "Search results": "SearchResults Hit",
     "Profile": "Profile ProfileSubject",
     "Changes": "Added Changed Imported Operation LoggedOperation Step Undone History Forgotten RemainingBytes",

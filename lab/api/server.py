@@ -27,6 +27,12 @@ class RunningServer:
     token: str
     folder: Path
 
+    def demo_token(self, space: str) -> str:
+        """A token for one space."""
+        create = [sys.executable, "-m", "afterturn", "token", "create", "--name", "demo", "--space", space]
+        known = {**os.environ, "AFTERTURN_STATE": str(self.folder / "state")}
+        return subprocess.run(create, env=known, check=True, capture_output=True, text=True).stdout.strip()
+
     def ask(self, path: str, body: Mapping[str, object]) -> Any:
         """The JSON of the answer. Raises HTTPError for an error."""
         request = urllib.request.Request(

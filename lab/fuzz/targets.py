@@ -52,6 +52,7 @@ from afterturn.learning.rules import find_lessons
 from afterturn.models.chat import CHAT, read_reply
 from afterturn.models.client import Reply, ReplyReader
 from afterturn.recall import block, rerank
+from afterturn.recall.block import Excerpt
 from afterturn.recall.times import parse_range
 from afterturn.space import markdown
 from afterturn.standing.block import StandingBudget, StandingContent, render_standing
@@ -59,7 +60,7 @@ from afterturn.standing.context_files import ContextFile, ContextFolders, Tier, 
 from afterturn.standing.memories import StandingMemories
 from afterturn.testing.entries import NOW, entry, hit
 from afterturn.text import content_hash, cut, estimate_tokens, terms
-from afterturn.types import Entry, Excerpt, Filter, Kind, Message, Origin, Status
+from afterturn.types import Entry, Filter, Kind, Message, Origin, Status
 from afterturn.utterance import read_utterance
 from afterturn.validation import check_name
 

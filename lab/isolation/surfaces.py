@@ -345,6 +345,9 @@ class Surfaces:
     async def _memory_usage(self, party: Party) -> object:
         return await party.memory.usage()
 
+    async def _memory_timeline(self, party: Party) -> object:
+        return await party.memory.timeline()
+
     async def _doctor(self, party: Party) -> object:
         return await party.memory.check()
 
@@ -484,7 +487,7 @@ _CONVERSATION_VERBS = (
     "briefing",
 )
 _OF_CONVERSATIONS = ("trace", "turn", "why", "replay", "review", "export", "run_rules", "block", "conversation")
-_TENANT_VERBS = ("spaces", "memory_stats", "memory_usage", "retry_dead", "doctor")
+_TENANT_VERBS = ("spaces", "memory_stats", "memory_usage", "memory_timeline", "retry_dead", "doctor")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("add", "TEXT"),
     ("search", "QUESTION"),

@@ -132,6 +132,7 @@ if TYPE_CHECKING:
     from afterturn.types import Scalar as Scalar
     from afterturn.types import Scope as Scope
     from afterturn.types import SearchResults as SearchResults
+    from afterturn.types import Showing as Showing
     from afterturn.types import SpaceSummary as SpaceSummary
     from afterturn.types import Status as Status
     from afterturn.types import Step as Step
@@ -182,7 +183,8 @@ _NAMES = {
         "Added Candidate Changed Decision Draft EmbedderIdentity Entry Event Filter Finding Forgotten History "
         "Hit Kind Lane LoggedOperation Message Metadata NoRecallReason Operation Origin Outcome Phase "
         "Purpose RecallCause RecallRow RemainingBytes ReviewKind ReviewRow ReviewState Scalar "
-        "Scope SearchResults SpaceSummary Status Step Taint Target TimelinePage TurnRow TurnStatus Undone UsageRow Verb"
+        "Scope SearchResults Showing SpaceSummary Status Step Taint Target TimelinePage TurnRow TurnStatus Undone "
+        "UsageRow Verb"
     ),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

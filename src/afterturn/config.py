@@ -197,7 +197,9 @@ def load_config(
     environ = os.environ if environment is None else environment
     values = _from_file(str(path or _existing_file(environ)))
     variables = {name: ENVIRONMENT_PREFIX + name.upper() for name in _variables(environ)}
-    given = [(name, variable, _parsed(_named(name), environ[variable])) for name, variable in variables.items()]
+    given = [
+        (name, variable, _parsed(ALIASES.get(name, name), environ[variable])) for name, variable in variables.items()
+    ]
     values |= _merged(given, "")
     values |= _merged([(name, name, value) for name, value in (overrides or {}).items()], "The argument")
     return Config(**values)
@@ -214,8 +216,8 @@ def config_origins(
     file = str(path or _existing_file(environ))
     origins = dict.fromkeys(KEYS, "default")
     origins.update(dict.fromkeys(_from_file(file), file))
-    origins.update({_named(name): ENVIRONMENT_PREFIX + name.upper() for name in _variables(environ)})
-    origins.update({_named(name): "argument" for name in overrides or {}})
+    origins.update({ALIASES.get(name, name): ENVIRONMENT_PREFIX + name.upper() for name in _variables(environ)})
+    origins.update({ALIASES.get(name, name): "argument" for name in overrides or {}})
     return origins
 
 
@@ -354,7 +356,7 @@ def _merged(given: Sequence[tuple[str, str, Any]], place: str) -> dict[str, Any]
     values: dict[str, Any] = {}
     called: dict[str, str] = {}
     for alias, label, value in given:
-        name = _named(alias)
+        name = ALIASES.get(alias, alias)
         checked = _checked(name, value, place or label)
         if name in values and values[name] != checked:
             where = f" in {place}" if os.path.sep in place else ""
@@ -368,10 +370,6 @@ def _merged(given: Sequence[tuple[str, str, Any]], place: str) -> dict[str, Any]
 def _variables(environ: Mapping[str, str]) -> list[str]:
     """The settings and aliases that the environment sets. An empty variable counts as not set."""
     return [name for name in (*ALIASES, *KEYS) if environ.get(ENVIRONMENT_PREFIX + name.upper())]
-
-
-def _named(name: str) -> str:
-    return ALIASES.get(name, name)
 
 
 def _parsed(name: str, text: str) -> Any:

@@ -127,13 +127,6 @@ class ExtraMissing(AfterturnError, ImportError):
     """An optional package is not installed. The message names the extra to install."""
 
 
-def postgres_missing(error: ImportError) -> ExtraMissing:
-    """For a store with a postgresql:// URL."""
-    return ExtraMissing(
-        f"The client of PostgreSQL is not installed ({error}). Run `pip install 'afterturn[postgres]'`."
-    )
-
-
 class EmbedderUnavailable(AfterturnError):
     """The embedder's files or its server cannot be used. Recall continues by words alone."""
 

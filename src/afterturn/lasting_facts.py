@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from array import array
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import cache, partial
 from itertools import pairwise
@@ -60,6 +61,10 @@ _TEXT_CHARS_MAX = 1_600
 _SENTENCES_MAX = 40
 _JOINED_CHARS_MAX = 300
 _WORDS_MIN, _BYTES_MIN = 4, 24
+_ASKING = ("?", "？", "؟")
+_COMMA = regex(r"[,，、،]\s*")
+_COMMAS_MAX = 3
+_STATES_MIN = 0.5
 # A sentence whose subject is in the one before.
 REFERS_BACK = regex(
     r"(?:(?:she|he|they|it|that|those|these|her|his|their|er|elle|elles|ella|ellos|ellas|lei|ela|ele|eles|zij|hij|hon"
@@ -71,7 +76,7 @@ REFERS_BACK = regex(
 def rate_sentences(text: str) -> tuple[RatedSentence, ...]:
     """Rates the sentences of a message, in order. Nothing in a very long text is rated."""
     found: list[RatedSentence] = []
-    for sentence, mark in cut_sentences(text) if len(text) <= _TEXT_CHARS_MAX else ():
+    for sentence, mark in _cut_questions(text) if len(text) <= _TEXT_CHARS_MAX else ():
         flags, buckets = feature_buckets(written := sentence + mark.rstrip())
         chances = _rate_kinds(flags, buckets)
         chance = 1.0 - chances[-1] if 2 * len(text) < _TEXT_CHARS_MAX or _FIRST_PERSON in flags else 0.0
@@ -86,6 +91,22 @@ def rate_sentences(text: str) -> tuple[RatedSentence, ...]:
         whole = _rate_whole(flags, buckets) if chance >= CHANCE_MIN else 0.0
         found.append(RatedSentence(written, kind, chance, whole))
     return tuple(found[:_SENTENCES_MAX])
+
+
+def _cut_questions(text: str) -> Iterator[tuple[str, str]]:
+    """Sentences with their end marks. What a question states before it asks is a sentence of its own: "My sister is
+    coeliac, what can I bake her?" """
+    for sentence, mark in cut_sentences(text):
+        commas = list(_COMMA.finditer(sentence))[-_COMMAS_MAX:] if mark[:1] in _ASKING else []
+        for comma in reversed(commas):
+            stated, asked = sentence[: comma.start()], sentence[comma.end() :]
+            read = read_utterance(stated)
+            if read.states > _STATES_MIN > read.asks and read_utterance(asked + mark).asks > _STATES_MIN:
+                yield stated, ""
+                yield asked, mark
+                break
+        else:
+            yield sentence, mark
 
 
 def _is_fragment(sentence: str, kind: FactKind) -> bool:

@@ -19,17 +19,9 @@ from afterturn.log import describe, logger
 from afterturn.ports import FileStore, ServerStore, Store, Unit
 from afterturn.runtime.loop_thread import run_on
 from afterturn.space.inbox import expire_proposals
+from afterturn.stores.engine import no_progress
 from afterturn.types.entries import Scope, Tenant, Verb
-from afterturn.types.operations import (
-    Event,
-    Finding,
-    JobQueue,
-    Operation,
-    Selector,
-    SpaceSummary,
-    Step,
-    TimelinePage,
-)
+from afterturn.types.operations import Event, Finding, JobQueue, Operation, Selector, SpaceSummary, Step, TimelinePage
 from afterturn.types.rows import JobKind, JobState, UsageRow, new_job
 from afterturn.validation import check_limit, check_space
 
@@ -560,7 +552,3 @@ class Maintenance:
             return Finding("ok", "embedder", "None: recall uses words only.")
         await self.ready()
         return await self._embedding.finding(self._services.config.embedder, self._tenant)
-
-
-def no_progress(done: int, total: int) -> None:
-    """The default for `progress`."""

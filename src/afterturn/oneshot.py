@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from afterturn.config import Config, Settings, StoreUrl, default_store, find_store, load_config
 from afterturn.conversation.read_turn import Ledger, make_question
 from afterturn.conversation.scope import ConversationOptions, ConversationScope, make_scope
-from afterturn.errors import InvalidInput, postgres_missing
+from afterturn.errors import InvalidInput
 from afterturn.recall.answer import answer_question
 from afterturn.recall.search import search
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
-from afterturn.stores.directory import find_tenant
+from afterturn.stores.directory import find_tenant, needs_postgres
 from afterturn.stores.keys import LOADS_MAX, KeyNeeded, KeyRing, key_provider, too_many_loads
 from afterturn.stores.sqlite.session import read_once
 from afterturn.types import ANYTHING, Scope
@@ -135,11 +135,9 @@ def _read(store: str | os.PathLike[str] | StoreUrl | None, config: Config, work:
     for _ in range(LOADS_MAX):
         try:
             if isinstance(target, StoreUrl):
-                # Loaded when it is needed: the client library is an extra, and it imports asyncio.
-                try:
+                # Loaded when it is needed: it imports asyncio.
+                with needs_postgres():
                     from afterturn.stores.postgres import engine
-                except ImportError as error:
-                    raise postgres_missing(error) from error
                 return engine.read_once(
                     find_tenant(target, config.tenant), config, SystemClock(), work, at=at, keys=keys
                 )

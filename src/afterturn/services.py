@@ -30,22 +30,14 @@ from afterturn.conversation.spill import Spill
 from afterturn.conversation.subagents import Subagents
 from afterturn.embedders.sentence_encoder import SentenceEncoder
 from afterturn.embedders.service import EmbeddingService
-from afterturn.errors import (
-    AfterturnError,
-    ConfigError,
-    DeadlineExceeded,
-    InvalidInput,
-    StoreError,
-    StoreUnavailable,
-    postgres_missing,
-)
+from afterturn.errors import AfterturnError, ConfigError, DeadlineExceeded, InvalidInput, StoreError, StoreUnavailable
 from afterturn.events import Events
 from afterturn.guard.gate import Gate
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.learning.review_jobs import ReviewRunner
 from afterturn.learning.scheduling import ReviewSchedule
 from afterturn.log import logger
-from afterturn.maintenance import Housekeeping, Maintenance, TimelineWriter, no_progress
+from afterturn.maintenance import Housekeeping, Maintenance, TimelineWriter
 from afterturn.models.meter import MODEL_TIMEOUT, Meter
 from afterturn.ports import (
     ChatModel,
@@ -67,8 +59,8 @@ from afterturn.runtime.once_future import run_pending
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.space.verbs import SpaceCore
-from afterturn.stores.directory import find_tenant
-from afterturn.stores.engine import StoreEngine
+from afterturn.stores.directory import find_tenant, needs_postgres
+from afterturn.stores.engine import StoreEngine, no_progress
 from afterturn.stores.keys import key_provider
 from afterturn.stores.sqlite.engine import open_to_copy, rescue_store
 from afterturn.stores.sqlite.store import open_store as open_file
@@ -129,19 +121,8 @@ class Services:
     """
 
     embedding: EmbeddingService | None
-    file_reads: FileReads
-    housekeeping: Housekeeping
-    jobs: JobRunner
-    maintenance: Maintenance
-    meter: Meter
     model: ChatModel | None
     compaction_model: ChatModel | None
-    proposals: Proposals
-    recall_client: RecallClient
-    recorder: Recorder
-    reviews: ReviewRunner
-    subagents: Subagents
-    timeline: TimelineWriter
 
     def __init__(
         self, loop: LoopThread, target: Path | StoreUrl | None, config: Config, components: Components, events: Events
@@ -426,11 +407,8 @@ def open_store(target: Path | StoreUrl, config: Config, components: Components) 
     if isinstance(target, StoreUrl):
         if components.store is not None:
             raise InvalidInput("`components` has a store of its own, which opens a path. Pass a path and not a URL.")
-        # Loaded when it is needed: the client library is an extra.
-        try:
+        with needs_postgres():
             from afterturn.stores.postgres.store import open_store as open_url
-        except ImportError as error:
-            raise postgres_missing(error) from error
         keys, url = components.keys or key_provider(config), find_tenant(target, config.tenant)
         return open_url(url, config, components.clock, worker=components.worker, keys=keys)
     if components.store is not None:
@@ -441,10 +419,8 @@ def open_store(target: Path | StoreUrl, config: Config, components: Components) 
 
 def has_tables(url: StoreUrl, config: Config) -> bool:
     """Whether there is a store at the URL. Blocks; raises the StoreError that says what is wrong, or ExtraMissing."""
-    try:
+    with needs_postgres():
         from afterturn.stores.postgres.engine import is_created
-    except ImportError as error:
-        raise postgres_missing(error) from error
     return is_created(find_tenant(url, config.tenant), config, SystemClock())
 
 
@@ -485,10 +461,8 @@ def _opened_to_copy(place: Path | StoreUrl, config: Config) -> Iterator[StoreEng
     if isinstance(place, StoreUrl):
         if place.directory is not None:
             raise InvalidInput(f"{place} is a directory of tenants. Name one of its stores by ?schema= instead.")
-        try:
+        with needs_postgres():
             from afterturn.stores.postgres.engine import open_to_copy as open_server
-        except ImportError as error:
-            raise postgres_missing(error) from error
         server = open_server(place, config, SystemClock())
         with closing(server):
             yield server

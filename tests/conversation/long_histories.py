@@ -13,9 +13,8 @@ from afterturn.conversation.delivery import insert_block
 from afterturn.conversation.scope import Placement
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import get_dialect
-from afterturn.recall.block import render
+from afterturn.recall.block import Excerpt, render
 from afterturn.testing.entries import NOW, hit
-from afterturn.types import Excerpt
 
 NAMES = ("openai_chat", "openai_responses", "anthropic", "gemini", "langchain", "bedrock")
 

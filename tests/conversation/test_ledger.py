@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from afterturn.conversation.read_turn import Ledger, ListReading
 from afterturn.dialects.dialect import Element, Utterance
-from afterturn.recall.block import Block, render
+from afterturn.recall.block import Block, Excerpt, render
 from afterturn.testing.entries import NOW, hit
 from afterturn.text import content_hash
-from afterturn.types import BlockRow, Excerpt
+from afterturn.types import BlockRow
 
 
 def block_of(*ids: str) -> Block:

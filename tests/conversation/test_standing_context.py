@@ -206,6 +206,17 @@ def test_the_block_is_frozen_until_it_is_refreshed(host: Host, root: Path):
     assert host.run(core.block()) == after
 
 
+def test_a_preview_is_what_a_new_conversation_gets_and_freezes_nothing(host: Host, root: Path):
+    """S1, S3: to be looked at by a person."""
+    host.add("first", pinned=True)
+    before = host.run(host.core(root).preview())
+    host.add("second", pinned=True)
+    after = host.run(host.core(root).preview())
+    assert before != after
+    assert host.run(host.core(root).block()) == after
+    assert [event.name for event in host.told.events if event.name.startswith("standing")] == ["standing_changed"]
+
+
 def test_another_process_gives_the_same_bytes(host: Host, other: Host, root: Path):
     """S3: whatever it would make itself; and a refresh reaches it."""
     before = host.run(host.core(root).block())

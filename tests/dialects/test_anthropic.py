@@ -1,7 +1,7 @@
 """Anthropic's messages, as dictionaries and as the client library's objects."""
 
 import pytest
-from clients import anthropic_message
+from client_libraries import anthropic_message
 
 from afterturn.dialects.anthropic import Anthropic
 from afterturn.dialects.dialect import Utterance

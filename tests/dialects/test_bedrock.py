@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clients import parsed
+from client_libraries import parsed
 from histories import Call, Step, Turn, histories, unpaired, write
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from clients import TOOLS, as_objects, parsed
+from client_libraries import TOOLS, as_objects, parsed
 from histories import NAMES, Call, Step, Turn, histories, unpaired, write
 from hypothesis import given, settings
 from hypothesis import strategies as st

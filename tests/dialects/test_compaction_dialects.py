@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from clients import as_objects, parsed
+from client_libraries import as_objects, parsed
 from histories import NAMES, broken_histories, histories, unpaired, write
 from histories import turns as scripts
 from hypothesis import assume, given, settings

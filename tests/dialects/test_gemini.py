@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from clients import types
+from client_libraries import types
 
 from afterturn.dialects.dialect import Utterance
 from afterturn.dialects.gemini import Gemini

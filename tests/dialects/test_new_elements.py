@@ -1,7 +1,7 @@
 """In a list of objects, a block is an object too."""
 
 import pytest
-from clients import types
+from client_libraries import types
 from histories import NAMES, RESULTS, Turn, write
 from pydantic import BaseModel
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import typing_extensions
-from clients import as_objects, types
+from client_libraries import as_objects, types
 from converse_types import ContentBlock as ConverseBlock
 from pydantic import BaseModel
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clients import as_objects, parsed
+from client_libraries import as_objects, parsed
 from histories import NAMES, Call, Step, Turn, unpaired, write
 
 import afterturn

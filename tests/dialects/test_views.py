@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 import pytest
-from clients import as_objects, parsed
+from client_libraries import as_objects, parsed
 from histories import EMPTY, NAMES, Call, Step, Turn, broken_histories, histories, unpaired, write
 from hypothesis import given, settings
 from hypothesis import strategies as st

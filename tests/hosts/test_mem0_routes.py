@@ -203,6 +203,17 @@ def test_a_token_for_one_conversation_adds_to_that_run_alone(client: TestClient)
     assert caller("POST", "/v3/memories/add/", {**body, "run_id": "support-42"})["status"] == "PENDING"
 
 
+def test_a_token_for_one_conversation_removes_nothing_else(client: TestClient):
+    everything = Caller(client, make_token("user:bound"))
+    everything("POST", "/v3/memories/add/", {"messages": "I like tea.", "user_id": "bound", "infer": False})
+    caller = Caller(client, make_token("user:bound", conversation="support-42"))
+    assert caller.send("DELETE", "/v2/entities/user/bound/").status_code == 403
+    assert caller.send("DELETE", "/v1/memories/", user_id="bound").status_code == 403
+    assert caller.send("DELETE", "/v1/memories/", user_id="bound", run_id="support-43").status_code == 403
+    assert caller("DELETE", "/v1/memories/", user_id="bound", run_id="support-42")["message"]
+    assert everything("POST", "/v3/memories/", {"filters": {"user_id": "bound"}})["count"] == 1
+
+
 def test_a_long_page_number_or_a_strange_id_is_refused(everybody: Caller):
     for query in ({"page": "0"}, {"page": "9" * 50}, {"page_size": "1001"}, {"page": "²"}, {"page": "x"}):
         assert everybody.send("POST", "/v3/memories/", {"filters": {"user_id": "p"}}, **query).status_code == 400

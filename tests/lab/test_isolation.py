@@ -45,6 +45,7 @@ OF_THE_STORE = {
     "close",
     "start_closing",
     "wait_closed",
+    "wait_stored",
 }
 # `migrate` copies a store or a tenant and prints counts of rows.
 NOT_ABOUT_A_SPACE = {
@@ -66,7 +67,7 @@ NOT_ABOUT_A_SPACE = {
     "resume",
 }
 # What is behind them is called directly: `apply_edits`, `add_many` and a server's tools.
-INTERACTIVE = {"edit", "import", "mcp"}
+INTERACTIVE = {"edit", "import", "mcp", "serve", "ui"}
 # `turn` and `block` call the same code; the rest needs a model that summarises, or ends a turn.
 SAME_AS_OTHERS = {"inject_now", "block_now", "start_turn", "finish", "complete", "compact"}
 

@@ -90,6 +90,22 @@ def test_statements_in_other_languages_are_kept_as_they_are(said: str, stated: s
     assert texts(said) == [stated]
 
 
+@pytest.mark.parametrize(
+    "said, stated",
+    [
+        ("no vivo en Madrid", ["no vivo en Madrid"]),
+        ("no como carne desde hace años", ["no como carne desde hace años"]),
+        ("no me llamo Pepe", []),
+        ("não moro em Lisboa", ["não moro em Lisboa"]),
+        ("no, vivo en Madrid", ["vivo en Madrid"]),
+        ("No, my sister is called Ruth", ["The user's sister is called Ruth"]),
+    ],
+)
+def test_a_negation_is_no_opening_word(said: str, stated: list[str]):
+    """V11: "no" before a comma answers what was said before; otherwise it denies the sentence."""
+    assert texts(said) == stated
+
+
 def test_the_languages_are_listed():
     """V11: honest about languages."""
     assert [language.code for language in languages()] == ["en", "de", "fr", "es", "it", "pt", "nl"]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.recall.block import (
+    Excerpt,
     block_hash,
     bullet,
     describe_age,
@@ -17,7 +18,7 @@ from afterturn.recall.block import (
     strip_blocks,
 )
 from afterturn.testing.entries import DAY, NOW, entry, hit
-from afterturn.types import Excerpt, Kind, Lane, Origin
+from afterturn.types import Kind, Lane, Origin
 
 MINUTE, HOUR = 60.0, 3600.0
 OPEN, CLOSE = "<afterturn-memory>", "</afterturn-memory>"

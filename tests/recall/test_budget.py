@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from afterturn.config import Config
 from afterturn.guard.output_filter import OutputFilter
-from afterturn.recall.block import FRAME, VISIBLE_BYTES_MAX, Budget, bullet, choose, render
+from afterturn.recall.block import FRAME, VISIBLE_BYTES_MAX, Budget, Excerpt, bullet, choose, render
 from afterturn.testing.entries import NOW, hit
 from afterturn.text import estimate_tokens
-from afterturn.types import Excerpt, Hit, Lane
+from afterturn.types import Hit, Lane
 
 line = partial(bullet, now=NOW)
 texts = (

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 import afterturn
 from afterturn.config import Config
 from afterturn.recall import features as features_module
-from afterturn.recall.block import render
+from afterturn.recall.block import Excerpt, render
 from afterturn.recall.features import NormalForm, features_of, normal_form
 from afterturn.testing.entries import NOW, entry, hit
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.text import estimate_tokens
-from afterturn.types import Excerpt, Origin
+from afterturn.types import Origin
 
 QUESTION = "Which cats and dogs live in the village by the river?"
 

@@ -63,6 +63,12 @@ def test_what_is_said_of_others_asked_supposed_or_added_replaces_nothing(newer: 
     assert share("I live in Berlin.", newer) == 0.0
 
 
+def test_a_courtesy_is_no_value():
+    """L12: "please" does not replace a name."""
+    assert share("I signed up for the Pentland Skyline", "new sign please, the shop is closed on Mondays now") == 0.0
+    assert share("Mein Anwalt heißt Kranz", "neuer Anwalt bitte, der alte antwortet nicht") == 0.0
+
+
 @pytest.mark.parametrize(
     "newer",
     [

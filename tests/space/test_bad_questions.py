@@ -43,6 +43,8 @@ BAD_CALLS: dict[str, Callable[[Any], Awaitable[object]]] = {
     "filter until": lambda space: space.search("tea", filter=Filter(until=True)),
     "filter range": lambda space: space.list(filter=Filter(since=20.0, until=10.0)),
     "filter agent": lambda space: space.list(filter=Filter(agent=HALF)),
+    "filter origin": lambda space: space.list(filter=Filter(origin="nobody")),
+    "filter trusted": lambda space: space.list(filter=Filter(trusted=1)),  # type: ignore[arg-type]
     "filter kind": lambda space: space.list(filter=Filter(kind="poem")),  # type: ignore[arg-type]
     "filter pinned": lambda space: space.list(filter=Filter(pinned="no")),  # type: ignore[arg-type]
     "filter statuses": lambda space: space.list(filter=Filter(statuses=("asleep",))),  # type: ignore[arg-type]

@@ -229,6 +229,10 @@ async def test_filters_narrow_inside_a_space(ada: afterturn.Space) -> None:
     assert by_project == ["The api deploys on Fridays"]
     assert by_metadata == ["The site deploys on Mondays"]
     assert len(await ada.list(filter=Filter(target=Target.ENVIRONMENT))) == 2
+    await ada.add("A page says that deploys are fast", origin="web")
+    assert [one.origin for one in await ada.list(filter=Filter(origin="web"))] == ["web"]
+    assert [one.origin for one in await ada.list(filter=Filter(trusted=False))] == ["web"]
+    assert {one.origin for one in await ada.list(filter=Filter(trusted=True))} == {"user"}
 
 
 async def test_expired_and_not_yet_valid_memories_are_not_recalled(ada: afterturn.Space, clock: ManualClock) -> None:

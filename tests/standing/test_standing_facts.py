@@ -388,6 +388,61 @@ def test_a_newer_value_keeps_the_place_of_the_older_one(engine: Engine, say: Say
     assert newer.text in shown(engine, READER._replace(chars_max=120))
 
 
+@pytest.mark.parametrize(
+    "message, fact",
+    [
+        ("My sister's coeliac, what can I bake her?", "My sister's coeliac"),
+        ("mi hijo Nico es alérgico al huevo, ¿qué tarta le hago?", "mi hijo Nico es alérgico al huevo"),
+        (
+            "ich hör auf dem linken Ohr fast nix mehr, welches Headset taugt da?",
+            "ich hör auf dem linken Ohr fast nix mehr",
+        ),
+    ],
+)
+def test_what_is_stated_before_a_question_stands(engine: Engine, say: Say, message: str, fact: str):
+    """S1: people state most facts in passing."""
+    say(message)
+    assert shown(engine) == [fact]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "The bus is late, what shall I do?",
+        "In Rome, where should I eat?",
+        "Hey Tom, how are you?",
+        "If it rains, can we cook?",
+    ],
+)
+def test_a_remark_before_a_question_does_not_stand(engine: Engine, say: Say, message: str):
+    """S1."""
+    say(message)
+    assert shown(engine) == []
+
+
+def test_a_lasting_wish_that_begins_with_when_stands(engine: Engine, say: Say):
+    """S1: it is not a question."""
+    wish = "when you do prices for me always put VAT in, and pounds not euros"
+    say(wish)
+    assert shown(engine) == [wish]
+
+
+def test_the_block_shows_facts_and_wishes_newest_first(engine: Engine, say: Say):
+    """S1, L12: as its notice says. An outdated wish or refusal is not above what changed it."""
+    say("Never call me on the phone, I hate it.", occurred_at=NOW - 20 * DAY)
+    say("My sister Ruth lives in Porto.", occurred_at=NOW - 9 * DAY)
+    say("Please answer me in French.", occurred_at=NOW - 5 * DAY)
+    say("My brother Tom works in Leeds.", occurred_at=NOW - 2 * DAY)
+    memories = engine.read_now(lambda unit: find_standing(unit, READER))
+    block = render_standing(StandingContent(memories=memories), StandingBudget(4_096))
+    assert [line[2:] for line in block.text.splitlines() if line.startswith("- ")] == [
+        "My brother Tom works in Leeds.",
+        "Please answer me in French.",
+        "My sister Ruth lives in Porto.",
+        "Never call me on the phone, I hate it.",
+    ]
+
+
 def test_a_correction_in_the_same_message_replaces(engine: Engine, say: Say):
     """L12: whatever the order of worth."""
     say("My doctor's name is Meyer. Correction: my doctor's name is Schmidt.")

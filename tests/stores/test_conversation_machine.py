@@ -232,7 +232,7 @@ def _all_of(unit: Unit, key: ConversationKey) -> tuple[object, ...]:
     return (
         unit.conversations.blocks(key),
         unit.conversations.state(key),
-        unit.conversations.find_carried(key),
+        unit.conversations.read(key).carried,
         unit.conversations.find_standing(key),
         unit.recalls.page(key),
     )

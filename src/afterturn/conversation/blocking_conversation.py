@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, MutableSequence, Sequence
+from collections.abc import Iterable, MutableSequence, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from afterturn.conversation.conversation import ConversationVerbs, check_messages
-from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.standing import StandingVerbs
 from afterturn.conversation.subagents import ToolVerbs
 from afterturn.conversation.tools import failure
@@ -17,12 +16,9 @@ from afterturn.errors import AfterturnError
 from afterturn.log import logger
 from afterturn.runtime.bridge import BlockingFacade
 from afterturn.tool_rules.advice import ToolAdvice, ToolRule
-from afterturn.types import Scalar
 
 if TYPE_CHECKING:
     from afterturn.conversation.compactor import Compacted
-    from afterturn.conversation.replay import Replay
-    from afterturn.conversation.trace import Trace, TraceAnswer
 
 
 class Turn(TurnVerbs):
@@ -107,7 +103,7 @@ class Turn(TurnVerbs):
         self._leave(failed=kind is not None)
 
 
-class Conversation(ConversationVerbs):
+class Conversation(BlockingFacade, ConversationVerbs):
     """One thread of messages of one owner, with the spaces it was granted. Makes turns."""
 
     def turn(
@@ -133,10 +129,6 @@ class Conversation(ConversationVerbs):
     def resume_turn(self, id: str) -> Turn:
         """An open turn that was started elsewhere. Raises NotFound if there is none, Conflict if it has ended."""
         return Turn(self._core, self._loop.wait(self._core.resume_turn(self._scope, id)), None)
-
-    def wait_stored(self, within: float = 5.0) -> bool:
-        """Waits until the blocks of its turns are stored, so that another process which resumes one recognises them."""
-        return self._loop.wait(self._core.wait_blocks_stored(within))
 
     def before_tool(self, name: str, arguments: object) -> ToolAdvice:
         """As `Turn.before_tool`, for a call outside of any turn: all rules that concern it. Never raises."""
@@ -173,49 +165,9 @@ class Conversation(ConversationVerbs):
             logger.warning("there is no briefing, because memory is closed")
             return ""
 
-    def set_incognito(self, on: bool = True) -> None:  # noqa: FBT001, FBT002
-        """Keeps in the store that the turns of this conversation are incognito, from now on and in every process, or
-        switches that off."""
-        self._loop.wait(self._core.set_incognito(on=on))
-
-    def is_incognito(self) -> bool:
-        """Whether `set_incognito` is on. Says nothing about the options that this conversation was opened with."""
-        return self._loop.wait(self._core.is_kept_incognito())
-
-    def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
-        """Returns the recalls of the newest `limit` turns, or of one: by its id, its number from 1 on, or "last".
-
-        Shows what was included, what was not and why, and why a turn was not recorded. Raises NotFound if there is no
-        such turn.
-        """
-        return self._loop.wait(self._core.trace(turn, limit=limit))
-
-    def why(self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()) -> Sequence[TraceAnswer]:
-        """Explains why a memory was or was not included in the recalls of a turn, by default the last one.
-
-        Looks for it in the spaces that the recall could read, and in `look_in`. Raises NotFound if it is in none.
-        """
-        return self._loop.wait(self._core.why(memory, turn=turn, look_in=look_in))
-
-    def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
-        """Renders the blocks of a turn again and compares them with what was injected; with `changes`, also under
-        other settings.
-
-        Raises ConfigError for settings that cannot be replayed, NotFound if there is no such turn.
-        """
-        return self._loop.wait(self._core.replay(turn, changes=changes))
-
     def tools(self, *, remember: bool = False) -> Tools:
         """Memory as tools for a model: searching, and with `remember` proposing memories."""
-        context, turn = ProposalContext(self._scope), self._core.current_turn_id
-        tools = self._core.subagents.tools(
-            context,
-            remember=remember,
-            turn=turn,
-            on_untrusted=self._core.note_untrusted,
-            is_incognito=self._core.is_incognito,
-        )
-        return Tools(tools, self._loop)
+        return Tools(self._make_tools(remember=remember), self._loop)
 
 
 class Tools(ToolVerbs):

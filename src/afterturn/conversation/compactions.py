@@ -58,8 +58,7 @@ class CompactedMessages:
 
 class Compactions:
     """Those of one conversation. `note`, `review`, `examine` and `reset` are called by hosts, on any thread; everything
-    else runs on memory's loop.
-    """
+    else runs on memory's loop."""
 
     def __init__(self, services: Services, engine: ConversationEngine) -> None:
         self._services, self._engine = services, engine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from afterturn.conversation.delivery import HostTurn
@@ -16,19 +16,17 @@ from afterturn.conversation.subagents import Tools
 from afterturn.conversation.turn import Turn, never_raises
 from afterturn.errors import AfterturnError, InvalidInput
 from afterturn.log import logger
-from afterturn.runtime.bridge import AsyncFacade
+from afterturn.runtime.bridge import AsyncFacade, Bridged
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.tool_rules.advice import NO_ADVICE, GivenRules, ToolAdvice, ToolRule
-from afterturn.types import Scalar
 
 if TYPE_CHECKING:
     from afterturn.conversation.compactor import Compacted
-    from afterturn.conversation.replay import Replay
-    from afterturn.conversation.trace import Trace, TraceAnswer
+    from afterturn.conversation.tools import MemoryTools
 
 
 class ConversationVerbs:
-    """The verbs that are the same with and without an event loop. They never raise and never wait."""
+    """The verbs of both kinds of Conversation. Those that are no coroutines never raise and never wait."""
 
     def __init__(self, core: ConversationEngine, scope: ConversationScope, loop: LoopThread) -> None:
         self._core = core
@@ -47,6 +45,13 @@ class ConversationVerbs:
     def owner(self) -> str:
         """The space that the conversation belongs to, such as "user:ada"."""
         return self._scope.owner
+
+    wait_stored = Bridged(ConversationEngine.wait_stored)
+    set_incognito = Bridged(ConversationEngine.set_incognito)
+    is_incognito = Bridged(ConversationEngine.is_kept_incognito)
+    trace = Bridged(ConversationEngine.trace)
+    why = Bridged(ConversationEngine.why)
+    replay = Bridged(ConversationEngine.replay)
 
     @never_raises
     def expect(self, text: str) -> None:
@@ -81,6 +86,15 @@ class ConversationVerbs:
             self._loop.post(self._core.note_tool_rules, "", str(name), advice)
         return advice
 
+    def _make_tools(self, *, remember: bool) -> MemoryTools:
+        return self._core.subagents.tools(
+            ProposalContext(self._scope),
+            remember=remember,
+            turn=self._core.current_turn_id,
+            on_untrusted=self._core.note_untrusted,
+            is_incognito=self._core.is_incognito,
+        )
+
     def _begin_turn(
         self, messages: Sequence[object], *, id: str | None, speaker: str | None, incognito: bool
     ) -> HostTurn | None:
@@ -96,7 +110,7 @@ class ConversationVerbs:
             return None
 
 
-class Conversation(ConversationVerbs):
+class Conversation(AsyncFacade, ConversationVerbs):
     """One thread of messages of one owner, with the spaces it was granted. Makes turns."""
 
     def turn(
@@ -124,10 +138,6 @@ class Conversation(ConversationVerbs):
     async def resume_turn(self, id: str) -> Turn:
         """An open turn that was started elsewhere. Raises NotFound if there is none, Conflict if it has ended."""
         return Turn(self._core, await self._loop.run(self._core.resume_turn(self._scope, id)), None)
-
-    async def wait_stored(self, within: float = 5.0) -> bool:
-        """Waits until the blocks of its turns are stored, so that another process which resumes one recognises them."""
-        return await self._loop.run(self._core.wait_blocks_stored(within))
 
     async def before_tool(self, name: str, arguments: object) -> ToolAdvice:
         """As `Turn.before_tool`, for a call outside of any turn: all rules that concern it. Never raises."""
@@ -164,51 +174,9 @@ class Conversation(ConversationVerbs):
             logger.warning("there is no briefing, because memory is closed")
             return ""
 
-    async def set_incognito(self, on: bool = True) -> None:  # noqa: FBT001, FBT002
-        """Keeps in the store that the turns of this conversation are incognito, from now on and in every process, or
-        switches that off."""
-        await self._loop.run(self._core.set_incognito(on=on))
-
-    async def is_incognito(self) -> bool:
-        """Whether `set_incognito` is on. Says nothing about the options that this conversation was opened with."""
-        return await self._loop.run(self._core.is_kept_incognito())
-
-    async def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
-        """Returns the recalls of the newest `limit` turns, or of one: by its id, its number from 1 on, or "last".
-
-        Shows what was included, what was not and why, and why a turn was not recorded. Raises NotFound if there is no
-        such turn.
-        """
-        return await self._loop.run(self._core.trace(turn, limit=limit))
-
-    async def why(
-        self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()
-    ) -> Sequence[TraceAnswer]:
-        """Explains why a memory was or was not included in the recalls of a turn, by default the last one.
-
-        Looks for it in the spaces that the recall could read, and in `look_in`. Raises NotFound if it is in none.
-        """
-        return await self._loop.run(self._core.why(memory, turn=turn, look_in=look_in))
-
-    async def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
-        """Renders the blocks of a turn again and compares them with what was injected; with `changes`, also under
-        other settings.
-
-        Raises ConfigError for settings that cannot be replayed, NotFound if there is no such turn.
-        """
-        return await self._loop.run(self._core.replay(turn, changes=changes))
-
     def tools(self, *, remember: bool = False) -> Tools:
         """Memory as tools for a model: searching, and with `remember` proposing memories."""
-        context, turn = ProposalContext(self._scope), self._core.current_turn_id
-        tools = self._core.subagents.tools(
-            context,
-            remember=remember,
-            turn=turn,
-            on_untrusted=self._core.note_untrusted,
-            is_incognito=self._core.is_incognito,
-        )
-        return Tools(tools, self._loop)
+        return Tools(self._make_tools(remember=remember), self._loop)
 
 
 class Standing(AsyncFacade, StandingVerbs):

@@ -552,7 +552,7 @@ class SharedTurn:
     @property
     def epochs(self) -> int:
         with self.lock:
-            return sum(prefetch.cause.is_epoch for prefetch in self._prefetches)
+            return sum(prefetch.cause is not RecallCause.COMPACTION for prefetch in self._prefetches)
 
     def add_prefetch(self, prefetch: Prefetch) -> None:
         with self.lock:
@@ -657,6 +657,11 @@ class SharedTurn:
     def add_prompt_text(self, hash: str, text: str) -> None:
         with self.lock:
             self._prompt_texts[hash] = text
+
+    def keep_prompt_texts(self, texts: Mapping[str, str]) -> None:
+        """Of those that it has, the ones in `texts`, as they are there."""
+        with self.lock:
+            self._prompt_texts = {hash: texts[hash] for hash in self._prompt_texts if hash in texts}
 
     def set_prompt_texts(self, texts: Mapping[str, str]) -> None:
         with self.lock:

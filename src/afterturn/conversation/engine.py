@@ -47,6 +47,7 @@ from afterturn.dialects.history import DIALECTS, find_dialect, find_latest_user
 from afterturn.errors import AfterturnError, Conflict, DeadlineExceeded, NotFound
 from afterturn.guard.output_filter import STANDING_TAG
 from afterturn.log import logger
+from afterturn.recall.answer import all_readable
 from afterturn.recall.block import spoken_words
 from afterturn.recall.features import shows_report
 from afterturn.recall.query import RecallRequest
@@ -299,8 +300,10 @@ class ConversationEngine(StoredConversation):
             raise NotFound(f"Conversation {self.key.id!r} has no turn {turn_id!r}. Start it with `start_turn`.")
         _check_open(turn_id, row)
         self.log.touch_turn(turn_id)
-        if self.current is not None and self.current.id == turn_id and not self.current.left:
-            self.newest = HostTurn(self.current.shared, self.current)
+        current = self.current
+        is_current = current is not None and current.id == turn_id and not current.left
+        if current is not None and is_current and set(current.scope.reads) <= set(scope.reads):
+            self.newest = HostTurn(current.shared, current)
             return self.newest
         turn = self.newest = self._new_turn(scope, turn_id, None, durable=True, resumed=row)
         self._own(turn.loop)
@@ -308,15 +311,22 @@ class ConversationEngine(StoredConversation):
         try:
             await self.log.wait_cleared()
             reading = await self.read(turn.loop, dialect, [])
+            rows = [one for one in {**self.visible.copy(), **reading.blocks}.values() if one.turn == turn_id]
+            # A host that may not read a space gets nothing of it back either.
+            readable = await self._services.store.read(
+                lambda unit: {one.hash for one in rows if all_readable(unit, scope, one.refs)}, at=scope.readable
+            )
         except BaseException:
             self._disown(turn)
             raise
         self._take_in(turn.loop, reading)
+        # A host that has lost the answer with a block gets that again, as it gets those that its list lacks.
         turn.shared.read_positions({}, reading.dropped, None)
         # No list was read yet.
         turn.loop.is_read = False
         turn.loop.forgets_before = reading.forgets
-        turn.shared.set_prompt_texts(self.visible.prompt_texts(turn.id))
+        texts = self.visible.prompt_texts(turn.id)
+        turn.shared.set_prompt_texts({hash: text for hash, text in texts.items() if hash in readable})
         self.prefetcher.offer(turn.loop)
         turn.shared.first.release_waiters()
         turn.shared.stored.settle(True)
@@ -631,8 +641,8 @@ class ConversationEngine(StoredConversation):
                 task.add_done_callback(functools.partial(lambda row, _: self.visible.mark_stored(row), row))
         self._report_share(turn)
 
-    async def wait_blocks_stored(self, within: float) -> bool:
-        """Whether the writes of all delivered blocks have ended within that time."""
+    async def wait_stored(self, within: float = 5.0) -> bool:
+        """Waits until the blocks of its turns are stored, so that another process which resumes one recognises them."""
         writing = set(self._storing_blocks)
         return not writing or not (await asyncio.wait(writing, timeout=within))[1]
 

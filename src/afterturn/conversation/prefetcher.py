@@ -42,18 +42,7 @@ from afterturn.recall.query import RecallRequest
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.text import STOP_WORDS, terms, words
-from afterturn.types import (
-    BlockRow,
-    CarriedRow,
-    Decision,
-    EventContent,
-    Hit,
-    Lane,
-    Outcome,
-    Phase,
-    RecallCause,
-    Scalar,
-)
+from afterturn.types import BlockRow, CarriedRow, Decision, EventContent, Hit, Lane, Outcome, Phase, RecallCause, Scalar
 
 _OFFER_ATTEMPTS = 8
 # For this long a carried block may be given to a host that never waits, before the store was asked whether it is valid.
@@ -171,7 +160,7 @@ class Prefetcher:
         turn.forgets = forgotten.forgets
         self._visible.correct(forgotten.blocks)
         turn.shared.keep_dropped(hash for hash, row in self._visible.copy().items() if row.text)
-        turn.shared.set_prompt_texts(self._visible.prompt_texts(turn.id))
+        turn.shared.keep_prompt_texts(self._visible.prompt_texts(turn.id))
         turn.recalled = tuple(hit for hit in turn.recalled if hit.entry.ref not in forgotten.gone)
         for run in self._waiting(turn):
             if any(hit.entry.ref in forgotten.gone for hit in run.hits):

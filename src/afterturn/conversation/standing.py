@@ -187,8 +187,7 @@ class StandingCore:
 
     async def make(self, ledger: Ledger) -> StandingRow | None:
         """Makes the standing block for a host that has not asked for it, and stores nothing: it may be delivered, or
-        not. None if there is nothing to say that the model does not see by this ledger.
-        """
+        not. None if there is nothing to say that the model does not see by this ledger."""
         async with self._making:
             files = await self._read_files(None)
             content = StandingContent(files.files if files is not None else (), self._instructions)
@@ -221,6 +220,12 @@ class StandingCore:
             known = await self._find_known()
             self._reason, self._is_stale = reason, True
             return await self._make(known)
+
+    async def preview(self) -> str:
+        """Returns the block as a new conversation would get it now. Stores nothing."""
+        files = await self._read_files(None)
+        block = await self._rendered(StandingContent(files.files if files is not None else (), self._instructions))
+        return "" if block is None else block.text
 
     async def invalidate(self, reason: str) -> None:
         """The block is made again at the next call, for example after the host's context was compacted."""
@@ -490,6 +495,7 @@ class StandingVerbs:
     block = Bridged(StandingCore.block)
     appended = Bridged(StandingCore.appended)
     refresh = Bridged(StandingCore.refresh)
+    preview = Bridged(StandingCore.preview)
     flush = Bridged(StandingCore.flush)
     relevant_context = Bridged(StandingCore.relevant_context)
     project_context = Bridged(StandingCore.project_context)

@@ -227,7 +227,8 @@ class StoredConversation:
     def note_tool_rules(self, turn: str, name: str, advice: ToolAdvice) -> None:
         for rule in advice.rules:
             refused = advice.refusal is not None and rule.firm
-            said = {"memory": rule.ref, "rule": rule.text, "why": rule.why}
+            # Not its text: this space keeps the event when another space forgets the rule.
+            said = {"memory": rule.ref, "rule_space": rule.space, "why": rule.why}
             self.emit("tool_rule", turn=turn, tool=shown_name(name), **said, refused=refused)
 
     async def briefing(self, scope: ConversationScope, on_untrusted: Callable[[], None]) -> str:
@@ -250,7 +251,9 @@ class StoredConversation:
             self.emit("briefed", about=found.conversation, tokens=estimate_tokens(found.text))
         return found.text
 
-    async def set_incognito(self, *, on: bool) -> None:
+    async def set_incognito(self, on: bool = True) -> None:  # noqa: FBT001, FBT002
+        """Keeps in the store that the turns of this conversation are incognito, from now on and in every process, or
+        switches that off."""
         at = self._services.clock.now()
         await self._stored().write(
             lambda unit: unit.conversations.set_incognito(self.key, on=on, at=at), at=self.key.scope
@@ -259,10 +262,16 @@ class StoredConversation:
         self.emit("incognito_changed", on=on)
 
     async def is_kept_incognito(self) -> bool:
+        """Whether `set_incognito` is on. Says nothing about the options that this conversation was opened with."""
         state = await self._stored().read(lambda unit: unit.conversations.state(self.key), at=self.key.scope)
         return state.incognito
 
     async def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
+        """Returns the recalls of the newest `limit` turns, or of one: by its id, its number from 1 on, or "last".
+
+        Shows what was included, what was not and why, and why a turn was not recorded. Raises NotFound if there is no
+        such turn.
+        """
         from afterturn.conversation.trace import TURNS_MAX, check_turn, trace
 
         wanted, count = check_turn(turn), check_limit(limit, TURNS_MAX)
@@ -273,6 +282,10 @@ class StoredConversation:
     async def why(
         self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()
     ) -> Sequence[TraceAnswer]:
+        """Explains why a memory was or was not included in the recalls of a turn, by default the last one.
+
+        Looks for it in the spaces that the recall could read, and in `look_in`. Raises NotFound if it is in none.
+        """
         from afterturn.conversation.trace import answers, check_ref, check_turn
 
         ref, wanted, spaces = check_ref(memory), check_turn(turn), [check_space(space) for space in look_in]
@@ -281,6 +294,11 @@ class StoredConversation:
         )
 
     async def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
+        """Renders the blocks of a turn again and compares them with what was injected; with `changes`, also under
+        other settings.
+
+        Raises ConfigError for settings that cannot be replayed, NotFound if there is no such turn.
+        """
         from afterturn.conversation.replay import check_changes, replay
         from afterturn.conversation.trace import check_turn
 

@@ -19,14 +19,14 @@ from afterturn.guard.output_filter import OutputFilter, neutralise
 from afterturn.guard.scanning import scanner
 from afterturn.log import logger
 from afterturn.recall.answer import answer_question
-from afterturn.recall.block import CUT, ENTRY_BYTES_MAX, NOTICE, best_window, bullet
+from afterturn.recall.block import CUT, ENTRY_BYTES_MAX, NOTICE, Excerpt, best_window, bullet
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.query import RecallRequest
 from afterturn.recall.search import search_among
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.scanners.secrets import redact_within, unnamed
 from afterturn.text import terms
-from afterturn.types import Excerpt, Hit, LaneQuery, Scalar, Scope
+from afterturn.types import Hit, LaneQuery, Scalar, Scope
 
 if TYPE_CHECKING:
     from afterturn.services import Services

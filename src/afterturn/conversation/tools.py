@@ -139,7 +139,7 @@ class MemoryTools:
         """The answer for the model. Never raises. `arguments` is a mapping, or the JSON text of one."""
         tool = self._tools.get(name) if isinstance(name, str) else None
         if tool is None:
-            return f"There is no tool {_shown(name)} here. Available: {', '.join(self._tools)}."
+            return f"There is no tool {shown_value(name)} here. Available: {', '.join(self._tools)}."
         if not self._services.has_store:
             return _OFF
         if name == REMEMBER and (self._context.scope.incognito or self._is_incognito()):
@@ -179,8 +179,8 @@ class MemoryTools:
         return f"This was not proposed: memory is full. {neutralise(str(error))}"
 
     async def _search(self, arguments: Mapping[str, object], started: float) -> str:
-        query = redact_within(_text(arguments, "query"), QUERY_CHARS_MAX, self._scanner, mark=unnamed).text
-        reach = _choice(arguments, "scope", {_PROJECT: _PROJECT, _GLOBAL: _GLOBAL}, _GLOBAL)
+        query = redact_within(read_text(arguments, "query"), QUERY_CHARS_MAX, self._scanner, mark=unnamed).text
+        reach = read_choice(arguments, "scope", {_PROJECT: _PROJECT, _GLOBAL: _GLOBAL}, _GLOBAL)
         services = self._services
         async with asyncio.timeout(services.config.recall_timeout):
             answer, lines = await services.recall_client.ask(self._request(query, reach), self._find_lines)
@@ -211,7 +211,7 @@ class MemoryTools:
         return answer, [line for line in lines if line.startswith("- [")]
 
     async def _remember(self, arguments: Mapping[str, object], started: float) -> str:
-        text, target = _text(arguments, "text"), _choice(arguments, "target", _TARGETS, Target.ENVIRONMENT)
+        text, target = read_text(arguments, "text"), read_choice(arguments, "target", _TARGETS, Target.ENVIRONMENT)
         (added,) = await self._services.proposals.propose(self._context, [text], target=target)
         content = self._content("", [added.entry])
         self._emit("tool_called", started, content, tool=REMEMBER, memories=int(added.created))
@@ -278,20 +278,20 @@ def _from_json(text: str) -> object:
         raise InvalidInput("The arguments are not valid JSON. Pass one JSON object.") from None
 
 
-def _text(arguments: Mapping[str, object], key: str) -> str:
+def read_text(arguments: Mapping[str, object], key: str) -> str:
     if key not in arguments:
         raise InvalidInput(f"`{key}` is missing. Pass some text as `{key}`.")
     return check_text(arguments[key], key)
 
 
-def _choice(arguments: Mapping[str, object], key: str, choices: Mapping[str, C], default: C) -> C:
+def read_choice(arguments: Mapping[str, object], key: str, choices: Mapping[str, C], default: C) -> C:
     value = arguments.get(key)
     if value is None:
         return default
     if not isinstance(value, str) or value not in choices:
-        raise InvalidInput(f"`{key}` is {_shown(value)}. Use one of: {', '.join(choices)}.")
+        raise InvalidInput(f"`{key}` is {shown_value(value)}. Use one of: {', '.join(choices)}.")
     return choices[value]
 
 
-def _shown(value: object) -> str:
+def shown_value(value: object) -> str:
     return neutralise(repr(value)[:60])

@@ -69,7 +69,8 @@ class TracedRecall:
 
 @dataclass(frozen=True, slots=True)
 class TracedRule:
-    """A standing rule that concerned a tool call. `why` are the words that decided, `ref` is the memory."""
+    """A standing rule that concerned a tool call. `why` are the words that decided, `ref` is the memory. `rule` is its
+    text, blank if it was forgotten."""
 
     tool: str
     ref: str
@@ -218,13 +219,14 @@ def _with_reasons(unit: Unit, key: ConversationKey, turns: Sequence[TracedTurn])
     for turn in turns:
         found = events.get(turn.turn.id, ())
         no_recall = None if turn.recalls else _no_recall(found)
-        rules = tuple(_rule(event) for event in found if event.name == "tool_rule")
+        rules = tuple(_rule(unit, key.tenant, event) for event in found if event.name == "tool_rule")
         yield replace(turn, no_recall=no_recall, not_recorded=_not_recorded(turn.turn, found), rules=rules)
 
 
-def _rule(event: Event) -> TracedRule:
-    tool, ref, rule, why = (str(event.data.get(name, "")) for name in ("tool", "memory", "rule", "why"))
-    return TracedRule(tool, ref, rule, why, bool(event.data.get("refused")))
+def _rule(unit: Unit, tenant: str, event: Event) -> TracedRule:
+    tool, ref, space, why = (str(event.data.get(name, "")) for name in ("tool", "memory", "rule_space", "why"))
+    found = unit.memories.versions(Scope(tenant, (space,)), [ref]).get(ref) if space else None
+    return TracedRule(tool, ref, "" if found is None else found.text, why, bool(event.data.get("refused")))
 
 
 def _no_recall(events: Sequence[Event]) -> NoRecallReason:

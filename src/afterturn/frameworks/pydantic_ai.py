@@ -17,14 +17,7 @@ from afterturn.dialects import dialect as reading
 from afterturn.dialects.dialect import Element, ToolDefinition, Utterance, join_parts, read_user, text_field
 from afterturn.dialects.history import register_dialect
 from afterturn.dialects.openai_chat import OpenAIChat
-from afterturn.frameworks.core import (
-    BoundedDict,
-    FrameworkMemory,
-    MemoryTarget,
-    RunIds,
-    RunOptions,
-    with_rules_in,
-)
+from afterturn.frameworks.core import BoundedDict, FrameworkMemory, MemoryTarget, RunIds, RunOptions, with_rules_in
 from afterturn.frameworks.requirements import check_framework
 from afterturn.log import logger
 

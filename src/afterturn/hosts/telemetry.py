@@ -51,6 +51,7 @@ _OPERATIONS: Final = {
     "add_many": "create_memory",
     "update": "update_memory",
     "set_firm": "update_memory",
+    "set_pinned": "update_memory",
     "hide_standing": "update_memory",
     "delete": "delete_memory",
     "forget": "delete_memory",

@@ -78,8 +78,7 @@ class OpenAICompatible:
         schema: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Returns the assistant's message. If the server refuses `schema`, asks again without it, and leaves it out
-        from then on.
-        """
+        from then on."""
         if self._closed:
             raise ModelUnavailable(f"{self!r} is closed. Create another one.", reason="closed")
         async with self._client.bounded() as deadline:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         ConversationSnapshot,
         ConversationState,
         RecallRow,
+        Showing,
         StoredTurn,
     )
 
@@ -85,11 +86,14 @@ class Conversations(Protocol):
         Versions that were never shown are absent.
         """
 
+    def showings(self, tenant: str, refs: Collection[str], *, limit: int) -> list[Showing]:
+        """Returns the turns with a block that has one of these versions, in any conversation, newest first."""
+
     def state(self, key: ConversationKey) -> ConversationState:
         """Returns the state of the conversation; that of a new one if it does not exist."""
 
     def read(self, key: ConversationKey) -> ConversationSnapshot:
-        """Returns `known_blocks`, `state`, `find_carried` and `forgets` at once."""
+        """Returns `known_blocks`, `state`, `forgets`, and what is carried without forgotten candidates, at once."""
 
     def read_turn(
         self, key: ConversationKey, turn_id: str, *, writes: str, speakers: Iterable[str], since: int
@@ -111,9 +115,6 @@ class Conversations(Protocol):
 
     def carry(self, key: ConversationKey, carried: CarriedRow) -> None:
         """Stores a recall for the next turn. Replaces an earlier one."""
-
-    def find_carried(self, key: ConversationKey) -> CarriedRow | None:
-        """Returns the carried recall without forgotten candidates, None if none is left."""
 
     def drop_carried(self, key: ConversationKey, correlation: str) -> bool:
         """Returns True for the one call that removes it."""
@@ -207,13 +208,11 @@ class Reviews(Protocol):
 
     def unconsolidated(self, tenant: str, *, before: float, limit: int) -> list[str]:
         """Returns spaces whose statements changed since their last consolidation, or whose last one was before
-        `before`.
-        """
+        `before`."""
 
     def count_turn(self, key: ConversationKey) -> int:
         """Counts a completed turn and returns their number since the last review was scheduled. 0 without a
-        conversation.
-        """
+        conversation."""
 
     def unreviewed(self, key: ConversationKey) -> tuple[int, int]:
         """Returns (turns since the last review was scheduled, position of the first record that none has read).

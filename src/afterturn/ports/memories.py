@@ -86,8 +86,7 @@ class Memories(Protocol):
 
     def newest(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
         """Returns the same entries as `page`, by `occurred_at`, newest first, ties by id. Raises NotFound if `before`
-        is unknown.
-        """
+        is unknown."""
 
     def learned_from(self, scope: Scope, sources: Collection[str], statuses: Collection[Status]) -> list[Entry]:
         """Returns the versions of statements that were learned from one of these records, newest last."""
@@ -120,18 +119,15 @@ class Records(Protocol):
 
     def of_conversation(self, scope: Scope, conversation: str, *, limit: int, owner: str | None = None) -> list[Entry]:
         """Returns the newest `limit` active records, oldest first. Without `owner`, those of every owner's
-        conversation.
-        """
+        conversation."""
 
     def most_telling(self, scope: Scope, filter: Filter, *, limit: int) -> list[Entry]:
         """Returns, of each space, the active records that the filter admits with the highest `Admitted.telling`, by id,
-        highest first, where that is equal. Those with 0 are not returned.
-        """
+        highest first, where that is equal. Those with 0 are not returned."""
 
     def next_position(self, tenant: str, space: str, conversation: str, *, owner: str | None = None) -> int:
         """Returns the position of the conversation's next record in this space. Without `owner`, the space is the
-        owner.
-        """
+        owner."""
 
     def older_than(self, tenant: str, recorded_before: float, *, limit: int) -> list[tuple[str, str]]:
         """Returns (space, id) of records that were recorded before that time."""
@@ -249,8 +245,7 @@ class Index(Protocol):
         self, tenant: str, space: str, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]
     ) -> int:
         """Stores the vectors of those entries that the space still has, and returns how many. Raises ValueError for a
-        wrong size.
-        """
+        wrong size."""
 
     def adopt(self, embedder: EmbedderIdentity) -> list[tuple[str, str]]:
         """Makes this the embedder of the store.

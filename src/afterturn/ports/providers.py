@@ -24,8 +24,6 @@ class Clock(Protocol):
 
 
 class Ids(Protocol):
-    """Makes ids."""
-
     def new(self) -> str:
         """A new id, which sorts after all earlier ones of this process."""
 

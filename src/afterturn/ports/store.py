@@ -47,8 +47,7 @@ class Jobs(Protocol):
     def release(self, *, owner: str) -> int:
         """Makes the jobs of this owner ready again, as if they had not been claimed. Returns how many."""
 
-    def find(self, tenant: str, job_id: str) -> Job | None:
-        """Returns the job, None if there is none."""
+    def find(self, tenant: str, job_id: str) -> Job | None: ...
 
     def page(self, tenant: str, *, state: str | None = None, limit: int = 100) -> list[Job]: ...
 

@@ -28,7 +28,7 @@ from afterturn.guard.output_filter import (
 from afterturn.guard.trust import TRUST_MIN
 from afterturn.recall.features import SEARCHED_CHARS_MAX, EntryFeatures, features_of, is_request, passage_of
 from afterturn.text import estimate_tokens, joins, regex, terms
-from afterturn.types import Entry, Excerpt, Hit, Lane, Origin
+from afterturn.types import Entry, Hit, Lane, Origin
 
 _OPEN = f"<{TAG}>"
 _CLOSE = f"</{TAG}>"
@@ -41,6 +41,18 @@ FRAME = f"{_OPEN}\n{_HEADING}\n{NOTICE}\n{_CLOSE}"
 _FRAME_TOKENS = estimate_tokens(FRAME)
 # The most that is quoted of an earlier message.
 _QUOTED_CHARS_MAX = 80
+
+
+class Excerpt(NamedTuple):
+    """A hit that was chosen for a block, with the texts that are shown. Where they were cut, they have an ellipsis.
+
+    `said_in` is the project that it is from, if that is not at hand.
+    """
+
+    hit: Hit
+    text: str
+    answer: str = ""
+    said_in: str = ""
 
 
 class Block(NamedTuple):

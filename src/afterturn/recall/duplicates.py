@@ -225,8 +225,7 @@ _LONGER_MAX = 8
 def replace_sources(hits: Iterable[Hit]) -> list[Hit]:
     """Replaces records by a statement that was learned from them, with the score of the best of them, if the statement
     says most of what they say. A statement that quotes a smaller part of a record is replaced by that record. `hits`
-    are best first, and so is the result.
-    """
+    are best first, and so is the result."""
     ordered = list(hits)
     statements: dict[str, list[Hit]] = {}
     for hit in ordered:

@@ -404,6 +404,5 @@ class Explainer:
 def shown_first(explained: Iterable[Explained]) -> tuple[list[Explained], list[Explained]]:
     """Those that were shown, and the others."""
     explained = list(explained)
-    return [one for one in explained if one.why is Decision.SHOWN], [
-        one for one in explained if one.why is not Decision.SHOWN
-    ]
+    shown = [one for one in explained if one.why is Decision.SHOWN]
+    return shown, [one for one in explained if one.why is not Decision.SHOWN]

@@ -136,7 +136,8 @@ def is_request(entry: Entry) -> bool:
     if entry.origin is not Origin.USER or entry.kind is not Kind.RECORD:
         return False
     said = features_of(entry).utterance
-    return max(said.asks, said.orders) > said.states < _STATES and not _NOUN_FIRST.match(entry.text)
+    is_fact = said.orders > said.asks and _NOUN_FIRST.match(entry.text)
+    return max(said.asks, said.orders) > said.states < _STATES and not is_fact
 
 
 # The normal form of a statement, by which duplicates and contradictions are found. Word order, prepositions, tense,
@@ -256,7 +257,8 @@ def _tokens(text: str) -> list[str]:
     marked = _CLAUSE_END.sub(f" {_BREAK} ", marked)
     marked = _SIGN.sub(lambda sign: " " + "".join(map(_sign_word, sign.group())) + " ", marked)
     if not marked.isascii():
-        marked = "".join(_sign_word(mark) if _is_symbol(mark) else mark for mark in marked)
+        signs = {mark for mark in marked if not mark.isascii() and unicodedata.category(mark) in ("So", "Sm", "Sc")}
+        marked = "".join(_sign_word(mark) if mark in signs else mark for mark in marked)
     return words(marked)
 
 
@@ -267,10 +269,6 @@ def _kept_capitals(found: re.Match[str]) -> str:
 
 def _sign_word(mark: str) -> str:
     return f" {_SIGN_WORD}{ord(mark):x} "
-
-
-def _is_symbol(character: str) -> bool:
-    return not character.isascii() and unicodedata.category(character) in ("So", "Sm", "Sc")
 
 
 def _content_words(tokens: list[str], origin: Origin) -> tuple[list[str], list[int]]:

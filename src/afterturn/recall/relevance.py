@@ -21,7 +21,7 @@ from afterturn.recall.features import EntryFeatures, features_of, is_request, pa
 from afterturn.recall.query import COMMON_TERMS, has_content
 from afterturn.recall.scoring import SIMILARITY_ASSUMED
 from afterturn.recall.times import AskedTime, time_asked
-from afterturn.recall.what_holds import Features, Weights, log_odds, put_newer_first, weigh
+from afterturn.recall.what_holds import Features, Weights, grammar_terms, log_odds, put_newer_first, weigh
 from afterturn.text import terms
 from afterturn.types import Entry, Hit, Kind, Lane, Origin
 from afterturn.utterance import UtteranceChances, read_question, read_utterance
@@ -56,7 +56,8 @@ class JudgedQuestion(NamedTuple):
     @classmethod
     def read(cls, text: str, now: float, weights: Weights, names: frozenset[str] = frozenset()) -> JudgedQuestion:
         """`names` are those of its words that name a speaker."""
-        asked = {term: max(weight, _WEIGHT_MIN) for term, weight in weights.items() if term not in COMMON_TERMS}
+        empty = COMMON_TERMS | grammar_terms()
+        asked = {term: max(weight, _WEIGHT_MIN) for term, weight in weights.items() if term not in empty}
         read = read_question(text)
         is_personal = bool(names) or read.is_personal
         return cls(asked, read.utterance, is_personal, read.is_general, time_asked(text, now))
@@ -370,7 +371,8 @@ def _features(
 
 def chance(features: Features, weights: Weights) -> float:
     """From 0 to 1."""
-    return _chance(weigh(features, weights) + _STORED_ODDS * features[STORED])
+    odds = weigh(features, weights) + _STORED_ODDS * features[STORED]
+    return 1 / (1 + exp(-max(-30.0, min(30.0, odds))))
 
 
 def _terms(passage: EntryFeatures | None) -> frozenset[str]:
@@ -379,10 +381,6 @@ def _terms(passage: EntryFeatures | None) -> frozenset[str]:
 
 def _content(entry: Entry | None) -> frozenset[str]:
     return features_of(entry).content_terms if entry is not None else frozenset()
-
-
-def _chance(log_odds: float) -> float:
-    return 1 / (1 + exp(-max(-30.0, min(30.0, log_odds))))
 
 
 @cache

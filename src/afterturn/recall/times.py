@@ -172,16 +172,13 @@ def _groups(found: Sequence[TimePhrase], tokens: TokenizedText) -> list[list[Tim
             continue
         last = groups[-1][-1] if groups else None
         between = tokens.keys[last.end : one.start] if last else []
-        if last and len(between) <= 2 and fillers().issuperset(between) and _belong(last, one):
+        # One of them can be inside the other.
+        belong = last and (_recurs(last) or _recurs(one)) and _breadth(last) != _breadth(one)
+        if belong and len(between) <= 2 and fillers().issuperset(between):
             groups[-1].append(one)
         else:
             groups.append([one])
     return groups
-
-
-def _belong(one: TimePhrase, other: TimePhrase) -> bool:
-    """Whether one of them can be inside the other."""
-    return (_recurs(one) or _recurs(other)) and _breadth(one) != _breadth(other)
 
 
 # Evaluating.

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from afterturn.guard.trust import TRUST_MIN
 from afterturn.recall.features import features_of, is_request
 from afterturn.recall.query import admits, is_decidable
-from afterturn.text import HashCache, fold, regex
+from afterturn.text import HashCache, fold, regex, terms
 from afterturn.types import Entry, Hit, Kind, Lane, LaneQuery, Scope, Status
 from afterturn.utterance import UtteranceChances, is_about_speaker, read_utterance
 
@@ -43,6 +43,7 @@ _REPLACED = 0.5
 # Messages this close in time belong to the same moment; neither replaces the other, except by a correction.
 _MOMENT, _DAY = 60.0, 86_400.0
 _CHANCE_MIN = 1e-4
+_SHORT = 3
 _NOTHING = UtteranceChances(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 Features: TypeAlias = dict[str, float]
@@ -103,22 +104,24 @@ def _judge_pair(
     odds = weigh(features, weights)
     is_change = features["strong change"] or features["weak change"]
     is_newer = odds > (_HOLDS_NOW_CHANGED if is_change else _HOLDS_NOW)
-    return is_newer, odds > _REPLACED and not _only_requests(newer)
-
-
-def _only_requests(one: RecalledExchange) -> bool:
-    """Whether it asks or orders. "Book the dinner for my mother" does not make what was said of her earlier untrue."""
-    return one.said is not None and one.said.kind is Kind.RECORD and is_request(one.said)
+    # "Book the dinner for my mother" does not make what was said of her earlier untrue.
+    only_requests = newer.said is not None and newer.said.kind is Kind.RECORD and is_request(newer.said)
+    return is_newer, odds > _REPLACED and not only_requests
 
 
 def may_replace(older: RecalledExchange, newer: RecalledExchange) -> bool:
-    """Whether the second was said later, and shares a word with the first that is not in both answers only: an agent
-    often says the same. A report does not replace what is trusted."""
+    """Whether the second was said later, and both share a word. A report does not replace what is trusted."""
     if newer.occurred_at <= older.occurred_at + _MOMENT:
         return False
     if newer.hits[0].entry.trust < TRUST_MIN <= older.hits[0].entry.trust:
         return False
-    return not (_content(older.said).isdisjoint(newer.content) and _content(newer.said).isdisjoint(older.content))
+    return bool(_shared_terms(older, newer))
+
+
+def _shared_terms(older: RecalledExchange, newer: RecalledExchange) -> frozenset[str]:
+    """Not those that are in both answers only: an agent often says the same. Nor words such as "ich" and "das"."""
+    said, told = _content(older.said) & newer.content, _content(newer.said) & older.content
+    return (said | told) - grammar_terms() if said or told else said
 
 
 def pair_features(
@@ -127,6 +130,8 @@ def pair_features(
     """The features of two exchanges that share a word."""
     one, other = older.content, newer.content
     shared = one & other
+    if older.answer is not None and newer.answer is not None and older.answer.text == newer.answer.text:
+        shared &= _content(older.said) | _content(newer.said)
     beyond = min(len(one - question.terms), len(other - question.terms))
     before = features_of(older.said).utterance if older.said is not None else _NOTHING
     after = features_of(newer.said).utterance if newer.said is not None else _NOTHING
@@ -901,6 +906,14 @@ def _weights() -> dict[str, Weights]:
 def _words() -> dict[str, frozenset[str]]:
     stored: dict[str, str] = json.loads(_WORDS_PATH.read_text(encoding="utf-8"))["words"]
     return {name: frozenset(listed.split()) for name, listed in stored.items()}
+
+
+@cache
+def grammar_terms() -> frozenset[str]:
+    """Index terms that are in sentences about anything, in all languages. "Name" and "door" may be a subject."""
+    short = [word for word in _words()["function"] if len(word) <= _SHORT]
+    lists = ("determiner", "first", "third", "self", "denial")
+    return frozenset(terms(" ".join([*short, *(word for name in lists for word in _words()[name])])))
 
 
 @cache

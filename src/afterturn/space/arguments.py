@@ -146,10 +146,9 @@ def check_filter(wanted: object) -> Filter:
     ):
         if value is not None:
             check_name(value, what)
-    if wanted.pinned is not None and not isinstance(wanted.pinned, bool):
-        raise InvalidInput(f"The filter's pinned is {_shown(wanted.pinned)}. Use True, False or None.")
-    if wanted.firm is not None and not isinstance(wanted.firm, bool):
-        raise InvalidInput(f"The filter's firm is {_shown(wanted.firm)}. Use True, False or None.")
+    for name in ("pinned", "firm", "trusted"):
+        if (value := getattr(wanted, name)) is not None and not isinstance(value, bool):
+            raise InvalidInput(f"The filter's {name} is {_shown(value)}. Use True, False or None.")
     since, until = moment(wanted.since), moment(wanted.until)
     if since is not None and until is not None and since >= until:
         raise InvalidInput(
@@ -161,6 +160,7 @@ def check_filter(wanted: object) -> Filter:
         until=until,
         kind=None if wanted.kind is None else _member(wanted.kind, Kind, "kind"),
         target=None if wanted.target is None else _member(wanted.target, Target, "target"),
+        origin=None if wanted.origin is None else parse_origin(wanted.origin),
         statuses=_members(wanted.statuses, Status, "status"),
         metadata=_alternatives(wanted.metadata),
     )

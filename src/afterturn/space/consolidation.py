@@ -121,8 +121,7 @@ def _steps(
 
 def _restatement(again: Entry, says: Entry) -> ConsolidationStep:
     """If both are equally trusted, the one that stays gets the sources of both. If it is trusted more, or pinned, it
-    stays as it is.
-    """
+    stays as it is."""
     if again.trust != says.trust or says.pinned or says.firm or not says.sources:
         return ConsolidationStep(ConsolidationReason.RESTATED, again, says)
     if says.origin is _ACTOR and is_privileged(says) and not again.sources:

@@ -90,11 +90,11 @@ def _conversation_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
             if block.turn:
                 yield {"block": {"conversation": conversation, **asdict(block)}}
         # What it keeps between turns.
-        state = unit.conversations.state(key)
+        stored = unit.conversations.read(key)
         rows = {
-            "state": None if state == ConversationState() else state,
-            "carried": unit.conversations.find_carried(key),
-            "standing": unit.conversations.find_standing(key),
+            "state": None if stored.state == ConversationState() else stored.state,
+            "carried": stored.carried,
+            "standing": stored.standing,
         }
         for name, row in rows.items():
             if row is not None:

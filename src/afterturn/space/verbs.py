@@ -54,6 +54,7 @@ from afterturn.types import (
     Origin,
     SearchResults,
     Selector,
+    Showing,
     Status,
     Tenant,
     Undone,
@@ -104,7 +105,7 @@ def reported(
     return call
 
 
-_BY_ID = ("update", "set_firm", "delete", "hide_standing")
+_BY_ID = ("update", "set_firm", "set_pinned", "delete", "hide_standing")
 
 
 def _affected(result: object) -> tuple[str, Sequence[Entry], int]:
@@ -288,12 +289,23 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
         NotFound if this space has no such memory, InvalidInput for a record or what is not active, NotAllowed if it was
         learned from text of others.
         """
+        return await self._set(entry_id, "firm", firm)
+
+    @reported
+    async def set_pinned(self, entry_id: str, pinned: bool = True) -> Changed:  # noqa: FBT001, FBT002
+        """Lets a memory stand in every prompt, or no longer, like `add` with `pinned`. Otherwise as `set_firm`."""
+        return await self._set(entry_id, "pinned", pinned)
+
+    async def _set(self, entry_id: str, name: str, value: bool) -> Changed:  # noqa: FBT001
         current = await self.get(entry_id)
         if current.kind is Kind.RECORD or current.status is not Status.ACTIVE:
-            raise InvalidInput(f"{entry_id} is not an active statement, so it cannot be firm. Add a statement instead.")
-        if current.firm is firm:
+            raise InvalidInput(
+                f"{entry_id} is not an active statement, so it cannot be {name}. Add a statement instead."
+            )
+        if getattr(current, name) is value:
             return Changed(current, "")
-        draft = replace(Draft.successor(current, current.text), origin=Origin.USER, firm=firm)
+        draft = replace(Draft.successor(current, current.text), origin=Origin.USER)
+        draft = replace(draft, **{name: value})  # type: ignore[arg-type]  # firm or pinned
         lineage = () if current.origin is Origin.USER else (current.trust,)
         return await self._write_version(entry_id, draft, lineage, current.version)
 
@@ -344,6 +356,16 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
             return History(tuple(versions), tuple(unit.operations.steps(self._scope, entry_id=entry_id)))
 
         return await self._services.store.read(work, at=self._scope)
+
+    async def showings(self, refs: Sequence[str], *, limit: int = 1000) -> Sequence[Showing]:
+        """Returns the turns in whose blocks one of these versions of memories was (`Entry.ref`), newest first.
+
+        They are of conversations of any space of the tenant.
+        """
+        count, tenant = check_limit(limit, LIMIT_MAX), Tenant(self._services.tenant)
+        return await self._services.store.read(
+            lambda unit: unit.conversations.showings(tenant.name, refs, limit=count), at=tenant
+        )
 
     async def operations(self, *, limit: int = 50) -> Sequence[LoggedOperation]:
         """Returns the operations on this space, newest first, each with one memory that it changed."""

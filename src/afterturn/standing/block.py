@@ -135,6 +135,7 @@ class _StandingItem(NamedTuple):
     refs: tuple[str, ...] = ()
     path: str = ""
     goes_on: bool = False
+    said_at: float = 0.0
 
     @property
     def size(self) -> int:
@@ -172,7 +173,7 @@ def _parts(content: StandingContent, room: StandingBudget) -> list[_StandingPart
     texts = [item for text in content.instructions if (item := _instruction_item(text, scan)).body]
     facts = [fact for fact in memories.facts if not fact.left_out and fact.entry not in memories.conventions]
     facts.sort(key=lambda fact: (fact.kind not in BINDING, -fact.entry.occurred_at))
-    about = [_StandingItem("- ", fact.text, refs=fact.refs) for fact in facts]
+    about = [_StandingItem("- ", fact.text, refs=fact.refs, said_at=fact.entry.occurred_at) for fact in facts]
     learned = [
         _memories(_CONVENTIONS, memories.conventions, room, memories.earlier),
         _memories(_PINNED, memories.pinned, room, memories.earlier),
@@ -254,10 +255,11 @@ def _fit_texts(items: Sequence[_StandingItem], room: int) -> list[tuple[_Standin
 
 
 def _fit_memories(items: Sequence[_StandingItem], room: int) -> list[tuple[_StandingItem, str]]:
-    """Whole memories, the most important first."""
+    """Whole memories: those that come first are kept, and shown newest first if they have a time."""
     kept: list[_StandingItem] = []
     for item in items:
         if item.size <= room:
             kept.append(item)
             room -= item.size
+    kept.sort(key=lambda item: -item.said_at)
     return [(item, item.within(item.size)) for item in kept]

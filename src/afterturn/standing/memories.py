@@ -308,7 +308,9 @@ def _rate(text: str) -> list[RatedSentence]:
 
 
 def _is_made_of(text: str, sentences: Sequence[str]) -> bool:
-    """Whether these sentences are most of what the text says."""
+    """Whether these sentences are most of what the text says, or one of them says it."""
+    if any(text in sentence for sentence in sentences):
+        return True
     left = text
     for sentence in sorted(sentences, key=len, reverse=True):
         left = left.replace(sentence, " ")
@@ -544,7 +546,7 @@ def _is_whole(fact: StandingFact) -> bool:
     if REFERS_BACK.match(fact.entry.text) and fact.kind not in BINDING:
         return False
     if is_request(fact.entry):
-        return fact.kind in BINDING and said.orders >= said.asks
+        return fact.kind in BINDING and (said.orders >= said.asks or said.asks < _ORDERS)
     return fact.kind in BINDING or len(content) >= _CONTENT_MIN
 
 

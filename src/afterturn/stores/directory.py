@@ -1,12 +1,24 @@
-"""A directory of tenants: a file of JSON with the URL of each tenant's store."""
+"""Stores on a server: their client library, and the directory of tenants, a JSON file with the URL of each store."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from afterturn.config import StoreUrl, find_store
-from afterturn.errors import StoreUnavailable
+from afterturn.errors import ExtraMissing, StoreUnavailable
+
+
+@contextmanager
+def needs_postgres() -> Iterator[None]:
+    """Around the import of what opens a store with a postgresql:// URL: the client library is an extra."""
+    try:
+        yield
+    except ImportError as error:
+        message = f"The client of PostgreSQL is not installed ({error}). Run `pip install 'afterturn[postgres]'`."
+        raise ExtraMissing(message) from error
 
 
 def find_tenant(url: StoreUrl, tenant: str) -> StoreUrl:

@@ -23,8 +23,12 @@ R = TypeVar("R")
 Progress: TypeAlias = Callable[[int, int], None]
 
 
-def _always() -> bool:
-    return True
+def no_progress(done: int, total: int) -> None:
+    """The default for `progress`."""
+
+
+def never() -> bool:
+    return False
 
 
 def tenant_of(at: UnitScope) -> str | None:
@@ -35,12 +39,12 @@ def tenant_of(at: UnitScope) -> str | None:
 
 
 class Write(NamedTuple):
-    """`wanted` is called when the write's turn comes; after that the write commits or rolls back as a whole.
+    """`is_cancelled` is called when the write's turn comes; after that it commits or rolls back as a whole.
 
     `Store.write` explains `at`."""
 
     work: Callable[[Unit], Any]
-    wanted: Callable[[], bool] = _always
+    is_cancelled: Callable[[], bool] = never
     at: UnitScope = None
 
 

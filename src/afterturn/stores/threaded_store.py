@@ -72,15 +72,13 @@ class ThreadedStore:
         self._drained = False
 
     async def write(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
-        if self._keys is None:
-            return await self._write(work, at)
-        return await self._with_keys(self._keys, lambda: self._write(work, at))
+        return await self._with_keys(lambda: self._write(work, at))
 
     async def _write(self, work: Callable[[Unit], R], at: UnitScope) -> R:
         self._check_open()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
-        self._pending.append(_Pending(Write(work, lambda: not future.cancelled(), at), loop, future))
+        self._pending.append(_Pending(Write(work, future.cancelled, at), loop, future))
         # The writing thread begins when this thread releases Python's lock, so other writes that are about to be posted
         # join the same commit.
         if not self._is_posted:
@@ -94,9 +92,7 @@ class ThreadedStore:
         return await future
 
     async def read(self, work: Callable[[Unit], R], *, at: UnitScope) -> R:
-        if self._keys is None:
-            return await self._read(work, at)
-        return await self._with_keys(self._keys, lambda: self._read(work, at))
+        return await self._with_keys(lambda: self._read(work, at))
 
     async def _read(self, work: Callable[[Unit], R], at: UnitScope) -> R:
         self._check_open()
@@ -114,12 +110,13 @@ class ThreadedStore:
 
     # Keys of a sealed store. The provider is called outside transactions, on threads of its own.
 
-    async def _with_keys(self, keys: KeyRing, call: Callable[[], Awaitable[R]]) -> R:
+    async def _with_keys(self, call: Callable[[], Awaitable[R]]) -> R:
         for _ in range(LOADS_MAX):
             try:
                 return await call()
             except KeyNeeded as needed:
-                await self._load_keys(keys, needed)
+                assert self._keys is not None
+                await self._load_keys(self._keys, needed)
         raise too_many_loads()
 
     async def _load_keys(self, keys: KeyRing, needed: KeyNeeded) -> None:
@@ -246,7 +243,7 @@ class ThreadedStore:
         taken: list[_Pending] = []
         while self._pending and len(taken) < limit:
             item = self._pending.popleft()
-            if item.write.wanted():
+            if not item.write.is_cancelled():
                 taken.append(item)
         return taken
 
@@ -279,6 +276,17 @@ class ThreadedStore:
         finally:
             if worker.close(within=0.0 if future.cancelled() else _HALT_WAIT):
                 self._asides.discard(worker)
+
+
+def schema_finding(what: str, version: int, newest: int) -> Finding:
+    if version == newest:
+        return Finding("ok", "schema", f"{what} has version {version}.")
+    return Finding(
+        "error",
+        "schema",
+        f"{what} has version {version}; this afterturn works with {newest}.",
+        "Upgrade afterturn in every process that uses the store, then open it again.",
+    )
 
 
 def _settle(settled: list[tuple[asyncio.Future[Any], WriteOutcome]]) -> None:

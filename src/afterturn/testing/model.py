@@ -158,7 +158,8 @@ class ObedientModel:
     ) -> dict[str, Any]:
         if messages[-1].get("role") == "tool":
             return {"role": "assistant", "content": "Nothing to save."}
-        lines = [line for text in _texts(messages[-1].get("content")) for line in _json_lines(text)]
+        written = (line for text in _texts(messages[-1].get("content")) for line in text.splitlines())
+        lines: list[dict[str, Any]] = [json.loads(line) for line in written if line.startswith("{")]
         numbers = [line["message"] for line in lines if "message" in line]
         said = [line["message"] for line in lines if str(line.get("from", "")).startswith("user")]
         known = [line["id"] for line in lines if "id" in line]
@@ -181,10 +182,6 @@ class ObedientModel:
 
 _ORDER = re.compile(r"call (\w+) (\{[^{}]*\})")
 _PREFERS = re.compile(r"I prefer ([^.!?]+)")
-
-
-def _json_lines(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
 def call_tools(*calls: tuple[str, Mapping[str, Any]], text: str | None = None) -> dict[str, Any]:

@@ -44,11 +44,6 @@ class RecallCause(StrEnum):
     CUE = "cue"
     COMPACTION = "compaction"
 
-    @property
-    def is_epoch(self) -> bool:
-        """Whether it starts a new epoch of its turn."""
-        return self in (RecallCause.MESSAGE, RecallCause.INTERJECTION, RecallCause.CUE)
-
 
 class Phase(StrEnum):
     """The two results of a recall: the fast one, and the one that a model refined."""

@@ -163,8 +163,8 @@ class Erased(NamedTuple):
     """The result of a store's `forget`: the ids of the removed entries, with all their versions, and their `spaces`.
 
     `key_ids` are the keys of a sealed space that was erased as a whole, which `scrub` destroys: its own, and those that
-    backups need which are not restored now. `copied_to` are other
-    spaces that had copies of its text, such as blocks that quoted it, sealed with their own keys.
+    backups need which are not restored now. `copied_to` are other spaces that had copies of its text, such as blocks
+    that quoted it, sealed with their own keys.
     """
 
     ids: tuple[str, ...]

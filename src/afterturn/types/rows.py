@@ -94,6 +94,17 @@ class BlockRow:
     in_sight: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """A turn in whose block a version of a memory was. `space` owns the conversation."""
+
+    ref: str
+    space: str
+    conversation: str
+    turn: str
+    at: float
+
+
 class Decision(StrEnum):
     """The outcome of a memory in a recall.
 

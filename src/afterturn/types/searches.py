@@ -29,6 +29,7 @@ class Filter:
     `project` is a name, or a tuple of names in which None means entries without a project. A `metadata` value must
     be equal to the given one, or to one of a tuple; 1 equals 1.0, but not True. `since` (inclusive) and `until`
     (exclusive) limit `occurred_at`: Unix seconds, a datetime with a time zone, or an ISO-8601 text with an offset.
+    `trusted` is False for reports: words of others that are quoted.
     """
 
     kind: Kind | Literal["statement", "record"] | None = None
@@ -38,6 +39,8 @@ class Filter:
     conversation: str | None = None
     pinned: bool | None = None
     firm: bool | None = None
+    origin: Origin | str | None = None
+    trusted: bool | None = None
     metadata: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict, hash=False)
     statuses: tuple[Status, ...] = (Status.ACTIVE,)
     since: float | datetime | str | None = None
@@ -164,18 +167,6 @@ class SearchResults:
     def __getitem__(self, index: slice) -> tuple[Hit, ...]: ...
     def __getitem__(self, index: int | slice) -> Hit | tuple[Hit, ...]:
         return self.hits[index]
-
-
-class Excerpt(NamedTuple):
-    """A hit that was chosen for a block, with the texts that are shown. Where they were cut, they have an ellipsis.
-
-    `said_in` is the project that it is from, if that is not at hand.
-    """
-
-    hit: Hit
-    text: str
-    answer: str = ""
-    said_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -301,7 +301,8 @@ async def test_without_a_token_only_an_insecure_local_server_answers(tmp_path: P
     ):
         assert (await client.get("/api/v1/spaces")).status_code == 200
         assert (await client.get("/api/v1/spaces", headers={"Origin": "https://evil.example"})).status_code == 403
-        assert (await client.get("/api/v1/spaces", headers={"Authorization": "Bearer x"})).status_code == 401
+        wrong = {"Authorization": "Bearer afterturn_x"}
+        assert (await client.get("/api/v1/spaces", headers=wrong)).status_code == 401
 
 
 async def test_the_audit_log_says_who_reached_what(connect: Callable[..., Api], cli):
@@ -344,3 +345,6 @@ async def test_the_audit_log_is_bounded(monkeypatch: pytest.MonkeyPatch, connect
     assert max(sizes) < 2_500
     assert (tmp_path / "state" / "audit.jsonl.1").stat().st_mode & 0o077 == 0
     assert len(list(read_audit())) > 10
+    await ask(api, "GET", f"/conversations/{'x' * 5_000}/trace", None)
+    await ask(api, "GET", f"/spaces/user:ada/proposals?conversation={'x' * 5_000}", None)
+    assert max(len(json.dumps(row)) for row in read_audit()) < 1_000

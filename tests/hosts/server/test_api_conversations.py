@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 from served import CAT, QUESTION, Api
 
+from afterturn.hosts.server.app import Service
+
 ANSWER = {"role": "assistant", "content": "Chicken."}
 
 
@@ -112,3 +114,53 @@ async def test_a_narrow_token_does_not_see_lines_of_other_spaces(connect: Callab
     assert await narrow.status("POST", "/turns/t1/inject", json=body) == 403
     memory = (await everything.get("/spaces/team:x/memories"))["memories"][0]["id"]
     assert await narrow.status("GET", f"/conversations/c1/why?memory={memory}") == 404
+
+
+@pytest.mark.parametrize("verb", ["inject", "block"])
+async def test_a_narrow_token_continues_no_turn_with_lines_of_other_spaces(
+    connect: Callable[..., Api], service: Service, verb: str
+):
+    """L2: also if the server has forgotten who had started the turn, or was restarted."""
+    wide = connect("wide", space="user:ada", reads=["team:x"])
+    await connect("all", space="*").add("The alarm code of the office is 4711.", "team:x")
+    question = [{"role": "user", "content": "What is the alarm code of the office?"}]
+    talking, more = (
+        wide.speaking_in(reads=["team:x"], standing="off"),
+        {"messages": question} if verb == "inject" else {},
+    )
+    await talking.start(question)
+    assert "4711" in str(await talking.verb(verb, within=20, **more))
+    narrow = connect("narrow", space="user:ada").speaking_in(standing="off")
+    service.turns._turns.clear()
+    for one in ("inject", "block"):
+        body = {"messages": question} if one == "inject" else {}
+        assert "4711" not in str(await narrow.verb(one, within=0, **body))
+    service.turns._turns.clear()
+    await service.memories.close()
+    for one in ("block", "inject"):
+        body = {"messages": question} if one == "inject" else {}
+        assert "4711" not in str(await narrow.verb(one, within=0, **body))
+    service.turns._turns.clear()
+    await service.memories.close()
+    assert "4711" in str(await talking.verb(verb, within=20, **more))
+
+
+async def test_a_rule_of_another_space_is_not_shown_and_can_be_forgotten(connect: Callable[..., Api], service: Service):
+    """L2, F1: neither the trace nor an export of the conversation keeps its text."""
+    everything = connect("all", space="*")
+    await everything.add("Never run npm install with the zebra registry.", "team:x", firm=True)
+    wide = connect("wide", space="user:ada", reads=["team:x"]).speaking_in(reads=["team:x"], standing="off")
+    question = [{"role": "user", "content": "Install the packages please."}]
+    await wide.start(question)
+    assert (await wide.verb("before_tool", name="bash", arguments={"command": "npm install zebra"}))["refusal"]
+    assert (await wide.verb("finish", messages=[*question, ANSWER]))["recorded"]
+    narrow, trace, export = connect("narrow"), "/conversations/c1/trace?owner=user:ada", "/spaces/user:ada/export"
+    await service.memories.close()
+    assert "zebra registry" in (await everything.ask("GET", trace)).text
+    for path in (trace, export):
+        found = (await narrow.ask("GET", path)).text
+        assert "zebra registry" not in found
+        assert "team:x" not in found
+    await everything.post("/spaces/team:x/forget", everything=True)
+    for path in (trace, export):
+        assert "zebra registry" not in (await everything.ask("GET", path)).text

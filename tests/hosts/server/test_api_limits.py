@@ -31,6 +31,14 @@ async def test_a_large_body_is_refused(api: Api):
     assert await api.add(CAT)
 
 
+async def test_a_request_with_two_lengths_is_refused(api: Api):
+    """A proxy in front of the server may take what follows the shorter one for another request."""
+    headers = {"Content-Length": "4", "Transfer-Encoding": "chunked"}
+    answer = await api.ask("POST", "/spaces/user:ada/memories", content=b"{}", headers=headers)
+    assert answer.status_code == 400
+    assert answer.headers["connection"] == "close"
+
+
 async def test_a_caller_that_asks_too_often_is_refused_and_others_are_not(
     service: Service, connect: Callable[..., Api], monkeypatch: pytest.MonkeyPatch
 ):

@@ -1,18 +1,38 @@
 """The verbs of a turn over HTTP, and what happens to them when answers are lost and servers end."""
 
 import asyncio
+import json
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
-from served import CAT, QUESTION, Api, make_token, serving
+from served import CAT, HOST, QUESTION, WITHIN, Api, make_service, make_token, serving
 
 from afterturn import blocking
-from afterturn.hosts.server.app import Service
+from afterturn.hosts.server.app import Service, make_app
 
 ANSWER = {"role": "assistant", "content": "Chicken."}
+HOLD_STORE = (
+    "import sqlite3, sys; store = sqlite3.connect(sys.argv[1], isolation_level=None); "
+    "store.execute('BEGIN IMMEDIATE'); print('held', flush=True); sys.stdin.read()"
+)
+
+
+@contextmanager
+def holding_store(path: Path) -> Iterator[None]:
+    """Another process has begun to write."""
+    command = [sys.executable, "-c", HOLD_STORE, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        yield
+        other.communicate()
 
 
 def recorded(folder: Path, space: str = "user:ada") -> list[str]:
@@ -123,6 +143,24 @@ async def test_a_turn_without_an_answer_says_that_it_was_not_recorded(api: Api):
     assert ended["status"] == "aborted"
 
 
+async def test_a_turn_that_cannot_be_stored_yet_is_not_unknown(tmp_path: Path):
+    """C3: it is recorded when another process lets go of the store."""
+    app = make_app(make_service(tmp_path, busy_timeout=0.2))
+    headers = {"Authorization": f"Bearer {make_token('ada')}"}
+    transport = httpx2.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers=headers, timeout=WITHIN) as client,
+    ):
+        api = Api(client)
+        await api.add(CAT)
+        with holding_store(tmp_path / "memory.db"):
+            await api.start(QUESTION)
+            ended = await api.verb("finish", messages=[*QUESTION, ANSWER], within=0)
+            assert (ended["status"], ended["recorded"]) == ("completed", False)
+        assert (await api.verb("wait", within=20))["recorded"]
+
+
 async def test_an_unknown_turn_is_not_found(api: Api):
     body = {"conversation": api.conversation, "messages": QUESTION}
     for verb in ("inject", "finish"):
@@ -182,6 +220,9 @@ async def test_merged_blocks_replace_the_last_message(api: Api):
     assert "Miso" in inserted["element"]["content"]
     messages = await merging.inject(QUESTION)
     assert len(messages) == 1
+    deep = [{**QUESTION[0], "extra": json.loads("[" * 500 + "]" * 500)}]
+    body = {"conversation": merging.conversation, "messages": deep}
+    assert await merging.status("POST", "/turns/t1/inject", json=body) == 400
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_what_one_leaves_the_other_finds(engines: tuple[Engine, Engine]) -> None
     here.write_now(work)
     assert there.read_now(lambda unit: unit.conversations.state(TALK)) == ConversationState(0, 1, 1.0)
     assert there.read_now(lambda unit: unit.conversations.blocks(TALK)) == [block]
-    assert there.read_now(lambda unit: unit.conversations.find_carried(TALK)) == carried
+    assert there.read_now(lambda unit: unit.conversations.read(TALK).carried) == carried
     assert there.read_now(lambda unit: unit.conversations.find_standing(TALK)) == standing
 
 
@@ -143,7 +143,7 @@ def test_what_one_forgets_the_other_neither_finds_nor_brings_back(engines: tuple
     here.write_now(lambda unit: unit.conversations.carry(TALK, _carried(entry)))
     there.write_now(lambda unit: unit.operations.forget(TENANT, SPACE, Selector(memory=entry.id), at=3.0))
     here.write_now(lambda unit: unit.conversations.add_block(TALK, block))
-    assert here.read_now(lambda unit: unit.conversations.find_carried(TALK)) is None
+    assert here.read_now(lambda unit: unit.conversations.read(TALK).carried) is None
     assert [found.text for found in there.read_now(lambda unit: unit.conversations.blocks(TALK))] == [""]
 
 

@@ -22,6 +22,7 @@ COOKIE = "afterturn_session"
 TOKEN_HEADER = "x-afterturn-token"
 # Where mem0's SDKs send their requests: they have a scheme and a header of their own for keys.
 _MEM0 = "/mem0/"
+_PROXY = "/v1/"
 _LINK_SECONDS = 300.0
 _SESSION_SECONDS = 12 * 3600.0
 _SESSIONS_MAX = 200
@@ -58,11 +59,11 @@ def caller_of(request: HTTPConnection) -> Caller:
 
 
 class Sessions:
-    """Browsers that opened a one-time link. Kept in memory: they end with the server."""
+    """Browsers that opened a one-time link, or were given a token. Kept in memory: they end with the server."""
 
     def __init__(self) -> None:
         self._links: OrderedDict[str, tuple[float, Grant]] = OrderedDict()
-        self._sessions: OrderedDict[str, tuple[float, Caller]] = OrderedDict()
+        self._sessions: OrderedDict[str, tuple[float, Caller, str | None]] = OrderedDict()
 
     def create_link(self, grant: Grant) -> str:
         """A code that opens one session, within five minutes."""
@@ -78,16 +79,23 @@ class Sessions:
         now = SystemClock().now()
         if grant is None or now > until:
             return None
+        return self.start(Caller(secrets.token_hex(4), "browser", grant, by_cookie=True))
+
+    def start(self, caller: Caller, token: str | None = None) -> str:
+        """Returns the value of the cookie for a new session. It ends with its token."""
         value = secrets.token_urlsafe(32)
-        caller = Caller(secrets.token_hex(4), "browser", grant, by_cookie=True)
-        self._sessions[_digest(value)] = (now + _SESSION_SECONDS, caller)
+        self._sessions[_digest(value)] = (SystemClock().now() + _SESSION_SECONDS, caller, token)
         while len(self._sessions) > _SESSIONS_MAX:
             self._sessions.popitem(last=False)
         return value
 
     def find(self, value: str) -> Caller | None:
-        until, caller = self._sessions.get(_digest(value), (0.0, None))
+        until, caller, _ = self._sessions.get(_digest(value), (0.0, None, None))
         return caller if SystemClock().now() <= until else None
+
+    def find_token(self, value: str) -> str | None:
+        """The token that the session was started with, None if it was a link."""
+        return self._sessions.get(_digest(value), (0.0, None, None))[2]
 
     def close(self, value: str) -> None:
         self._sessions.pop(_digest(value), None)
@@ -103,26 +111,35 @@ class Authentication:
 
     def find(self, request: HTTPConnection) -> Caller | None:
         """A token that is sent must be valid: no request falls back to weaker credentials. Raises InvalidFile."""
-        text = token_of(request.headers, is_mem0=request.scope["path"].startswith(_MEM0))
+        text = token_of(request.headers, request.scope["path"])
         if text is not None:
             token = self._tokens.find(text)
             return None if token is None else Caller(token.id, token.name, token.grant)
         cookie = request.cookies.get(COOKIE)
         if cookie is not None and (caller := self.sessions.find(cookie)) is not None:
-            return caller
+            token_text = self.sessions.find_token(cookie)
+            return caller if token_text is None or self._tokens.find(token_text) is not None else None
         return None if self._local is None else Caller("local", "local", self._local)
 
+    def start_session(self, text: str) -> str | None:
+        """The value of the cookie for a browser whose person has a token; None if that is not valid."""
+        token = self._tokens.find(text)
+        if token is None:
+            return None
+        return self.sessions.start(Caller(token.id, token.name, token.grant, by_cookie=True), text)
 
-def token_of(headers: Headers, *, is_mem0: bool = False) -> str | None:
-    """The token of ours that a request carries. A key for a provider in `Authorization` is not one."""
+
+def token_of(headers: Headers, path: str = "") -> str | None:
+    """The token of ours that a request carries. The proxy's requests may have a key for a provider instead."""
     own = headers.get(TOKEN_HEADER)
     if own is not None:
         return own
     value = headers.get("authorization", "")
-    schemes = ("bearer ", "token ") if is_mem0 else ("bearer ",)
+    schemes = ("bearer ", "token ") if path.startswith(_MEM0) else ("bearer ",)
     scheme = next((one for one in schemes if value.lower().startswith(one)), "")
     given = (value[len(scheme) :].strip() if scheme else "", headers.get("x-api-key", ""))
-    return next((one for one in given if one.startswith(PREFIX)), None)
+    beginning = PREFIX if path.startswith(_PROXY) else ""
+    return next((one for one in given if one and one.startswith(beginning)), None)
 
 
 def _digest(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic_core import PydanticSerializationError
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -69,6 +70,10 @@ def _handle_errors(api: FastAPI) -> None:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         return error_response(InvalidInput(f"{where[:200]}: {first['msg'][:500]}."))
+
+    @api.exception_handler(PydanticSerializationError)
+    async def answer_unwritable(request: Request, error: PydanticSerializationError) -> JSONResponse:
+        return error_response(InvalidInput("A message is nested too deeply to be sent back. Write it flatter."))
 
     @api.exception_handler(HTTPException)
     async def answer_refused(request: Request, error: HTTPException) -> JSONResponse:

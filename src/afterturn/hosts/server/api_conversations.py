@@ -75,10 +75,10 @@ async def briefing(context: Context, conversation: ConversationId, body: models.
 @router.post("/before_tool")
 async def before_tool_outside(
     context: Context, conversation: ConversationId, body: models.ConversationToolCall
-) -> models.ToolAdvice:
+) -> models.ToolAdviceJson:
     """As the verb of a turn, for a call outside of any turn: all rules that concern it."""
     found = await _take_part(context, conversation, body.conversation)
-    return models.ToolAdvice.model_validate(await found.before_tool(body.name, body.arguments))
+    return models.ToolAdviceJson.model_validate(await found.before_tool(body.name, body.arguments))
 
 
 @router.put("/incognito")
@@ -100,15 +100,15 @@ async def is_incognito(context: Context, conversation: ConversationId, owner: Ow
 @router.get("/trace")
 async def trace(
     context: Context, conversation: ConversationId, owner: Owner = None, turn: TurnName = None, limit: Limit = 20
-) -> models.Trace:
+) -> models.TraceJson:
     """What the newest turns recalled, what was delivered, what was left out and why.
 
     Texts of spaces that the token may not read are left out.
     """
     found = await context.past_conversation(conversation, owner)
     traced = await found.trace(turn, limit=limit)
-    readable = await _readable_refs(context, found, traced)
-    return models.Trace(
+    readable = await readable_refs(context, found, traced)
+    return models.TraceJson(
         space=traced.space,
         conversation=traced.conversation,
         turns_total=traced.turns_total,
@@ -137,20 +137,20 @@ async def why(
 
 
 @router.post("/replay")
-async def replay(context: Context, conversation: ConversationId, body: models.ReplayBody) -> models.Replay:
+async def replay(context: Context, conversation: ConversationId, body: models.ReplayBody) -> models.ReplayJson:
     """Renders the blocks of a turn again and compares them with what was injected; with `changes`, also under other
     settings. Reads only."""
     found = await context.past_conversation(conversation, body.owner)
     traced = await found.trace(body.turn, limit=1)
-    readable = await _readable_refs(context, found, traced)
+    readable = await readable_refs(context, found, traced)
     for turn in traced.turns:
         spaces = [space for one in turn.recalls for space in one.row.reads]
         if not (context.may_read_all(spaces) and all(map(readable.shows, turn.blocks))):
             raise NotAllowed("This turn recalled from spaces that this token may not read.")
-    return models.Replay.model_validate(await found.replay(body.turn, changes=body.changes))
+    return models.ReplayJson.model_validate(await found.replay(body.turn, changes=body.changes))
 
 
-class _Readable:
+class ReadableRefs:
     """The references of memories that the caller may read. `everything`: whatever they are."""
 
     def __init__(self, known: Collection[str], *, everything: bool) -> None:
@@ -158,14 +158,18 @@ class _Readable:
         self.everything = everything
 
     def shows(self, block: Block) -> bool:
-        return self.everything or self.known.issuperset(block.refs)
+        return self.shows_all(block.refs)
+
+    def shows_all(self, refs: Iterable[str]) -> bool:
+        return self.everything or self.known.issuperset(refs)
 
 
-async def _readable_refs(context: RequestContext, found: Conversation, traced: ConversationTrace) -> _Readable:
+async def readable_refs(context: RequestContext, found: Conversation, traced: ConversationTrace) -> ReadableRefs:
     """A block names its memories and not their spaces, so they are looked up in the spaces that the caller may read."""
     if context.may_read_all(("*",)):
-        return _Readable((), everything=True)
+        return ReadableRefs((), everything=True)
     wanted = {ref for turn in traced.turns for block in turn.blocks for ref in block.refs}
+    wanted.update(rule.ref for turn in traced.turns for rule in turn.rules)
     spaces = {found.owner, *(space for turn in traced.turns for one in turn.recalls for space in one.row.reads)}
     spaces.update(space for space in context.caller.grant.reads if not space.endswith("*"))
     known = {
@@ -184,12 +188,12 @@ async def _readable_refs(context: RequestContext, found: Conversation, traced: C
             except NotFound:
                 continue
             known.add(ref)
-    return _Readable(known, everything=False)
+    return ReadableRefs(known, everything=False)
 
 
-def _turn(context: RequestContext, traced: Turn, readable: _Readable) -> models.TracedTurn:
+def _turn(context: RequestContext, traced: Turn, readable: ReadableRefs) -> models.TracedTurnJson:
     row = traced.turn
-    return models.TracedTurn(
+    return models.TracedTurnJson(
         number=traced.number,
         id=row.id,
         status=row.status,
@@ -200,21 +204,21 @@ def _turn(context: RequestContext, traced: Turn, readable: _Readable) -> models.
         no_recall=traced.no_recall,
         not_recorded=traced.not_recorded,
         blocks=[
-            models.TracedBlock.model_validate(one if readable.shows(one) else replace(one, text=""))
+            models.TracedBlockJson.model_validate(one if readable.shows(one) else replace(one, text=""))
             for one in traced.blocks
         ],
         recalls=[_recall(context, one) for one in traced.recalls],
-        rules=[models.TracedRule.model_validate(one) for one in traced.rules],
+        rules=[models.TracedRuleJson.model_validate(one) for one in traced.rules if readable.shows_all([one.ref])],
     )
 
 
-def _recall(context: RequestContext, traced: Recall) -> models.TracedRecall:
-    def allowed(found: Iterable[Explained]) -> list[models.Explained]:
+def _recall(context: RequestContext, traced: Recall) -> models.TracedRecallJson:
+    def allowed(found: Iterable[Explained]) -> list[models.ExplainedJson]:
         may_read = context.caller.grant.may_read
-        return [models.Explained.model_validate(one) for one in found if may_read(one.space)]
+        return [models.ExplainedJson.model_validate(one) for one in found if may_read(one.space)]
 
     row = traced.row
-    return models.TracedRecall(
+    return models.TracedRecallJson(
         correlation=row.correlation,
         cause=row.cause,
         phase=row.phase,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import asdict
 from typing import Annotated
 
@@ -64,11 +64,18 @@ async def stream_events(context: RequestContext, spaces: frozenset[str]) -> Asyn
             if event is None:
                 yield ": heartbeat\n\n"
             elif _is_wanted(context, event, spaces):
-                yield f"event: {event.name}\ndata: {json.dumps(_as_object(event))}\n\n"
+                shown = _as_object(event, is_wide=context.may_read("*"))
+                yield f"event: {event.name}\ndata: {json.dumps(shown)}\n\n"
 
 
-def _as_object(event: Event) -> dict[str, object]:
-    return {name: value for name, value in asdict(event).items() if name != "content"}
+def _as_object(event: Event, *, is_wide: bool) -> dict[str, object]:
+    data = event.data if is_wide else without_space(event.data)
+    return {name: value for name, value in asdict(event).items() if name != "content"} | {"data": dict(data)}
+
+
+def without_space(data: Mapping[str, object]) -> dict[str, object]:
+    """The data of an event without the name of another space."""
+    return {name: value for name, value in data.items() if name != "rule_space"}
 
 
 def _is_wanted(context: RequestContext, event: Event, spaces: frozenset[str]) -> bool:

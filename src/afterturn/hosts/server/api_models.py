@@ -44,13 +44,21 @@ Messages = Annotated[
 ]
 
 
-class Answer(BaseModel):
+class _Named(BaseModel):
+    """A class for the JSON of one of the library's classes ends in `Json`. The OpenAPI document leaves that out."""
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        cls.__name__ = cls.__qualname__ = cls.__name__.removesuffix("Json")
+
+
+class AnswerJson(_Named):
     """The base of answers, which are made from the library's values."""
 
     model_config = ConfigDict(from_attributes=True)
 
 
-class Body(BaseModel):
+class Body(_Named):
     """The base of requests. An unknown field is an error, so that a typo does not pass."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -103,7 +111,7 @@ class ConversationWhere(Body):
     )
 
 
-class Entry(Answer):
+class EntryJson(AnswerJson):
     """One version of a statement or of a recorded message."""
 
     id: str
@@ -168,7 +176,7 @@ class TurnText(TurnCall):
     text: Text
 
 
-class ToolCall(TurnCall):
+class ToolCallJson(TurnCall):
     name: Name = Field(examples=["bash"])
     arguments: Any = Field(default=None, description="Those of the call.", examples=[{"command": "npm install"}])
 
@@ -186,7 +194,7 @@ class TurnWait(TurnCall):
     within: Within = None
 
 
-class TurnState(Answer):
+class TurnState(AnswerJson):
     """A turn. `recorded`: its messages are durably stored. `reason` says why an ended turn was not recorded, if that is
     known yet."""
 
@@ -196,7 +204,7 @@ class TurnState(Answer):
     reason: str = ""
 
 
-class Inserted(Answer):
+class Inserted(AnswerJson):
     """One change of the message list. Apply them in order: put `element` at `index`, or with `replaces` replace the
     element there."""
 
@@ -205,21 +213,21 @@ class Inserted(Answer):
     replaces: bool = False
 
 
-class Injected(Answer):
+class Injected(AnswerJson):
     """What to change in the list that was sent: new blocks, blocks that were put back, and the standing block."""
 
     turn: str
     inserted: list[Inserted]
 
 
-class BlockAnswer(Answer):
+class BlockAnswer(AnswerJson):
     """The blocks of this turn as text; empty if there is none. Later answers begin with the same bytes."""
 
     turn: str
     text: str
 
 
-class ToolRule(Answer):
+class ToolRuleJson(AnswerJson):
     ref: str
     space: str
     text: str
@@ -227,10 +235,10 @@ class ToolRule(Answer):
     firm: bool
 
 
-class ToolAdvice(Answer):
+class ToolAdviceJson(AnswerJson):
     """The rules of the user that concern the call. With a `refusal`, do not run the tool: give the model that text."""
 
-    rules: list[ToolRule]
+    rules: list[ToolRuleJson]
     text: str
     refusal: str | None
 
@@ -286,19 +294,19 @@ class ReplayBody(Body):
     )
 
 
-class Done(Answer):
+class Done(AnswerJson):
     done: Literal[True] = True
 
 
-class TextAnswer(Answer):
+class TextAnswer(AnswerJson):
     text: str
 
 
-class IncognitoAnswer(Answer):
+class IncognitoAnswer(AnswerJson):
     on: Flag
 
 
-class Explained(Answer):
+class ExplainedJson(AnswerJson):
     """One memory and what happened to it in one recall."""
 
     ref: str
@@ -315,7 +323,7 @@ class Explained(Answer):
     text: str
 
 
-class TracedRecall(Answer):
+class TracedRecallJson(AnswerJson):
     correlation: str
     cause: RecallCause
     phase: Phase
@@ -329,11 +337,11 @@ class TracedRecall(Answer):
     reads: tuple[str, ...]
     missing: tuple[str, ...]
     block: str
-    shown: list[Explained]
-    left_out: list[Explained]
+    shown: list[ExplainedJson]
+    left_out: list[ExplainedJson]
 
 
-class TracedBlock(Answer):
+class TracedBlockJson(AnswerJson):
     """`text` is empty if something in it was forgotten, or if the token may not read all of its spaces."""
 
     hash: str
@@ -347,7 +355,7 @@ class TracedBlock(Answer):
     in_sight: bool
 
 
-class TracedRule(Answer):
+class TracedRuleJson(AnswerJson):
     tool: str
     ref: str
     rule: str
@@ -355,7 +363,7 @@ class TracedRule(Answer):
     refused: bool
 
 
-class TracedTurn(Answer):
+class TracedTurnJson(AnswerJson):
     number: int
     id: str
     status: TurnStatus
@@ -365,33 +373,33 @@ class TracedTurn(Answer):
     incognito: bool
     no_recall: str | None
     not_recorded: str
-    blocks: list[TracedBlock]
-    recalls: list[TracedRecall]
-    rules: list[TracedRule]
+    blocks: list[TracedBlockJson]
+    recalls: list[TracedRecallJson]
+    rules: list[TracedRuleJson]
 
 
-class Trace(Answer):
+class TraceJson(AnswerJson):
     """The newest turns of a conversation, oldest first, out of `turns_total`."""
 
     space: str
     conversation: str
     turns_total: int
-    turns: list[TracedTurn]
+    turns: list[TracedTurnJson]
 
 
-class WhyAnswer(Answer):
+class WhyAnswer(AnswerJson):
     turn: int
     question: str
     asked_at: float
     phase: str
-    explained: Explained
+    explained: ExplainedJson
 
 
-class WhyAnswers(Answer):
+class WhyAnswers(AnswerJson):
     answers: list[WhyAnswer]
 
 
-class Replayed(Answer):
+class ReplayedJson(AnswerJson):
     """One block, rendered again. `changed` is the block under the settings of `changes`."""
 
     hash: str
@@ -404,7 +412,7 @@ class Replayed(Answer):
     changed: str | None
 
 
-class Replay(Answer):
+class ReplayJson(AnswerJson):
     space: str
     conversation: str
     number: int
@@ -412,36 +420,36 @@ class Replay(Answer):
     identical: bool
     settings: dict[str, Any]
     changes: dict[str, Any]
-    blocks: list[Replayed]
+    blocks: list[ReplayedJson]
 
 
 # ---------------------------------------------------------------- Spaces
 
 
-class SpaceSummary(Answer):
+class SpaceSummaryJson(AnswerJson):
     name: str
     statements: int
     records: int
     newest_at: float | None
 
 
-class Spaces(Answer):
-    spaces: list[SpaceSummary]
+class SpacesJson(AnswerJson):
+    spaces: list[SpaceSummaryJson]
 
 
-class SearchHit(Answer):
+class SearchHit(AnswerJson):
     """`lexical` and `similarity` are between 0 and 1. `answer` is the other message of a record's exchange."""
 
-    entry: Entry
+    entry: EntryJson
     lane: Lane
     score: float
     lexical: float
     similarity: float | None
     is_earlier: bool
-    partner: Entry | None
+    partner: EntryJson | None
 
 
-class SearchAnswer(Answer):
+class SearchAnswer(AnswerJson):
     """Best hits first. `missing` names what was not available: a lane, vectors or the store."""
 
     query: str
@@ -473,7 +481,7 @@ class NewMemory(Body):
     sources: list[Name] = Field(default=[], max_length=1000)
 
 
-class MemoryChange(Body):
+class MemoryChangeJson(Body):
     text: Text
     expected_version: Annotated[int, Field(strict=True)] | None = Field(
         default=None, ge=1, le=2**63 - 1, description="409 if it is another one by now."
@@ -482,29 +490,29 @@ class MemoryChange(Body):
     clean: Flag = False
 
 
-class Added(Answer):
+class AddedJson(AnswerJson):
     """`created` is false if the space already held the statement. `undo` takes `operation`."""
 
-    entry: Entry
+    entry: EntryJson
     created: bool
     operation: str | None
 
 
-class Changed(Answer):
+class ChangedJson(AnswerJson):
     """The entry as it is now. `undo` takes `operation`, which is empty if nothing changed."""
 
-    entry: Entry
+    entry: EntryJson
     operation: str
 
 
-class Memories(Answer):
+class MemoriesJson(AnswerJson):
     """`before` is what to pass for the next page; null after the last one."""
 
-    memories: list[Entry]
+    memories: list[EntryJson]
     before: str | None
 
 
-class Operation(Answer):
+class OperationJson(AnswerJson):
     id: str
     space: str
     verb: Verb
@@ -513,7 +521,7 @@ class Operation(Answer):
     group: str | None
 
 
-class LoggedOperation(Operation):
+class LoggedOperationJson(OperationJson):
     """`text` is that of the last entry that it changed, `entries` is how many it changed."""
 
     entry_id: str | None
@@ -521,34 +529,34 @@ class LoggedOperation(Operation):
     entries: int
 
 
-class Operations(Answer):
-    operations: list[LoggedOperation]
+class OperationsJson(AnswerJson):
+    operations: list[LoggedOperationJson]
 
 
-class Step(Answer):
-    operation: Operation
+class StepJson(AnswerJson):
+    operation: OperationJson
     entry_id: str
     version: int
     before: Status | None
     after: Status
 
 
-class History(Answer):
-    versions: list[Entry]
-    steps: list[Step]
+class HistoryJson(AnswerJson):
+    versions: list[EntryJson]
+    steps: list[StepJson]
 
 
 class UndoBody(Body):
     target: Name = Field(description="The id of an operation, or of a group such as an import or a review.")
 
 
-class Undone(Answer):
+class UndoneJson(AnswerJson):
     operation: str
-    steps: list[Step]
+    steps: list[StepJson]
 
 
-class UndoneAll(Answer):
-    undone: list[Undone]
+class UndoneAll(AnswerJson):
+    undone: list[UndoneJson]
 
 
 class ForgetBody(Body):
@@ -562,7 +570,7 @@ class ForgetBody(Body):
     sources: Flag = False
 
 
-class ForgetPreview(Answer):
+class ForgetPreviewJson(AnswerJson):
     """What `forget` would erase: `matching` entries of any status, by kind and status, and the first of them.
 
     Statements that were learned only from them go too and are not counted. `sources` still say it, unless they are
@@ -571,36 +579,36 @@ class ForgetPreview(Answer):
 
     matching: int
     kinds: dict[str, int]
-    entries: list[Entry]
-    sources: list[Entry]
+    entries: list[EntryJson]
+    sources: list[EntryJson]
 
 
-class RemainingBytes(Answer):
+class RemainingBytesJson(AnswerJson):
     where: str
     until: str
     retry: bool
 
 
-class Forgotten(Answer):
+class ForgottenJson(AnswerJson):
     """`state` is erased, or pending while another process still reads the bytes. `out_of_reach` names what may still
     hold the text."""
 
     state: str
     erased: int
     out_of_reach: tuple[str, ...]
-    remaining: list[RemainingBytes]
+    remaining: list[RemainingBytesJson]
     key_destroyed: bool
     sources: tuple[str, ...]
 
 
-class ProfileSubject(Answer):
+class ProfileSubjectJson(AnswerJson):
     name: str
-    entries: list[Entry]
+    entries: list[EntryJson]
 
 
-class Profile(Answer):
+class ProfileJson(AnswerJson):
     space: str
-    subjects: list[ProfileSubject]
+    subjects: list[ProfileSubjectJson]
 
 
 class HideBody(Body):
@@ -611,27 +619,27 @@ class FirmBody(Body):
     firm: Flag = Field(description="Whether it refuses the tool calls that it concerns.")
 
 
-class StandingLine(Answer):
+class StandingLineJson(AnswerJson):
     part: str
     text: str
     author: str
     at: float | None
     through: tuple[str, ...]
-    entry: Entry | None
+    entry: EntryJson | None
     kind: str
     chance: float | None
     left_out: str
 
 
-class StandingAudit(Answer):
-    lines: list[StandingLine]
+class StandingAudit(AnswerJson):
+    lines: list[StandingLineJson]
 
 
-class Conversations(Answer):
+class ConversationsJson(AnswerJson):
     conversations: list[str]
 
 
-class UsageRow(Answer):
+class UsageRowJson(AnswerJson):
     space: str
     day: str
     purpose: Purpose
@@ -641,18 +649,18 @@ class UsageRow(Answer):
     estimated: int
 
 
-class Usage(Answer):
-    usage: list[UsageRow]
+class UsageJson(AnswerJson):
+    usage: list[UsageRowJson]
 
 
-class SpaceStats(Answer):
+class SpaceStatsJson(AnswerJson):
     space: str
     entries: dict[str, int]
     searchable: int
     changes: int
 
 
-class Stats(Answer):
+class Stats(AnswerJson):
     """What is stored for the tenant, and what waits to be done."""
 
     tenant: str
@@ -663,24 +671,23 @@ class Stats(Answer):
     vectors: bool
     vectors_waiting: int | None
     embedder: str
-    size_bytes: int
 
 
 # ---------------------------------------------------------------- Inbox and reviews
 
 
-class Proposal(Answer):
+class ProposalJson(AnswerJson):
     """`base` is the version that the proposal was made for, `current` the active one. `obstacle` says why it cannot be
     approved now."""
 
-    entry: Entry
-    base: Entry | None
-    current: Entry | None
+    entry: EntryJson
+    base: EntryJson | None
+    current: EntryJson | None
     obstacle: str
 
 
-class Proposals(Answer):
-    proposals: list[Entry]
+class ProposalsJson(AnswerJson):
+    proposals: list[EntryJson]
     before: str | None
 
 
@@ -692,15 +699,15 @@ class DecisionBody(Body):
     ids: list[Name] = Field(min_length=1, max_length=1000)
 
 
-class Decided(Answer):
+class DecidedJson(AnswerJson):
     """`undo` takes `group`. `skipped` says, by id, why a proposal could not be decided."""
 
     group: str | None
-    changed: list[Changed]
+    changed: list[ChangedJson]
     skipped: dict[str, str]
 
 
-class ReviewRow(Answer):
+class ReviewRowJson(AnswerJson):
     id: str
     kind: ReviewKind
     space: str
@@ -719,23 +726,23 @@ class ReviewRow(Answer):
     reason: str
 
 
-class Reviews(Answer):
-    reviews: list[ReviewRow]
+class ReviewsJson(AnswerJson):
+    reviews: list[ReviewRowJson]
     before: str | None
 
 
-class ReviewedChange(Answer):
+class ReviewedChangeJson(AnswerJson):
     verb: Verb
     space: str
     operation: str
-    before: Entry | None
-    after: Entry | None
+    before: EntryJson | None
+    after: EntryJson | None
     state: str
 
 
-class Review(Answer):
-    row: ReviewRow
-    changes: list[ReviewedChange]
+class ReviewJson(AnswerJson):
+    row: ReviewRowJson
+    changes: list[ReviewedChangeJson]
 
 
 class ReviewRun(Body):
@@ -747,7 +754,7 @@ class ReviewRun(Body):
     everything: Flag = Field(default=False, description="Also messages that were reviewed before.")
 
 
-class ReviewRan(Answer):
+class ReviewRan(AnswerJson):
     """`review` is null if there was nothing new to review."""
 
-    review: Review | None
+    review: ReviewJson | None

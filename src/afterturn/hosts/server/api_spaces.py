@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Query
@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from afterturn.errors import InvalidInput, NotAllowed
 from afterturn.hosts.server import api_models as models
 from afterturn.hosts.server.api_context import Before, Context, Limit, MemoryId, RequestContext, SpaceName
+from afterturn.hosts.server.api_events import without_space
 from afterturn.hosts.server.forget_preview import preview_forget
 from afterturn.space.arguments import DraftFields, check_selector
 from afterturn.types.entries import Kind, Origin, Target
@@ -92,11 +93,11 @@ def _object(text: str | None) -> Mapping[str, Any]:
 
 
 @router.get("/spaces")
-async def list_spaces(context: Context) -> models.Spaces:
+async def list_spaces(context: Context) -> models.SpacesJson:
     """The spaces that the token may read, by name, with the number of their active statements and records."""
     memory = await context.memory("read")
     found = [one for one in await memory.spaces() if context.caller.grant.may_read(one.name)]
-    return models.Spaces(spaces=[models.SpaceSummary.model_validate(one) for one in found])
+    return models.SpacesJson(spaces=[models.SpaceSummaryJson.model_validate(one) for one in found])
 
 
 @router.get("/spaces/{space:name}/search")
@@ -116,25 +117,27 @@ async def search(context: Context, space: SpaceName, query: Annotated[SearchQuer
 
 
 @router.get("/spaces/{space:name}/memories")
-async def list_memories(context: Context, space: SpaceName, query: Annotated[ListQuery, Query()]) -> models.Memories:
+async def list_memories(
+    context: Context, space: SpaceName, query: Annotated[ListQuery, Query()]
+) -> models.MemoriesJson:
     """Active statements and records, newest first."""
     found = await (await context.reading(space)).list(
         limit=query.limit, before=query.before, filter=_filter(context, query)
     )
-    return models.Memories(
-        memories=[models.Entry.model_validate(one) for one in found],
+    return models.MemoriesJson(
+        memories=[models.EntryJson.model_validate(one) for one in found],
         before=found[-1].id if len(found) == query.limit else None,
     )
 
 
 @router.post("/spaces/{space:name}/memories")
-async def add_memory(context: Context, space: SpaceName, body: models.NewMemory) -> models.Added:
+async def add_memory(context: Context, space: SpaceName, body: models.NewMemory) -> models.AddedJson:
     """Adds one statement. If the space already says so, returns that memory with `created: false`."""
     context.check_conversation(body.conversation)
     if body.owner is not None:
         context.check_read(body.owner)
     fields = cast(DraftFields, body.model_dump(exclude={"text"}, exclude_none=True))
-    return models.Added.model_validate(await (await context.writing(space)).add(body.text, **fields))
+    return models.AddedJson.model_validate(await (await context.writing(space)).add(body.text, **fields))
 
 
 @router.get("/spaces/{space:name}/memories/{memory:name}")
@@ -143,74 +146,76 @@ async def get_memory(
     space: SpaceName,
     memory: MemoryId,
     version: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
-) -> models.Entry:
+) -> models.EntryJson:
     """A memory: the active version, the newest one if none is active, or the given one."""
-    return models.Entry.model_validate(await (await context.reading(space)).get(memory, version=version))
+    return models.EntryJson.model_validate(await (await context.reading(space)).get(memory, version=version))
 
 
 @router.put("/spaces/{space:name}/memories/{memory:name}")
 async def update_memory(
-    context: Context, space: SpaceName, memory: MemoryId, body: models.MemoryChange
-) -> models.Changed:
+    context: Context, space: SpaceName, memory: MemoryId, body: models.MemoryChangeJson
+) -> models.ChangedJson:
     """Writes a new version with a new text. With `expected_version`, 409 if the memory has changed since."""
     changed = await (await context.writing(space)).update(
         memory, body.text, expected_version=body.expected_version, origin=body.origin, clean=body.clean
     )
-    return models.Changed.model_validate(changed)
+    return models.ChangedJson.model_validate(changed)
 
 
 @router.delete("/spaces/{space:name}/memories/{memory:name}")
 async def delete_memory(
     context: Context, space: SpaceName, memory: MemoryId, origin: Origin = Origin.USER
-) -> models.Changed:
+) -> models.ChangedJson:
     """Hides a memory or a record from recall and lists. `undo` brings it back; `forget` erases."""
-    return models.Changed.model_validate(await (await context.writing(space)).delete(memory, origin=origin))
+    return models.ChangedJson.model_validate(await (await context.writing(space)).delete(memory, origin=origin))
 
 
 @router.get("/spaces/{space:name}/memories/{memory:name}/history")
-async def memory_history(context: Context, space: SpaceName, memory: MemoryId) -> models.History:
+async def memory_history(context: Context, space: SpaceName, memory: MemoryId) -> models.HistoryJson:
     """All versions of an entry and the steps of the operations that changed it, oldest first."""
-    return models.History.model_validate(await (await context.reading(space)).history(memory))
+    return models.HistoryJson.model_validate(await (await context.reading(space)).history(memory))
 
 
 @router.put("/spaces/{space:name}/memories/{memory:name}/firm")
-async def set_firm(context: Context, space: SpaceName, memory: MemoryId, body: models.FirmBody) -> models.Changed:
+async def set_firm(context: Context, space: SpaceName, memory: MemoryId, body: models.FirmBody) -> models.ChangedJson:
     """Makes a memory a rule that refuses the tool calls that it concerns, or no longer. A person decides that."""
-    return models.Changed.model_validate(await (await context.writing(space)).set_firm(memory, body.firm))
+    return models.ChangedJson.model_validate(await (await context.writing(space)).set_firm(memory, body.firm))
 
 
 @router.put("/spaces/{space:name}/memories/{memory:name}/standing")
-async def hide_standing(context: Context, space: SpaceName, memory: MemoryId, body: models.HideBody) -> models.Changed:
+async def hide_standing(
+    context: Context, space: SpaceName, memory: MemoryId, body: models.HideBody
+) -> models.ChangedJson:
     """Takes a memory out of the standing context, or puts it back. It can still be recalled."""
-    return models.Changed.model_validate(await (await context.writing(space)).hide_standing(memory, body.hidden))
+    return models.ChangedJson.model_validate(await (await context.writing(space)).hide_standing(memory, body.hidden))
 
 
 @router.get("/spaces/{space:name}/operations")
-async def list_operations(context: Context, space: SpaceName, limit: Limit = 50) -> models.Operations:
+async def list_operations(context: Context, space: SpaceName, limit: Limit = 50) -> models.OperationsJson:
     """The operations on this space, newest first."""
     found = await (await context.reading(space)).operations(limit=limit)
-    return models.Operations(operations=[models.LoggedOperation.model_validate(one) for one in found])
+    return models.OperationsJson(operations=[models.LoggedOperationJson.model_validate(one) for one in found])
 
 
 @router.post("/spaces/{space:name}/undo")
-async def undo(context: Context, space: SpaceName, body: models.UndoBody) -> models.Undone:
+async def undo(context: Context, space: SpaceName, body: models.UndoBody) -> models.UndoneJson:
     """Takes back one operation, or all of a group such as an import or a review. It can be undone in turn."""
-    return models.Undone.model_validate(await (await context.writing(space)).undo(body.target))
+    return models.UndoneJson.model_validate(await (await context.writing(space)).undo(body.target))
 
 
 @router.post("/spaces/{space:name}/forget/preview")
-async def preview(context: Context, space: SpaceName, body: models.ForgetBody) -> models.ForgetPreview:
+async def preview(context: Context, space: SpaceName, body: models.ForgetBody) -> models.ForgetPreviewJson:
     """What `forget` would erase. Changes nothing."""
     selector = _selector(context, body)
-    return models.ForgetPreview.model_validate(await preview_forget(await context.reading(space), selector))
+    return models.ForgetPreviewJson.model_validate(await preview_forget(await context.reading(space), selector))
 
 
 @router.post("/spaces/{space:name}/forget")
-async def forget(context: Context, space: SpaceName, body: models.ForgetBody) -> models.Forgotten:
+async def forget(context: Context, space: SpaceName, body: models.ForgetBody) -> models.ForgottenJson:
     """Erases for good: every version, vector, index entry, job and recording that waits. This cannot be undone."""
     _selector(context, body)
     forgotten = await (await context.writing(space, "forget")).forget(**body.model_dump())
-    return models.Forgotten.model_validate(forgotten)
+    return models.ForgottenJson.model_validate(forgotten)
 
 
 def _selector(context: RequestContext, body: models.ForgetBody) -> Selector:
@@ -238,19 +243,25 @@ async def export(context: Context, space: SpaceName) -> StreamingResponse:
         raise NotAllowed("This token is for one conversation. Create one without --conversation.")
     rows = await (await context.reading(space)).export()
     if not context.may_read_all(("*",)):
-        rows = _without_others(rows)
+        rows = _without_others(rows, context.may_read)
     return StreamingResponse(_lines(rows), media_type=NDJSON)
 
 
-def _without_others(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A block of this space's conversations may show lines of spaces that the caller may not read."""
+def _without_others(rows: Sequence[dict[str, Any]], may_read: Callable[[str], bool]) -> list[dict[str, Any]]:
+    """This space's conversations may have read lines and rules of spaces that the caller may not read."""
     own = {row["entry"]["id"] for row in rows if "entry" in row}
 
-    def may_show(row: dict[str, Any]) -> bool:
-        shown = [ref for kind in ("block", "standing") if kind in row for ref in row[kind]["refs"]]
-        return own.issuperset(ref.partition(".")[0] for ref in shown)
+    def shown(kind: str, value: Any) -> Any:
+        if kind in ("block", "standing") and not own.issuperset(ref.partition(".")[0] for ref in value["refs"]):
+            return {**value, "text": ""}
+        if kind in ("recall", "carried"):
+            reads = {"reads": list(filter(may_read, value["reads"]))} if "reads" in value else {}
+            return {**value, **reads, "candidates": [one for one in value["candidates"] if may_read(one["space"])]}
+        if kind == "event":
+            return {**value, "data": without_space(value["data"])}
+        return value
 
-    return [row if may_show(row) else {kind: {**value, "text": ""} for kind, value in row.items()} for row in rows]
+    return [{kind: shown(kind, value) for kind, value in row.items()} for row in rows]
 
 
 async def _lines(rows: Sequence[dict[str, Any]]) -> AsyncIterator[bytes]:
@@ -260,10 +271,10 @@ async def _lines(rows: Sequence[dict[str, Any]]) -> AsyncIterator[bytes]:
 
 
 @router.get("/spaces/{space:name}/profile")
-async def profile(context: Context, space: SpaceName, limit: Limit = 50, project: _Text = None) -> models.Profile:
+async def profile(context: Context, space: SpaceName, limit: Limit = 50, project: _Text = None) -> models.ProfileJson:
     """What this space knows now, by subject, newest first."""
     found = await (await context.reading(space)).profile(limit=limit, project=project)
-    return models.Profile.model_validate(found)
+    return models.ProfileJson.model_validate(found)
 
 
 @router.get("/spaces/{space:name}/standing")
@@ -280,38 +291,38 @@ async def standing_audit(
     found = await (await context.reading(space)).standing_audit(
         conversation=conversation, agent=agent, project=project, left_out=left_out
     )
-    lines = [models.StandingLine.model_validate(one) for one in found]
+    lines = [models.StandingLineJson.model_validate(one) for one in found]
     return models.StandingAudit(lines=[one for one in lines if one.entry is None or context.may_read(one.entry.space)])
 
 
 @router.get("/spaces/{space:name}/conversations")
 async def list_conversations(
     context: Context, space: SpaceName, limit: Limit = 50, turn: _Text = None
-) -> models.Conversations:
+) -> models.ConversationsJson:
     """Ids of conversations, newest activity first; with `turn`, of those that have a turn with that id."""
     found = await (await context.reading(space)).conversations(limit=limit, turn=turn)
     own = context.caller.grant.conversation
-    return models.Conversations(conversations=[one for one in found if own in (None, one)])
+    return models.ConversationsJson(conversations=[one for one in found if own in (None, one)])
 
 
 @router.get("/spaces/{space:name}/usage")
-async def space_usage(context: Context, space: SpaceName, limit: Limit = 1000) -> models.Usage:
+async def space_usage(context: Context, space: SpaceName, limit: Limit = 1000) -> models.UsageJson:
     """Model calls and tokens for this space by day and purpose, newest day first."""
     found = await (await context.reading(space, "inspect")).usage(limit=limit)
-    return models.Usage(usage=[models.UsageRow.model_validate(one) for one in found])
+    return models.UsageJson(usage=[models.UsageRowJson.model_validate(one) for one in found])
 
 
 @router.get("/spaces/{space:name}/stats")
-async def space_stats(context: Context, space: SpaceName) -> models.SpaceStats:
+async def space_stats(context: Context, space: SpaceName) -> models.SpaceStatsJson:
     """Entries by kind and status, searchable entries, and changes so far."""
-    return models.SpaceStats.model_validate(await (await context.reading(space)).stats())
+    return models.SpaceStatsJson.model_validate(await (await context.reading(space)).stats())
 
 
 @router.get("/usage")
-async def usage(context: Context, limit: Limit = 1000) -> models.Usage:
+async def usage(context: Context, limit: Limit = 1000) -> models.UsageJson:
     """Model calls and tokens by day, space and purpose, of the spaces that the token may read."""
     found = [one for one in await (await context.memory("inspect")).usage(limit=limit) if context.may_read(one.space)]
-    return models.Usage(usage=[models.UsageRow.model_validate(one) for one in found])
+    return models.UsageJson(usage=[models.UsageRowJson.model_validate(one) for one in found])
 
 
 @router.get("/stats")

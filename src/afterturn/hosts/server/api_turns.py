@@ -21,8 +21,8 @@ from afterturn.hosts.server.api_models import (
     ConversationWhere,
     Injected,
     Inserted,
-    ToolAdvice,
-    ToolCall,
+    ToolAdviceJson,
+    ToolCallJson,
     TurnAbort,
     TurnBlock,
     TurnFinish,
@@ -51,7 +51,7 @@ async def start_turn(context: Context, body: TurnStart) -> TurnState:
     conversation = await context.conversation(body.conversation)
     id = body.turn or uuid4().hex
     async with _use(context, conversation, id, body.conversation) as slot:
-        if slot.is_ended:
+        if slot.ended is not None:
             raise Conflict(f"Turn {id!r} has ended. Start a new one with another id.")
         if slot.turn is None:
             slot.turn = await conversation.start_turn(
@@ -120,12 +120,12 @@ async def cue(context: Context, turn: TurnId, body: TurnText) -> TurnState:
 
 
 @router.post("/turns/{turn:name}/before_tool")
-async def before_tool(context: Context, turn: TurnId, body: ToolCall) -> ToolAdvice:
+async def before_tool(context: Context, turn: TurnId, body: ToolCallJson) -> ToolAdviceJson:
     """Call it before a tool runs: the user's rules that concern this very call, each once in a turn."""
     conversation = await context.conversation(body.conversation)
     async with _use(context, conversation, turn, body.conversation) as slot:
         current = await _continue(slot, conversation, turn, body.conversation)
-        return ToolAdvice.model_validate(await current.before_tool(body.name, body.arguments))
+        return ToolAdviceJson.model_validate(await current.before_tool(body.name, body.arguments))
 
 
 @router.post("/turns/{turn:name}/finish")
@@ -138,13 +138,13 @@ async def finish(context: Context, turn: TurnId, body: TurnFinish) -> TurnState:
     conversation = await context.conversation(body.conversation)
     within = RECORDED_WITHIN if body.within is None else body.within
     async with _use(context, conversation, turn, body.conversation) as slot:
-        if not slot.is_ended:
+        if slot.ended is None:
             try:
                 current = await _continue(slot, conversation, turn, body.conversation)
             except Conflict:
                 return await _state(conversation, turn)
             current.finish(body.messages)
-            slot.is_ended = True
+            slot.ended = TurnStatus.COMPLETED
         return await _wait(slot, conversation, turn, within)
 
 
@@ -153,13 +153,13 @@ async def abort(context: Context, turn: TurnId, body: TurnAbort) -> TurnState:
     """Gives the turn up: nothing more is delivered, and nothing is recorded. A turn that has ended stays as it is."""
     conversation = await context.conversation(body.conversation)
     async with _use(context, conversation, turn, body.conversation) as slot:
-        if not slot.is_ended:
+        if slot.ended is None:
             try:
                 current = await _continue(slot, conversation, turn, body.conversation)
             except Conflict:
                 return await _state(conversation, turn)
             current.abort(body.reason)
-            slot.is_ended = True
+            slot.ended = TurnStatus.ABORTED
             # Until the store knows it: the same request must not find an open turn, also after a restart.
             await current.wait_recorded(within=STORED_WITHIN)
             return TurnState(turn=turn, status=TurnStatus.ABORTED, recorded=False, reason=body.reason)
@@ -195,7 +195,7 @@ async def _continue(
     messages: Sequence[dict[str, Any]] | None = None,
 ) -> Turn:
     """The open turn, from the store if it is not open here. Raises NotFound, or Conflict if it has ended."""
-    if slot.is_ended:
+    if slot.ended is not None:
         raise Conflict(f"Turn {id!r} has ended. Start a new one with another id.")
     if slot.turn is None:
         if messages is not None and not await _was_recalled(conversation, id):
@@ -223,9 +223,16 @@ async def _find_turn(conversation: Conversation, id: str) -> TracedTurn:
 
 
 async def _wait(slot: OpenTurn, conversation: Conversation, turn: str, within: float) -> TurnState:
-    if slot.is_ended and slot.turn is not None and await slot.turn.wait_recorded(within=within):
+    if slot.turn is None or slot.ended is None:
+        return await _state(conversation, turn)
+    if slot.ended is TurnStatus.COMPLETED and await slot.turn.wait_recorded(within=within):
         return TurnState(turn=turn, status=TurnStatus.COMPLETED, recorded=True)
-    return await _state(conversation, turn)
+    try:
+        state = await _state(conversation, turn)
+    except NotFound:
+        return TurnState(turn=turn, status=slot.ended, recorded=False)
+    # Its end, or the turn itself, may not be stored yet.
+    return state if state.status is not TurnStatus.OPEN else state.model_copy(update={"status": slot.ended})
 
 
 async def _state(conversation: Conversation, id: str) -> TurnState:

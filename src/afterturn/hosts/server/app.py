@@ -34,7 +34,7 @@ from afterturn.errors import (
     StoreError,
     TooLarge,
 )
-from afterturn.hosts.server import health
+from afterturn.hosts.server import readiness
 from afterturn.hosts.server.access import CALLER, Authentication, Caller, Sessions
 from afterturn.hosts.server.audit import REACHED, AuditLog
 from afterturn.hosts.server.feed import EventFeed
@@ -95,6 +95,15 @@ class Service:
         self.started_at = SystemClock().now()
         self.metrics = Metrics(self.started_at)
         self.feed.when_published(self.metrics.note_event)
+        # The pages show refusals to browsers as pages.
+        self.show_refusal: Callable[[HTTPConnection, Response], Response] = lambda _, answer: answer
+
+    def is_own_origin(self, request: HTTPConnection, *, needed: bool = True) -> bool:
+        """Whether the request comes from one of our pages, or, unless that is `needed`, from no page at all."""
+        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+        own = {f"{scheme}://{name}" for scheme in ("http", "https") for name in self.options.allowed}
+        is_foreign = (origin is not None and origin not in own) or site not in (None, "same-origin", "none")
+        return not is_foreign and not (needed and origin is None and site is None)
 
 
 def describe_error(error: AfterturnError) -> tuple[int, str, str]:
@@ -133,11 +142,11 @@ class Gatekeeper:
             await self._app(scope, receive, send)
             return
         request = HTTPConnection(scope)
-        refused = self._refuse_host(request)
+        refused = self._refuse_form(request)
         if refused is None and not scope["path"].startswith(PUBLIC):
             refused = self._identify(request) or self._refuse_origin(request)
         if refused is not None:
-            await refused(scope, receive, send)
+            await self._service.show_refusal(request, refused)(scope, receive, send)
             return
         caller = scope.get(CALLER)
         if caller is None:
@@ -145,7 +154,10 @@ class Gatekeeper:
             return
         await self._limited(caller, scope, receive, send)
 
-    def _refuse_host(self, request: HTTPConnection) -> Response | None:
+    def _refuse_form(self, request: HTTPConnection) -> Response | None:
+        if "content-length" in request.headers and "transfer-encoding" in request.headers:
+            # A proxy in front of the server may read it as another number of requests.
+            return refusal(400, "TwoLengths", "The request says its length twice.", Connection="close")
         if len(request.headers.getlist("host")) == 1 and request.headers["host"] in self._service.options.allowed:
             return None
         return refusal(421, "UnknownHost", "This is not a name of this server. Add it with --allow-host NAME.")
@@ -168,11 +180,8 @@ class Gatekeeper:
         """A request that changes something with a cookie must come from one of our pages (CSRF), and no page of
         another site may use the server, with or without a token."""
         caller: Caller = request.scope[CALLER]
-        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-        own = {f"{scheme}://{name}" for scheme in ("http", "https") for name in self._service.options.allowed}
-        is_foreign = (origin is not None and origin not in own) or site not in (None, "same-origin", "none")
-        is_unknown = caller.by_cookie and request.scope["method"] in _UNSAFE and origin is None and site is None
-        if is_foreign or is_unknown:
+        needs_origin = caller.by_cookie and request.scope["method"] in _UNSAFE
+        if not self._service.is_own_origin(request, needed=needs_origin):
             return refusal(403, "ForeignOrigin", "This request comes from another site, so it is refused.")
         return None
 
@@ -188,7 +197,8 @@ class Gatekeeper:
         try:
             async with self._service.limits.admit(caller, scope, receive) as admitted:
                 if admitted.refused is not None:
-                    await admitted.refused(scope, receive, note_status)
+                    shown = self._service.show_refusal(HTTPConnection(scope), admitted.refused)
+                    await shown(scope, receive, note_status)
                 else:
                     await self._timed(admitted, scope, note_status)
         finally:
@@ -223,20 +233,26 @@ class Gatekeeper:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, AfterturnError)
-    return error_response(error)
+    return _shown(request, error_response(error))
 
 
 async def _answer_refused(request: Request, error: Exception) -> Response:
     """What no route takes: an unknown path, another method."""
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
-    return refusal(error.status_code, phrase.replace(" ", ""), f"{phrase}.", **dict(error.headers or {}))
+    answer = refusal(error.status_code, phrase.replace(" ", ""), f"{phrase}.", **dict(error.headers or {}))
+    return _shown(request, answer)
 
 
 async def _answer_fault(request: Request, error: Exception) -> Response:
     """The boundary of a request: what was not foreseen is logged, and the client learns nothing of it."""
     logger.error("a request to %s failed", request.url.path, exc_info=error)
-    return fault_response()
+    return _shown(request, fault_response())
+
+
+def _shown(request: Request, answer: Response) -> Response:
+    service: Service = request.app.state.service
+    return service.show_refusal(request, answer)
 
 
 def make_app(service: Service) -> Starlette:
@@ -278,9 +294,11 @@ def make_app(service: Service) -> Starlette:
                 await stack.enter_async_context(context())
             yield
 
-    return Starlette(
-        routes=[*health.routes(service), *routes],
+    app = Starlette(
+        routes=[*readiness.routes(service), *routes],
         middleware=[Middleware(Gatekeeper, service=service)],
         exception_handlers={AfterturnError: _answer_error, HTTPException: _answer_refused, Exception: _answer_fault},
         lifespan=lifespan,
     )
+    app.state.service = service
+    return app

@@ -23,6 +23,8 @@ RECENT_MAX = 500
 # What a request has reached, in the ASGI scope.
 REACHED = "afterturn.reached"
 _NAMES_MAX = 50
+# Of a path or a name: nobody fills the log with a few long ones, so that older lines are dropped.
+_CHARS_MAX = 300
 # What each line has, with the type of its value.
 _COLUMNS = {"at": float, "tenant": str, "caller": str, "name": str, "method": str, "path": str, "status": int}
 
@@ -32,8 +34,8 @@ def note_reached(scope: Scope, **names: str) -> None:
     reached: dict[str, list[str]] = scope[REACHED]
     for kind, name in names.items():
         known = reached.setdefault(kind, [])
-        if name not in known and len(known) < _NAMES_MAX:
-            known.append(name)
+        if name[:_CHARS_MAX] not in known and len(known) < _NAMES_MAX:
+            known.append(name[:_CHARS_MAX])
 
 
 class AuditLog:
@@ -53,7 +55,7 @@ class AuditLog:
             "caller": caller.id,
             "name": caller.name,
             "method": scope["method"],
-            "path": scope["path"],
+            "path": scope["path"][:_CHARS_MAX],
             **scope.get(REACHED, {}),
             "status": status,
         }

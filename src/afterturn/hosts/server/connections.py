@@ -104,7 +104,7 @@ def bind(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=CONNECTIONS_MAX)
     except OSError as error:
         raise InvalidInput(
-            f"The server cannot listen on {host}, port {port}: {error.strerror}. Choose another."
+            f"The server cannot listen on {host}, port {port}: {error.strerror}. Choose another with --port."
         ) from error
 
 

@@ -17,6 +17,8 @@ from afterturn.hosts.server.access import Caller
 from afterturn.runtime.clock import SystemClock
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
+# The proxy passes on what is larger as it arrives, such as images, and keeps none of it.
+PASSED_BYTES_MAX = 64 * 1024 * 1024
 REQUESTS_PER_SECOND = 1000.0
 BURST_SECONDS = 3.0
 # How many requests of one caller run at a time, and how many more wait for their turn.
@@ -88,13 +90,15 @@ class Limits:
         if wait > 0 or usage.requests >= CONCURRENT_MAX + WAITING_MAX:
             yield Admission(receive, _too_many(max(wait, 1.0)))
             return
-        if _length_of(scope) > BODY_BYTES_MAX:
-            yield Admission(receive, _too_large())
+        length = length_of(scope)
+        bytes_max = PASSED_BYTES_MAX if scope["path"].startswith("/v1/") else BODY_BYTES_MAX
+        if length > bytes_max:
+            yield Admission(receive, _too_large(bytes_max))
             return
         usage.requests += 1
         try:
             async with _Place(usage.running) as place:
-                yield Admission(_limit_body(receive), release=place.release)
+                yield Admission(_limit_body(receive, max(length, BODY_BYTES_MAX)), release=place.release)
         finally:
             usage.requests -= 1
 
@@ -118,12 +122,13 @@ class Limits:
         return 0.0
 
 
-def _length_of(scope: Scope) -> int:
+def length_of(scope: Scope) -> int:
+    """The bytes that a request says it has, 0 if it does not."""
     value = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     return int(value) if value.isdigit() else 0
 
 
-def _limit_body(receive: Receive) -> Receive:
+def _limit_body(receive: Receive, bytes_max: int) -> Receive:
     received = 0
 
     async def limited() -> Message:
@@ -131,18 +136,19 @@ def _limit_body(receive: Receive) -> Receive:
         message = await receive()
         if message["type"] == "http.request":
             received += len(message.get("body", b""))
-            if received > BODY_BYTES_MAX:
-                raise TooLarge(_LARGE, size_bytes=received, limit_bytes=BODY_BYTES_MAX)
+            if received > bytes_max:
+                raise TooLarge(_large(bytes_max), size_bytes=received, limit_bytes=bytes_max)
         return message
 
     return limited
 
 
-_LARGE = f"The request has more than {BODY_BYTES_MAX:,} bytes. Send less at a time."
+def _large(bytes_max: int) -> str:
+    return f"The request has more than {bytes_max:,} bytes. Send less at a time."
 
 
-def _too_large() -> Response:
-    return JSONResponse({"error": {"type": "TooLarge", "message": _LARGE}}, status_code=413)
+def _too_large(bytes_max: int) -> Response:
+    return JSONResponse({"error": {"type": "TooLarge", "message": _large(bytes_max)}}, status_code=413)
 
 
 def _too_many(wait: float) -> Response:

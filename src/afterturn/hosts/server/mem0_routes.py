@@ -60,6 +60,11 @@ class Call:
             note_reached(self.request.scope, reads=space)
             self.caller.check_read(space)
 
+    def check_run(self, run_id: str | None) -> None:
+        """Raises NotAllowed for another conversation than the token's."""
+        if self.caller.grant.conversation not in (None, run_id):
+            raise NotAllowed("This token is for one conversation. Pass its name as run_id.")
+
     def memory_id(self, given: object, *, write: bool) -> str:
         """The id of a memory that the caller may use. One in a space of others does not exist for them."""
         named = read_id(given)
@@ -121,8 +126,7 @@ async def _add_at_once(call: Call) -> object:
 async def _add_messages(call: Call, *, infer: bool) -> dict[str, list[Item]]:
     body = call.body
     entities, conditions = call.entities(platform_filters(body.get("filters")), body, write=True)
-    if call.caller.grant.conversation not in (None, entities.run_id):
-        raise NotAllowed("This token is for one conversation. Pass its name as run_id.")
+    call.check_run(entities.run_id)
     app = {"app_id": body["app_id"]} if body.get("app_id") is not None else {}
     for condition in conditions:
         if set(condition) != {"app_id"}:
@@ -228,6 +232,7 @@ async def _delete_all(call: Call) -> object:
         )
     app = {"app_id": given["app_id"]} if "app_id" in given else None
     entities, conditions = call.entities(app, given, write=True)
+    call.check_run(entities.run_id)
     count = await call.mem0.delete_found(entities, conditions)
     return {"message": "Memories deleted successfully!", "deleted": count}
 
@@ -277,6 +282,8 @@ async def _delete_entity(call: Call) -> object:
     """Erases the space for good: nothing else of this interface does."""
     space = _space_of(call.request.path_params["type"], call.request.path_params["id"])
     call.check(space, write=True)
+    if call.caller.grant.conversation is not None:
+        raise NotAllowed("This token is for one conversation. Create one without --conversation.")
     await call.mem0.memory.space(space).forget(everything=True)
     return {"message": "Entity deleted successfully!"}
 

@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from afterturn.types.conversations import TurnStatus
+
 if TYPE_CHECKING:
     from afterturn.conversation.turn import Turn
     from afterturn.hosts.server.api_models import ConversationWhere
@@ -31,14 +33,14 @@ class TurnKey(NamedTuple):
 @dataclass(slots=True, eq=False)
 class OpenTurn:
     """`turn` is None until it is started or resumed here. `where` is what it was opened with, `texts` what was reported
-    to it in its middle. `size_bytes` is about what its messages take. `is_ended`: it was finished or aborted here."""
+    to it in its middle. `size_bytes` is about what its messages take. `ended`: how it was ended here."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     turn: Turn | None = None
     where: ConversationWhere | None = None
     texts: set[str] = field(default_factory=set)
     size_bytes: int = 0
-    is_ended: bool = False
+    ended: TurnStatus | None = None
     users: int = 0
 
 
@@ -51,7 +53,7 @@ class OpenTurns:
 
     def count(self, tenant: str) -> int:
         """How many turns of a tenant are open here."""
-        return sum(key.tenant == tenant and not one.is_ended for key, one in self._turns.items())
+        return sum(key.tenant == tenant and one.ended is None for key, one in self._turns.items())
 
     @asynccontextmanager
     async def use(self, key: TurnKey, size_bytes: int = 0) -> AsyncIterator[OpenTurn]:

@@ -7,13 +7,13 @@ It adds the block to the messages of a request, forwards it, and records the ans
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
 import httpx2
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from afterturn.errors import AfterturnError, InvalidInput, NotAllowed, NotFound
 from afterturn.hosts.server.access import Caller, caller_of
 from afterturn.hosts.server.app import refusal
+from afterturn.hosts.server.limits import BODY_BYTES_MAX, length_of
 from afterturn.hosts.server.proxy_answers import FORMATS, AnswerReader, ApiFormat, Messages, ModelAnswer
 from afterturn.hosts.server.proxy_body import read_body
 from afterturn.hosts.server.proxy_conversations import find_named_user
@@ -39,12 +40,12 @@ READ_SECONDS = 600.0
 MEMORY_SECONDS = 5.0
 _ERROR_CHARS_MAX = 200
 _OWN_PREFIXES = (b"x-afterturn-", b"x-sm-")
-_KEY_HEADERS = frozenset([b"authorization", b"x-api-key"])
+_KEY_HEADERS = frozenset([b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"])
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
     b"upgrade".split()
 )
-_NOT_FORWARDED = _HOP_BY_HOP | {b"host", b"content-length", b"cookie", b"accept-encoding", b"origin", b"referer"}
+_NOT_FORWARDED = _HOP_BY_HOP | frozenset(b"host content-length expect cookie accept-encoding origin referer".split())
 # They would set rules and cookies for the pages of this server.
 _NOT_RETURNED = _HOP_BY_HOP | frozenset(b"set-cookie alt-svc strict-transport-security clear-site-data date".split())
 
@@ -83,18 +84,18 @@ class Proxy:
     async def proxy_unchanged(self, request: Request) -> Response:
         """A request that memory has no part in."""
         _check_caller(request)
-        return self._forward(request, "anthropic" if _is_anthropic(request) else "openai", await request.body())
+        return await self._forward(request, "anthropic" if _is_anthropic(request) else "openai")
 
     async def _answer(self, format: ApiFormat, request: Request) -> Response:
         caller = _check_caller(request)
         # A header that names another user is a mistake that the client can see and correct.
         find_named_user(caller, request.headers)
-        raw = await request.body()
-        forwarded = self._forward(request, format.upstream, raw)
-        turn, problem = await self._begin_turn(caller, format, request.headers, raw)
-        if turn is not None:
-            forwarded.attach(turn, format)
-        forwarded.problem = problem
+        forwarded = await self._forward(request, format.upstream)
+        if not forwarded.problem:
+            turn, problem = await self._begin_turn(caller, format, request.headers, await request.body())
+            if turn is not None:
+                forwarded.attach(turn, format)
+            forwarded.problem = problem
         return forwarded
 
     async def _begin_turn(
@@ -120,7 +121,7 @@ class Proxy:
         logger.warning("a request to %s was forwarded without memory: %s", format.path, problem)
         return None, problem
 
-    def _forward(self, request: Request, upstream: str, raw: bytes) -> Forwarded:
+    async def _forward(self, request: Request, upstream: str) -> Forwarded:
         """Raises NotFound for an upstream that is not configured. No URL is ever taken from a request."""
         name = request.headers.get(UPSTREAM_HEADER, upstream)
         base = self._upstreams.get(name)
@@ -138,16 +139,26 @@ class Proxy:
                     "The request has the token of afterturn in place of the provider's key. Send the token as "
                     "x-afterturn-token, or start the server with --upstream-key."
                 )
-        return Forwarded(self._client, httpx2.Request(request.method, url, headers=headers, content=raw))
+        length, passed = length_of(request.scope), asyncio.Event()
+        if length <= BODY_BYTES_MAX:
+            passed.set()
+            sent = httpx2.Request(request.method, url, headers=headers, content=await request.body())
+            return Forwarded(self._client, sent, passed)
+        headers.append((b"content-length", str(length).encode()))
+        sent = httpx2.Request(request.method, url, headers=headers, content=_pass_body(request, passed))
+        forwarded = Forwarded(self._client, sent, passed)
+        forwarded.problem = f"TooLarge: The request has more than {BODY_BYTES_MAX:,} bytes, so memory does not read it."
+        return forwarded
 
 
 class Forwarded(Response):
-    """The answer of the upstream, byte for byte. `problem` says why memory takes no part in the request."""
+    """The answer of the upstream, byte for byte. `problem` says why memory takes no part in the request, `passed` is
+    set when its body was read."""
 
-    def __init__(self, client: httpx2.AsyncClient, sent: httpx2.Request) -> None:
+    def __init__(self, client: httpx2.AsyncClient, sent: httpx2.Request, passed: asyncio.Event) -> None:
         super().__init__()
         self.problem = ""
-        self._client, self._sent = client, sent
+        self._client, self._sent, self._passed = client, sent, passed
         self._turn: ProxiedTurn | None = None
         self._reader: AnswerReader | None = None
 
@@ -162,7 +173,7 @@ class Forwarded(Response):
         is_over = False
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(_cancel_when_closed, receive, group.cancel_scope)
+                group.start_soon(_cancel_when_closed, receive, group.cancel_scope, self._passed)
                 await self._exchange(scope, receive, send)
                 is_over = True
                 group.cancel_scope.cancel()
@@ -181,6 +192,8 @@ class Forwarded(Response):
                 await self._pass_on(response, send)
             finally:
                 await response.aclose()
+        except ClientDisconnect:
+            return  # before it had sent its whole request
         except httpx2.HTTPError as error:
             what = f"The upstream {self._sent.url.host} failed: {type(error).__name__}."
             logger.warning("%s", what)
@@ -226,8 +239,15 @@ class Forwarded(Response):
         return headers
 
 
-async def _cancel_when_closed(receive: Receive, scope: anyio.CancelScope) -> None:
+async def _pass_body(request: Request, passed: asyncio.Event) -> AsyncIterator[bytes]:
+    async for chunk in request.stream():
+        yield chunk
+    passed.set()
+
+
+async def _cancel_when_closed(receive: Receive, scope: anyio.CancelScope, passed: asyncio.Event) -> None:
     """A client that closes the connection wants no answer any more, so the upstream need not write it."""
+    await passed.wait()
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()

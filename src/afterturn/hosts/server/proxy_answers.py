@@ -183,7 +183,7 @@ class AnswerReader:
         if self._is_done or self._size_bytes > ANSWER_BYTES_MAX:
             return None
         self._waiting += chunk
-        if not self.is_stream:
+        if not self.is_stream or b"\n" not in chunk:
             return None
         lines = self._waiting.split(b"\n")
         self._waiting = lines.pop()

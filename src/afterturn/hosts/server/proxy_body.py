@@ -12,6 +12,8 @@ from afterturn.errors import InvalidInput
 
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\n\r]*")
+# Real requests have fewer. The server reads them on its loop, so that others wait meanwhile.
+FIELDS_MAX, ELEMENTS_MAX = 1000, 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +51,38 @@ def read_body(raw: bytes, name: str) -> RequestBody:
     try:
         return _read_object(raw, name)
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
-        raise InvalidInput(f"The request is not a JSON object in UTF-8 with a list {name!r}.") from error
+        what = f"The request is not a JSON object in UTF-8 with a list {name!r} of at most {ELEMENTS_MAX:,}."
+        raise InvalidInput(what) from error
 
 
 def _read_object(raw: bytes, name: str) -> RequestBody:
     """Of two fields with the same name the last one counts, as it does for providers."""
-    text = raw.decode()
+    text, count, found = raw.decode(), 0, (0, 0)
     fields, elements, ends = dict[str, Any](), list[Any](), list[int]()
     at = _skip(text, _expect(text, _skip(text, 0), "{"))
     while text[at] != "}":
+        count += 1
         key, end = _DECODER.raw_decode(text, at)
-        at = _skip(text, _expect(text, _skip(text, end), ":"))
-        if key == name and text[at] == '"':
-            _, end = _DECODER.raw_decode(text, at)
-            message = f'{{"role":"user","content":{text[at:end]}}}'
-            text = f"{text[:at]}[{message}]{text[end:]}"
-        if key == name:
+        start = at = _skip(text, _expect(text, _skip(text, end), ":"))
+        if key == name and text[at] != '"':
             elements, ends, end = _read_list(text, at)
             fields[key] = elements
         else:
             fields[key], end = _DECODER.raw_decode(text, at)
+        if key == name:
+            found = start, end
         at = _skip(text, end)
         if text[at] != "}":
             at = _skip(text, _expect(text, at, ","))
+        if count > FIELDS_MAX:
+            raise ValueError("too many fields")
     if _skip(text, at + 1) < len(text) or name not in fields:
         raise ValueError("not an object with this field")
+    if isinstance(fields[name], str):
+        start, end = found
+        text = f'{text[:start]}[{{"role":"user","content":{text[start:end]}}}]{text[end:]}'
+        elements, ends, _ = _read_list(text, start)
+        fields[name] = elements
     return RequestBody(raw, text, fields, elements, ends)
 
 
@@ -85,6 +94,8 @@ def _read_list(text: str, at: int) -> tuple[list[Any], list[int], int]:
         element, end = _DECODER.raw_decode(text, at)
         elements.append(element)
         ends.append(end)
+        if len(ends) > ELEMENTS_MAX:
+            raise ValueError("too many elements")
         at = _skip(text, end)
         if text[at] != "]":
             at = _skip(text, _expect(text, at, ","))

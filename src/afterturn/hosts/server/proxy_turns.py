@@ -179,9 +179,11 @@ class ProxiedTurn:
         """The answer is complete. The turn goes on if it has called a tool, or is to be continued."""
         self._is_answered, self._opened.unanswered = True, None
         self._turns.note_response(self._where, response)
-        given, dialect = [*self._given, *answer.elements], get_dialect(self._format.dialect)
-        read = [element for one in answer.elements if (element := dialect.read(one)) is not None]
-        if answer.is_final and not any(element.calls for element in read):
+        dialect = get_dialect(self._format.dialect)
+        read = [(one, dialect.read(one)) for one in answer.elements]
+        # Whatever a provider answers, the user has not said it.
+        given = [*self._given, *(one for one, element in read if element is None or not _is_said(element))]
+        if answer.is_final and not any(element is not None and element.calls for _, element in read):
             self._opened.turn.finish(given)
             self._turns.drop(self._opened)
         elif self._where.continues:

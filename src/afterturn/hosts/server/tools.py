@@ -11,10 +11,10 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from afterturn.conversation.scope import clean_name
-from afterturn.conversation.tools import SEARCH
+from afterturn.conversation.tools import SEARCH, read_choice, read_text, shown_value
 from afterturn.dialects.dialect import ToolDefinition
 from afterturn.errors import AfterturnError, InvalidInput, InvalidName, NotFound, OverBudget, StoreError
 from afterturn.guard.output_filter import OutputFilter, neutralise
@@ -22,16 +22,15 @@ from afterturn.hosts.server.grant import Grant
 from afterturn.hosts.server.typed_statements import TypedStatement, take_statement
 from afterturn.learning.evidence import find_losses
 from afterturn.log import logger
-from afterturn.recall.block import best_window, bullet
+from afterturn.recall.block import Excerpt, best_window, bullet
 from afterturn.recall.query import is_shared
 from afterturn.runtime.clock import SystemClock
-from afterturn.types import QUOTES, Added, Entry, Excerpt, Filter, Hit, Kind, Lane, Origin, Status, Target
-from afterturn.validation import check_name, check_text
+from afterturn.types import QUOTES, Added, Entry, Filter, Hit, Kind, Lane, Origin, Status, Target
+from afterturn.validation import check_name
 
 if TYPE_CHECKING:
     from afterturn.memory import Memory, Space
 
-C = TypeVar("C")
 
 CALL_TIMEOUT = 30.0
 TEXT_CHARS_MAX = 4_000
@@ -80,7 +79,7 @@ async def call_tool(
     tool = _TOOLS.get(name)
     if tool is None or (name in WRITING and grant.writes is None):
         offered = ", ".join(one.name for one in definitions(grant))
-        return ToolAnswer(f"There is no tool {_shown(name)} here. Available: {offered}.", failed=True)
+        return ToolAnswer(f"There is no tool {shown_value(name)} here. Available: {offered}.", failed=True)
     try:
         checked = _check_arguments(name, arguments)
         spoken_of = _find_conversation(grant, checked, conversation)
@@ -107,7 +106,7 @@ def failure(error: Exception) -> ToolAnswer:
 
 async def _search(memory: Memory, grant: Grant, arguments: Arguments, conversation: str | None) -> str:
     query = _text(arguments, "query", QUERY_CHARS_MAX)
-    scope = _choice(arguments, "scope", {"project": "project", "global": "global"}, "global")
+    scope = read_choice(arguments, "scope", {"project": "project", "global": "global"}, "global")
     talk = memory.conversation(
         conversation or _DEFAULT_CONVERSATION,
         owner=grant.owner,
@@ -120,8 +119,8 @@ async def _search(memory: Memory, grant: Grant, arguments: Arguments, conversati
 
 async def _add(memory: Memory, grant: Grant, arguments: Arguments, conversation: str | None) -> str:
     text = _text(arguments, "text", TEXT_CHARS_MAX)
-    kind = _choice(arguments, "kind", {name: name for name in _KINDS}, "fact")
-    target = _choice(arguments, "target", _TARGETS, _KINDS[kind] or Target.ENVIRONMENT)
+    kind = read_choice(arguments, "kind", {name: name for name in _KINDS}, "fact")
+    target = read_choice(arguments, "target", _TARGETS, _KINDS[kind] or Target.ENVIRONMENT)
     if _KINDS[kind] not in (None, target):
         raise InvalidInput(f"A {kind} is about the {_KINDS[kind]}. Leave `target` out.")
     typed = take_statement(grant, ADD, arguments)
@@ -216,7 +215,7 @@ async def _delete(memory: Memory, grant: Grant, arguments: Arguments, conversati
 async def _list(memory: Memory, grant: Grant, arguments: Arguments, conversation: str | None) -> str:
     page = arguments.get("page", 1)
     if not isinstance(page, int) or isinstance(page, bool) or not 1 <= page <= PAGES_MAX:
-        raise InvalidInput(f"`page` is {_shown(page)}. Use a whole number from 1 to {PAGES_MAX}.")
+        raise InvalidInput(f"`page` is {shown_value(page)}. Use a whole number from 1 to {PAGES_MAX}.")
     until, wanted = page * PAGE_ENTRIES, Filter(kind=Kind.STATEMENT)
     listed = [await memory.space(name).list(limit=until + 1, filter=wanted) for name in grant.reads]
     found = [entry for entries in listed for entry in entries if _is_of_here(memory, grant, entry)]
@@ -258,17 +257,17 @@ async def _find(memory: Memory, grant: Grant, arguments: Arguments) -> tuple[Spa
         if entry.status is not Status.ACTIVE:
             break
         if entry.kind is Kind.RECORD:
-            raise InvalidInput(f"{_shown(given)} is a recorded message. Only its user may change or delete it.")
+            raise InvalidInput(f"{shown_value(given)} is a recorded message. Only its user may change or delete it.")
         if not _is_of_here(memory, grant, entry):
             break
         if name not in grant.writable:
-            raise InvalidInput(f"{_shown(given)} is in a space that you may only read.")
+            raise InvalidInput(f"{shown_value(given)} is in a space that you may only read.")
         if entry.is_report and (entry.origin is not Origin.AGENT or entry.project != _project(memory, grant)):
             raise InvalidInput(
-                f"{_shown(given)} is not a note that you made here. Only its user may change or delete it."
+                f"{shown_value(given)} is not a note that you made here. Only its user may change or delete it."
             )
         return space, entry, int(version) if version.isdecimal() and len(version) < 10 else None
-    raise InvalidInput(f"There is no memory {_shown(given)}. Copy an id from {SEARCH} or {LIST}.")
+    raise InvalidInput(f"There is no memory {shown_value(given)}. Copy an id from {SEARCH} or {LIST}.")
 
 
 def _find_conversation(grant: Grant, arguments: Arguments, named: str | None) -> str | None:
@@ -288,31 +287,16 @@ def _check_arguments(name: str, arguments: object) -> Arguments:
         raise InvalidInput("The arguments must be one JSON object.")
     known = next(one.parameters["properties"] for one in DEFINITIONS if one.name == name)
     if unknown := [key for key in arguments if key not in known]:
-        raise InvalidInput(f"It has no argument {_shown(unknown[0])}. It takes {', '.join(known)}.")
+        raise InvalidInput(f"It has no argument {shown_value(unknown[0])}. It takes {', '.join(known)}.")
     return arguments
 
 
 def _text(arguments: Arguments, key: str, chars_max: int) -> str:
-    if key not in arguments:
-        raise InvalidInput(f"`{key}` is missing. Pass some text as `{key}`.")
-    text = check_text(arguments[key], key)
+    text = read_text(arguments, key)
     if len(text) > chars_max:
         raise InvalidInput(f"`{key}` has {len(text)} characters. Use at most {chars_max}.")
     return text
 
 
-def _choice(arguments: Arguments, key: str, choices: Mapping[str, C], default: C) -> C:
-    value = arguments.get(key)
-    if value is None:
-        return default
-    if not isinstance(value, str) or value not in choices:
-        raise InvalidInput(f"`{key}` is {_shown(value)}. Use one of: {', '.join(choices)}.")
-    return choices[value]
-
-
 def _message(error: Exception) -> str:
     return neutralise(str(error))[:_ERROR_CHARS_MAX]
-
-
-def _shown(value: object) -> str:
-    return neutralise(repr(value)[:60])

@@ -463,7 +463,7 @@ class ServerWriter:
         outcomes: list[WriteOutcome] = []
         has_settings = len({set_tenant(write.at) for write in writes}) > 1
         for write in writes:
-            if not write.wanted():
+            if write.is_cancelled():
                 outcomes.append(WriteOutcome(skipped=True))
             elif isolated:
                 transaction.begin_unit(set_tenant(write.at))

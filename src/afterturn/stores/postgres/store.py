@@ -19,7 +19,7 @@ from afterturn.stores.postgres.migration import find_version
 from afterturn.stores.postgres.schema import ISOLATED
 from afterturn.stores.postgres.session import PgConnection
 from afterturn.stores.sql.session import load_queries
-from afterturn.stores.threaded_store import ThreadedStore, Workers
+from afterturn.stores.threaded_store import ThreadedStore, Workers, schema_finding
 from afterturn.types import Finding
 
 
@@ -76,23 +76,13 @@ def find_faults(server: StoreServer) -> list[Finding]:
     with server.open() as connection:
         try:
             version = find_version(connection, server)
-            findings = [_schema_finding(version, server), *_find_server_faults(connection, server)]
+            schema = schema_finding(f"The schema {server.schema!r}", version, len(server.migrations))
+            findings = [schema, *_find_server_faults(connection, server)]
             if version:
                 findings += _find_store_faults(connection, server)
             return findings
         except psycopg.Error as error:
             raise translate(error, server.name) from error
-
-
-def _schema_finding(version: int, server: StoreServer) -> Finding:
-    if version == (newest := len(server.migrations)):
-        return Finding("ok", "schema", f"The schema {server.schema!r} has version {version}.")
-    return Finding(
-        "error",
-        "schema",
-        f"The schema {server.schema!r} has version {version}; this afterturn works with {newest}.",
-        "Upgrade afterturn in every process that uses the store, then open it again.",
-    )
 
 
 def _find_server_faults(connection: PgConnection, server: StoreServer) -> Iterator[Finding]:

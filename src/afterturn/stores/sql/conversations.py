@@ -15,7 +15,7 @@ from afterturn.stores.sql.entries import REFERENCE, Entries
 from afterturn.stores.sql.records import finding_position, read_position
 from afterturn.stores.sql.sealing import Sealer, hidden, open_text, row_name, seal_text
 from afterturn.stores.sql.session import Row, Statement, Value, load_queries, values_clause
-from afterturn.types import RecallRow, StandingRow, StoredTurn, TurnRow
+from afterturn.types import RecallRow, Showing, StandingRow, StoredTurn, TurnRow
 from afterturn.types.conversations import Outcome, Phase, RecallCause, Taint, TurnStatus
 from afterturn.types.entries import ConversationKey, Scope, reference
 from afterturn.types.rows import BlockRow, Candidate, CarriedRow, ConversationSnapshot, ConversationState, Decision
@@ -426,6 +426,16 @@ class BlockRows:
         )
         return dict(rows)
 
+    def showings(self, tenant: str, refs: Collection[str], *, limit: int) -> list[Showing]:
+        condition, value = self._session.among("r.ref", sorted(refs))
+        rows = self._session.rows(
+            f"SELECT r.ref, s.name, c.id, b.turn, b.injected_at FROM {_SHOWING[0][1]} "
+            "JOIN conversation AS c ON c.key = r.conversation_key JOIN space AS s ON s.key = c.space_key "
+            f"WHERE {condition} AND s.tenant = ? ORDER BY b.injected_at DESC, b.turn, r.ref LIMIT ?",
+            (value, tenant, limit),
+        )
+        return [Showing(*row) for row in rows]
+
 
 class CarriedRows:
     """A recall that finished too late for its turn, for the conversation's next turn."""
@@ -443,9 +453,6 @@ class CarriedRows:
             cipher = self._sealer.get(key.tenant, key.space)
             detail = cipher.seal("carried.detail", detail_row(key.id, kept.correlation), detail)
         self._session.later(_SQL["put_carried"], (conversation, kept.correlation, kept.turn, names, detail))
-
-    def find(self, key: ConversationKey) -> CarriedRow | None:
-        return self.read(key, self._session.rows(*self.reading(key)))
 
     def reading(self, key: ConversationKey) -> Statement:
         return f"SELECT correlation, turn, detail FROM carried WHERE {_OF_CONVERSATION}", _place(key)
@@ -609,6 +616,9 @@ class SqlConversations:
     def last_shown(self, tenant: str, refs: Collection[str]) -> dict[str, float]:
         return self._blocks.last_shown(tenant, refs)
 
+    def showings(self, tenant: str, refs: Collection[str], *, limit: int) -> list[Showing]:
+        return self._blocks.showings(tenant, refs, limit=limit)
+
     def state(self, key: ConversationKey) -> ConversationState:
         return _state(self._session.rows(_SQL["state"], _place(key)))
 
@@ -676,9 +686,6 @@ class SqlConversations:
 
     def carry(self, key: ConversationKey, carried: CarriedRow) -> None:
         self._carried.put(key, self._active(key, carried.settled_at), carried)
-
-    def find_carried(self, key: ConversationKey) -> CarriedRow | None:
-        return self._carried.find(key)
 
     def drop_carried(self, key: ConversationKey, correlation: str) -> bool:
         found = self._find(key)

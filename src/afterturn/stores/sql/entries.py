@@ -238,13 +238,16 @@ class Entries:
         """None if a constraint forbids it; then nothing has changed."""
         status = _first_status(admitted)
         entry = new_entry(admitted, entry_id, version=version, space=operation.space, status=status)
-        key = self._put(operation, entry, admitted.telling)
-        if key is None:
-            return None
-        if status is Status.ACTIVE:
-            space_key = self.spaces.key(operation.tenant, operation.space)
-            self._index(key, space_key, admitted.terms)
-            self.backlog.entered(key, space_key, entry)
+        is_stored = self._put(operation, entry, admitted.telling, admitted.terms) is not None
+        return entry if is_stored else None
+
+    def insert_new(self, operation: Operation, admitted: Admitted, entry_id: str, *, version: int = 1) -> Entry:
+        """As `insert`. Raises Conflict if a constraint forbids it."""
+        entry = self.insert(operation, admitted, entry_id, version=version)
+        if entry is None:
+            raise Conflict(
+                f"{operation.space} already has {entry_id} or a memory with the same text. Read it and try again."
+            )
         return entry
 
     def insert_all(self, operation: Operation, admitted: Sequence[Admitted]) -> list[Entry | None]:
@@ -260,10 +263,7 @@ class Entries:
         keys = self.journal.insert_with(operation, statements) if statements else []
         for key, entry, item in zip(keys, entries, admitted, strict=True):
             if key is not None:
-                self._follow(operation, key, entry)
-                if entry.status is Status.ACTIVE:
-                    self._index(key, space_key, item.terms)
-                    self.backlog.entered(key, space_key, entry)
+                self._follow(operation, key, entry, item.terms)
         return [None if key is None else entry for key, entry in zip(keys, entries, strict=True)]
 
     def insert_waiting(self, operation: Operation, entry: Entry, *, base: int) -> None:
@@ -328,11 +328,11 @@ class Entries:
         self.stats.flush()
         self.backlog.flush()
 
-    def _put(self, operation: Operation, entry: Entry, telling: int = 0) -> int | None:
+    def _put(self, operation: Operation, entry: Entry, telling: int = 0, terms: Sequence[str] = ()) -> int | None:
         space_key = self.spaces.key(operation.tenant, operation.space)
         key = self.session.insert(_INSERT, self._values(operation, entry, space_key, telling))
         if key is not None:
-            self._follow(operation, key, entry)
+            self._follow(operation, key, entry, terms)
         return key
 
     def _values(self, operation: Operation, entry: Entry, space_key: int, telling: int) -> tuple[Value, ...]:
@@ -362,7 +362,7 @@ class Entries:
             return content_hash
         return self.sealer.get(operation.tenant, operation.space).hide("entry.content_hash", content_hash)
 
-    def _follow(self, operation: Operation, key: int, entry: Entry) -> None:
+    def _follow(self, operation: Operation, key: int, entry: Entry, terms: Sequence[str]) -> None:
         """Writes what belongs to a new entry."""
         if entry.sources:
             self.session.run_many(
@@ -370,6 +370,10 @@ class Entries:
                 [(key, ordinal, source) for ordinal, source in enumerate(entry.sources)],
             )
         self.journal.step(operation, key, None, entry.status)
+        if entry.status is Status.ACTIVE:
+            space_key = self.spaces.key(operation.tenant, operation.space)
+            self._index(key, space_key, terms)
+            self.backlog.entered(key, space_key, entry)
 
     def _index(self, key: int, space_key: int, analysed: Sequence[str]) -> None:
         if self.sealer is not None:
@@ -391,10 +395,6 @@ def _first_status(admitted: Admitted) -> Status:
     if admitted.verdict is Verdict.QUARANTINE:
         return Status.QUARANTINED
     return Status.PROPOSED if admitted.draft.proposed and admitted.draft.kind is Kind.STATEMENT else Status.ACTIVE
-
-
-def with_status(entry: Entry, status: Status) -> Entry:
-    return replace(entry, status=status)
 
 
 # Entries as rows
@@ -558,7 +558,7 @@ class Conditions:
         if wanted.kind is not None:
             # Not a bound value: the query planner must see it to choose a partial index.
             self.add(f"e.kind = '{Kind(wanted.kind).value}'")
-        for column in ("target", "agent", "conversation"):
+        for column in ("target", "agent", "conversation", "origin"):
             value = getattr(wanted, column)
             if value is not None:
                 self.add(f"e.{column} = ?", str(value))
@@ -566,14 +566,16 @@ class Conditions:
             self.among("coalesce(e.project, '')", [name or "" for name in wanted.project])
         elif wanted.project is not None:
             self.add("e.project = ?", wanted.project)
-        if wanted.pinned is not None:
-            self.add("e.pinned = ?", int(wanted.pinned))
-        if wanted.firm is not None:
-            self.add("e.firm = ?", int(wanted.firm))
-        if wanted.since is not None:
-            self.add("e.occurred_at >= ?", seconds(wanted.since))
-        if wanted.until is not None:
-            self.add("e.occurred_at < ?", seconds(wanted.until))
+        for column in ("pinned", "firm"):
+            if (flag := getattr(wanted, column)) is not None:
+                self.add(f"e.{column} = ?", int(flag))
+        for condition, bound in (
+            ("e.occurred_at >= ?", wanted.since),
+            ("e.occurred_at < ?", wanted.until),
+            (f"(e.trust >= {TRUSTED_MIN}) = ?", wanted.trusted),
+        ):
+            if bound is not None:
+                self.add(condition, bound if isinstance(bound, bool) else seconds(bound))
         for name, allowed in wanted.metadata.items():
             options = allowed if isinstance(allowed, tuple) else (allowed,)
             if self._sealer is not None:

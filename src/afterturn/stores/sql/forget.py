@@ -286,6 +286,9 @@ class ReviewEraser:
 # The eraser: entries, and every trace of them in the other tables
 
 _BATCH = 500
+_DROP_WITHOUT_STEPS = (
+    "DELETE FROM operation WHERE seq = ? AND NOT EXISTS (SELECT 1 FROM step WHERE operation_seq = operation.seq)"
+)
 # Texts that may contain an id or a name are split at these before they are compared.
 _SEPARATORS = str.maketrans(dict.fromkeys(",;|[](){}\"'", " "))
 
@@ -391,11 +394,7 @@ class Eraser:
         for operation, key, space_key in replaced:
             if self._session.row(_SQL["rival"], (key,)) is None:
                 self._session.run("DELETE FROM step WHERE operation_seq = ? AND entry_key = ?", (operation, key))
-                self._session.run(
-                    "DELETE FROM operation WHERE seq = ? AND NOT EXISTS "
-                    "(SELECT 1 FROM step WHERE operation_seq = operation.seq)",
-                    (operation,),
-                )
+                self._session.run(_DROP_WITHOUT_STEPS, (operation,))
                 self._entries.reinstate(space_key, key)
 
     def _erase_entries(self, doomed: Doomed) -> None:
@@ -417,26 +416,19 @@ class Eraser:
 
     def _erase_batch(self, space_key: int, keys: list[int]) -> None:
         condition, value = self._session.among("entry_key", keys)
-        operations = [
-            (row[0],)
-            for row in self._session.rows(f"SELECT DISTINCT operation_seq FROM step WHERE {condition}", (value,))
-        ]
+        operations = self._session.rows(f"SELECT DISTINCT operation_seq FROM step WHERE {condition}", (value,))
         for table in ("source", "step"):
             self._session.run(f"DELETE FROM {table} WHERE {condition}", (value,))
         self._session.run(
             f"DELETE FROM embedding WHERE embedder_key IN (SELECT key FROM embedder) AND space_key = ? AND {condition}",
             (space_key, value),
         )
-        self._session.run_many(
-            "DELETE FROM operation "
-            "WHERE seq = ? AND NOT EXISTS (SELECT 1 FROM step WHERE operation_seq = operation.seq)",
-            operations,
-        )
+        self._session.run_many(_DROP_WITHOUT_STEPS, operations)
         self._session.run_many("DELETE FROM entry WHERE key = ?", [(key,) for key in keys])
 
     def _erase_references(self, tenant: str, doomed: Doomed, names: Names) -> set[int]:
         """Returns the keys of the spaces whose conversations showed one of them, or that learned from one."""
-        learned = self._mark_changed(tenant, names.gone.union(*names.own.values()))
+        learned = self._mark_changed(tenant, names.all())
         # By version, because a conversation shows versions, and before the names that lead to its blocks are erased.
         showing = self._traces.hide_texts(
             tenant, {reference(version.id, version.version) for version in doomed.values()}

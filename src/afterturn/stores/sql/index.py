@@ -17,7 +17,7 @@ from afterturn.stores.sql.entries import (
     reading_sources,
 )
 from afterturn.stores.sql.sealing import open_entry_text, row_name
-from afterturn.stores.sql.session import Row, Session, Statement, Value, find_meta, load_queries
+from afterturn.stores.sql.session import Row, Statement, Value, find_meta, load_queries
 from afterturn.text import terms as terms_of
 from afterturn.types import Changes, ContextEntry, EmbedderIdentity, Entry, IndexedEntry, LaneQuery, Scope, SpaceStats
 
@@ -30,37 +30,6 @@ def identity_text(embedder: EmbedderIdentity) -> str:
 def read_identity(text: str) -> EmbedderIdentity:
     name, version, dimensions, normalised = json.loads(text)
     return EmbedderIdentity(name, version, dimensions, normalised)
-
-
-class OrphanedVectors:
-    """Vectors of a space from other embedders than the store's. They are removed a few at a time."""
-
-    def __init__(self, session: Session, embedder_key: int, space_key: int) -> None:
-        self._session = session
-        self._embedder_key = embedder_key
-        self._space_key = space_key
-
-    def is_there(self) -> bool:
-        return any(
-            self._session.row(
-                "SELECT 1 FROM embedding WHERE embedder_key = ? AND space_key = ? LIMIT 1", (key, self._space_key)
-            )
-            for key in self._others()
-        )
-
-    def drop(self, limit: int) -> int:
-        dropped = 0
-        for key in self._others():
-            dropped += self._session.run(
-                "DELETE FROM embedding WHERE embedder_key = ? AND space_key = ? AND entry_key IN ("
-                "SELECT entry_key FROM embedding WHERE embedder_key = ? AND space_key = ? LIMIT ?)",
-                (key, self._space_key, key, self._space_key, limit - dropped),
-            )
-        return dropped
-
-    def _others(self) -> list[int]:
-        rows = self._session.rows("SELECT key FROM embedder WHERE key <> ? ORDER BY key", (self._embedder_key,))
-        return [key for (key,) in rows]
 
 
 _BYTES_PER_DIMENSION = 2
@@ -348,20 +317,36 @@ class SqlIndex:
         return 0 if state is None else self._entries.backlog.count(state.space_key, state.asked, is_own=state.is_own)
 
     def has_abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity) -> bool:
-        state = self._find_state(tenant, space, embedder)
-        if state is None or not state.asked or not state.is_adopted:
-            return False
-        return OrphanedVectors(self._session, state.asked, state.space_key).is_there()
+        state = self._find_adopted(tenant, space, embedder)
+        some = "SELECT 1 FROM embedding WHERE embedder_key = ? AND space_key = ? LIMIT 1"
+        return state is not None and any(
+            self._session.row(some, (key, state.space_key)) for key in self._others(state.asked)
+        )
 
     def drop_abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> int:
-        state = self._find_state(tenant, space, embedder)
-        if state is None or not state.asked or not state.is_adopted:
+        state, dropped = self._find_adopted(tenant, space, embedder), 0
+        if state is None:
             return 0
         if not state.is_own:
             # Rows about an embedder would be wrong once its vectors are gone.
             self._states.clear()
             self._entries.backlog.begin(state.space_key, state.asked)
-        return OrphanedVectors(self._session, state.asked, state.space_key).drop(limit)
+        for key in self._others(state.asked):
+            dropped += self._session.run(
+                "DELETE FROM embedding WHERE embedder_key = ? AND space_key = ? AND entry_key IN ("
+                "SELECT entry_key FROM embedding WHERE embedder_key = ? AND space_key = ? LIMIT ?)",
+                (key, state.space_key, key, state.space_key, limit - dropped),
+            )
+        return dropped
+
+    def _find_adopted(self, tenant: str, space: str, embedder: EmbedderIdentity) -> _VectorState | None:
+        """None unless it is the store's embedder and there is such a space."""
+        state = self._find_state(tenant, space, embedder)
+        return state if state is not None and state.asked and state.is_adopted else None
+
+    def _others(self, embedder_key: int) -> list[int]:
+        rows = self._session.rows("SELECT key FROM embedder WHERE key <> ? ORDER BY key", (embedder_key,))
+        return [key for (key,) in rows]
 
     def _find_state(self, tenant: str, space: str, embedder: EmbedderIdentity) -> _VectorState | None:
         """None if there is no such space."""

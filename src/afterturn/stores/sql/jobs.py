@@ -182,21 +182,17 @@ class SqlJobs:
             return ""
 
     def _job(self, row: Row) -> Job:
-        job = _job(row)
+        job_id, kind, tenant, space, payload, run_at, attempts, state, error = row
+        job = Job(job_id, kind, tenant, space, payload, run_at, attempts, JobState(state), error)
         if self._sealer is None or not job.error:
             return job
         try:
             cipher = self._sealer.find(job.tenant, job.space)
             return job._replace(error="" if cipher is None else cipher.open("job.error", row_name(job.id), job.error))
-        except (KeyMissing, StoreCorrupt) as error:
+        except (KeyMissing, StoreCorrupt) as failure:
             # Others wait in the same queue.
-            return job._replace(error=str(error))
+            return job._replace(error=str(failure))
 
 
 def _of_tenant(tenant: str | None) -> tuple[list[str], list[Value]]:
     return (["1 = 1"], []) if tenant is None else (["j.tenant = ?"], [tenant])
-
-
-def _job(row: Row) -> Job:
-    job_id, kind, tenant, space, payload, run_at, attempts, state, error = row
-    return Job(job_id, kind, tenant, space, payload, run_at, attempts, JobState(state), error)

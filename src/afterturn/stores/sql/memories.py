@@ -16,11 +16,21 @@ from afterturn.stores.sql.entries import (
     Entries,
     encode_metadata,
     new_entry,
-    with_status,
 )
 from afterturn.stores.sql.sealing import TEXT_SIZE
 from afterturn.stores.sql.session import Value, load_queries
-from afterturn.types.entries import SOURCES_MAX, Entry, Kind, Metadata, Scope, Status, Target, Verb, Verdict
+from afterturn.types.entries import (
+    SOURCES_MAX,
+    Entry,
+    EntryFields,
+    Kind,
+    Metadata,
+    Scope,
+    Status,
+    Target,
+    Verb,
+    Verdict,
+)
 from afterturn.types.operations import Added, Admitted, Operation, SpaceSummary
 from afterturn.types.searches import Filter, LaneQuery
 from afterturn.validation import METADATA_BYTES_MAX
@@ -95,19 +105,13 @@ class VersionFinder:
         row = self._session.row(_SQL["waiting"], (self._space(operation), entry_id))
         return None if row is None else PendingProposal(row[0], self._entries.read([row])[0], row[-1])
 
-    def find_duplicate(
-        self, operation: Operation, admitted: Admitted, status: Status = Status.ACTIVE
+    def find_like(
+        self, operation: Operation, statement: EntryFields, content_hash: str, status: Status = Status.ACTIVE
     ) -> tuple[int, Entry] | None:
-        draft = admitted.draft
-        content_hash = self._entries.stored_hash(operation, admitted.content_hash)
-        signature = (draft.target.value, draft.agent or "", draft.project or "", content_hash)
-        return self._find_like(operation, signature, status)
-
-    def find_rival(self, operation: Operation, entry: Entry) -> tuple[int, Entry] | None:
-        """The active statement with the same text."""
-        content_hash = self._entries.stored_hash(operation, entry.content_hash)
-        signature = (entry.target.value, entry.agent or "", entry.project or "", content_hash)
-        return self._find_like(operation, signature, Status.ACTIVE)
+        """The statement with that status and the same text."""
+        stored_hash = self._entries.stored_hash(operation, content_hash)
+        signature = (statement.target.value, statement.agent or "", statement.project or "", stored_hash)
+        return self._find(_SQL["like"].format(status=status.value), (self._space(operation), *signature))
 
     def newest_status(self, operation: Operation, entry_id: str) -> Status:
         row = self._session.row(
@@ -128,9 +132,6 @@ class VersionFinder:
 
     def _space(self, operation: Operation) -> int:
         return self._entries.spaces.key(operation.tenant, operation.space)
-
-    def _find_like(self, operation: Operation, signature: tuple[str, ...], status: Status) -> tuple[int, Entry] | None:
-        return self._find(_SQL["like"].format(status=status.value), (self._space(operation), *signature))
 
     def _find(self, sql: str, values: tuple[Value, ...]) -> tuple[int, Entry] | None:
         row = self._session.row(sql, values)
@@ -156,21 +157,16 @@ class Approval:
     def propose(self, operation: Operation, admitted: Admitted) -> Added:
         """Adds a proposed statement, or returns the active or proposed one with the same text."""
         for status in (Status.ACTIVE, Status.PROPOSED):
-            found = self._current.find_duplicate(operation, admitted, status)
+            found = self._current.find_like(operation, admitted.draft, admitted.content_hash, status)
             if found is not None and not has_ended(found[1], admitted.recorded_at):
                 return Added(found[1], created=False, operation=None)
             if found is not None and status is Status.PROPOSED:
                 self._entries.move(operation, found[0], Status.PROPOSED, Status.EXPIRED)
-        entry = self._entries.insert(operation, admitted, admitted.id)
-        if entry is None:
-            raise Conflict(
-                f"{operation.space} already has {admitted.id} or a memory with the same text. Read it and try again."
-            )
-        return Added(entry, created=True, operation=operation.id)
+        return Added(self._entries.insert_new(operation, admitted, admitted.id), created=True, operation=operation.id)
 
     def propose_change(self, operation: Operation, base: Entry, admitted: Admitted) -> Entry:
         ended = self._check_room(operation, base.id, admitted.recorded_at)
-        like = self._current.find_duplicate(operation, admitted, Status.PROPOSED)
+        like = self._current.find_like(operation, admitted.draft, admitted.content_hash, Status.PROPOSED)
         if like is not None and like[1].id != base.id:
             if not has_ended(like[1], admitted.recorded_at):
                 raise Conflict(f"{like[1].id} is a proposal with the same text. Approve or reject it first.")
@@ -195,7 +191,7 @@ class Approval:
             self._entries.move(operation, self._get_base(operation, waiting), Status.ACTIVE, Status.DELETED)
             return self.reject(operation, waiting)
         replaced = None if waiting.base is None else self._get_base(operation, waiting)
-        rival = self._current.find_rival(operation, waiting.entry)
+        rival = self._current.find_like(operation, waiting.entry, waiting.entry.content_hash)
         if rival is not None and rival[0] != replaced:
             if not has_ended(rival[1], operation.at):
                 raise Conflict(f"{rival[1].id} has the same text and is active. Delete one of the two.")
@@ -203,11 +199,11 @@ class Approval:
         if replaced is not None:
             self._entries.move(operation, replaced, Status.ACTIVE, Status.SUPERSEDED)
         self._entries.move(operation, waiting.key, Status.PROPOSED, Status.ACTIVE)
-        return with_status(waiting.entry, Status.ACTIVE)
+        return replace(waiting.entry, status=Status.ACTIVE)
 
     def reject(self, operation: Operation, waiting: PendingProposal) -> Entry:
         self._entries.move(operation, waiting.key, waiting.entry.status, Status.DELETED)
-        return with_status(waiting.entry, Status.DELETED)
+        return replace(waiting.entry, status=Status.DELETED)
 
     def _get_base(self, operation: Operation, waiting: PendingProposal) -> int:
         active, entry_id = self._current.find_active(operation, waiting.entry.id), waiting.entry.id
@@ -253,7 +249,9 @@ class SqlMemories:
 
     def add(self, operation: Operation, admitted: Admitted) -> Added:
         if admitted.verdict is Verdict.QUARANTINE:
-            return Added(self._insert(operation, admitted), created=True, operation=operation.id)
+            return Added(
+                self._entries.insert_new(operation, admitted, admitted.id), created=True, operation=operation.id
+            )
         if admitted.draft.proposed:
             return self._approval.propose(operation, admitted)
         entry = self._entries.insert(operation, admitted, admitted.id)
@@ -267,7 +265,9 @@ class SqlMemories:
         key, existing = found
         if has_ended(existing, admitted.recorded_at):
             self._entries.move(operation, key, Status.ACTIVE, Status.EXPIRED)
-            return Added(self._insert(operation, admitted), created=True, operation=operation.id)
+            return Added(
+                self._entries.insert_new(operation, admitted, admitted.id), created=True, operation=operation.id
+            )
         if admitted.trust > existing.trust:
             self._entries.move(operation, key, Status.ACTIVE, Status.SUPERSEDED)
             entry = self._insert_version(operation, promoted(existing, admitted), existing.id)
@@ -323,7 +323,7 @@ class SqlMemories:
             return self._approval.reject(operation, waiting)
         key, current = self._current.get_active(operation, entry_id)
         self._entries.move(operation, key, Status.ACTIVE, Status.DELETED)
-        return with_status(current, Status.DELETED)
+        return replace(current, status=Status.DELETED)
 
     def hide(self, operation: Operation, entry_id: str) -> Entry:
         key, current = self._current.get_active(operation, entry_id)
@@ -449,21 +449,14 @@ class SqlMemories:
         sql = f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE {where.sql} {tail}"
         return self._entries.read(self._session.rows(sql, [*where.values, *values]))
 
-    def _insert(self, operation: Operation, admitted: Admitted, *, entry_id: str = "", version: int = 1) -> Entry:
-        entry = self._entries.insert(operation, admitted, entry_id or admitted.id, version=version)
-        if entry is None:
-            raise Conflict(
-                f"{operation.space} already has {entry_id or admitted.id} or a memory with the same text. "
-                "Read it and try again."
-            )
-        return entry
-
     def _insert_version(self, operation: Operation, admitted: Admitted, entry_id: str) -> Entry:
         version = self._current.next_version(operation, entry_id)
-        return self._insert(operation, admitted, entry_id=entry_id, version=version)
+        return self._entries.insert_new(operation, admitted, entry_id, version=version)
 
     def _find_duplicate(self, operation: Operation, admitted: Admitted) -> tuple[int, Entry] | None:
-        return self._current.find_duplicate(operation, admitted) if admitted.draft.kind is Kind.STATEMENT else None
+        if admitted.draft.kind is not Kind.STATEMENT:
+            return None
+        return self._current.find_like(operation, admitted.draft, admitted.content_hash)
 
     def _get_statement(self, operation: Operation, entry_id: str, expected_version: int | None) -> tuple[int, Entry]:
         """The active version of the statement to change."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
 
 from afterturn.errors import Conflict, NotFound
 from afterturn.ports import REVIEWS_MAX
@@ -126,18 +125,15 @@ class SqlReviews:
             "WHERE r.tenant = ? AND r.id = ? ORDER BY m.ordinal",
             (tenant, review_id),
         )
-        found = [_message(row) for _, _, *row in rows]
-        if self._sealer is None:
-            return found
-        return [
-            replace(
-                message,
-                text=open_text(
-                    self._sealer.of(row[0]), "review_message.text", row_name(review_id, row[1]), message.text
-                ),
-            )
-            for row, message in zip(rows, found, strict=True)
-        ]
+        found: list[ReviewMessage] = []
+        for space_key, ordinal, *row in rows:
+            values = dict(zip(_MESSAGE, row, strict=True))
+            if self._sealer is not None:
+                cipher, name = self._sealer.of(space_key), row_name(review_id, ordinal)
+                values["text"] = open_text(cipher, "review_message.text", name, values["text"])
+            values["fresh"] = bool(values["fresh"])
+            found.append(ReviewMessage(**values))
+        return found
 
     def replace_messages(self, tenant: str, review_id: str, messages: Sequence[ReviewMessage]) -> None:
         review = self._find(tenant, review_id)
@@ -218,7 +214,8 @@ class SqlReviews:
         self._session.run_many(_ADD_MESSAGE, rows)
 
     def _values(self, review: ReviewRow, columns: Sequence[str]) -> list[Value]:
-        values = dict(zip(columns, _values(review, columns), strict=True))
+        values = {column: getattr(review, column) for column in columns}
+        values |= {column: json.dumps(values[column]) for column in _LISTS if column in values}
         if self._sealer is not None:
             cipher = self._sealer.get(review.tenant, review.space)
             for column in values.keys() & set(SEALED["review"]):
@@ -226,38 +223,21 @@ class SqlReviews:
         return list(values.values())
 
     def _review(self, row: Row) -> ReviewRow:
+        tenant, space, *found = row
+        values = dict(zip(_COLUMNS, found, strict=True))
         if self._sealer is not None:
-            (tenant, space), values = row[:2], dict(zip(_COLUMNS, row[2:], strict=True))
             cipher = self._sealer.opener(tenant, space)
             for column in SEALED["review"]:
                 values[column] = open_text(cipher, f"review.{column}", row_name(values["id"]), values[column])
-            row = (tenant, space, *values.values())
-        return _review(row)
+        for column in _LISTS:
+            values[column] = tuple(json.loads(values[column]))
+        values["kind"], values["state"] = ReviewKind(values["kind"]), ReviewState(values["state"])
+        return ReviewRow(tenant=tenant, space=space, **values)
 
     def _drop_messages(self, space_key: int, review_id: str) -> None:
         self._session.run("DELETE FROM review_message WHERE space_key = ? AND review = ?", (space_key, review_id))
 
 
-def _message(row: Sequence[Any]) -> ReviewMessage:
-    values = dict(zip(_MESSAGE, row, strict=True))
-    values["fresh"] = bool(values["fresh"])
-    return ReviewMessage(**values)
-
-
 def _storable(message: ReviewMessage) -> ReviewMessage:
     # The guard has not seen this text: half of a surrogate pair and NUL cannot be stored everywhere.
     return replace(message, text=message.text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd"))
-
-
-def _values(review: ReviewRow, columns: Sequence[str]) -> list[Value]:
-    values = {column: getattr(review, column) for column in columns}
-    return [json.dumps(value) if column in _LISTS else value for column, value in values.items()]
-
-
-def _review(row: Row) -> ReviewRow:
-    tenant, space, *found = row
-    values = dict(zip(_COLUMNS, found, strict=True))
-    for column in _LISTS:
-        values[column] = tuple(json.loads(values[column]))
-    values["kind"], values["state"] = ReviewKind(values["kind"]), ReviewState(values["state"])
-    return ReviewRow(tenant=tenant, space=space, **values)

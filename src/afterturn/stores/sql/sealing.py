@@ -112,8 +112,7 @@ def drop_key_rows(session: Session) -> None:
 def key_rows(session: Session) -> list[tuple[str, str]]:
     """The rows of `meta` that a copy of a sealed store needs."""
     sql = f"SELECT key, value FROM meta WHERE key IN (?, ?) OR {_IS_KEY}"
-    rows = session.rows(sql, (SEALED_WITH_KEYS, _DESTROY, _KEY))
-    return [(key, value) for key, value in rows]
+    return list(session.rows(sql, (SEALED_WITH_KEYS, _DESTROY, _KEY)))
 
 
 def keep_keys(replaced: Session, restored: Session) -> None:
@@ -197,16 +196,13 @@ class Sealer:
     def of(self, space_key: int) -> SpaceCipher:
         return self.opener(*self._place(space_key))
 
-    def find_of(self, space_key: int) -> SpaceCipher | None:
-        return self.find(*self._place(space_key))
-
     def get_of(self, space_key: int) -> SpaceCipher:
         return self.get(*self._place(space_key))
 
     def readable_of(self, space_key: int) -> SpaceCipher | None:
-        """As `find_of`, and None too if the key is missing."""
+        """As `find`, and None too if the key is missing."""
         try:
-            return self.find_of(space_key)
+            return self.find(*self._place(space_key))
         except KeyMissing:
             return None
 

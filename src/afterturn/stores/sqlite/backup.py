@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
 
 import apsw
 
 from afterturn.errors import DeadlineExceeded, ForeignFile, InvalidFile, StoreCorrupt, StoreError, StoreUnavailable
 from afterturn.log import logger
 from afterturn.runtime.files import sync
+from afterturn.stores.engine import Progress, never, no_progress
 from afterturn.stores.sql.sealing import is_sealed_store, keep_keys, keys_to_destroy
 from afterturn.stores.sqlite.connection import (
     StoreLocation,
@@ -28,17 +28,6 @@ from afterturn.stores.sqlite.connection import (
 from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.schema import check_version, migrate
 from afterturn.stores.sqlite.session import ApswSession
-
-Progress: TypeAlias = Callable[[int, int], None]
-
-
-def no_progress(done: int, total: int) -> None:
-    return None
-
-
-def never() -> bool:
-    return False
-
 
 _STEP_PAGES = 256
 # Of automatic copies. The newest is the way back; older ones help if a fault is noticed late.

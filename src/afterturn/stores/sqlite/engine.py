@@ -21,18 +21,15 @@ import apsw
 from afterturn.config import Config
 from afterturn.errors import DeadlineExceeded, InvalidFile, MemoryClosed, StoreUnavailable
 from afterturn.log import logger
-from afterturn.stores.engine import ReadCall, StoreEngine, Write, WriteOutcome
+from afterturn.stores.engine import Progress, ReadCall, StoreEngine, Write, WriteOutcome, never, no_progress
 from afterturn.stores.keys import KeyNeeded, KeyRing
 from afterturn.stores.sql.sealing import check_keys, is_sealed_store
 from afterturn.stores.sql.unit import SqlUnit, settle_keys
 from afterturn.stores.sqlite.backup import (
-    Progress,
     automatic_copies,
     copy_into,
     keep_automatic_copy,
     leftovers,
-    never,
-    no_progress,
     note_copy,
     noted_copies,
     partial_file,
@@ -439,7 +436,7 @@ class Writer:
                 logger.exception("the removed log of %s could not be saved; its last commits are lost", self._path)
 
     def _run(self, write: Write, *, isolated: bool) -> WriteOutcome:
-        if not write.wanted():
+        if write.is_cancelled():
             return WriteOutcome(skipped=True)
         if isolated:
             self.connection.execute("SAVEPOINT unit")

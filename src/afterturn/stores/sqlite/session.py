@@ -67,13 +67,8 @@ class ApswSession:
             raise translate(error, self._connection.filename) from error
 
     def row(self, sql: str, values: Sequence[Value] = ()) -> Row | None:
-        if self._halt is not None and self._halt.halted:
-            self.check()
-        try:
-            # All rows: a statement that is not run to its end may not have written everything.
-            found = self._connection.execute(sql, values).fetchall()
-        except (apsw.Error, *UNSTORABLE) as error:
-            raise translate(error, self._connection.filename) from error
+        # All rows: a statement that is not run to its end may not have written everything.
+        found = self.rows(sql, values)
         return found[0] if found else None
 
     def run(self, sql: str, values: Sequence[Value] = ()) -> int:

@@ -19,7 +19,7 @@ from afterturn.stores.sqlite.backup import automatic_copies, leftovers
 from afterturn.stores.sqlite.connection import StoreLocation, connect_reader, identify, log_bytes, scalar_text
 from afterturn.stores.sqlite.engine import Engine, open_engine
 from afterturn.stores.sqlite.errors import translate
-from afterturn.stores.threaded_store import ThreadedStore, Workers
+from afterturn.stores.threaded_store import ThreadedStore, Workers, schema_finding
 from afterturn.types import Finding
 
 _FREE_BYTES_MIN = 100 * 1024 * 1024
@@ -31,22 +31,11 @@ def find_faults(place: StoreLocation) -> list[Finding]:
     """The findings of `doctor` about a file, on a connection of its own. Raises if the store cannot be read at all."""
     with closing(connect_reader(place)) as connection:
         try:
-            found = [_schema(connection, place), _integrity(connection)]
+            schema = schema_finding("The schema", identify(connection), place.schema.newest)
+            found = [schema, _integrity(connection)]
         except apsw.Error as error:
             raise translate(error, str(place.path)) from error
     return [*found, _log(place), _permissions(place), _space(place), *_copies(place)]
-
-
-def _schema(connection: apsw.Connection, place: StoreLocation) -> Finding:
-    version, newest = identify(connection), place.schema.newest
-    if version == newest:
-        return Finding("ok", "schema", f"The schema has version {version}.")
-    return Finding(
-        "error",
-        "schema",
-        f"The schema has version {version}; this afterturn works with {newest}.",
-        "Upgrade afterturn in every process that uses the store, then open it again.",
-    )
 
 
 def _integrity(connection: apsw.Connection) -> Finding:

@@ -596,7 +596,7 @@ class TestCarriedRecalls:
     async def test_another_conversation_carries_its_own(self, store: Store, elsewhere: ConversationKey) -> None:
         """L2: by tenant, owner and id."""
         await _carry(store, await _carried(store))
-        assert await store.read(lambda unit: unit.conversations.find_carried(elsewhere), at=elsewhere.scope) is None
+        assert await store.read(lambda unit: unit.conversations.read(elsewhere).carried, at=elsewhere.scope) is None
         assert not await store.write(lambda unit: unit.conversations.drop_carried(elsewhere, "c1"), at=elsewhere.scope)
         await store.write(lambda unit: unit.conversations.clear(elsewhere, at=20.0, compacted=True), at=elsewhere.scope)
         assert await _find(store) is not None
@@ -746,7 +746,7 @@ async def _carry(store: Store, carried: CarriedRow) -> None:
 
 
 async def _find(store: Store) -> CarriedRow | None:
-    return await store.read(lambda unit: unit.conversations.find_carried(TALK), at=ALL_SPACES)
+    return await store.read(lambda unit: unit.conversations.read(TALK).carried, at=ALL_SPACES)
 
 
 async def _drop(store: Store, correlation: str) -> bool:

@@ -207,7 +207,7 @@ async def _record_turn(store: Store, turn: str) -> None:
 
 async def _kept(store: Store, key: ConversationKey = TALK) -> _Kept:
     def work(unit: Unit) -> _Kept:
-        carried, standing = unit.conversations.find_carried(key), unit.conversations.find_standing(key)
+        carried, standing = unit.conversations.read(key).carried, unit.conversations.find_standing(key)
         return _Kept(
             text="".join(block.text for block in unit.conversations.blocks(key)),
             questions=tuple(row.turn for row in unit.recalls.page(key)),

@@ -137,6 +137,8 @@ class TestFilters:
             ({"conversation": "talk"}, Filter(conversation="talk")),
             ({"pinned": True}, Filter(pinned=True)),
             ({"firm": True}, Filter(firm=True)),
+            ({"origin": Origin.WEB}, Filter(origin=Origin.WEB)),
+            ({"origin": Origin.WEB}, Filter(trusted=False)),
             ({"metadata": {"hive": 2}}, Filter(metadata={"hive": 2})),
             ({"metadata": {"hive": "two"}}, Filter(metadata={"hive": ("one", "two")})),
             ({"metadata": {"wild": True}}, Filter(metadata={"wild": True})),

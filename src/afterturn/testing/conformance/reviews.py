@@ -35,6 +35,7 @@ from afterturn.types import (
     ReviewState,
     Scope,
     Selector,
+    Showing,
     StandingRow,
     Tenant,
     TurnRow,
@@ -462,6 +463,13 @@ class TestLastShown:
             lambda unit: unit.conversations.last_shown(TENANT, [entry.ref, "other", "never"]), at=ALL_SPACES
         )
         assert shown == {entry.ref: 30.0, "other": 10.0}
+        showings = await store.read(
+            lambda unit: unit.conversations.showings(TENANT, [entry.ref, "other", "never"], limit=2), at=ALL_SPACES
+        )
+        assert showings == [
+            Showing(entry.ref, BOB, "talk", "turn-1", 30.0),
+            Showing(entry.ref, SPACE, "talk", "turn-1", 10.0),
+        ]
 
     async def test_what_stands_in_a_system_prompt_is_shown(self, store: Store) -> None:
         """V10: as long as the conversation goes on, whether or not it is recalled."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import webbrowser
 from collections.abc import Mapping, Sequence
@@ -85,6 +84,8 @@ def _serve(
     browser: bool = False,
     rate: float = 1000.0,
 ) -> None:
+    import asyncio
+
     from afterturn.hosts.server.app import ServerOptions, Service, make_app
     from afterturn.hosts.server.connections import allowed_hosts, bind, is_loopback, serve
 

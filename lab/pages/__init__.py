@@ -1,0 +1,1 @@
+"""The pages in a real browser: their tests, and the screenshots of the documentation."""
