@@ -146,7 +146,7 @@ async def test_a_narrow_token_continues_no_turn_with_lines_of_other_spaces(
 
 
 async def test_a_rule_of_another_space_is_not_shown_and_can_be_forgotten(connect: Callable[..., Api], service: Service):
-    """L2, F1: neither the trace nor an export of the conversation keeps its text."""
+    """L2, M2: neither the trace nor an export of the conversation keeps its text."""
     everything = connect("all", space="*")
     await everything.add("Never run npm install with the zebra registry.", "team:x", firm=True)
     wide = connect("wide", space="user:ada", reads=["team:x"]).speaking_in(reads=["team:x"], standing="off")
