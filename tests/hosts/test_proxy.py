@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from proxy_world import ASKED, LINE, SAID, WITHIN, HeldUpstream, Proxy, Upstream, make_token, many_users
 
 from afterturn.errors import InvalidInput
+from afterturn.hosts.server.audit import read_audit
 from afterturn.hosts.server.proxy_answers import FORMATS, AnswerReader
 from afterturn.hosts.server.proxy_body import read_body
 from afterturn.hosts.server.proxy_turns import read_list
@@ -583,3 +584,10 @@ def _first_line(proxy: Proxy, headers: dict[str, str]) -> bytes:
         connection.settimeout(WITHIN)
         connection.sendall(_head(proxy, headers))
         return connection.recv(65_536).partition(b"\r\n")[0]
+
+
+def test_the_audit_log_names_the_user_and_the_conversation(proxy: Proxy, upstream: Upstream):
+    for _ in range(2):
+        proxy.chat(ASKED, proxy.headers("c"))
+    row = next(read_audit())
+    assert (row["reads"], row["writes"], row["conversation"]) == (["user:ada"], ["user:ada"], ["c"])
