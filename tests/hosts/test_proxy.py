@@ -537,8 +537,12 @@ def test_an_answer_puts_no_words_into_the_user_s_mouth(tmp_path: Path, path: str
 
 @pytest.mark.parametrize(
     "raw",
-    [b"{" + b'"messages":"x",' * 2000 + b'"a":1}', b'{"messages":[' + b"{}," * 30_000 + b"{}]}"],
-    ids=["fields", "elements"],
+    [
+        b"{" + b'"messages":"x",' * 2000 + b'"a":1}',
+        b'{"messages":[' + b"{}," * 30_000 + b"{}]}",
+        b'{"messages":[[' + b"[]," * 400_000 + b"[]]]}",
+    ],
+    ids=["fields", "elements", "brackets"],
 )
 def test_a_body_that_would_hold_up_others_is_forwarded_unread(proxy: Proxy, upstream: Upstream, raw: bytes):
     answer = proxy.post("/v1/chat/completions", raw, proxy.headers("c"))
