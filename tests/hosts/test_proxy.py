@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from proxy_world import ASKED, LINE, SAID, WITHIN, HeldUpstream, Proxy, Upstream, make_token, many_users
 
 from afterturn.errors import InvalidInput
+from afterturn.hosts.server.audit import read_audit
 from afterturn.hosts.server.proxy_answers import FORMATS, AnswerReader
 from afterturn.hosts.server.proxy_body import read_body
 from afterturn.hosts.server.proxy_turns import read_list
@@ -546,8 +547,12 @@ def test_an_answer_puts_no_words_into_the_user_s_mouth(tmp_path: Path, path: str
 
 @pytest.mark.parametrize(
     "raw",
-    [b"{" + b'"messages":"x",' * 2000 + b'"a":1}', b'{"messages":[' + b"{}," * 30_000 + b"{}]}"],
-    ids=["fields", "elements"],
+    [
+        b"{" + b'"messages":"x",' * 2000 + b'"a":1}',
+        b'{"messages":[' + b"{}," * 30_000 + b"{}]}",
+        b'{"messages":[[' + b"[]," * 400_000 + b"[]]]}",
+    ],
+    ids=["fields", "elements", "brackets"],
 )
 def test_a_body_that_would_hold_up_others_is_forwarded_unread(proxy: Proxy, upstream: Upstream, raw: bytes):
     answer = proxy.post("/v1/chat/completions", raw, proxy.headers("c"))
@@ -593,3 +598,10 @@ def _first_line(proxy: Proxy, headers: dict[str, str]) -> bytes:
         connection.settimeout(WITHIN)
         connection.sendall(_head(proxy, headers))
         return connection.recv(65_536).partition(b"\r\n")[0]
+
+
+def test_the_audit_log_names_the_user_and_the_conversation(proxy: Proxy, upstream: Upstream):
+    for _ in range(2):
+        proxy.chat(ASKED, proxy.headers("c"))
+    row = next(read_audit())
+    assert (row["reads"], row["writes"], row["conversation"]) == (["user:ada"], ["user:ada"], ["c"])

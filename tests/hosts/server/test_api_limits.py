@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx2
@@ -11,10 +12,14 @@ from served import CAT, HOST, Api, make_service, make_token, serving
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Scope
 
+from afterturn.config import Config
 from afterturn.hosts.server import app as server_app
+from afterturn.hosts.server.access import Caller
 from afterturn.hosts.server.app import Service, make_app
-from afterturn.hosts.server.limits import BODY_BYTES_MAX, CONCURRENT_MAX, Limits
+from afterturn.hosts.server.grant import make_grant
+from afterturn.hosts.server.limits import BODY_BYTES_MAX, CONCURRENT_MAX, LARGE_MAX, Limits
 
 
 async def test_a_large_body_is_refused(api: Api):
@@ -94,6 +99,27 @@ async def test_requests_of_one_caller_wait_for_their_turn(held, monkeypatch: pyt
     assert (await client.get("/slow")).status_code == 429
     release.set()
     assert {(await one).status_code for one in asked} == {200}
+
+
+async def test_few_large_requests_of_one_caller_are_read_at_a_time():
+    """As objects, one of 8 MiB may take half a gigabyte."""
+    limits, caller = Limits(), Caller("1", "ada", make_grant(Config(), space="user:ada"))
+    large = {"path": "/api/v1/turns", "headers": [(b"content-length", b"2000000")]}
+    chunked = {"path": "/api/v1/turns", "headers": [(b"transfer-encoding", b"chunked")]}
+
+    async def ask(scope: Scope) -> None:
+        async with limits.admit(caller, scope, receive=None):
+            pass
+
+    async with AsyncExitStack() as stack:
+        for _ in range(LARGE_MAX):
+            await stack.enter_async_context(limits.admit(caller, large, receive=None))
+        waiting = [asyncio.create_task(ask(large)), asyncio.create_task(ask(chunked))]
+        for path in ("/api/v1/turns", "/v1/messages"):
+            await ask({**large, "path": path, "headers": [] if path.startswith("/api") else large["headers"]})
+        await asyncio.sleep(0)
+        assert not any(one.done() for one in waiting)
+    await asyncio.gather(*waiting)
 
 
 async def test_a_stream_leaves_its_place_to_others(held):

@@ -24,6 +24,9 @@ BURST_SECONDS = 3.0
 # How many requests of one caller run at a time, and how many more wait for their turn.
 CONCURRENT_MAX = 64
 WAITING_MAX = 512
+# Read as JSON, a large body takes many times its size, so only a few of one caller are read at a time.
+LARGE_BYTES = 1024 * 1024
+LARGE_MAX = 3
 # A request that takes longer is ended, except answers that are streams.
 REQUEST_SECONDS = 30.0
 # Of a stream no end is known. The proxy's and MCP's own answers may be streams, too, and have limits of their own.
@@ -51,6 +54,7 @@ class _Usage:
     left: float
     since: float
     running: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_MAX))
+    large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LARGE_MAX))
     requests: int = 0
 
 
@@ -91,13 +95,16 @@ class Limits:
             yield Admission(receive, _too_many(max(wait, 1.0)))
             return
         length = length_of(scope)
-        bytes_max = PASSED_BYTES_MAX if scope["path"].startswith("/v1/") else BODY_BYTES_MAX
+        is_proxied = scope["path"].startswith("/v1/")
+        bytes_max = PASSED_BYTES_MAX if is_proxied else BODY_BYTES_MAX
         if length > bytes_max:
             yield Admission(receive, _too_large(bytes_max))
             return
+        is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+        is_large = not is_proxied and (length > LARGE_BYTES or is_chunked)
         usage.requests += 1
         try:
-            async with _Place(usage.running) as place:
+            async with usage.large if is_large else contextlib.nullcontext(), _Place(usage.running) as place:
                 yield Admission(_limit_body(receive, max(length, BODY_BYTES_MAX)), release=place.release)
         finally:
             usage.requests -= 1

@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 
 from afterturn.errors import NotAllowed
 from afterturn.hosts.server.access import CALLER, Caller
+from afterturn.hosts.server.audit import note_reached
 from afterturn.hosts.server.grant import Grant
 from afterturn.hosts.server.mcp_server import Context, make_server
 from afterturn.hosts.server.memories import OpenMemories
@@ -25,10 +26,12 @@ BODY_BYTES_MAX = 256 * 1024
 def find_grant(context: Context) -> Grant:
     """The grant of the caller who sent this request."""
     caller = context.request.scope.get(CALLER) if context.request is not None else None
-    if not isinstance(caller, Caller):
+    if context.request is None or not isinstance(caller, Caller):
         raise NotAllowed("The request has no valid token.")
     if caller.grant.owner.endswith("*"):
         raise NotAllowed("This token is for many spaces, and MCP works in one. Create a token for one space.")
+    for space in caller.grant.reads:
+        note_reached(context.request.scope, reads=space)
     caller.check("read")
     return caller.grant if caller.grant.allows("write") else replace(caller.grant, writes=None)
 

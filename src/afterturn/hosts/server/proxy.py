@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from afterturn.errors import AfterturnError, InvalidInput, NotAllowed, NotFound
 from afterturn.hosts.server.access import Caller, caller_of
 from afterturn.hosts.server.app import refusal
+from afterturn.hosts.server.audit import note_reached
 from afterturn.hosts.server.limits import BODY_BYTES_MAX, length_of
 from afterturn.hosts.server.proxy_answers import FORMATS, AnswerReader, ApiFormat, Messages, ModelAnswer
 from afterturn.hosts.server.proxy_body import read_body
@@ -94,6 +95,8 @@ class Proxy:
         if not forwarded.problem:
             turn, problem = await self._begin_turn(caller, format, request.headers, await request.body())
             if turn is not None:
+                where = turn.where
+                note_reached(request.scope, reads=where.owner, writes=where.owner, conversation=where.id)
                 forwarded.attach(turn, format)
             forwarded.problem = problem
         return forwarded

@@ -13,7 +13,7 @@ from afterturn.errors import InvalidInput
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\n\r]*")
 # Real requests have fewer. The server reads them on its loop, so that others wait meanwhile.
-FIELDS_MAX, ELEMENTS_MAX = 1000, 20_000
+FIELDS_MAX, ELEMENTS_MAX, BRACKETS_MAX = 1000, 20_000, 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ def read_body(raw: bytes, name: str) -> RequestBody:
 
 def _read_object(raw: bytes, name: str) -> RequestBody:
     """Of two fields with the same name the last one counts, as it does for providers."""
+    if raw.count(b"[") + raw.count(b"{") > BRACKETS_MAX:
+        raise ValueError("too many lists and objects")
     text, count, found = raw.decode(), 0, (0, 0)
     fields, elements, ends = dict[str, Any](), list[Any](), list[int]()
     at = _skip(text, _expect(text, _skip(text, 0), "{"))

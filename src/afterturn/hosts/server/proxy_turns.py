@@ -154,7 +154,7 @@ class ProxiedTurn:
         given: list[Any],
         body: RequestBody,
     ) -> None:
-        self._turns, self._format, self._where, self._opened, self._given = turns, format, where, opened, given
+        self._turns, self._format, self.where, self._opened, self._given = turns, format, where, opened, given
         self._raw, self._is_answered = body.raw, False
         opened.users += 1
         shown = given[len(opened.earlier) :]
@@ -178,7 +178,7 @@ class ProxiedTurn:
     def note_answer(self, answer: ModelAnswer, response: str) -> None:
         """The answer is complete. The turn goes on if it has called a tool, or is to be continued."""
         self._is_answered, self._opened.unanswered = True, None
-        self._turns.note_response(self._where, response)
+        self._turns.note_response(self.where, response)
         dialect = get_dialect(self._format.dialect)
         read = [(one, dialect.read(one)) for one in answer.elements]
         # Whatever a provider answers, the user has not said it.
@@ -186,7 +186,7 @@ class ProxiedTurn:
         if answer.is_final and not any(element is not None and element.calls for _, element in read):
             self._opened.turn.finish(given)
             self._turns.drop(self._opened)
-        elif self._where.continues:
+        elif self.where.continues:
             self._opened.earlier = given
 
     def leave(self, *, is_aborted: bool) -> None:
