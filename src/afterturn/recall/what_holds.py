@@ -43,7 +43,6 @@ _REPLACED = 0.5
 # Messages this close in time belong to the same moment; neither replaces the other, except by a correction.
 _MOMENT, _DAY = 60.0, 86_400.0
 _CHANCE_MIN = 1e-4
-_SHORT = 3
 _NOTHING = UtteranceChances(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 Features: TypeAlias = dict[str, float]
@@ -911,7 +910,7 @@ def _words() -> dict[str, frozenset[str]]:
 @cache
 def grammar_terms() -> frozenset[str]:
     """Index terms that are in sentences about anything, in all languages. "Name" and "door" may be a subject."""
-    short = [word for word in _words()["function"] if len(word) <= _SHORT]
+    short = [word for word in _words()["function"] if len(word) <= 3]
     lists = ("determiner", "first", "third", "self", "denial")
     return frozenset(terms(" ".join([*short, *(word for name in lists for word in _words()[name])])))
 

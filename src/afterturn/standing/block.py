@@ -261,5 +261,4 @@ def _fit_memories(items: Sequence[_StandingItem], room: int) -> list[tuple[_Stan
         if item.size <= room:
             kept.append(item)
             room -= item.size
-    kept.sort(key=lambda item: -item.said_at)
-    return [(item, item.within(item.size)) for item in kept]
+    return [(item, item.within(item.size)) for item in sorted(kept, key=lambda item: -item.said_at)]

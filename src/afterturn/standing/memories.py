@@ -309,12 +309,11 @@ def _rate(text: str) -> list[RatedSentence]:
 
 def _is_made_of(text: str, sentences: Sequence[str]) -> bool:
     """Whether these sentences are most of what the text says, or one of them says it."""
-    if any(text in sentence for sentence in sentences):
-        return True
     left = text
     for sentence in sorted(sentences, key=len, reverse=True):
         left = left.replace(sentence, " ")
-    return 2 * len(_WORD.findall(left)) <= len(_WORD.findall(text))
+    is_in_one = any(text in sentence for sentence in sentences)
+    return is_in_one or 2 * len(_WORD.findall(left)) <= len(_WORD.findall(text))
 
 
 def _withdraw(unit: Unit, reader: StandingReader, said: dict[str, list[StandingFact]], current: set[str]) -> None:

@@ -233,15 +233,14 @@ def _split(sentence: Sentence, language: WordLists) -> Iterator[_Part]:
         start = following
 
 
-_DENIALS = frozenset(("no", "não"))
-
-
 def _after_leads(plain: str, start: int, end: int, language: WordLists) -> int:
     leads = language.pattern("leads")
     while start < end:
         found = leads.match(plain, start, end)
         # "No vivo en Madrid" and "no nuts for my son" deny; "no, I live in Leeds" corrects.
-        if found is None or (found.group().strip() in _DENIALS and plain[found.end() : end].lstrip()[:1].isalnum()):
+        if found is None or (
+            found.group().strip() in ("no", "não") and plain[found.end() : end].lstrip()[:1].isalnum()
+        ):
             return start
         start = found.end()
         while start < end and not (plain[start].isalnum() or plain[start] == "\ufffc"):
