@@ -182,6 +182,19 @@ async def test_a_memory_becomes_firm_and_can_be_undone(memory: afterturn.Memory)
     assert not (await ada.set_firm(added.entry.id, False)).entry.firm
 
 
+async def test_a_memory_is_pinned_and_unpinned_and_undone(memory: afterturn.Memory) -> None:
+    """M1: a new version, as for firm; what was learned from a web page cannot be pinned."""
+    ada = memory.space("user:ada")
+    added = await ada.add("Ada sits at desk 14")
+    changed = await ada.set_pinned(added.entry.id)
+    assert (changed.entry.pinned, changed.entry.version) == (True, 2)
+    assert (await ada.set_pinned(added.entry.id)).operation == ""
+    assert not (await ada.set_pinned(added.entry.id, False)).entry.pinned
+    read = await ada.add("Desks are free", origin="web")
+    with pytest.raises(NotAllowed):
+        await ada.set_pinned(read.entry.id)
+
+
 async def test_a_recorded_message_cannot_be_firm(memory: afterturn.Memory) -> None:
     """T1: only statements are rules."""
     messages = [user("Never push to main")]

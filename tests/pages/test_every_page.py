@@ -97,6 +97,25 @@ def test_the_console_of_the_browser_stays_empty(world: Inspector, paths: list[st
     assert [one for one in world.problems if "/nowhere" not in one] == []
 
 
+def test_another_site_can_neither_frame_a_page_nor_send_a_form_to_it(own: Inspector):
+    with agent_on(own.store) as agent:
+        id = agent.ada.add("My cat Miso is allergic to chicken.").entry.id
+        page = own.page("about:blank")
+        page.set_content(f'<iframe src="{own.url}/health"></iframe>')
+        frame = page.frames[1]
+        frame.wait_for_load_state()
+        assert "Health" not in frame.content()
+        fields = {"space": "user:ada", "memory": id, "next": "/"}
+        inputs = "".join(f'<input name="{name}" value="{value}">' for name, value in fields.items())
+        page.set_content(
+            f'<form method="post" action="{own.url}/fix/hide">{inputs}<button>Free cat food</button></form>'
+        )
+        with page.expect_response("**/fix/hide") as refused:
+            page.get_by_role("button").click()
+        assert refused.value.status in (401, 403)
+        assert agent.ada.get(id).status == "active"
+
+
 def test_nothing_in_any_field_is_executed(own: Inspector):
     check_texts(own, HOSTILE)
 

@@ -32,6 +32,7 @@ def test_two_clicks_fix_a_wrong_line_for_the_next_turn(own: Inspector, agent: Ag
     assert "chicken" in block
     page = own.page(f"/turns/{turn}")
     page.locator(f"#m-{id} .fix summary").click()
+    expect(page.locator(f"#m-{id}").get_by_label("Edit")).to_be_focused()
     page.keyboard.type("My cat Miso is allergic to fish.")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("status")).to_contain_text("Saved")

@@ -311,6 +311,16 @@ async def test_a_row_of_a_review_undoes_all_that_it_learned(ada: httpx2.AsyncCli
     assert [one for one in await memory.space("user:ada").list() if one.kind == "statement"] == []
 
 
+async def test_only_the_last_change_of_a_memory_has_undo_in_its_row(ada: httpx2.AsyncClient, service: Service):
+    id = await add(service, CAT)
+    for text in ("Miso eats fish.", "Miso eats beef."):
+        memory = await service.memories.get("default")
+        await memory.space("user:ada").update(id, text)
+    rows = (await ada.get("/")).text.split('<li class="event')[1:]
+    assert len(rows) == 3
+    assert ["Undo</button>" in row for row in rows] == [True, False, False]
+
+
 async def test_an_empty_store_offers_an_example_that_goes_again(ada: httpx2.AsyncClient, service: Service):
     assert "Add the example" in (await ada.get("/")).text
     added = await ada.post("/example")

@@ -26,7 +26,7 @@ _PREVIEW = "preview-of-the-inspector"
 _KINDS = {"user": "People", "project": "Projects", "team": "Teams"}
 
 
-class Talk(NamedTuple):
+class ListedConversation(NamedTuple):
     """A conversation of the space. `is_incognito`: its next turns are neither recorded nor learned from; `was`: some of
     its turns were not."""
 
@@ -87,14 +87,14 @@ async def about_space(page: PageRequest) -> Response:
     )
 
 
-async def find_talks(page: PageRequest, memory: Memory, space: str) -> list[Talk]:
+async def find_talks(page: PageRequest, memory: Memory, space: str) -> list[ListedConversation]:
     """The newest conversations that the caller may know of."""
     own = page.caller.grant.conversation
     ids = [one for one in await memory.space(space).conversations(limit=_CONVERSATIONS_MAX) if own in (None, one)]
     found = await asyncio.gather(*(memory.conversation(one, owner=space).is_incognito() for one in ids))
     events = await memory.space(space).trace(limit=_EVENTS_MAX)
     was = {one.conversation for one in events if one.name == "not_recorded" and one.data.get("reason") == "incognito"}
-    return [Talk(id, is_on, id in was) for id, is_on in zip(ids, found, strict=True)]
+    return [ListedConversation(id, is_on, id in was) for id, is_on in zip(ids, found, strict=True)]
 
 
 async def set_incognito(page: PageRequest) -> Response:

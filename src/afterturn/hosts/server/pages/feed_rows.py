@@ -29,7 +29,7 @@ _ENDED = {"not_recorded": "not recorded", "turn_aborted": "given up"}
 @dataclass(slots=True)
 class FeedRow:
     """A row. `text` is the user's message, or the memory that changed. `undo` are pairs of a space and an operation or
-    a group. `learned` are texts of what a review saved."""
+    a group, and `memories` what they changed. `learned` are texts of what a review saved."""
 
     id: str
     at: float
@@ -46,6 +46,7 @@ class FeedRow:
     actor: str = ""
     text: str = ""
     memory: str = ""
+    memories: set[str | None] = field(default_factory=set)
     undo: list[tuple[str, str]] = field(default_factory=list)
     note: str = ""
 
@@ -131,21 +132,25 @@ class FeedRows:
         """Whether it is to be shown: not yet, and not a recorded turn, which has a row of its own."""
         return one.verb is not Verb.RECORD and one.id not in self._operations
 
-    def add_operation(self, one: LoggedOperation, learned: Entry | None = None) -> FeedRow:
-        """The row that it changes: that of the turn which `learned` was learned from, or a new one."""
+    def add_operation(self, one: LoggedOperation, learned: Entry | None = None) -> list[FeedRow]:
+        """The rows that it changes: that of the turn which `learned` was learned from, or a new one, and those of
+        earlier changes of the same memory, which cannot be undone before this one."""
         self._operations.add(one.id)
-        turn = None if learned is None else self.rows.get(f"turn-{learned.owner or learned.space}-{learned.turn}")
-        if turn is not None:
-            turn.learned.append(one.text)
-            turn.undo = list(dict.fromkeys([*turn.undo, (one.space, one.group or one.id)]))
-            return turn
-        id = f"change-{one.id}"
-        row = FeedRow(id, one.at, one.space, "change", said=VERBS[one.verb], actor=str(one.actor), text=one.text)
-        row.memory, row.undo = one.entry_id or "", [(one.space, one.group or one.id)]
-        if one.entries > 1:
-            row.note = f"and {one.entries - 1} more"
-        self.rows[id] = row
-        return row
+        changed = [row for row in self.rows.values() if row.undo and one.entry_id in row.memories]
+        for earlier in changed:
+            earlier.undo = []
+        row = None if learned is None else self.rows.get(f"turn-{learned.owner or learned.space}-{learned.turn}")
+        if row is not None:
+            row.learned.append(one.text)
+        else:
+            id = f"change-{one.id}"
+            row = FeedRow(id, one.at, one.space, "change", said=VERBS[one.verb], actor=str(one.actor), text=one.text)
+            row.memory = one.entry_id or ""
+            row.note = f"and {one.entries - 1} more" if one.entries > 1 else ""
+            self.rows[id] = row
+        row.undo = list(dict.fromkeys([*row.undo, (one.space, one.group or one.id)]))
+        row.memories.add(one.entry_id)
+        return [*changed, row]
 
     def trim(self) -> None:
         """Keeps the newest rows, and what today's counts need."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotFound
-from afterturn.hosts.server.pages.memory_detail import Excerpt, find_excerpts
+from afterturn.hosts.server.pages.memory_detail import ConversationExcerpt, find_excerpts
 from afterturn.hosts.server.pages.render import link
 from afterturn.hosts.server.pages.request import PageRequest, page_route
 from afterturn.memory import Space
@@ -28,11 +28,11 @@ _REVIEWS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingProposal:
     """A proposal with its evidence. `elsewhere` counts sources that the caller cannot see."""
 
     proposal: Proposal
-    excerpts: Sequence[Excerpt]
+    excerpts: Sequence[ConversationExcerpt]
     elsewhere: int
     why: str
 
@@ -43,13 +43,13 @@ class Waiting:
         return "New" if self.proposal.base is None else "Change"
 
 
-class Group(NamedTuple):
+class ProposalGroup(NamedTuple):
     """What one review proposed, or what came from elsewhere. `review` is None if it is gone."""
 
     space: str
     review_id: str
     review: Review | None
-    waiting: Sequence[Waiting]
+    waiting: Sequence[WaitingProposal]
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -64,7 +64,7 @@ async def inbox(page: PageRequest) -> Response:
     named = page.query.get("space", "")
     spaces = sorted(await page.spaces(), key=lambda one: -(one.newest_at or 0.0))
     names = [named] if named else [one.name for one in spaces[:_SPACES_MAX]]
-    groups, reviews = list[Group](), list[Review]()
+    groups, reviews = list[ProposalGroup](), list[Review]()
     for name in names:
         space = await page.reading(name)
         groups += await _groups(page, space)
@@ -92,8 +92,8 @@ def _at(space: str, id: str) -> str:
     return link("/inbox", space=space, at=id) + f"#p-{id}"
 
 
-async def _groups(page: PageRequest, space: Space) -> list[Group]:
-    by_review: dict[str, list[Waiting]] = {}
+async def _groups(page: PageRequest, space: Space) -> list[ProposalGroup]:
+    by_review: dict[str, list[WaitingProposal]] = {}
     for entry in await space.proposals(limit=_PROPOSALS_MAX):
         try:
             proposal = await space.proposal(entry.id)
@@ -102,9 +102,9 @@ async def _groups(page: PageRequest, space: Space) -> list[Group]:
             continue
         excerpts, elsewhere = await find_excerpts(page, proposal.entry)
         review = str(proposal.entry.metadata.get("review", ""))
-        waiting = Waiting(proposal, excerpts, elsewhere, _why(proposal))
+        waiting = WaitingProposal(proposal, excerpts, elsewhere, _why(proposal))
         by_review.setdefault(review, []).append(waiting)
-    return [Group(space.name, id, await _find_review(space, id), found) for id, found in by_review.items()]
+    return [ProposalGroup(space.name, id, await _find_review(space, id), found) for id, found in by_review.items()]
 
 
 def _why(proposal: Proposal) -> str:

@@ -138,7 +138,7 @@ async def _read_operations(page: PageRequest, feed: FeedRows, name: str) -> list
     for one in reversed(await space.operations(limit=_OPERATIONS_READ)):
         if feed.is_new(one):
             is_learned = one.actor is Origin.BACKGROUND_REVIEW and one.entry_id is not None
-            changed.append(feed.add_operation(one, await _find(space, str(one.entry_id)) if is_learned else None))
+            changed += feed.add_operation(one, await _find(space, str(one.entry_id)) if is_learned else None)
     return changed
 
 

@@ -48,7 +48,7 @@ _KINDS = {"memories": Kind.STATEMENT, "messages": Kind.RECORD, "both": None}
 _TRUSTED = {"trusted": True, "reports": False}
 
 
-class Choice(NamedTuple):
+class TableChoice(NamedTuple):
     """What the person chose above the table. An empty text chooses nothing."""
 
     space: str
@@ -63,7 +63,7 @@ class Choice(NamedTuple):
 
     def link(self, **changes: str) -> str:
         """The table with another choice, from its beginning."""
-        plain = Choice("")._asdict()
+        plain = TableChoice("")._asdict()
         chosen = {**self._asdict(), "before": "", **changes}
         return link("/memories", **{name: value for name, value in chosen.items() if value != plain[name]})
 
@@ -80,7 +80,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MemoryRow:
     """A memory in the table. `shown` counts the blocks with it that the caller may know of."""
 
     entry: Entry
@@ -118,7 +118,7 @@ async def memories(page: PageRequest) -> Response:
     )
 
 
-def _choice(page: PageRequest, spaces: Sequence[SpaceSummary]) -> Choice | None:
+def _choice(page: PageRequest, spaces: Sequence[SpaceSummary]) -> TableChoice | None:
     """The choice of the query, with the defaults; None if there is nothing to choose from."""
     named = page.query.get("space", "")
     if not named:
@@ -127,21 +127,21 @@ def _choice(page: PageRequest, spaces: Sequence[SpaceSummary]) -> Choice | None:
         named = next(iter([*own, *(one.name for one in newest)]), "")
     if not named:
         return None
-    given = {name: page.query.get(name, "").strip() for name in Choice._fields}
-    choice = Choice(**{name: given[name] or default for name, default in Choice(named)._asdict().items()})
+    given = {name: page.query.get(name, "").strip() for name in TableChoice._fields}
+    choice = TableChoice(**{name: given[name] or default for name, default in TableChoice(named)._asdict().items()})
     if choice.kind not in _KINDS or choice.state not in STATES or choice.trust not in ("", *_TRUSTED):
         raise InvalidInput("The address of this page is not complete. Open Memories again.")
     return choice
 
 
-async def _list(space: Space, choice: Choice) -> tuple[Sequence[Entry], str]:
+async def _list(space: Space, choice: TableChoice) -> tuple[Sequence[Entry], str]:
     """A page of the list, and the address of the next one."""
     found = await space.list(limit=PAGE + 1, before=choice.before or None, filter=choice.filter)
     older = choice.link(before=found[PAGE - 1].id) if len(found) > PAGE else ""
     return found[:PAGE], older
 
 
-async def _search(space: Space, choice: Choice) -> tuple[Sequence[Entry], str]:
+async def _search(space: Space, choice: TableChoice) -> tuple[Sequence[Entry], str]:
     """The best matches. What is not recalled has no index: its newest entries are compared by their words."""
     if choice.state == "active":
         hits = await space.search(choice.q, limit=PAGE, filter=choice.filter, score_min=0.0)
@@ -151,13 +151,13 @@ async def _search(space: Space, choice: Choice) -> tuple[Sequence[Entry], str]:
     return [one for one in scanned if wanted in one.text.casefold()][:PAGE], ""
 
 
-async def _rows(page: PageRequest, space: Space, entries: Sequence[Entry]) -> list[Row]:
+async def _rows(page: PageRequest, space: Space, entries: Sequence[Entry]) -> list[MemoryRow]:
     showings = await find_showings(page, space, [one.ref for one in entries])
     subjects = {one.ref: subject.name for subject in group_by_subject(entries) for one in subject.entries}
     rows = []
     for entry in entries:
         shown = [one.at for one in showings if one.ref == entry.ref]
-        rows.append(Row(entry, subjects[entry.ref], len(shown), max(shown, default=None)))
+        rows.append(MemoryRow(entry, subjects[entry.ref], len(shown), max(shown, default=None)))
     return rows
 
 

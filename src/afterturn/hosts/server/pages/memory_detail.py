@@ -27,7 +27,7 @@ _SOURCES_MAX = 20
 _SPACES_TRIED = 200
 
 
-class Change(NamedTuple):
+class HistoryChange(NamedTuple):
     """One operation on the memory: the version that it wrote, and the one that this was made from."""
 
     operation: Operation
@@ -36,19 +36,19 @@ class Change(NamedTuple):
     status: Status
 
 
-class Message(NamedTuple):
+class QuotedMessage(NamedTuple):
     """A recorded message. `is_source`: the memory was learned from it; the others are around it."""
 
     entry: Entry
     is_source: bool
 
 
-class Excerpt(NamedTuple):
+class ConversationExcerpt(NamedTuple):
     """Messages of one conversation, in order."""
 
     space: str
     conversation: str
-    messages: Sequence[Message]
+    messages: Sequence[QuotedMessage]
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -90,7 +90,7 @@ async def _find(page: PageRequest, id: str, named: str) -> tuple[Space, History]
     raise NotFound(f"There is no memory {id[:40]!r} that you may read.")
 
 
-def _changes(history: History) -> list[Change]:
+def _changes(history: History) -> list[HistoryChange]:
     """Newest first."""
     versions = {one.version: one for one in history.versions}
     found = []
@@ -100,11 +100,11 @@ def _changes(history: History) -> list[Change]:
         after = None if written is None else versions[written.version]
         base = None if after is None else base_version(history.steps, after.version)
         before = versions.get(base or (after.version - 1 if after is not None else 0))
-        found.append(Change(taken[0].operation, after, before, (written or taken[-1]).after))
+        found.append(HistoryChange(taken[0].operation, after, before, (written or taken[-1]).after))
     return found[::-1]
 
 
-async def find_excerpts(page: PageRequest, entry: Entry) -> tuple[list[Excerpt], int]:
+async def find_excerpts(page: PageRequest, entry: Entry) -> tuple[list[ConversationExcerpt], int]:
     """The messages that a memory was learned from, with those around them, by conversation; for a message, those around
     it. Returns also how many sources the caller cannot see: they were forgotten, or are in other spaces."""
     found = [entry] if entry.kind is Kind.RECORD else []
@@ -117,7 +117,9 @@ async def find_excerpts(page: PageRequest, entry: Entry) -> tuple[list[Excerpt],
         by_conversation[record.space, record.conversation or ""].update({one.id: one for one in around})
     sources = {one.id for one in records}
     excerpts = [
-        Excerpt(space, conversation, [Message(one, one.id in sources) for one in _in_order(messages.values())])
+        ConversationExcerpt(
+            space, conversation, [QuotedMessage(one, one.id in sources) for one in _in_order(messages.values())]
+        )
         for (space, conversation), messages in by_conversation.items()
     ]
     return excerpts, len(entry.sources) - len(found) if entry.kind is Kind.STATEMENT else 0

@@ -26,7 +26,7 @@ document.addEventListener("toggle", (event) => {
   if (!menu.matches("details.fix") || !menu.open) return;
   for (const other of document.querySelectorAll("details.fix[open]")) if (other !== menu) other.open = false;
   const field = menu.querySelector("textarea, input:not([type=hidden])");
-  if (field) {
+  if (field && !menu.contains(document.activeElement?.closest("form"))) {
     field.focus({ preventScroll: true });
     if (field.select) field.select();
   }
