@@ -497,7 +497,6 @@ export interface Stats {
   vectors: boolean;
   vectors_waiting: number | null;
   embedder: string;
-  size_bytes: number;
 }
 
 /** The state of one version of an entry. Only `active` versions are recalled. `proposed` waits for approval; next to an active version with the same id it is a proposed change. `withdrawal` is a proposal to delete. `quarantined` is an untrusted text that contained a secret; models never see it. */

@@ -240,6 +240,16 @@ async def test_a_tenant_does_not_learn_of_another(connect: Callable[..., Api]):
     assert str(memory) not in metrics.text
 
 
+async def test_a_full_server_says_nothing_of_other_tenants(
+    connect: Callable[..., Api], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("afterturn.hosts.server.memories.TENANTS_MAX", 1)
+    assert await ask(connect("ada"), "GET", "/spaces", None) == 200
+    answer = await connect("other", tenant="other").ask("GET", "/spaces")
+    assert answer.status_code == 503
+    assert "tenant" not in answer.text
+
+
 async def test_a_revoked_token_ends_at_once(connect: Callable[..., Api]):
     api = connect("gone")
     assert await ask(api, "GET", "/spaces", None) == 200

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from afterturn.config import Config, StoreUrl
-from afterturn.errors import NotAllowed
+from afterturn.errors import StoreUnavailable
 from afterturn.hosts.server.typed_statements import remove_old_statements
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class OpenMemories:
         async with self._lock:
             if tenant not in self._memories:
                 if len(self._memories) >= TENANTS_MAX:
-                    raise NotAllowed(f"This server has {TENANTS_MAX} tenants open. Start another one for {tenant!r}.")
+                    # Its text is only in the log: a tenant does not learn of others.
+                    raise StoreUnavailable(f"This server has {TENANTS_MAX} tenants open. Start another one.")
                 memory = await asyncio.to_thread(self._open, tenant)
                 self._memories[tenant] = await memory.start()
             return self._memories[tenant]
