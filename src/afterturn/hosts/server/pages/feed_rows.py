@@ -31,7 +31,7 @@ _ENDED = {"not_recorded": "not recorded", "turn_aborted": "given up"}
 @dataclass(slots=True)
 class FeedRow:
     """A row. `text` is the user's message, or the memory that changed. `undo` are pairs of a space and an operation or
-    a group, and `memories` what they changed. `learned` are texts of what a review saved."""
+    a group, and `changed` the ids of its memories. `learned` are texts of what a review saved."""
 
     id: str
     at: float
@@ -48,7 +48,7 @@ class FeedRow:
     actor: str = ""
     text: str = ""
     memory: str = ""
-    memories: set[str | None] = field(default_factory=set)
+    changed: set[str | None] = field(default_factory=set)
     undo: list[tuple[str, str]] = field(default_factory=list)
     note: str = ""
 
@@ -140,7 +140,7 @@ class FeedRows:
         """The rows that it changes: that of the turn which `learned` was learned from, or a new one, and those of
         earlier changes of the same memory, which cannot be undone before this one. `waits`: in the inbox."""
         self._operations.add(one.id)
-        changed = [row for row in self.rows.values() if row.undo and one.entry_id in row.memories]
+        changed = [row for row in self.rows.values() if row.undo and one.entry_id in row.changed]
         for earlier in changed:
             earlier.undo = []
         row = None if learned is None else self.rows.get(f"turn-{learned.owner or learned.space}-{learned.turn}")
@@ -155,7 +155,7 @@ class FeedRows:
             row.note = f"and {one.entries - 1} more" if one.entries > 1 else row.note
             self.rows[id] = row
         row.undo = list(dict.fromkeys([*row.undo, (one.space, one.group or one.id)]))
-        row.memories.add(one.entry_id)
+        row.changed.add(one.entry_id)
         return [*changed, row]
 
     def trim(self) -> None:
