@@ -311,6 +311,16 @@ async def test_a_row_of_a_review_undoes_all_that_it_learned(ada: httpx2.AsyncCli
     assert [one for one in await memory.space("user:ada").list() if one.kind == "statement"] == []
 
 
+async def test_a_proposal_is_not_shown_as_a_change(ada: httpx2.AsyncClient, service: Service):
+    memory = await service.memories.get("default")
+    id = await add(service, CAT)
+    await memory.space("user:ada").delete(id, origin="agent")
+    text = (await ada.get("/")).text
+    assert "agent proposed to delete" in text
+    assert "waits in the inbox" in text
+    assert "agent hid" not in text
+
+
 async def test_only_the_last_change_of_a_memory_has_undo_in_its_row(ada: httpx2.AsyncClient, service: Service):
     id = await add(service, CAT)
     for text in ("Miso eats fish.", "Miso eats beef."):

@@ -23,13 +23,15 @@ VERBS = {
     Verb.IMPORT: "imported",
     Verb.UNDO: "took back",
 }
+# The same while a person has not decided.
+PROPOSED = {Verb.UPDATE: "proposed to change it to", Verb.DELETE: "proposed to delete"}
 _ENDED = {"not_recorded": "not recorded", "turn_aborted": "given up"}
 
 
 @dataclass(slots=True)
 class FeedRow:
     """A row. `text` is the user's message, or the memory that changed. `undo` are pairs of a space and an operation or
-    a group, and `changed` what they changed. `learned` are texts of what a review saved."""
+    a group, and `changed` the ids of its memories. `learned` are texts of what a review saved."""
 
     id: str
     at: float
@@ -132,25 +134,29 @@ class FeedRows:
         """Whether it is to be shown: not yet, and not a recorded turn, which has a row of its own."""
         return one.verb is not Verb.RECORD and one.id not in self._operations
 
-    def add_operation(self, one: LoggedOperation, learned: Entry | None = None) -> list[FeedRow]:
+    def add_operation(
+        self, one: LoggedOperation, learned: Entry | None = None, *, waits: bool = False
+    ) -> list[FeedRow]:
         """The rows that it changes: that of the turn which `learned` was learned from, or a new one, and those of
-        earlier changes of the same memory, which cannot be undone before this one."""
+        earlier changes of the same memory, which cannot be undone before this one. `waits`: in the inbox."""
         self._operations.add(one.id)
-        outdated = [row for row in self.rows.values() if row.undo and one.entry_id in row.changed]
-        for earlier in outdated:
+        changed = [row for row in self.rows.values() if row.undo and one.entry_id in row.changed]
+        for earlier in changed:
             earlier.undo = []
         row = None if learned is None else self.rows.get(f"turn-{learned.owner or learned.space}-{learned.turn}")
         if row is not None:
             row.learned.append(one.text)
         else:
             id = f"change-{one.id}"
-            row = FeedRow(id, one.at, one.space, "change", said=VERBS[one.verb], actor=str(one.actor), text=one.text)
+            said = PROPOSED.get(one.verb, "proposed") if waits else VERBS[one.verb]
+            row = FeedRow(id, one.at, one.space, "change", said=said, actor=str(one.actor), text=one.text)
+            row.note = "waits in the inbox" if waits else row.note
             row.memory = one.entry_id or ""
-            row.note = f"and {one.entries - 1} more" if one.entries > 1 else ""
+            row.note = f"and {one.entries - 1} more" if one.entries > 1 else row.note
             self.rows[id] = row
         row.undo = list(dict.fromkeys([*row.undo, (one.space, one.group or one.id)]))
         row.changed.add(one.entry_id)
-        return [*outdated, row]
+        return [*changed, row]
 
     def trim(self) -> None:
         """Keeps the newest rows, and what today's counts need."""

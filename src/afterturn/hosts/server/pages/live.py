@@ -135,10 +135,13 @@ async def _newest_spaces(page: PageRequest) -> list[str]:
 
 async def _read_operations(page: PageRequest, feed: FeedRows, name: str) -> list[FeedRow | None]:
     space, changed = await page.reading(name, "inspect"), list[FeedRow | None]()
-    for one in reversed(await space.operations(limit=_OPERATIONS_READ)):
-        if feed.is_new(one):
-            is_learned = one.actor is Origin.BACKGROUND_REVIEW and one.entry_id is not None
-            changed += feed.add_operation(one, await _find(space, str(one.entry_id)) if is_learned else None)
+    new = [one for one in await space.operations(limit=_OPERATIONS_READ) if feed.is_new(one)]
+    waiting = {one.id for one in await space.proposals(limit=_OPERATIONS_READ)} if new else set[str]()
+    for one in reversed(new):
+        waits = one.entry_id in waiting and one.actor is not Origin.USER
+        is_learned = one.actor is Origin.BACKGROUND_REVIEW and one.entry_id is not None and not waits
+        learned = await _find(space, str(one.entry_id)) if is_learned else None
+        changed += feed.add_operation(one, learned, waits=waits)
     return changed
 
 
