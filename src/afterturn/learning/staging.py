@@ -447,7 +447,7 @@ class Staging:
             if waiting.project != admitted.draft.project or not is_restated(waiting, admitted.text, origin):
                 continue
             operation = self._operation(staged.target_space, Verb.DELETE)
-            unit.memories.delete(unit.operations.start(operation), waiting.id)
+            unit.memories.delete(operation, waiting.id)
             current = unit.memories.get(scope, waiting.id)
             is_own = current.pinned or current.firm
             is_changed = changed is None and current.status is Status.ACTIVE and not is_own

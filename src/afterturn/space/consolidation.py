@@ -276,7 +276,7 @@ class Consolidation(NamedTuple):
             raise Conflict(f"{entry.id} has changed since the plan was made.")
 
     def _propose(self, unit: Unit, step: ConsolidationStep) -> None:
-        operation = unit.operations.start(self._operation(Verb.DELETE))
+        operation = self._operation(Verb.DELETE)
         unit.memories.propose_delete(operation, step.entry.id, expected_version=step.entry.version)
 
     def _delete(self, unit: Unit, step: ConsolidationStep) -> None:

@@ -190,14 +190,13 @@ async def _write_chunk(
     def work(unit: Unit) -> tuple[int, StoredVersions]:
         created, stored = 0, before
         for admitted in chunk:
-            operation = unit.operations.start(importing)
-            entry, stored = _store(unit, operation, admitted, services.statement_writer, stored)
+            entry, stored = _store(unit, importing, admitted, services.statement_writer, stored)
             created += entry is not None
             if entry is not None and isinstance(admitted.draft, OwnDraft):
                 if admitted.draft.approved and entry.status is Status.PROPOSED:
-                    entry = unit.memories.approve(unit.operations.start(approving), entry.id)
+                    entry = unit.memories.approve(approving, entry.id)
                 if admitted.draft.hidden and entry.status is Status.ACTIVE:
-                    unit.memories.hide(unit.operations.start(hiding), entry.id)
+                    unit.memories.hide(hiding, entry.id)
         unit.jobs.add(job, coalesce=True)
         return created, stored
 
