@@ -94,9 +94,7 @@ class Host:
 
     def add(self, text: str, *, space: str = "user:ada", **draft: Any) -> Entry:
         step = operation(space=space)
-        return self.store.write_now(
-            lambda unit: unit.memories.add(unit.operations.start(step), admit(text, **draft))
-        ).entry
+        return self.store.write_now(lambda unit: unit.memories.add(step, admit(text, **draft))).entry
 
     def forget(self, entry: Entry) -> None:
         selector = Selector(memory=entry.id)

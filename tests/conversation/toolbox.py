@@ -40,7 +40,7 @@ class Toolbox:
         operation = Operation(self.ids.new(), "default", space, Verb.ADD, Origin.USER, self.clock.now())
 
         def work(unit: Unit) -> Entry:
-            return unit.memories.add(unit.operations.start(operation), admitted).entry
+            return unit.memories.add(operation, admitted).entry
 
         return await self.store.write(work, at=None)
 

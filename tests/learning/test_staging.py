@@ -83,13 +83,13 @@ class StagingScenario:
         admitted = self.gate.admit_record(Draft(text, conversation="c", position=0))
         assert admitted is not None
         operation = self._operation(ADA, Verb.RECORD)
-        await self.store.write(lambda unit: unit.records.add(unit.operations.start(operation), [admitted]), at=None)
+        await self.store.write(lambda unit: unit.records.add(operation, [admitted]), at=None)
         return admitted.id
 
     async def delete(self, entry_id: str) -> None:
         """As a person does it, meanwhile."""
         operation = self._operation(ADA, Verb.DELETE)
-        await self.store.write(lambda unit: unit.memories.delete(unit.operations.start(operation), entry_id), at=None)
+        await self.store.write(lambda unit: unit.memories.delete(operation, entry_id), at=None)
 
     async def rewrite(self, entry: Entry, text: str) -> Entry:
         """As a person does it, meanwhile."""
@@ -175,7 +175,7 @@ async def test_what_is_pinned_or_was_deleted_is_refused(scenario: StagingScenari
     pinned = await scenario.add("The user prefers black tea", pinned=True)
     gone = await scenario.add("The user drives a car")
     operation = Operation(scenario.ids.new(), "default", ADA, Verb.DELETE, Origin.USER, 0.0)
-    await scenario.store.write(lambda unit: unit.memories.delete(unit.operations.start(operation), gone.id), at=None)
+    await scenario.store.write(lambda unit: unit.memories.delete(operation, gone.id), at=None)
     message = said("it is oolong tea, and no car")
 
     assert await refused(scenario.staging(message), updated(pinned, "The user prefers oolong tea")) == "pinned"

@@ -43,7 +43,7 @@ def find(engine: PostgresEngine, subject: str) -> list[Finding]:
 
 def test_a_healthy_store_has_no_warning(engine: PostgresEngine) -> None:
     """Except for a server with the usual settings of its log."""
-    engine.write_now(lambda unit: unit.memories.add(unit.operations.start(operation()), admit("Ada keeps bees")))
+    engine.write_now(lambda unit: unit.memories.add(operation(), admit("Ada keeps bees")))
     findings = {finding.subject: finding for finding in find_faults(engine.server)}
     assert [subject for subject, finding in findings.items() if finding.level != "ok"] == ["server log"]
     assert findings["schema"].message.endswith(f"has version {len(MIGRATIONS)}.")

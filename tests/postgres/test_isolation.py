@@ -45,7 +45,7 @@ def session(url: str, server: PostgresServer) -> Iterator[psycopg.Connection[tup
 
 def add(text: str, at: Scope) -> Write:
     made, admitted = operation(tenant=at.tenant, space=at.spaces[0]), admit(text)
-    return Write(lambda unit: unit.memories.add(unit.operations.start(made), admitted).entry.id, at=at)
+    return Write(lambda unit: unit.memories.add(made, admitted).entry.id, at=at)
 
 
 def every_text(unit: Unit) -> list[str]:

@@ -26,7 +26,7 @@ def fail_to_add(server: PostgresServer, url: str, text: str) -> list[str]:
     with psycopg.connect(server.url().partition("?")[0]) as other:
         other.execute(f"LOCK TABLE {StoreUrl(url).schema}.entry IN EXCLUSIVE MODE".encode())
         with pytest.raises(StoreError):
-            engine.write_now(lambda unit: unit.memories.add(unit.operations.start(made), admitted), at=ADA)
+            engine.write_now(lambda unit: unit.memories.add(made, admitted), at=ADA)
     findings = find_faults(engine.server)
     engine.close()
     return [finding.message for finding in findings if finding.subject == "server log"]

@@ -58,7 +58,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 def add(text: str) -> Callable[[Unit], str]:
     made, admitted = operation(), admit(text)
-    return lambda unit: unit.memories.add(unit.operations.start(made), admitted).entry.id
+    return lambda unit: unit.memories.add(made, admitted).entry.id
 
 
 def texts(engine: PostgresEngine) -> list[str]:

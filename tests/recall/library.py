@@ -28,7 +28,7 @@ class Library:
         """Each by an operation of its own, in one transaction."""
 
         def add(unit: Unit, text: str) -> Entry:
-            step = unit.operations.start(operation(space=space, at=at))
+            step = operation(space=space, at=at)
             if draft.get("conversation"):
                 return unit.records.add(step, [admit(text, at=at, kind=Kind.RECORD, **draft)])[0]
             return unit.memories.add(step, admit(text, at=at, **draft)).entry
@@ -37,7 +37,7 @@ class Library:
 
     def delete(self, entry: Entry, *, at: float = 200.0) -> None:
         def work(unit: Unit) -> None:
-            unit.memories.delete(unit.operations.start(operation(Verb.DELETE, space=entry.space, at=at)), entry.id)
+            unit.memories.delete(operation(Verb.DELETE, space=entry.space, at=at), entry.id)
 
         self._engine.write_now(work)
 

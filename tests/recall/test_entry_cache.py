@@ -190,7 +190,7 @@ def test_nobody_is_told_of_what_another_tenant_forgets(library):
 
     def learn(unit):
         for tenant, space in places:
-            step = unit.operations.start(operation(tenant=tenant, space=space))
+            step = operation(tenant=tenant, space=space)
             unit.memories.add(step, admit("red apple pie", sources=tuple(one.id for one in said)))
 
     def changes(*since: int):

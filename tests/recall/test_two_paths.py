@@ -56,10 +56,10 @@ def fill(library: Any, messages: list[Said]) -> tuple[Scope, frozenset[str]]:
         for one in messages:
             fields = {"origin": one.origin, "speaker": one.speaker}
             if one.conversation is None:
-                step = unit.operations.start(operation(space=space))
+                step = operation(space=space)
                 entry = unit.memories.add(step, admit(one.text, **fields)).entry
             else:
-                step = unit.operations.start(operation(Verb.RECORD, space=space))
+                step = operation(Verb.RECORD, space=space)
                 place = {"conversation": one.conversation, "position": next(positions[one.conversation])}
                 [entry] = unit.records.add(step, [admit(one.text, kind=Kind.RECORD, **place, **fields)])
             excluded += [entry.ref] if one.is_excluded else []

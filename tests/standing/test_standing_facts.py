@@ -61,7 +61,7 @@ def say(engine: Engine) -> Say:
         vector = ENCODER.embed([text])[0].astype("<f2").tobytes()
 
         def write(unit: Unit) -> Entry:
-            (entry,) = unit.records.add(unit.operations.start(step), [admitted])
+            (entry,) = unit.records.add(step, [admitted])
             unit.index.adopt(ENCODER.identity)
             key = unit.index.keys_of("default", space, [entry.id])[entry.id]
             unit.index.put_vectors("default", space, ENCODER.identity, [(key, vector)])
@@ -76,13 +76,13 @@ def learn(engine: Engine, text: str, source: Entry, **draft: Any) -> Entry:
     """A statement that a review learned from a message."""
     asked = {"origin": Origin.BACKGROUND_REVIEW, "occurred_at": source.occurred_at, **draft}
     admitted = admit(text, sources=(source.id,), **asked)
-    return engine.write_now(lambda unit: unit.memories.add(unit.operations.start(operation()), admitted)).entry
+    return engine.write_now(lambda unit: unit.memories.add(operation(), admitted)).entry
 
 
 def hide(engine: Engine, said: Entry) -> None:
     """Or, the second time, puts it back."""
     step = operation(Verb.HIDE, space=said.space)
-    engine.write_now(lambda unit: unit.memories.hide(unit.operations.start(step), said.id))
+    engine.write_now(lambda unit: unit.memories.hide(step, said.id))
 
 
 def facts(engine: Engine, reader: StandingReader = READER) -> tuple[StandingFact, ...]:
@@ -164,14 +164,14 @@ def test_a_message_does_not_stand_for_what_was_withdrawn(engine: Engine, say: Sa
 
     def withdraw(unit: Unit) -> None:
         if way in ("delete", "reject"):
-            unit.memories.delete(unit.operations.start(operation(Verb.DELETE)), learned.id)
+            unit.memories.delete(operation(Verb.DELETE), learned.id)
         elif way == "update":
             newer = admit("Nothing is known of her", origin=Origin.USER)
-            step = unit.operations.start(operation(Verb.UPDATE))
+            step = operation(Verb.UPDATE)
             unit.memories.update(step, learned.id, newer, expected_version=None)
         elif way == "undo":
             (added,) = unit.operations.steps(READER.scope, entry_id=learned.id)
-            unit.operations.undo(unit.operations.start(operation(Verb.UNDO)), target=added.operation.id)
+            unit.operations.undo(operation(Verb.UNDO), target=added.operation.id)
 
     engine.write_now(withdraw)
     found = shown(engine)
@@ -226,9 +226,7 @@ def test_pinned_memories_are_not_cut(engine: Engine, say: Say):
     say(FACT)
     for at in range(3):
         admitted = admit(f"Pinned number {at}", pinned=True)
-        engine.write_now(
-            lambda unit, admitted=admitted: unit.memories.add(unit.operations.start(operation()), admitted)
-        )
+        engine.write_now(lambda unit, admitted=admitted: unit.memories.add(operation(), admitted))
     memories = engine.read_now(lambda unit: find_standing(unit, READER._replace(chars_max=10)))
     assert len(memories.pinned) == 3
     assert [fact.left_out for fact in memories.facts] == ["no room"]
@@ -468,10 +466,10 @@ def test_what_was_deleted_stays_withdrawn_however_much_is_deleted_later(engine: 
     learned = learn(engine, "The user's sister Ruth is coeliac.", say(FACT))
 
     def delete(unit: Unit) -> None:
-        unit.memories.delete(unit.operations.start(operation(Verb.DELETE)), learned.id)
+        unit.memories.delete(operation(Verb.DELETE), learned.id)
         for at in range(2_001):
-            added = unit.memories.add(unit.operations.start(operation()), admit(f"The user likes lake {at}."))
-            unit.memories.delete(unit.operations.start(operation(Verb.DELETE)), added.entry.id)
+            added = unit.memories.add(operation(), admit(f"The user likes lake {at}."))
+            unit.memories.delete(operation(Verb.DELETE), added.entry.id)
 
     engine.write_now(delete)
     assert FACT not in shown(engine)
@@ -496,7 +494,7 @@ def test_a_hidden_message_also_hides_what_was_learned_from_it_in_another_space(e
     asked = {"origin": Origin.BACKGROUND_REVIEW, "target": Target.ENVIRONMENT, "metadata": {"kind": "convention"}}
     admitted = admit("The api is deployed from Frankfurt", sources=(said.id,), project="api", **asked)
     step = operation(space="project:api")
-    engine.write_now(lambda unit: unit.memories.add(unit.operations.start(step), admitted))
+    engine.write_now(lambda unit: unit.memories.add(step, admitted))
     reader = READER._replace(project="api")
     assert shown(engine, reader) == ["The api is deployed from Frankfurt"]
     hide(engine, said)
@@ -611,7 +609,7 @@ def test_what_another_speaker_stated_in_the_users_space_does_not_stand(engine: E
     for target in Target:
         admitted = admit("My office is in Lund.", speaker="bob", target=target, origin=Origin.USER)
         step = operation(space="user:ada")
-        engine.write_now(lambda unit, it=(step, admitted): unit.memories.add(unit.operations.start(it[0]), it[1]))
+        engine.write_now(lambda unit, it=(step, admitted): unit.memories.add(it[0], it[1]))
     assert shown(engine) == []
 
 
@@ -674,7 +672,7 @@ def test_facts_about_a_project_stand_in_that_project(engine: Engine):
     """S1, P1: also from the project's own space, and never those about somebody else there."""
 
     def work(unit: Unit) -> None:
-        step = unit.operations.start(operation(space="project:api"))
+        step = operation(space="project:api")
         for text, project in (("The api is deployed from Frankfurt", "api"), ("The web runs on Deno", "web")):
             unit.memories.add(step, admit(text, target=Target.ENVIRONMENT, project=project))
         unit.memories.add(step, admit("Bob is allergic to peanuts"))

@@ -41,17 +41,15 @@ def add(engine: Engine) -> Add:
     def added(text: str, *, space: str = "user:ada", **draft: Any) -> Entry:
         step = operation(space=space)
         if draft.get("kind") is Kind.RECORD:
-            return engine.write_now(
-                lambda unit: unit.records.add(unit.operations.start(step), [admit(text, **draft)])[0]
-            )
-        return engine.write_now(lambda unit: unit.memories.add(unit.operations.start(step), admit(text, **draft))).entry
+            return engine.write_now(lambda unit: unit.records.add(step, [admit(text, **draft)])[0])
+        return engine.write_now(lambda unit: unit.memories.add(step, admit(text, **draft))).entry
 
     return added
 
 
 def add_many(engine: Engine, texts: list[str], **draft: Any) -> None:
     def work(unit: Unit) -> None:
-        step = unit.operations.start(operation())
+        step = operation()
         for text in texts:
             unit.memories.add(step, admit(text, **draft))
 
@@ -118,7 +116,7 @@ def test_what_a_review_learned_under_suspicion_waits_for_approval(engine: Engine
     said = add(text, kind=Kind.RECORD, conversation="c")
     flagged = admit(text, origin=Origin.BACKGROUND_REVIEW, sources=(said.id,), verdict=Verdict.FLAG, **PREFERENCE)
     suspected = flagged._replace(reason="suspected: instruction to the model")
-    engine.write_now(lambda unit: unit.memories.add(unit.operations.start(operation()), suspected))
+    engine.write_now(lambda unit: unit.memories.add(operation(), suspected))
     assert found(engine)[2] == ([text] if is_shown else [])
 
 
@@ -128,7 +126,7 @@ def test_an_approval_holds_for_later_versions_with_the_same_text(engine: Engine,
 
     def write(verb: Verb, text: str) -> None:
         def work(unit: Unit) -> None:
-            step = unit.operations.start(operation(verb))
+            step = operation(verb)
             if verb is Verb.APPROVE:
                 unit.memories.approve(step, proposed.id)
             else:
@@ -149,9 +147,9 @@ def test_an_approved_fact_is_not_an_approved_preference(engine: Engine, add: Add
     fact = add("Prefers tabs", origin=Origin.AGENT, proposed=True)
 
     def work(unit: Unit) -> None:
-        unit.memories.approve(unit.operations.start(operation(Verb.APPROVE)), fact.id)
+        unit.memories.approve(operation(Verb.APPROVE), fact.id)
         again = admit("Prefers tabs", origin=Origin.AGENT, **PREFERENCE)
-        unit.memories.update(unit.operations.start(operation(Verb.UPDATE)), fact.id, again, expected_version=None)
+        unit.memories.update(operation(Verb.UPDATE), fact.id, again, expected_version=None)
 
     engine.write_now(work)
     assert found(engine)[2] == []
@@ -223,13 +221,9 @@ def test_a_source_is_known_by_its_version_too(engine: Engine, add: Add):
 def test_what_is_not_active_does_not_stand(engine: Engine, add: Add):
     """S1, L7: deleted, superseded, quarantined, expired, not yet valid, no longer valid."""
     gone, old = add("deleted", pinned=True), add("superseded", pinned=True)
-    engine.write_now(lambda unit: unit.memories.delete(unit.operations.start(operation(Verb.DELETE)), gone.id))
+    engine.write_now(lambda unit: unit.memories.delete(operation(Verb.DELETE), gone.id))
     newer = admit("newer", pinned=True)
-    engine.write_now(
-        lambda unit: unit.memories.update(
-            unit.operations.start(operation(Verb.UPDATE)), old.id, newer, expected_version=None
-        )
-    )
+    engine.write_now(lambda unit: unit.memories.update(operation(Verb.UPDATE), old.id, newer, expected_version=None))
     add("quarantined", pinned=True, verdict=Verdict.QUARANTINE)
     add("expired", pinned=True, expires_at=1000.0)
     add("not yet", pinned=True, valid_from=1000.5)

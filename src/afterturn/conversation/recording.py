@@ -268,16 +268,7 @@ def _write_records(
         for draft, kinds in zip(drafts, redacted, strict=True)
         if (entry := gate.admit_record(draft, lineage=_lineage(recording, draft), redacted=kinds)) is not None
     ]
-    operation = unit.operations.start(
-        Operation(
-            ids.new(),
-            recording.tenant,
-            recording.space,
-            Verb.RECORD,
-            Origin.USER,
-            recording.ended_at,
-        )
-    )
+    operation = Operation(ids.new(), recording.tenant, recording.space, Verb.RECORD, Origin.USER, recording.ended_at)
     entries = unit.records.add(operation, admitted)
     is_embedded = embed is not None and embed(unit, recording.tenant, recording.space)
     if not is_embedded:

@@ -97,7 +97,7 @@ class AfterturnSession(SessionABC):
         def work(unit: Unit) -> None:
             first = unit.records.next_position(services.tenant, self._space, self._conversation)
             placed = [self._placed(one, first + number) for number, one in enumerate(admitted)]
-            unit.records.add(unit.operations.start(self._operation(Verb.RECORD)), placed)
+            unit.records.add(self._operation(Verb.RECORD), placed)
 
         if items:
             await services.store.write(work, at=self._scope)
@@ -105,7 +105,7 @@ class AfterturnSession(SessionABC):
     async def _pop(self) -> Any:
         def work(unit: Unit) -> str | None:
             for entry in self._newest(unit, 1):
-                unit.memories.delete(unit.operations.start(self._operation(Verb.DELETE)), entry.id)
+                unit.memories.delete(self._operation(Verb.DELETE), entry.id)
                 return entry.text
             return None
 

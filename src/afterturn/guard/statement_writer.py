@@ -36,7 +36,7 @@ class StatementWriter:
         check_privileges(ready.draft, ready.trust)
         if ready.verdict is not Verdict.QUARANTINE:
             self._quota.check_new(unit, operation, ready)
-        return unit.memories.add(unit.operations.start(operation), ready)
+        return unit.memories.add(operation, ready)
 
     def update(
         self, unit: Unit, operation: Operation, entry_id: str, admitted: Admitted, *, expected_version: int | None
@@ -50,9 +50,7 @@ class StatementWriter:
         if ready.verdict is not Verdict.QUARANTINE:
             held = current if current.status is Status.ACTIVE else None
             self._quota.check_change(unit, operation, held, ready.text, ready.draft.target)
-        entry = unit.memories.update(
-            unit.operations.start(operation), entry_id, ready, expected_version=expected_version
-        )
+        entry = unit.memories.update(operation, entry_id, ready, expected_version=expected_version)
         embed_later(unit, operation)
         return entry
 
@@ -71,7 +69,7 @@ class StatementWriter:
             return self.update(unit, operation, item.id, item, expected_version=None)
         ready = self._ready(unit, operation, item)
         self._quota.check_new(unit, operation, ready)
-        entry = unit.memories.add_again(unit.operations.start(operation), ready)
+        entry = unit.memories.add_again(operation, ready)
         embed_later(unit, operation)
         return entry
 
@@ -95,14 +93,13 @@ class StatementWriter:
                 f"{entry_id} is at version {current.version}, not {expected_version}. Read it again, then delete it."
             )
         check_change(current, trust)
-        started = unit.operations.start(operation)
         if current.status is Status.ACTIVE and (asks or waits(self._config, operation.actor)):
             if current.kind is Kind.RECORD:
                 raise NotAllowed(f"{entry_id} is a recorded message. Only its user may delete it.")
-            return unit.memories.propose_delete(started, entry_id, expected_version=current.version)
-        deleted = unit.memories.delete(started, entry_id)
+            return unit.memories.propose_delete(operation, entry_id, expected_version=current.version)
+        deleted = unit.memories.delete(operation, entry_id)
         if current.status is Status.ACTIVE and deleted.version != current.version:
-            deleted = unit.memories.delete(started, entry_id)
+            deleted = unit.memories.delete(operation, entry_id)
         return deleted
 
     def approve(self, unit: Unit, operation: Operation, entry_id: str) -> Entry:
@@ -113,7 +110,7 @@ class StatementWriter:
             current = unit.memories.get(scope, entry_id)
             held = current if current.status is Status.ACTIVE else None
             self._quota.check_change(unit, operation, held, waiting.text, waiting.target)
-        entry = unit.memories.approve(unit.operations.start(operation), entry_id)
+        entry = unit.memories.approve(operation, entry_id)
         embed_later(unit, operation)
         return entry
 

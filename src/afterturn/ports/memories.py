@@ -139,14 +139,11 @@ class Records(Protocol):
 
 
 class Operations(Protocol):
-    """The history of a store. Every write belongs to an operation; undo and forget work on operations."""
+    """The history of a store. Every write belongs to an operation; undo and forget work on operations.
 
-    def start(self, operation: Operation) -> Operation:
-        """Call it before the writes, in the same unit. It is stored with its first step.
-
-        An operation that changes nothing, such as adding a duplicate, is not stored. Raises Conflict, at the first
-        step, if the id was used before.
-        """
+    An operation is stored with its first step: one that changes nothing, such as adding a duplicate, is not stored. A
+    write raises Conflict if an earlier unit used the id.
+    """
 
     def page(
         self, scope: Scope, *, limit: int, entry_id: str | None = None, before: str | None = None

@@ -170,4 +170,4 @@ def _reject(unit: Unit, operation: Operation, entry_id: str) -> Entry:
     if not any(entry.status in WAITING for entry in versions):
         status = unit.memories.get(scope, entry_id).status
         raise Conflict(f"{entry_id} is {status}; only a proposal can be rejected. Delete it instead.")
-    return unit.memories.delete(unit.operations.start(operation), entry_id)
+    return unit.memories.delete(operation, entry_id)

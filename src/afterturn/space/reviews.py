@@ -95,7 +95,7 @@ class ReviewVerbs(SpaceVerbs):
 
         def undo(unit: Unit, one: str, target: str) -> Undone:
             operation = Operation(services.ids.new(), services.tenant, one, Verb.UNDO, Origin.USER, at)
-            return Undone(operation.id, tuple(unit.operations.undo(unit.operations.start(operation), target=target)))
+            return Undone(operation.id, tuple(unit.operations.undo(operation, target=target)))
 
         def work(unit: Unit) -> list[Undone]:
             review = _review(unit, _row(unit, services.tenant, self.name, review_id), self.name)

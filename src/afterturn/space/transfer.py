@@ -52,10 +52,7 @@ def export_lines(unit: Unit, scope: Scope, now: float) -> list[Line]:
     """
     (space,) = scope.spaces
     header: Line = {"afterturn_export": EXPORT_FORMAT, "tenant": scope.tenant, "space": space, "exported_at": now}
-    entries = _all_pages(
-        lambda before: unit.memories.page(scope, Filter(statuses=tuple(Status)), limit=PAGE, before=before),
-        lambda one: one.id,
-    )
+    entries = every_entry(unit, scope, Filter(statuses=tuple(Status)))
     operations = _all_pages(lambda before: unit.operations.page(scope, limit=PAGE, before=before), lambda one: one.id)
     reviews = _all_pages(
         lambda before: unit.reviews.page(scope.tenant, space, limit=PAGE, before=before), lambda one: one.id
@@ -106,6 +103,11 @@ def _conversation_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
 def every_conversation(unit: Unit, tenant: str, space: str) -> Iterator[str]:
     """The ids of all conversations, newest activity first."""
     return _all_pages(lambda before: unit.conversations.page(tenant, space, limit=PAGE, before=before), str)
+
+
+def every_entry(unit: Unit, scope: Scope, wanted: Filter) -> Iterator[Entry]:
+    """Newest first."""
+    return _all_pages(lambda before: unit.memories.page(scope, wanted, limit=PAGE, before=before), lambda one: one.id)
 
 
 def _all_pages(read: Callable[[str | None], list[T]], id_of: Callable[[T], str]) -> Iterator[T]:
@@ -190,14 +192,13 @@ async def _write_chunk(
     def work(unit: Unit) -> tuple[int, StoredVersions]:
         created, stored = 0, before
         for admitted in chunk:
-            operation = unit.operations.start(importing)
-            entry, stored = _store(unit, operation, admitted, services.statement_writer, stored)
+            entry, stored = _store(unit, importing, admitted, services.statement_writer, stored)
             created += entry is not None
             if entry is not None and isinstance(admitted.draft, OwnDraft):
                 if admitted.draft.approved and entry.status is Status.PROPOSED:
-                    entry = unit.memories.approve(unit.operations.start(approving), entry.id)
+                    entry = unit.memories.approve(approving, entry.id)
                 if admitted.draft.hidden and entry.status is Status.ACTIVE:
-                    unit.memories.hide(unit.operations.start(hiding), entry.id)
+                    unit.memories.hide(hiding, entry.id)
         unit.jobs.add(job, coalesce=True)
         return created, stored
 

@@ -384,7 +384,7 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
         operation = self._operation(Verb.UNDO, Origin.USER)
 
         def work(unit: Unit) -> Undone:
-            steps = unit.operations.undo(unit.operations.start(operation), target=target)
+            steps = unit.operations.undo(operation, target=target)
             embed_later(unit, operation)
             return Undone(operation.id, tuple(steps))
 
@@ -445,7 +445,7 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
             records = [one for one in found if one is not None and one.kind is Kind.RECORD]
             for record in records if hide else ():
                 if record.status is Status.ACTIVE and not is_hidden(unit, self._scope, record.id):
-                    unit.memories.hide(unit.operations.start(operation), record.id)
+                    unit.memories.hide(operation, record.id)
             return tuple(record.id for record in records)
 
         return await self._services.store.write(work, at=self._scope)
@@ -502,7 +502,7 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
             current = unit.memories.get(self._scope, entry_id)
             if is_hidden(unit, self._scope, entry_id) is hidden:
                 return Changed(current, "")
-            return Changed(unit.memories.hide(unit.operations.start(operation), entry_id), operation.id)
+            return Changed(unit.memories.hide(operation, entry_id), operation.id)
 
         return await self._services.store.write(work, at=self._scope)
 

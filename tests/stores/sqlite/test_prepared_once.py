@@ -38,4 +38,4 @@ def test_a_query_that_meets_a_partial_index_is_not_prepared_anew(tmp_path):
 
 
 def add(unit, text: str) -> None:
-    unit.memories.add(unit.operations.start(operation()), admit(text))
+    unit.memories.add(operation(), admit(text))

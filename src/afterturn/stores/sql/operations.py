@@ -34,10 +34,6 @@ class SqlOperations:
         self._session = entries.session
         self._eraser = Eraser(entries)
 
-    def start(self, operation: Operation) -> Operation:
-        # The journal stores it with its first step, so an operation without changes is not listed.
-        return operation
-
     def page(
         self, scope: Scope, *, limit: int, entry_id: str | None = None, before: str | None = None
     ) -> list[Operation]:

@@ -49,17 +49,13 @@ async def converse(store: Store, key: ConversationKey = TALK, *, at: float = 1.0
 
 async def add(store: Store, text: str, *, within: Operation | None = None, **draft: Any) -> Added:
     chosen = within or operation(at=draft.get("at", 100.0))
-    return await store.write(
-        lambda unit: unit.memories.add(unit.operations.start(chosen), admit(text, **draft)), at=Tenant(chosen.tenant)
-    )
+    return await store.write(lambda unit: unit.memories.add(chosen, admit(text, **draft)), at=Tenant(chosen.tenant))
 
 
 async def record(store: Store, text: str, *, within: Operation | None = None, **draft: Any) -> Entry:
     chosen = within or operation(Verb.RECORD, at=draft.get("at", 100.0))
     admitted = admit(text, kind=Kind.RECORD, **draft)
-    entries = await store.write(
-        lambda unit: unit.records.add(unit.operations.start(chosen), [admitted]), at=Tenant(chosen.tenant)
-    )
+    entries = await store.write(lambda unit: unit.records.add(chosen, [admitted]), at=Tenant(chosen.tenant))
     return entries[0]
 
 
@@ -75,23 +71,19 @@ async def update(
     chosen = within or operation(Verb.UPDATE, at=draft.get("at", 100.0))
     admitted = admit(text, **draft)
     return await store.write(
-        lambda unit: unit.memories.update(unit.operations.start(chosen), entry_id, admitted, expected_version=expected),
+        lambda unit: unit.memories.update(chosen, entry_id, admitted, expected_version=expected),
         at=Tenant(chosen.tenant),
     )
 
 
 async def delete(store: Store, entry_id: str, *, within: Operation | None = None) -> Entry:
     chosen = within or operation(Verb.DELETE)
-    return await store.write(
-        lambda unit: unit.memories.delete(unit.operations.start(chosen), entry_id), at=Tenant(chosen.tenant)
-    )
+    return await store.write(lambda unit: unit.memories.delete(chosen, entry_id), at=Tenant(chosen.tenant))
 
 
 async def undo(store: Store, target: str, *, within: Operation | None = None) -> list[Step]:
     chosen = within or operation(Verb.UNDO)
-    return await store.write(
-        lambda unit: unit.operations.undo(unit.operations.start(chosen), target=target), at=Tenant(chosen.tenant)
-    )
+    return await store.write(lambda unit: unit.operations.undo(chosen, target=target), at=Tenant(chosen.tenant))
 
 
 async def forget(store: Store, selector: Selector, *, at: float = NOW, space: str = SPACE) -> Erased:

@@ -157,7 +157,7 @@ class TestSearch:
 
     async def test_a_unit_sees_its_own_writes(self, store: Store) -> None:
         def work(unit: Unit) -> tuple[list[str], dict[str, dict[str, int]], int]:
-            unit.memories.add(unit.operations.start(operation()), admit("Ada keeps bees"))
+            unit.memories.add(operation(), admit("Ada keeps bees"))
             return (
                 [match.entry.text for match in matches(unit, LaneQuery(ADA, NOW), ["bee"], limit=5)],
                 unit.index.frequencies(ADA, ["bee"]),
@@ -443,8 +443,8 @@ class TestVectors:
         await add(store, "second bees")
 
         def work(unit: Unit) -> list[str]:
-            unit.memories.add(unit.operations.start(operation()), admit("third bees"))
-            unit.memories.add(unit.operations.start(operation()), admit("fourth bees"))
+            unit.memories.add(operation(), admit("third bees"))
+            unit.memories.add(operation(), admit("fourth bees"))
             found = unit.index.unembedded(TENANT, SPACE, SMALL, limit=10)
             vectors = [(key, _VECTOR) for key, text in found if text != "second bees"]
             assert unit.index.put_vectors(TENANT, SPACE, SMALL, vectors) == 2
@@ -546,7 +546,7 @@ class TestIndexedEntries:
 
     async def test_a_unit_sees_its_own_writes(self, store: Store) -> None:
         def work(unit: Unit) -> list[IndexedEntry]:
-            unit.memories.add(unit.operations.start(operation()), admit("Ada keeps bees"))
+            unit.memories.add(operation(), admit("Ada keeps bees"))
             return unit.index.entries(TENANT, SPACE, limit=9)
 
         assert [entry.terms for entry in await store.write(work, at=ALL_SPACES)] == [terms("Ada keeps bees")]
@@ -754,7 +754,7 @@ class TestNewest:
                 admit(text, kind=Kind.RECORD, conversation="talk", position=position, speaker="Ada")
                 for position, text in enumerate(("bees", "honey"))
             ]
-            unit.records.add(unit.operations.start(operation(Verb.RECORD)), said)
+            unit.records.add(operation(Verb.RECORD), said)
             keys = unit.index.newest(TENANT, SPACE, limit=5)
             texts = around(unit, LaneQuery(ADA, NOW), keys[:1], reach=1)
             return len(keys), unit.index.speakers(ADA, limit=5), texts

@@ -80,13 +80,13 @@ def _next_position(unit: Unit) -> int:
 def _say(unit: Unit) -> int:
     position = _next_position(unit)
     said = admit(f"message {position}", kind=Kind.RECORD, conversation="talk", position=position)
-    unit.records.add(unit.operations.start(operation(Verb.RECORD)), [said])
+    unit.records.add(operation(Verb.RECORD), [said])
     return position
 
 
 def _add(text: str, space: str = SPACE) -> Callable[[Unit], Any]:
     made, admitted = operation(space=space), admit(text)
-    return lambda unit: unit.memories.add(unit.operations.start(made), admitted).entry
+    return lambda unit: unit.memories.add(made, admitted).entry
 
 
 def _embed(unit: Unit) -> None:
@@ -216,9 +216,7 @@ class TestInterleaved:
 
         def change(text: str) -> Callable[[Unit], Any]:
             made, admitted = operation(Verb.UPDATE), admit(text)
-            return lambda unit: unit.memories.update(
-                unit.operations.start(made), entry.id, admitted, expected_version=1
-            )
+            return lambda unit: unit.memories.update(made, entry.id, admitted, expected_version=1)
 
         _, refused = await _overlap(
             stores,

@@ -431,9 +431,7 @@ class TestMemories:
         }
 
     async def _add_again(self, store: Store, admitted: Admitted, within: Operation) -> Entry:
-        return await store.write(
-            lambda unit: unit.memories.add_again(unit.operations.start(within), admitted), at=ALL_SPACES
-        )
+        return await store.write(lambda unit: unit.memories.add_again(within, admitted), at=ALL_SPACES)
 
     async def _space_names(self, store: Store, prefix: str) -> list[str]:
         return await store.read(lambda unit: unit.memories.space_names(TENANT, prefix), at=ALL_SPACES)
@@ -507,7 +505,7 @@ class TestRecords:
     async def test_records_of_one_turn_share_an_operation(self, store: Store) -> None:
         chosen = operation(Verb.RECORD)
         admitted = [admit(text, kind=Kind.RECORD, conversation="talk") for text in ("question", "answer")]
-        await store.write(lambda unit: unit.records.add(unit.operations.start(chosen), admitted), at=ALL_SPACES)
+        await store.write(lambda unit: unit.records.add(chosen, admitted), at=ALL_SPACES)
         steps = await store.read(lambda unit: unit.operations.steps(ADA, operation_id=chosen.id), at=ALL_SPACES)
         assert [step.entry_id for step in steps] == [item.id for item in admitted]
 

@@ -56,7 +56,7 @@ class TestUndo:
 
     async def _hide_and_undo_twice(self, store: Store, entry_id: str) -> list[Verb]:
         hiding, undoing = operation(Verb.HIDE), operation(Verb.UNDO)
-        await store.write(lambda unit: unit.memories.hide(unit.operations.start(hiding), entry_id), at=ALL_SPACES)
+        await store.write(lambda unit: unit.memories.hide(hiding, entry_id), at=ALL_SPACES)
         await undo(store, hiding.id, within=undoing)
         await undo(store, undoing.id)
         steps = await store.read(lambda unit: unit.operations.steps(ADA, entry_id=entry_id), at=ALL_SPACES)

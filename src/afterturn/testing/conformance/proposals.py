@@ -44,14 +44,13 @@ async def withdraw(
 ) -> Entry:
     chosen = within or operation(Verb.DELETE)
     return await store.write(
-        lambda unit: unit.memories.propose_delete(unit.operations.start(chosen), entry_id, expected_version=expected),
-        at=ALL_SPACES,
+        lambda unit: unit.memories.propose_delete(chosen, entry_id, expected_version=expected), at=ALL_SPACES
     )
 
 
 async def approve(store: Store, entry_id: str, *, within: Operation | None = None) -> Entry:
     chosen = within or operation(Verb.APPROVE)
-    return await store.write(lambda unit: unit.memories.approve(unit.operations.start(chosen), entry_id), at=ALL_SPACES)
+    return await store.write(lambda unit: unit.memories.approve(chosen, entry_id), at=ALL_SPACES)
 
 
 async def list_with_status(store: Store, *statuses: Status) -> list[Entry]:

@@ -91,7 +91,7 @@ class _Broken(Exception):
 
 
 def _add_then_break(unit: Unit) -> None:
-    unit.memories.add(unit.operations.start(operation()), admit("half done bees"))
+    unit.memories.add(operation(), admit("half done bees"))
     unit.jobs.add(Job("j1", "embed", TENANT, SPACE, "{}", 1.0))
     unit.conversations.add_block(TALK, BlockRow("hash", "turn-1", (), 4, 1.0))
     raise _Broken
