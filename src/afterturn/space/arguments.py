@@ -95,29 +95,20 @@ def search_request(
             excluded_ids=check_ids(exclude),
             filter=check_filter(filter),
         ),
-        lanes=check_lanes(lanes),
+        lanes=tuple(Lane) if lanes is None else _members(lanes, Lane, "lane"),
         limit=check_limit(limit, LIMIT_MAX),
         score_min=None if score_min is None else check_score(score_min),
         correlation=correlation,
     )
 
 
-def check_version(version: object) -> int | None:
-    if version is None:
-        return None
-    if not is_whole(version, VERSION_MAX):
+def check_version(version: object) -> None:
+    if version is not None and not is_whole(version, VERSION_MAX):
         raise InvalidInput(f"The version is {_shown(version)}. Use a whole number from 1 on.")
-    assert isinstance(version, int)
-    return version
 
 
 def check_conversation(conversation: object) -> str | None:
     return None if conversation is None else check_name(conversation, "conversation")
-
-
-def check_lanes(lanes: object) -> tuple[Lane, ...]:
-    """All of them for None."""
-    return tuple(Lane) if lanes is None else _members(lanes, Lane, "lane")
 
 
 def check_score(score: object) -> float:

@@ -159,7 +159,6 @@ def _find_outdated(entries: Sequence[Entry]) -> Iterator[ConsolidationStep]:
 
 # Only the newest of a space are compared: more would take longer than idle time lasts.
 ENTRIES_MAX = 1_000
-_PAGE = 200
 _STATEMENTS = Filter(kind=Kind.STATEMENT)
 
 
@@ -202,7 +201,7 @@ class Consolidation(NamedTuple):
             forgets=unit.conversations.forgets(tenant),
         )
         scope = Scope(tenant, (space,))
-        entries = list(_entries(unit, scope, now))
+        entries = [one for one in unit.memories.page(scope, _STATEMENTS, limit=ENTRIES_MAX) if one.holds(now)]
         fade_days = services.config.fade_days
         shown = {} if fade_days is None else unit.conversations.last_shown(tenant, [entry.ref for entry in entries])
         # Pairs of a duplicate and the memory that says the same, as recall compares them.
@@ -225,8 +224,8 @@ class Consolidation(NamedTuple):
         changes = [ReviewedChange(Verb.DELETE, self.row.space, "", step.entry, None, "planned") for step in self.steps]
         return Review(replace(self.row, state=ReviewState.WAITING, notes=_notes(self.steps)), tuple(changes))
 
-    def commit(self, unit: Unit) -> ReviewRow:
-        """Takes the steps and stores the review. Returns its row."""
+    def commit(self, unit: Unit) -> tuple[ReviewRow, list[Step]]:
+        """Takes the steps and stores the review. Returns its row and what it changed."""
         results = _ConsolidationResults()
         by_remaining: dict[str, list[ConsolidationStep]] = {}
         for step in self.steps:
@@ -244,14 +243,14 @@ class Consolidation(NamedTuple):
             notes=_notes(results.done),
         )
         unit.reviews.add(row, ())
-        return row
+        return row, steps_of_review(unit, row)
 
     def _take_steps(self, unit: Unit, steps: Sequence[ConsolidationStep], results: _ConsolidationResults) -> None:
         """Takes all steps with the same remaining memory. A refused step writes nothing."""
         steps = [step for step in steps if results.attempt([step], functools.partial(self._check, unit, step))]
         asking = [step for step in steps if step.needs_approval or waits(self.services.config, _ACTOR)]
         for step in asking:
-            if results.attempt([step], functools.partial(self._propose, unit, step)):
+            if results.attempt([step], functools.partial(self._delete, unit, step)):
                 results.done.append(step)
                 results.waiting += 1
         deciding = [step for step in steps if step not in asking]
@@ -275,14 +274,16 @@ class Consolidation(NamedTuple):
         if unit.memories.get(self._scope, entry.id) != entry:
             raise Conflict(f"{entry.id} has changed since the plan was made.")
 
-    def _propose(self, unit: Unit, step: ConsolidationStep) -> None:
-        operation = self._operation(Verb.DELETE)
-        unit.memories.propose_delete(operation, step.entry.id, expected_version=step.entry.version)
-
     def _delete(self, unit: Unit, step: ConsolidationStep) -> None:
-        entry, operation = step.entry, self._operation(Verb.DELETE)
+        """Or proposes it."""
+        version, asks = step.entry.version, step.needs_approval
         self.services.statement_writer.delete(
-            unit, operation, entry.id, trust=_ACTOR.trust, expected_version=entry.version
+            unit,
+            self._operation(Verb.DELETE),
+            step.entry.id,
+            trust=_ACTOR.trust,
+            expected_version=version,
+            asks=asks,
         )
 
     def _merge(self, unit: Unit, steps: Sequence[ConsolidationStep]) -> None:
@@ -316,7 +317,7 @@ async def consolidate(services: Services, space: str, *, dry_run: bool) -> Revie
     prepared = await _prepare(services, services.tenant, space)
     if dry_run:
         return prepared.preview
-    row, steps = await services.store.write(lambda unit: _commit(unit, prepared), at=Scope(services.tenant, (space,)))
+    row, steps = await services.store.write(prepared.commit, at=Scope(services.tenant, (space,)))
     services.wake_jobs()
     services.events.report_changes(steps)
     return await get_review(services, space, row.id)
@@ -327,29 +328,13 @@ async def consolidate_job(services: Services, job: Job) -> Commit:
     if services.has_open_turn:
         return Commit()
     prepared = await _prepare(services, job.tenant, job.space)
-    return Commit(lambda unit: functools.partial(report_review_ended, services, *_commit(unit, prepared)))
-
-
-def _commit(unit: Unit, prepared: Consolidation) -> tuple[ReviewRow, list[Step]]:
-    row = prepared.commit(unit)
-    return row, steps_of_review(unit, row)
+    return Commit(lambda unit: functools.partial(report_review_ended, services, *prepared.commit(unit)))
 
 
 async def _prepare(services: Services, tenant: str, space: str) -> Consolidation:
     return await services.store.read(
         lambda unit: Consolidation.prepared(unit, services, tenant, space), at=Scope(tenant, (space,))
     )
-
-
-def _entries(unit: Unit, scope: Scope, now: float) -> Iterator[Entry]:
-    before: str | None = None
-    for _ in range(ENTRIES_MAX // _PAGE):
-        page = unit.memories.page(scope, _STATEMENTS, limit=_PAGE, before=before)
-        yield from (entry for entry in page if entry.holds(now))
-        if len(page) < _PAGE:
-            return
-        before = page[-1].id
-        unit.check()
 
 
 def _was_rejected(unit: Unit, scope: Scope, step: ConsolidationStep) -> bool:

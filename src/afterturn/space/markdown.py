@@ -18,6 +18,7 @@ from afterturn.guard.trust import TRUST_MIN, find_entry
 from afterturn.ports import Unit
 from afterturn.scanners.invisible import clean
 from afterturn.space.arguments import SpaceVerbs, parse_target
+from afterturn.space.transfer import every_entry
 from afterturn.text import is_unspaced, regex, words
 from afterturn.types import (
     Admitted,
@@ -472,7 +473,6 @@ def _excerpt(text: str) -> str:
 
 
 ENTRIES_MAX = 10_000
-_PAGE = 1000
 # Deletions first: they make room, and free texts that may be used again.
 _ORDER = (Verb.DELETE, Verb.UPDATE, Verb.ADD)
 
@@ -549,20 +549,12 @@ class MarkdownVerbs(SpaceVerbs):
 
 
 def _statements(unit: Unit, scope: Scope, narrowed: Filter) -> list[Entry]:
-    found = list(islice(_page_by_page(unit, scope, narrowed), ENTRIES_MAX + 1))
+    found = list(islice(every_entry(unit, scope, narrowed), ENTRIES_MAX + 1))
     if len(found) > ENTRIES_MAX:
         raise InvalidInput(
             f"There are more than {ENTRIES_MAX} memories, too many to edit at once. Narrow it by target or project."
         )
     return found
-
-
-def _page_by_page(unit: Unit, scope: Scope, narrowed: Filter) -> Iterator[Entry]:
-    """Newest first."""
-    before: str | None = None
-    while page := unit.memories.page(scope, narrowed, limit=_PAGE, before=before):
-        yield from page
-        before = page[-1].id
 
 
 def _compare(unit: Unit, scope: Scope, parsed: MarkdownText) -> Edits:
@@ -574,7 +566,7 @@ def _compare(unit: Unit, scope: Scope, parsed: MarkdownText) -> Edits:
         for id in {id for id, _ in refs}
         if (entry := _find(unit, scope, id)) and entry.status is Status.ACTIVE
     }
-    everything = _page_by_page(unit, scope, Filter(kind=Kind.STATEMENT, statuses=_COPIED_STATUSES))
+    everything = every_entry(unit, scope, Filter(kind=Kind.STATEMENT, statuses=_COPIED_STATUSES))
     return compare(parsed, bases, current, islice(everything, ENTRIES_MAX))
 
 

@@ -52,10 +52,7 @@ def export_lines(unit: Unit, scope: Scope, now: float) -> list[Line]:
     """
     (space,) = scope.spaces
     header: Line = {"afterturn_export": EXPORT_FORMAT, "tenant": scope.tenant, "space": space, "exported_at": now}
-    entries = _all_pages(
-        lambda before: unit.memories.page(scope, Filter(statuses=tuple(Status)), limit=PAGE, before=before),
-        lambda one: one.id,
-    )
+    entries = every_entry(unit, scope, Filter(statuses=tuple(Status)))
     operations = _all_pages(lambda before: unit.operations.page(scope, limit=PAGE, before=before), lambda one: one.id)
     reviews = _all_pages(
         lambda before: unit.reviews.page(scope.tenant, space, limit=PAGE, before=before), lambda one: one.id
@@ -106,6 +103,11 @@ def _conversation_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
 def every_conversation(unit: Unit, tenant: str, space: str) -> Iterator[str]:
     """The ids of all conversations, newest activity first."""
     return _all_pages(lambda before: unit.conversations.page(tenant, space, limit=PAGE, before=before), str)
+
+
+def every_entry(unit: Unit, scope: Scope, wanted: Filter) -> Iterator[Entry]:
+    """Newest first."""
+    return _all_pages(lambda before: unit.memories.page(scope, wanted, limit=PAGE, before=before), lambda one: one.id)
 
 
 def _all_pages(read: Callable[[str | None], list[T]], id_of: Callable[[T], str]) -> Iterator[T]:
