@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.errors import (
@@ -52,7 +52,7 @@ from afterturn.types import (
 
 if TYPE_CHECKING:
     from afterturn.learning.changes import Change
-    from afterturn.learning.staging import Staging, StagingOutcome
+    from afterturn.learning.staging import Staging
     from afterturn.services import Services
 
 
@@ -202,7 +202,9 @@ class ReviewJobs:
             # The model read messages that are gone now and may have paraphrased them, so the others are reviewed again.
             ended, unread_messages = replace(ended, state=ReviewState.FORGOTTEN, reason="forgotten"), messages
         outcome = staging.commit(unit) if ended.state is ReviewState.SAVED else StagingOutcome()
-        ended = _with_outcome(ended, outcome)
+        if ended.state is ReviewState.SAVED and not outcome.written + outcome.proposed:
+            ended = replace(ended, state=ReviewState.REFUSED if outcome.refusals else ReviewState.NOTHING)
+        ended = replace(ended, **asdict(outcome))
         unit.reviews.end(ended)
         if ended.state in (ReviewState.FAILED, ReviewState.TIMED_OUT) and ended.kind.takes_turns:
             # Its messages are left to the next review.
@@ -287,21 +289,6 @@ def _is_forgotten(unit: Unit, review: ReviewRow, messages: Sequence[ReviewMessag
             review.tenant, space, conversation=review.conversation, speakers=speakers, since=review.forgets
         )
         for space in review.changeable
-    )
-
-
-def _with_outcome(ended: ReviewRow, outcome: StagingOutcome) -> ReviewRow:
-    """The review's row with its counts; its state says whether anything was saved."""
-    state = ended.state
-    if state is ReviewState.SAVED and not outcome.written + outcome.proposed:
-        state = ReviewState.REFUSED if outcome.refusals else ReviewState.NOTHING
-    return replace(
-        ended,
-        state=state,
-        written=outcome.written,
-        proposed=outcome.proposed,
-        refusals=outcome.refusals,
-        spaces=outcome.spaces,
     )
 
 

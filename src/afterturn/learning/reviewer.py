@@ -104,21 +104,19 @@ class ModelReviewer:
         """Asks for JSON, once more if the answer cannot be read, and then gives up. The records remain."""
         messages = self._ask(by_schema=True)
         form = schema(self.entries_max)
-        text = answer_text(await self.model.complete(messages, schema=form))
-        try:
-            operations = read_answer(text)
-        except InvalidInput as error:
-            if prompts.is_nothing(text):
-                return "nothing"
-            messages += prompts.repair_prompt(text, str(error))
+        for is_repair in (False, True):
             text = answer_text(await self.model.complete(messages, schema=form))
             try:
                 operations = read_answer(text)
-            except InvalidInput:
-                self.staging.refusals.append("malformed")
-                return "unreadable"
-        await self._stage_all(operations)
-        return "done"
+            except InvalidInput as error:
+                if prompts.is_nothing(text) and not is_repair:
+                    return "nothing"
+                messages += prompts.repair_prompt(text, str(error))
+            else:
+                await self._stage_all(operations)
+                return "done"
+        self.staging.refusals.append("malformed")
+        return "unreadable"
 
     async def _stage_all(self, operations: Sequence[tuple[object, object]]) -> None:
         for name, arguments in operations[:TOOL_CALLS_MAX]:

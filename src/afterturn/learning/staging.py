@@ -51,6 +51,7 @@ REFUSALS_MAX = 10
 BUDGET_REFUSALS_MAX = 3
 # How many proposals are compared with what the user says.
 WAITING_MAX = 200
+_VERBS = {Action.ADD: Verb.ADD, Action.UPDATE: Verb.UPDATE, Action.DELETE: Verb.DELETE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +188,8 @@ class Staging:
 
     def commit(self, unit: Unit) -> StagingOutcome:
         """Writes the staged changes. A change whose memory was changed or deleted meanwhile is refused on its own."""
-        counts = {Status.ACTIVE: 0, Status.PROPOSED: 0}
-        refusals, spaces = list(self.refusals), []
+        written: list[Entry] = []
+        refusals = list(self.refusals)
         key = ConversationKey(self.review.tenant, self.review.space, self.review.conversation)
         messages = with_sources(unit, key, self.review.writes, self.messages)
         for staged in self.staged:
@@ -199,13 +200,11 @@ class Staging:
                 continue
             if entry is None:
                 refusals.append("known")
-                continue
-            waiting = entry.status in (Status.PROPOSED, Status.WITHDRAWAL)
-            counts[Status.PROPOSED if waiting else Status.ACTIVE] += 1
-            spaces.append(staged.target_space.space)
-        return StagingOutcome(
-            counts[Status.ACTIVE], counts[Status.PROPOSED], tuple(refusals), tuple(dict.fromkeys(spaces))
-        )
+            else:
+                written.append(entry)
+        waiting = sum(entry.status in (Status.PROPOSED, Status.WITHDRAWAL) for entry in written)
+        spaces = dict.fromkeys(entry.space for entry in written)
+        return StagingOutcome(len(written) - waiting, waiting, tuple(refusals), tuple(spaces))
 
     def _check(self, unit: Unit, change: Change) -> StagedChange:
         limit = self.services.config.review_entries_max
@@ -401,18 +400,17 @@ class Staging:
         sources = tuple(dict.fromkeys(source for at in staged.cited if (source := messages[at].source) is not None))
         self._check_sources(unit, sources)
         writer = self.services.statement_writer
+        operation = self._operation(staged.target_space, _VERBS[staged.change.action])
         try:
             if staged.change.action is Action.ADD:
                 assert staged.admitted is not None
                 if (settled := self._settle_waiting(unit, staged, sources)) is not None:
                     return settled
-                operation = self._operation(staged.target_space, Verb.ADD)
                 added = writer.add(unit, operation, _with_sources(staged.admitted, sources))
                 return added.entry if added.operation is not None else None
             assert staged.base is not None
             version = staged.base.version
             if staged.admitted is None:
-                operation = self._operation(staged.target_space, Verb.DELETE)
                 return writer.delete(
                     unit,
                     operation,
@@ -421,7 +419,6 @@ class Staging:
                     expected_version=version,
                     asks=staged.target_space.needs_approval,
                 )
-            operation = self._operation(staged.target_space, Verb.UPDATE)
             admitted = _with_sources(staged.admitted, sources, staged.base.sources)
             return writer.update(unit, operation, staged.base.id, admitted, expected_version=version)
         except (Conflict, NotFound) as error:

@@ -7,7 +7,7 @@ import codecs
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -70,8 +70,10 @@ def find_trusted(folder: str | None, roots: Sequence[str]) -> TrustedFolders:
         if real is None:
             skipped.append(Skipped(root, Refusal.NO_FOLDER))
         elif real not in found:
-            found[real], refused = _parents(real)
-            skipped.extend(refused)
+            above = _up_to_repository(real)
+            foreign = next((parent for parent in above if _is_foreign(parent, real)), None)
+            found[real] = tuple(reversed(above)) if foreign is None else ()
+            skipped += [] if foreign is None else [Skipped(foreign, Refusal.FOREIGN)]
     real_global = None if folder is None else real_folder(folder)
     return TrustedFolders(real_global, tuple(found), tuple(found.values()), tuple(skipped))
 
@@ -98,14 +100,6 @@ def real_path(path: str) -> str:
         return "/" + os.path.realpath(path, strict=True).lstrip("/")
     except RecursionError as error:
         raise OSError(f"{path} became a long chain of links.") from error
-
-
-def _parents(root: str) -> tuple[tuple[str, ...], list[Skipped]]:
-    above = _up_to_repository(root)
-    for parent in above:
-        if _is_foreign(parent, root):
-            return (), [Skipped(parent, Refusal.FOREIGN)]
-    return tuple(reversed(above)), []
 
 
 def _up_to_repository(root: str) -> list[str]:
@@ -139,7 +133,6 @@ FILES_MAX = 64
 # Folders of installed packages, whose instructions are not the project's.
 FETCHED = frozenset({".git", ".tox", ".venv", "bower_components", "node_modules", "site-packages", "vendor", "venv"})
 _BOM = "\ufeff"
-_CHUNK_BYTES = 65536
 
 # Without O_PATH, files below a folder that may be entered but not listed cannot be read.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -321,7 +314,8 @@ def _read(real: str, bytes_max: int) -> tuple[str, bool] | Refusal:
             return Refusal.NO_FILE
         if status.st_size > HUGE_BYTES:
             return Refusal.TOO_LARGE
-        return _decoded(b"".join(_chunks(descriptor, bytes_max + 1)), bytes_max)
+        with open(descriptor, "rb", closefd=False) as file:
+            return _decoded(file.read(bytes_max + 1), bytes_max)
     except OSError:
         return Refusal.UNREADABLE
     finally:
@@ -340,12 +334,6 @@ def _open(real: str) -> int:
         return os.open(name, _FILE, dir_fd=here)
     finally:
         os.close(here)
-
-
-def _chunks(descriptor: int, wanted: int) -> Iterator[bytes]:
-    while wanted > 0 and (chunk := os.read(descriptor, min(wanted, _CHUNK_BYTES))):
-        wanted -= len(chunk)
-        yield chunk
 
 
 def _decoded(data: bytes, bytes_max: int) -> tuple[str, bool] | Refusal:

@@ -103,6 +103,9 @@ class StandingReader(NamedTuple):
     scanning: Scanning = True
     visible: Callable[[Entry], bool] = lambda message: False
 
+    def is_owner(self, speaker: str | None) -> bool:
+        return (speaker or "user").casefold() in ("user", (self.owner or "user").rpartition(":")[2].casefold())
+
 
 class StandingFact(NamedTuple):
     """A line about the user or the project: a statement, or a sentence that the user typed.
@@ -211,12 +214,12 @@ def find_standing(unit: Unit, reader: StandingReader) -> StandingMemories:
 
 def _find_facts(unit: Unit, reader: StandingReader) -> list[StandingFact]:
     """In no order. Of a statement and the sentence that it was learned from, one."""
-    lineage, speakers = StandingLineage(unit, reader.scope), _speakers(reader)
+    lineage = StandingLineage(unit, reader.scope)
     stated: dict[str, Entry] = {}
     elsewhere: list[Entry] = []
     for wanted in (_CONVENTIONS, _PREFERENCES, _STATEMENTS):
         for entry in unit.memories.page(reader.scope, wanted, limit=_READ_MAX):
-            is_owners = reader.owner in (None, entry.space) and (entry.speaker or "user").casefold() in speakers
+            is_owners = reader.owner in (None, entry.space) and reader.is_owner(entry.speaker)
             is_shared = entry.target is Target.ENVIRONMENT and entry.space != reader.owner
             is_ours = (is_owners or is_shared) and _is_for_reader(entry, reader)
             if is_ours and not entry.pinned and not entry.firm:
@@ -259,17 +262,12 @@ def _is_owners(entry: Entry, sources: Sequence[Entry], owner: str | None) -> boo
     return is_own or _has_typed(entry, sources)
 
 
-def _speakers(reader: StandingReader) -> set[str]:
-    return {"user", (reader.owner or "user").rpartition(":")[2].casefold()}
-
-
 def _read_messages(unit: Unit, reader: StandingReader) -> dict[str, list[StandingFact]]:
     """The sentences of messages that the owner typed, by message. Of other projects, only what is about the user."""
     said: dict[str, list[StandingFact]] = {}
     scope = reader.scope if reader.owner is None else replace(reader.scope, spaces=(reader.owner,))
-    speakers = _speakers(reader)
     for record in unit.records.most_telling(scope, ANYTHING, limit=_READ_MAX) if reader.reads_messages else ():
-        is_owners = record.owner in (None, reader.owner) and (record.speaker or "user").casefold() in speakers
+        is_owners = record.owner in (None, reader.owner) and reader.is_owner(record.speaker)
         is_typed = record.origin is Origin.USER and is_owners and not record.is_report
         is_elsewhere = record.project not in (None, reader.project)
         if is_typed and _is_for_reader(replace(record, project=None), reader) and not reader.visible(record):
