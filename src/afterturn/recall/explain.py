@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from afterturn.recall.scoring import RECENT, ScoredRow, ScoreKind, score_kind_of
 from afterturn.recall.store_search import CANDIDATES_MAX, TERMS_READ_MAX, LexicalScorer, Neighbours, indexed_entry
 from afterturn.text import is_acknowledgement, read_words, terms
 from afterturn.types.conversations import HandoverPoint, Outcome, RecallCause
-from afterturn.types.entries import ConversationKey, Entry, Kind, Origin, Scope, Status, reference
+from afterturn.types.entries import ConversationKey, Entry, Kind, Origin, Scope, Status
 from afterturn.types.rows import Candidate, Decision, RecallRow
 from afterturn.types.searches import Filter, Hit, Lane, LaneQuery
 
@@ -180,12 +180,7 @@ class Explainer:
     @cached_property
     def _candidates(self) -> dict[str, tuple[Candidate, Entry]]:
         """In the order of the row, without those that were forgotten since."""
-        found = {}
-        for candidate in self._row.candidates:
-            entry = self._find(candidate.ref)
-            if entry is not None:
-                found[candidate.ref] = (candidate, entry)
-        return found
+        return {one.ref: (one, entry) for one in self._row.candidates if (entry := self._find(one.ref)) is not None}
 
     def _explain_candidate(self, candidate: Candidate, entry: Entry) -> Explained:
         why = candidate.decision or Decision.NOT_HANDED_OVER
@@ -194,21 +189,20 @@ class Explainer:
             why, by = line.decision or Decision.NOT_HANDED_OVER, line.ref
         if why is Decision.STALE and entry.status is not Status.ACTIVE:
             why = _BY_STATUS[entry.status]
-        explained = Explained(
+        return Explained(
             ref=candidate.ref,
             space=candidate.space,
             lane=candidate.lane,
             why=why,
-            reason="",
+            reason=describe_decision(why, self._row, score=candidate.score, by=by),
             score=candidate.score,
             lexical=candidate.lexical,
             similarity=candidate.similarity,
             terms=self._shared(entry),
             by=by,
-            text=self._excerpt(entry, self._shared(entry)),
+            text=best_window(entry.text, self._shared(entry), ENTRY_BYTES_MAX),
             score_kind=score_kind_of(self._row),
         )
-        return replace(explained, reason=describe_decision(why, self._row, score=candidate.score, by=by))
 
     @cached_property
     def _lines_of_answers(self) -> dict[str, Candidate]:
@@ -282,10 +276,9 @@ class Explainer:
         return Decision.RESTATED if self._replaced_by(entry) else None
 
     def _is_seen(self, entry: Entry) -> bool:
-        return entry.content_hash in self._visible or self._is_since_compaction(entry)
-
-    def _is_since_compaction(self, entry: Entry) -> bool:
         """A host that hides its messages still shows its model those since the last compaction."""
+        if entry.content_hash in self._visible:
+            return True
         since = self._row.settings.get("seen_since")
         return since is not None and self._lane(entry) is Lane.SHORT_TERM and entry.recorded_at > float(since)
 
@@ -293,18 +286,15 @@ class Explainer:
         """The statement that replaced a record it was learned from."""
         if entry.kind is not Kind.RECORD:
             return ""
-        record = self._as_hit(entry)
+        # As it would have been found by words alone.
+        scored = self._score(entry)
+        record = Hit(entry, self._lane(entry), scored.score, scored.share, None, self._shared(entry))
         resting = (self._hit(*one) for one in self._candidates.values() if entry.id in one[1].sources)
         return next((hit.entry.ref for hit in resting if can_replace(hit, record)), "")
 
     def _hit(self, candidate: Candidate, entry: Entry) -> Hit:
         scores = (candidate.score, candidate.lexical, candidate.similarity)
         return Hit(entry, candidate.lane, *scores, self._shared(entry))
-
-    def _as_hit(self, entry: Entry) -> Hit:
-        """As it would have been found by words alone."""
-        scored = self._score(entry)
-        return Hit(entry, self._lane(entry), scored.score, scored.share, None, self._shared(entry))
 
     @property
     def _is_crowded(self) -> bool:
@@ -331,7 +321,7 @@ class Explainer:
             lexical=scored.share,
             terms=scored.terms,
             by=by,
-            text=self._excerpt(entry, scored.terms),
+            text=best_window(entry.text, scored.terms, ENTRY_BYTES_MAX),
             score_kind=ScoreKind.SEARCH,
         )
 
@@ -380,9 +370,6 @@ class Explainer:
     def _shared(self, entry: Entry) -> tuple[str, ...]:
         return tuple(sorted(frozenset(self._row.terms).intersection(terms(entry.text))))
 
-    def _excerpt(self, entry: Entry, wanted: tuple[str, ...]) -> str:
-        return best_window(entry.text, wanted, ENTRY_BYTES_MAX)
-
     def _lane(self, entry: Entry) -> Lane:
         return lane_of(entry, self._lane_query)
 
@@ -398,7 +385,7 @@ class Explainer:
 
     def _newer(self, entry: Entry) -> str:
         newest = self._unit.memories.get(Scope(self._key.tenant, (entry.space,)), entry.id)
-        return reference(newest.id, newest.version) if newest.version > entry.version else ""
+        return newest.ref if newest.version > entry.version else ""
 
 
 def shown_first(explained: Iterable[Explained]) -> tuple[list[Explained], list[Explained]]:

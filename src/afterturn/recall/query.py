@@ -151,15 +151,19 @@ def has_content(terms: Collection[str]) -> bool:
     """False for "Noted." and "Sure, happy to!": their context must not make them answers."""
     if "".join(terms).isascii():
         return not _ASCII_EMPTY_TERMS.issuperset(terms)
-    return not _empty_terms().issuperset(terms)
+    return not _courtesy_terms().issuperset(set(terms) - COMMON_TERMS)
 
 
 def needs_recall(text: str) -> bool:
     """Whether a user message is worth a recall: not stop words, acknowledgements or remarks without content."""
-    if is_acknowledgement(text):
-        return False
-    asked = terms(text)
-    return bool(asked) and not _is_remark(text, asked)
+    asked = () if is_acknowledgement(text) else terms(text)
+    # "LA" and "EST" are names in capital letters, not courtesies.
+    if not asked or has_content(asked) or (text.isascii() and text.strip().isupper()):
+        return bool(asked)
+    # A remark is not a question except to the agent: "sounds good", "what do you mean?", "¿cómo estás?".
+    spoken = words(text)
+    is_question = spoken[0] in _QUESTION_WORDS and not ("you" in spoken and _FIRST_PERSON.isdisjoint(spoken))
+    return is_question and not _courtesy_terms().issuperset(asked)
 
 
 # Words for something that was said before. A message with one of them, or without a distinctive word of its own, is
@@ -176,25 +180,10 @@ def is_follow_up(text: str) -> bool:
     return refers or bool(_REFERRING_RUN.search(text)) or COMMON_TERMS.issuperset(terms(text))
 
 
-def _is_remark(text: str, asked: Collection[str]) -> bool:
-    """Without content, and not a question except to the agent: "sounds good", "what do you mean?", "¿cómo estás?"."""
-    # "LA" and "EST" are names in capital letters, not courtesies.
-    if has_content(asked) or (text.isascii() and text.strip().isupper()):
-        return False
-    spoken = words(text)
-    is_question = spoken[0] in _QUESTION_WORDS and not ("you" in spoken and _FIRST_PERSON.isdisjoint(spoken))
-    return _courtesy_terms().issuperset(asked) or not is_question
-
-
 @cache
 def _courtesy_terms() -> frozenset[str]:
     # Only when needed: it takes 8 ms, and a program's first question is seldom a courtesy.
     return frozenset(terms(f"{_word_lists()['courtesies']} {_word_lists()['courtesies_beyond']}"))
-
-
-@cache
-def _empty_terms() -> frozenset[str]:
-    return COMMON_TERMS | _courtesy_terms()
 
 
 # A pasted page is searched by its rarest words; more of them would cost time for every candidate and decide nothing.

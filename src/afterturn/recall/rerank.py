@@ -113,7 +113,11 @@ async def select(
     except SelectionVoid as void:
         if void.reason not in _FAULTS:
             raise
-        messages += _repair(answer, void.reason)
+        # With an answer in between: the templates of some models require that roles alternate.
+        messages += [
+            {"role": "assistant", "content": answer.strip()[:_QUOTED_CHARS_MAX] or CUT},
+            {"role": "user", "content": _REPAIR.format(fault=_FAULTS[void.reason])},
+        ]
     answer = answer_text(await model.complete(messages, schema=schema(entries_max)))
     return parse(answer, shown, entries_max=entries_max)
 
@@ -218,11 +222,3 @@ def _number(value: Any) -> int:
 
 def _void(reason: str) -> SelectionVoid:
     return SelectionVoid(f"The model's choice cannot be used: {_FAULTS[reason]} Try another model.", reason=reason)
-
-
-def _repair(answer: str, reason: str) -> list[dict[str, Any]]:
-    # With an answer in between: the templates of some models require that roles alternate.
-    return [
-        {"role": "assistant", "content": answer.strip()[:_QUOTED_CHARS_MAX] or CUT},
-        {"role": "user", "content": _REPAIR.format(fault=_FAULTS[reason])},
-    ]

@@ -167,10 +167,6 @@ class _TermCounts(NamedTuple):
     weight: float
 
 
-def _never_stop() -> None:
-    """For callers with few entries."""
-
-
 class LexicalScorer:
     """Scores entries for one question by words. `newer` has by key how many entries of the space are newer, if fewer
     than `RECENT`."""
@@ -184,7 +180,7 @@ class LexicalScorer:
         self._named: dict[str | None, float] = {}
 
     def score_all(
-        self, entries: Iterable[IndexedEntry], neighbours: Neighbours, check: Callable[[], None] = _never_stop
+        self, entries: Iterable[IndexedEntry], neighbours: Neighbours, check: Callable[[], None]
     ) -> Iterator[ScoredRow]:
         """In the order given. `check` is called regularly and raises when the caller has given up."""
         for number, entry in enumerate(entries):

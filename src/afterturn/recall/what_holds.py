@@ -115,13 +115,9 @@ def may_replace(older: RecalledExchange, newer: RecalledExchange) -> bool:
         return False
     if newer.hits[0].entry.trust < TRUST_MIN <= older.hits[0].entry.trust:
         return False
-    return bool(_shared_terms(older, newer))
-
-
-def _shared_terms(older: RecalledExchange, newer: RecalledExchange) -> frozenset[str]:
-    """Not those that are in both answers only: an agent often says the same. Nor words such as "ich" and "das"."""
-    said, told = _content(older.said) & newer.content, _content(newer.said) & older.content
-    return (said | told) - grammar_terms() if said or told else said
+    # Not one that is in both answers only: an agent often says the same. Nor words such as "ich" and "das".
+    shared = _content(older.said) & newer.content | _content(newer.said) & older.content
+    return bool(shared) and not shared <= grammar_terms()
 
 
 def pair_features(

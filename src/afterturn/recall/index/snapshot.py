@@ -132,10 +132,7 @@ class Postings:
 
     @property
     def size_bytes(self) -> int:
-        size_bytes = 0
-        for part in self._parts:
-            size_bytes += part.size_bytes
-        return size_bytes
+        return sum(part.size_bytes for part in self._parts)
 
     def find(self, terms: Sequence[str]) -> list[list[PostingList]]:
         """The posting lists of each term. Rows are ascending and distinct."""
