@@ -47,7 +47,7 @@ async def _consolidate_around(memory: afterturn.Memory, change: Callable[[], Cor
     )
     assert prepared.steps
     await change()
-    row = await services.store.write(prepared.commit, at=None)
+    row, _ = await services.store.write(prepared.commit, at=None)
     return await memory.space("user:ada").review(row.id)
 
 
@@ -240,7 +240,7 @@ async def test_a_pinned_memory_is_left_alone_whatever_the_plan_says(plain: after
         lambda unit: Consolidation.prepared(unit, services, "default", "user:ada"), at=None
     )
     planned = prepared._replace(steps=[ConsolidationStep(ConsolidationReason.UNUSED, pinned)])
-    row = await services.store.write(planned.commit, at=None)
+    row, _ = await services.store.write(planned.commit, at=None)
 
     assert await _said(ada) == {TEA: pinned}
     assert row.refusals == ("not_allowed",)

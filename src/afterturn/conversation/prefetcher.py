@@ -343,7 +343,10 @@ class Prefetcher:
         run.outcome, run.reason = outcome, reason
         if run.prefetch.asked:
             self._log.add_recall(run, delivered)
-        _drop_candidates(run.prefetch)
+        answer = run.prefetch.answer
+        if answer is not None and all(one.ended for one in run.prefetch.runs):
+            # Nothing needs what was weighed and not shown any more, and a conversation may rest for long.
+            run.prefetch.answer = answer._replace(found=replace(answer.found, hits=()))
         # Last: a host that waited for it may ask at once how it ended.
         run.settled.settle(False)
 
@@ -647,13 +650,6 @@ class Speculation:
         if speculation.task is not None:
             speculation.task.cancel()
         self.emit("speculation_ended", correlation=speculation.correlation, outcome="discarded", reason=reason)
-
-
-def _drop_candidates(prefetch: Prefetch) -> None:
-    """After the last phase nothing needs what was weighed and not shown, and a conversation may rest for long."""
-    answer = prefetch.answer
-    if answer is not None and all(run.ended for run in prefetch.runs):
-        prefetch.answer = answer._replace(found=replace(answer.found, hits=()))
 
 
 def _unseen(speculation: SpeculativeRecall, question: RecallRequest, *, enough: int) -> RecallAnswer | None:

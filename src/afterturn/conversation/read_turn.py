@@ -443,10 +443,12 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
     from afterturn.dialects.history import find_user_in
 
     stored = unit.conversations.read(scope.key)
-    newer = {
-        row.hash: _merge_row(row, shown.blocks.get(row.hash)) for row in stored.blocks if row.hash not in shown.unstored
-    }
-    blocks = {**shown.blocks, **newer}
+    blocks = {**shown.blocks}
+    for row in stored.blocks:
+        # Another process may know of a compaction, and what this one knows of may not be in the store yet.
+        if row.hash not in shown.unstored:
+            known = shown.blocks.get(row.hash)
+            blocks[row.hash] = row if known is None or known.in_sight else replace(row, in_sight=False)
     strip = functools.partial(spoken_words, known_hashes=blocks)
     # Of a list that no model can see as a whole, the older part counts as unreadable.
     unread = max(0, len(shown.messages) - READ_MAX)
@@ -537,11 +539,6 @@ def _find_corrections(unit: Unit, scope: ConversationScope, ledger: Ledger, now:
         for current in found.values()
         if not is_learned_from_seen(unit, scope.tenant, current, lambda record: ledger.sees(record, scope.id))
     )
-
-
-def _merge_row(stored: BlockRow, known: BlockRow | None) -> BlockRow:
-    """Another process may know of a compaction, and what this one knows of may not be in the store yet."""
-    return stored if known is None or known.in_sight else replace(stored, in_sight=False)
 
 
 class _Visible(NamedTuple):

@@ -266,7 +266,10 @@ def _read_lines(read: str, lines: Sequence[_Line]) -> tuple[int, list[tuple[int,
             parts.append((line.start, ends))
             resume = ends
         elif (tag := _TAG.search(line.text)) is not None:
-            resume = _element_end(read, tag.group(1), line.start + tag.end())
+            # To its last closing tag: what is pasted may contain one itself. HTML is a page up to its end.
+            closing = f"</{tag.group(1)}>"
+            at_end = -1 if tag.group(1).lower() in _HTML else read.rfind(closing, line.start + tag.end())
+            resume = at_end + len(closing) if at_end >= 0 else len(read)
             parts.append((line.start + tag.start(), resume))
         elif _PRINTED.match(line.text):
             parts.append((line.start, line.end))
@@ -497,13 +500,6 @@ def _block_end(read: str, lines: Sequence[_Line], at: int) -> int | None:
         blank = next((line for line in lines[at + 1 :] if line.is_blank), None)
         return blank.start if blank is not None else len(read)
     return None
-
-
-def _element_end(read: str, name: str, after: int) -> int:
-    """After the last closing tag of that name: what is pasted may contain one itself. HTML is a page up to its end."""
-    closing = f"</{name}>"
-    found = -1 if name.lower() in _HTML else read.rfind(closing, after)
-    return found + len(closing) if found >= 0 else len(read)
 
 
 def _long_parts(

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from afterturn.types import Filter, LaneQuery, Step
     from afterturn.types.entries import Entry, Kind, Scope, Status, Target
     from afterturn.types.operations import Added, Admitted, Erased, LoggedOperation, Operation, Selector, SpaceSummary
-    from afterturn.types.searches import Changes, ContextEntry, EmbedderIdentity, IndexedEntry, SpaceStats
+    from afterturn.types.searches import Changes, EmbedderIdentity, IndexedEntry, SpaceStats
 
 
 class Memories(Protocol):
@@ -209,10 +209,11 @@ class Index(Protocol):
     def resolve(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
         """Returns, by key, the entries that the query admits, in no particular order."""
 
-    def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[ContextEntry]:
+    def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[tuple[IndexedEntry, bool]]:
         """Returns the records at most `reach` messages away from these in their conversations, and these themselves.
 
-        They are active and in the scope, but need not match the rest of the query. Tool outputs are not included.
+        Each with whether the query would return it as a result. They are active and in the scope, but need not match
+        the rest of the query. Tool outputs are not included.
         """
 
     def speakers(self, scope: Scope, *, limit: int) -> list[str]:

@@ -95,9 +95,9 @@ class StoreSearch:
         keys = [row.key for row in heapq.nsmallest(_CONTEXT_MAX, records, key=_rank)]
         context = self.unit.index.around(lane_query, keys, reach=REACH * GAP_MAX)
         if context:
-            neighbours = Neighbours((*found.values(), *(one.entry for one in context)))
+            neighbours = Neighbours((*found.values(), *(entry for entry, _ in context)))
             around = {other.key for key in keys for others in neighbours.around(found[key]) for other in others}
-            found.update((one.entry.key, one.entry) for one in context if one.is_admitted and one.entry.key in around)
+            found.update((entry.key, entry) for entry, is_admitted in context if is_admitted and entry.key in around)
             again = [found[key] for key in dict.fromkeys((*keys, *around)) if key in found]
             rows.update((row.key, row) for row in self._scorer.score_all(again, neighbours, self.unit.check))
         return rows.values()

@@ -258,8 +258,12 @@ def _is_owners(entry: Entry, sources: Sequence[Entry], owner: str | None) -> boo
         return False
     if entry.space == owner and any(source.owner not in (None, owner) for source in sources):
         return False
-    is_own = entry.origin is Origin.USER or entry.metadata.get("kind") in STANDING_KINDS
-    return is_own or _has_typed(entry, sources)
+    if entry.origin is Origin.USER or entry.metadata.get("kind") in STANDING_KINDS:
+        return True
+    # The words of a learned fact must be the user's, not those of the answer that it was learned from as well.
+    typed = frozenset(terms(" ".join(typed_text(source.text) for source in sources if source.origin is Origin.USER)))
+    stated = features_of(entry).terms - _USER_TERMS
+    return len(stated & typed) >= _TYPED_SHARE * len(stated)
 
 
 def _read_messages(unit: Unit, reader: StandingReader) -> dict[str, list[StandingFact]]:
@@ -328,13 +332,6 @@ def _withdraw(unit: Unit, reader: StandingReader, said: dict[str, list[StandingF
 def _says_same(statement: Entry, sentence: Entry) -> bool:
     one, other = features_of(statement).terms, features_of(sentence).terms
     return len(one & other) >= _SAME_FACT * min(len(one), len(other)) > 0
-
-
-def _has_typed(entry: Entry, sources: Sequence[Entry]) -> bool:
-    """Whether the words of a learned fact are the user's, not those of the answer that it was learned from as well."""
-    typed = frozenset(terms(" ".join(typed_text(source.text) for source in sources if source.origin is Origin.USER)))
-    stated = features_of(entry).terms - _USER_TERMS
-    return len(stated & typed) >= _TYPED_SHARE * len(stated)
 
 
 def _state(entry: Entry, same: Sequence[StandingFact]) -> StandingFact:

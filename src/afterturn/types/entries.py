@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeAlias
 
 from afterturn.errors import InvalidName
 
@@ -50,31 +50,23 @@ class Target(StrEnum):
 
 
 class Origin(StrEnum):
-    """Who wrote an entry. The caller sets it; it is never read from text."""
+    """Who wrote an entry. The caller sets it; it is never read from text. `trust`: how far it is trusted."""
 
-    USER = "user"
-    AGENT = "agent"
-    BACKGROUND_REVIEW = "background_review"
-    SUBAGENT = "subagent"
-    TOOL = "tool"
-    WEB = "web"
-    IMPORT = "import"
+    _value_: str
+    trust: int
 
-    @property
-    def trust(self) -> int:
-        """How far the origin is trusted; higher is more. subagent, tool and web have the same value."""
-        return _TRUST[self]
+    USER = "user", 100
+    AGENT = "agent", 80
+    BACKGROUND_REVIEW = "background_review", 60
+    SUBAGENT = "subagent", 40
+    TOOL = "tool", 40
+    WEB = "web", 40
+    IMPORT = "import", 20
 
-
-_TRUST = {
-    Origin.USER: 100,
-    Origin.AGENT: 80,
-    Origin.BACKGROUND_REVIEW: 60,
-    Origin.SUBAGENT: 40,
-    Origin.TOOL: 40,
-    Origin.WEB: 40,
-    Origin.IMPORT: 20,
-}
+    def __new__(cls, name: str, trust: int = 0) -> Self:  # `Origin("user")` names no trust
+        origin = str.__new__(cls, name)
+        origin._value_, origin.trust = name, trust
+        return origin
 
 
 class Verb(StrEnum):

@@ -94,13 +94,6 @@ class IndexedEntry(NamedTuple):
     terms: tuple[str, ...]
 
 
-class ContextEntry(NamedTuple):
-    """A message next to another one, and whether the query would return it as a result."""
-
-    entry: IndexedEntry
-    is_admitted: bool
-
-
 class SpaceStats(NamedTuple):
     """How much of a space is searchable, and the number of its newest change."""
 

@@ -109,7 +109,9 @@ class PostingPart(NamedTuple):
 def make_part(form: PostingForm, packed: NDArray[np.int64]) -> PostingPart:
     """From occurrences, which are sorted in place."""
     packed.sort()
-    differs = _differs(packed)
+    # Where a number differs from the one before it.
+    differs = np.ones(packed.size, np.bool_)
+    np.not_equal(packed[1:], packed[:-1], out=differs[1:])
     if packed.size <= _SLICE:
         begins = np.flatnonzero(differs)
         return _part(form, packed[begins], np.diff(begins, append=packed.size).astype(np.uint16))
@@ -164,13 +166,6 @@ class Postings:
                 continue
             for row in rows.tolist():
                 part.counts[part.rows == row] = 0
-
-
-def _differs(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where a number differs from the one before it."""
-    differs = np.ones(numbers.size, np.bool_)
-    np.not_equal(numbers[1:], numbers[:-1], out=differs[1:])
-    return differs
 
 
 def _part(form: PostingForm, packed: NDArray[np.int64], counts: NDArray[np.uint16]) -> PostingPart:

@@ -19,7 +19,7 @@ from afterturn.stores.sql.entries import (
 from afterturn.stores.sql.sealing import open_entry_text, row_name
 from afterturn.stores.sql.session import Row, Statement, Value, find_meta, load_queries
 from afterturn.text import terms as terms_of
-from afterturn.types import Changes, ContextEntry, EmbedderIdentity, Entry, IndexedEntry, LaneQuery, Scope, SpaceStats
+from afterturn.types import Changes, EmbedderIdentity, Entry, IndexedEntry, LaneQuery, Scope, SpaceStats
 
 
 def identity_text(embedder: EmbedderIdentity) -> str:
@@ -151,7 +151,7 @@ class SqlIndex:
         rows, sources = self._session.batch(admitted, reading_sources(self._session, keys))
         return dict(zip([row[0] for row in rows], self._entries.join_sources(rows, sources), strict=True))
 
-    def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[ContextEntry]:
+    def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[tuple[IndexedEntry, bool]]:
         if not keys:
             return []
         where, admitted = Conditions(self._entries, query.scope), Conditions(self._entries, query.scope)
@@ -169,7 +169,7 @@ class SqlIndex:
             terms = self._entries.text.find([row[0] for row in rows])
         else:
             terms = {row[0]: self._read_terms(row, "") for row in rows}
-        return [ContextEntry(read_indexed_entry(row, spaces, terms[row[0]]), bool(row[-1])) for row in rows]
+        return [(read_indexed_entry(row, spaces, terms[row[0]]), bool(row[-1])) for row in rows]
 
     def speakers(self, scope: Scope, *, limit: int) -> list[str]:
         found: dict[str, None] = {}

@@ -123,7 +123,7 @@ def matches(unit: Unit, query: LaneQuery, wanted: Sequence[str], *, limit: int) 
 
 def around(unit: Unit, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[str]:
     """The texts of the records around these, in alphabetical order."""
-    near = [near.entry.key for near in unit.index.around(query, keys, reach=reach)]
+    near = [entry.key for entry, _ in unit.index.around(query, keys, reach=reach)]
     return sorted(entry.text for entry in unit.index.resolve(LaneQuery(query.scope, NOW), near).values())
 
 

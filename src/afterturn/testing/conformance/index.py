@@ -584,11 +584,9 @@ class TestAround:
 
     async def test_around_nothing_there_is_nothing(self, store: Store) -> None:
         await self._talk(store, "bees")
-        assert await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), [], reach=3), at=ALL_SPACES) == []
-        assert (
-            await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), [987_654], reach=3), at=ALL_SPACES)
-            == []
-        )
+        query = LaneQuery(ADA, NOW)
+        assert await store.read(lambda unit: unit.index.around(query, [], reach=3), at=ALL_SPACES) == []
+        assert await store.read(lambda unit: unit.index.around(query, [987_654], reach=3), at=ALL_SPACES) == []
 
     async def test_conversations_do_not_mix(self, store: Store) -> None:
         """L2: neither those of another id, nor those of another owner."""
@@ -665,10 +663,8 @@ class TestAround:
         await self._talk(store, "foreign bees", "foreign honey", space="team:bees")
         theirs = (await found(store, "foreign", LaneQuery(BOTH, NOW)))[0].key
         assert await self._around(store, "bees", reach=2) == ["bees", "honey"]
-        assert (
-            await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), [theirs], reach=2), at=ALL_SPACES)
-            == []
-        )
+        query = LaneQuery(ADA, NOW)
+        assert await store.read(lambda unit: unit.index.around(query, [theirs], reach=2), at=ALL_SPACES) == []
         both = await store.read(lambda unit: around(unit, LaneQuery(BOTH, NOW), [theirs], reach=2), at=ALL_SPACES)
         assert both == ["foreign bees", "foreign honey"]
 
