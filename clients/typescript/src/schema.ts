@@ -284,7 +284,7 @@ export interface Operations {
   operations: LoggedOperation[];
 }
 
-/** Who wrote an entry. The caller sets it; it is never read from text. */
+/** Who wrote an entry. The caller sets it; it is never read from text. `trust`: how far it is trusted. */
 export type Origin = "user" | "agent" | "background_review" | "subagent" | "tool" | "web" | "import";
 
 /** How a phase of a recall ended. Each phase ends in exactly one outcome, with a reason. */
