@@ -235,7 +235,8 @@ def normal_form(text: str, origin: Origin, voice: str) -> NormalForm | None:
     if not content:
         return None
     steps = _canonical(content)
-    capitals = set(words(" ".join(_capitalised(text))))
+    pattern = _PLAIN_CAPITAL if text.isascii() else _WRITTEN_WORD
+    capitals = set(words(" ".join(found for found in pattern.findall(text) if found[0].isupper())))
     return NormalForm(
         steps=steps,
         breaks=tuple(at for at in breaks if 0 < at < len(steps)),
@@ -321,12 +322,6 @@ def _plain_run(step: str) -> str:
     for written, plain in _SAME_RUN:
         step = step.replace(written, plain)
     return _POLITE_END.sub("", step) or step
-
-
-def _capitalised(text: str) -> list[str]:
-    if text.isascii():
-        return _PLAIN_CAPITAL.findall(text)
-    return [found for found in _WRITTEN_WORD.findall(text) if found[0].isupper()]
 
 
 def _is_free(step: str) -> bool:

@@ -151,7 +151,7 @@ def has_content(terms: Collection[str]) -> bool:
     """False for "Noted." and "Sure, happy to!": their context must not make them answers."""
     if "".join(terms).isascii():
         return not _ASCII_EMPTY_TERMS.issuperset(terms)
-    return not _empty_terms().issuperset(terms)
+    return not _courtesy_terms().issuperset(set(terms) - COMMON_TERMS)
 
 
 def needs_recall(text: str) -> bool:
@@ -190,11 +190,6 @@ def _is_remark(text: str, asked: Collection[str]) -> bool:
 def _courtesy_terms() -> frozenset[str]:
     # Only when needed: it takes 8 ms, and a program's first question is seldom a courtesy.
     return frozenset(terms(f"{_word_lists()['courtesies']} {_word_lists()['courtesies_beyond']}"))
-
-
-@cache
-def _empty_terms() -> frozenset[str]:
-    return COMMON_TERMS | _courtesy_terms()
 
 
 # A pasted page is searched by its rarest words; more of them would cost time for every candidate and decide nothing.
