@@ -100,6 +100,13 @@ async def test_what_a_standing_line_changed_without_a_word_of_change_is_marked(t
     assert re.search(r"\(earlier, [\d-]+\), user: phone is a pixel", seen), seen
 
 
+async def test_thanks_are_not_recalled_for_thanks(tmp_path: Path) -> None:
+    """L5: they are no answer to anything."""
+    async with afterturn.open(tmp_path / "memory.db") as memory:
+        await tell(memory, "ありがとう")
+        assert await see(memory, "本当にありがとう") == ""
+
+
 async def test_where_the_user_moved_to_is_known(tmp_path: Path) -> None:
     """S1: what changed in a life lasts, also if the sentence says on which day it happened."""
     async with afterturn.open(tmp_path / "memory.db") as memory:
