@@ -54,6 +54,22 @@ def test_a_sentence_has_a_kind(text: str, kind: FactKind) -> None:
     assert [one.kind for one in rate_sentences(text)] == [kind]
 
 
+@pytest.mark.parametrize(
+    "text, stated",
+    [
+        ("we live at quay street 14. which bin goes out when?", "we live at quay street 14"),
+        ("My neighbour is allergic to wasps so what can I plant?", "My neighbour is allergic to wasps"),
+        ("Mein Bruder ist Diabetiker aber was kann er trinken?", "Mein Bruder ist Diabetiker"),
+        ("Ma tante est végétarienne donc que puis-je cuisiner ?", "Ma tante est végétarienne"),
+    ],
+)
+def test_what_a_question_states_before_it_asks_is_a_fact(text: str, stated: str) -> None:
+    """S1: also without a comma, and after a number, whose dot may be that of "the 24. Oktober"."""
+    assert [one.text for one in rate_sentences(text) if one.kind is not FactKind.PASSING] == [stated]
+    (asked,) = rate_sentences("Wann ist die Prüfung am 24. Oktober?")
+    assert asked.kind is FactKind.PASSING
+
+
 def test_each_sentence_of_a_message_is_rated() -> None:
     """S1: a fact among small talk is found, and only it."""
     rated = rate_sentences("Good morning! The bus was late. I'm allergic to peanuts. What's 3 times 4?")

@@ -62,7 +62,7 @@ _SENTENCES_MAX = 40
 _JOINED_CHARS_MAX = 300
 _WORDS_MIN, _BYTES_MIN = 4, 24
 _ASKING = ("?", "？", "؟")
-_COMMA = regex(r"[,，、،]\s*")
+_COMMA = regex(r"[,，、،]\s*|(?<=\d)\.\s+|\s+(?=(?:so|but|also|aber|donc|mais|quindi|ma|pero|então|mas|dus|maar) )")
 _COMMAS_MAX = 3
 _STATES_MIN = 0.5
 # A sentence whose subject is in the one before.
@@ -95,7 +95,7 @@ def rate_sentences(text: str) -> tuple[RatedSentence, ...]:
 
 def _cut_questions(text: str) -> Iterator[tuple[str, str]]:
     """Sentences with their end marks. What a question states before it asks is a sentence of its own: "My sister is
-    coeliac, what can I bake her?" """
+    coeliac so what can I bake her?", "We live at Mill Lane 12. Which bin is it?" """
     for sentence, mark in cut_sentences(text):
         commas = list(_COMMA.finditer(sentence))[-_COMMAS_MAX:] if mark[:1] in _ASKING else []
         for comma in reversed(commas):

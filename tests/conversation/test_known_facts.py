@@ -8,6 +8,7 @@ from hosted import Listed
 from spoken import assistant, user
 
 import afterturn
+from afterturn.testing.clock import ManualClock
 
 pytestmark = pytest.mark.standing
 RULES = (Path(__file__).resolve().parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
@@ -84,6 +85,26 @@ async def test_a_message_is_recalled_for_what_its_standing_sentence_does_not_say
         seen = await see(memory, "Did we go to Whitby?")
     assert "- My husband's mum Margaret lives in Carlisle and broke her hip." in seen
     assert "Whitby's off" in seen
+
+
+async def test_what_a_standing_line_changed_without_a_word_of_change_is_marked(tmp_path: Path) -> None:
+    """L12: the standing block leaves it out, and a recall does not bring it back as if it held."""
+    clock = ManualClock()
+    async with afterturn.open(tmp_path / "memory.db", components=afterturn.Components(clock=clock)) as memory:
+        await tell(memory, "phone is a pixel 7, cracked to bits")
+        clock.advance(3 * 86_400.0)
+        await tell(memory, "finally binned the pixel, got a fairphone now")
+        clock.advance(30 * 86_400.0)
+        seen = await see(memory, "what phone case fits mine")
+    assert "- finally binned the pixel, got a fairphone now" in seen
+    assert re.search(r"\(earlier, [\d-]+\), user: phone is a pixel", seen), seen
+
+
+async def test_thanks_are_not_recalled_for_thanks(tmp_path: Path) -> None:
+    """L5: they are no answer to anything."""
+    async with afterturn.open(tmp_path / "memory.db") as memory:
+        await tell(memory, "ありがとう")
+        assert await see(memory, "本当にありがとう") == ""
 
 
 async def test_where_the_user_moved_to_is_known(tmp_path: Path) -> None:

@@ -60,6 +60,19 @@ def test_trace_shows_a_conversation_turn_by_turn(cli: CommandLine) -> None:
     assert max(len(line) for line in out.splitlines()) < 140
 
 
+@pytest.mark.standing
+def test_a_standing_line_is_one_memory(cli: CommandLine) -> None:
+    """R5: not one for each memory and message that the line was learned from."""
+    talk(cli, "My sister Ruth is coeliac.", conversation="earlier", background=True)
+    with blocking.open(cli.store) as memory:
+        memory.drain(within=10.0)
+    (block,) = talk(cli, "Good morning, what is new?")
+    assert block.count("\n- ") == 1
+    with blocking.open(cli.store) as memory:
+        (told,) = memory.conversation(TALK, user="ada").trace().turns[0].blocks
+    assert (len(told.refs), told.memories) == (2, 1)
+
+
 def test_trace_as_json_is_one_document(cli: CommandLine) -> None:
     """R5: with every field, times as ISO-8601."""
     known = cli.add("Ada's cat is called Miso")
@@ -95,6 +108,17 @@ def test_a_turn_without_a_recall_says_why_where_that_is_known(
     with closing(apsw.Connection(str(cli.store))) as store:
         store.execute(erased)
     assert f"recalled nothing: {told}" in squeezed(cli("trace", TALK).out)
+
+
+def test_a_turn_that_was_given_up_says_so_without_its_event(cli: CommandLine) -> None:
+    """R5: its end is stored before the event, and outlives it."""
+    messages = [{"role": "user", "content": ASKED}]
+    with blocking.open(cli.store) as memory, memory.conversation(TALK, user="ada").turn(messages) as turn:
+        turn.inject(messages)
+        turn.abort("stopped by the user")
+    with closing(apsw.Connection(str(cli.store))) as store:
+        store.execute("DELETE FROM timeline")
+    assert "recorded no: the host gave it up" in squeezed(cli("trace", TALK).out)
 
 
 def test_a_long_trace_shows_the_last_turns_and_a_hint(cli: CommandLine) -> None:

@@ -109,6 +109,7 @@ NOT_RECORDED: Mapping[str, str] = {
     "forgotten": "its conversation was forgotten",
     "queue_full": "too many turns were waiting to be stored",
     "closing": "memory closed before it was stored",
+    "aborted": "the host gave it up",
     "left_with_exception": "the host left the turn with an exception",
     "abandoned": "the turn was never ended",
 }
@@ -244,25 +245,25 @@ def _not_recorded(turn: TurnRow, events: Sequence[Event]) -> str:
         return ""
     if turn.incognito and turn.status is TurnStatus.COMPLETED:
         return "incognito"
-    if turn.status is TurnStatus.ABANDONED:
-        return str(TurnStatus.ABANDONED)
     reasons = [event.data.get("reason") for event in events if event.name in ("not_recorded", "turn_aborted")]
-    return str(reasons[-1]) if reasons else "unknown"
+    if turn.status is TurnStatus.ABANDONED or not reasons:
+        return "unknown" if turn.status is TurnStatus.COMPLETED else str(turn.status)
+    return str(reasons[-1])
 
 
 def _block(block: BlockRow, rows: Sequence[RecallRow], numbers: dict[str, int]) -> TracedBlock:
     asked_in = {row.turn for row in rows if row.block == block.hash and row.turn != row.delivered_in}
     candidates = (one for row in rows if row.block == block.hash for one in row.candidates)
-    shown = {one.ref for one in candidates if one.decision is Decision.SHOWN}
-    if block.text and not any(row.block == block.hash for row in rows):
-        shown = set(block.refs)
+    shown = len({one.ref for one in candidates if one.decision is Decision.SHOWN})
+    if not any(row.block == block.hash for row in rows):  # a standing line may have several sources
+        shown = min(len(block.refs), sum(line.startswith("- ") for line in block.text.splitlines()))
     return TracedBlock(
         hash=block.hash,
         point=block.point,
         injected_at=block.injected_at,
         size_bytes=block.size_bytes,
         tokens=estimate_tokens(block.text) if block.text else None,
-        memories=len(shown),
+        memories=shown,
         refs=block.refs,
         carried_from=tuple(sorted(numbers[turn] for turn in asked_in if turn in numbers)),
         text=block.text,

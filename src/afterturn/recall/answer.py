@@ -133,7 +133,7 @@ def _select(unit: Unit, request: RecallRequest, cache: IndexCache | None, config
     lines = _leave_out_learned_from_shown(unit, request, lines)
     stands = request.standing
     stated = unit.memories.versions(request.scope, stands.refs) if lines and stands is not None else {}
-    current, outdated = leave_out_replaced(lines, list(stated.values()))
+    current, outdated = leave_out_replaced(unit, request.scope.tenant, lines, list(stated.values()))
     # Only now: next to a standing line that answers the question, a fair one is noise.
     standing = tuple(line for line in current if stands is not None and is_standing(line, stands))
     hits, restated = collapse([line for line in current if line not in standing])

@@ -5,7 +5,7 @@ learned from. Pure.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from typing import NamedTuple
@@ -240,16 +240,12 @@ def replace_sources(hits: Iterable[Hit]) -> list[Hit]:
     whole = {hit.entry.id: hit for hit in shown.values() if hit.entry.ref in shown}
     chosen: dict[str, Hit] = {}
     for hit in ordered:
-        best = shown.get(hit.entry.ref) or _whole_record(hit, whole)
+        # Instead of a statement, the record that it quotes, if that is shown anyway.
+        quoted = next((whole[one] for one in hit.entry.sources if one in whole), None) if hit.entry.is_quote else None
+        better = hit if quoted is None else replace(quoted, score=max(quoted.score, hit.score))
+        best = shown.get(hit.entry.ref) or better
         chosen.setdefault(best.entry.ref, best)
     return list(chosen.values())
-
-
-def _whole_record(statement: Hit, records: Mapping[str, Hit]) -> Hit:
-    """The record that a statement quotes, if that is shown anyway; else the statement."""
-    found = (records[source] for source in statement.entry.sources if source in records)
-    record = next(found, None) if statement.entry.is_quote else None
-    return statement if record is None else replace(record, score=max(record.score, statement.score))
 
 
 def can_replace(statement: Hit, record: Hit) -> bool:

@@ -39,7 +39,13 @@ def describe_decision(why: Decision, row: RecallRow, *, score: float | None = No
     if why is Decision.UNRELATED and row.settings.get("incognito"):
         return "the turn was incognito, so its question is not stored"
     if why is Decision.FLOOR:
-        return "it matches the question too little" if score is None else _describe_floor(row, score)
+        if score is None:
+            return "it matches the question too little"
+        score_min = float(row.settings.get("recall_score_min") or 0.0)
+        best = max((candidate.score for candidate in row.candidates), default=0.0)
+        is_far = score >= score_min and best > score
+        below = f"far below the best ({best:.2f})" if is_far else f"below recall_score_min ({score_min:.2f})"
+        return f"{describe_score(score, score_kind_of(row))} is {below}"
     if why is Decision.SUPERSEDED:
         return f"a newer version replaced it: {by}" if by else "another version replaced it"
     if why is Decision.RESTATED:
@@ -58,15 +64,6 @@ def describe_decision(why: Decision, row: RecallRow, *, score: float | None = No
         tokens=BLOCK_TOKENS_MAX,
         scored=len(row.candidates),
     )
-
-
-def _describe_floor(row: RecallRow, score: float) -> str:
-    score_min = float(row.settings.get("recall_score_min") or 0.0)
-    best = max((candidate.score for candidate in row.candidates), default=0.0)
-    scored = describe_score(score, score_kind_of(row))
-    if score >= score_min and best > score:
-        return f"{scored} is far below the best ({best:.2f})"
-    return f"{scored} is below recall_score_min ({score_min:.2f})"
 
 
 def describe_score(score: float, kind: ScoreKind | None) -> str:

@@ -237,13 +237,13 @@ _TELLING = 0.2
 
 
 def worth_showing(hits: Sequence[Hit], chance_min: float) -> list[Hit]:
-    """Nothing when the best is below `chance_min`; otherwise those that come close enough, and the best of another
-    conversation if it reaches `chance_min`: ten messages about a draft do not hide it. `hits` are best first."""
+    """Nothing when the best is below `chance_min`; otherwise those that come close enough, without mere thanks, and the
+    best of another conversation if it reaches `chance_min`: ten messages about a draft do not hide it. Best first."""
     if not hits or hits[0].score < chance_min:
         return []
     least = max(chance_min * FLOOR_SHARE_OF_CHANCE, hits[0].score * BEST_SHARE_OF_CHANCE) if chance_min else 0.0
     lasting = next((hit for hit in hits if hit.lane is not Lane.SHORT_TERM and hit.score >= chance_min), None)
-    return [hit for hit in hits if hit.score >= least or hit is lasting]
+    return [one for one in hits if (one.score >= least or one is lasting) and has_content(features_of(one.entry).terms)]
 
 
 def lines_of(text: str, hits: Sequence[Hit]) -> list[Hit]:

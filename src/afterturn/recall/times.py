@@ -542,16 +542,17 @@ def _season(name: str, year: int) -> Days:
 
 def _group_label(group: Sequence[TimePhrase], calendar: _Calendar) -> str | None:
     """The date of times that belong together. None if it is written there already, or not certain."""
-    if any(_is_absolute(one) for one in group) or not any(_is_certain(one, calendar) for one in group):
+    is_written = (one.meaning.name in ("iso", "slash", "year") or one.value("year") is not None for one in group)
+    if (
+        any(is_written)
+        or any(one.value("day") for one in group)
+        or not any(_is_certain(one, calendar) for one in group)
+    ):
         return None
     days = _group_range(group, calendar)
     if days is None or days[0] is None or days[1] is None:
         return None
     return _label(min(group, key=_breadth), days[0], days[1], calendar.today)
-
-
-def _is_absolute(found: TimePhrase) -> bool:
-    return found.meaning.name in ("iso", "slash", "year") or found.value("year") is not None or bool(found.value("day"))
 
 
 def _is_certain(found: TimePhrase, calendar: _Calendar) -> bool:

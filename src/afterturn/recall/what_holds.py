@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise, repeat
 from math import exp, hypot, log
 from operator import mul
@@ -40,6 +40,8 @@ _COMPARED_MAX = 20
 _HOLDS_NOW, _HOLDS_NOW_CHANGED = -1.8, -2.3
 # The log odds above which the older one is also marked as earlier: an order may be wrong, a mark should not.
 _REPLACED = 0.5
+# Next to a standing block, so is one that a newer entry has made untrue with this chance, if their cosine is this high.
+_MARKED, _ALIKE = 0.7, 0.5
 # Messages this close in time belong to the same moment; neither replaces the other, except by a correction.
 _MOMENT, _DAY = 60.0, 86_400.0
 _CHANCE_MIN = 1e-4
@@ -258,6 +260,7 @@ class _ClaimHashes(NamedTuple):
 _hashes = HashCache[_ClaimHashes](16_384)
 _shares = HashCache[float](65_536)
 _scores = HashCache[float | None](65_536)
+_ratings: HashCache[tuple[FactKind, float] | None] = HashCache(16_384)
 
 
 def _hashes_of(entry: Entry) -> _ClaimHashes:
@@ -423,7 +426,10 @@ def replaces(newer: Claim, older: Claim) -> bool:
             left.remove(match)
             pairs.append((item, match))
     lost, added = ([one for one in some if one.form not in words["unit"]] for some in (lost, left))
-    if states_health(older.sentence) and not _revokes(newer, older, lost, added):
+    # "I am no longer allergic to nuts", of the same person. "Allergic to bees now" is one more allergy.
+    is_same = newer.opening == older.opening or {newer.opening, older.opening} <= words["first"] - {"my"}
+    is_revoked = is_same and not lost and len(added) <= 1 and "denial" in newer.cues - older.cues
+    if states_health(older.sentence) and not is_revoked:
         return False
     subject = [pair for pair in pairs if not pair[0].is_value and pair[0].form not in words["unit"]]
     kinds = {one.kind for one in added if one.is_value}
@@ -451,13 +457,6 @@ def states_health(text: str) -> bool:
     """Whether it has a word for an allergy, an illness, a diet or a pregnancy: its loss could do harm."""
     folded = fold(text).translate(_LETTERS)
     return any(beginning in folded for beginning in _words()["health"])
-
-
-def _revokes(newer: Claim, older: Claim, lost: Sequence[_Item], added: Sequence[_Item]) -> bool:
-    """Whether the newer claim says all that the older one does, of the same person, and denies it: "I am no longer
-    allergic to nuts". "Allergic to bees now" is one more allergy."""
-    is_same = newer.opening == older.opening or {newer.opening, older.opening} <= _words()["first"] - {"my"}
-    return is_same and not lost and len(added) <= 1 and "denial" in newer.cues - older.cues
 
 
 def _is_about_another(newer: Claim, older: Claim) -> bool:
@@ -880,15 +879,36 @@ def find_outdated_sources(unit: Unit, scope: Scope, entries: Iterable[Entry]) ->
     return found
 
 
-def leave_out_replaced(lines: Sequence[Hit], standing: Sequence[Entry]) -> tuple[list[Hit], dict[str, str]]:
+def leave_out_replaced(
+    unit: Unit, tenant: str, lines: Sequence[Hit], standing: Sequence[Entry]
+) -> tuple[list[Hit], dict[str, str]]:
     """The lines without those marked as earlier that say nothing else than what a newer line replaces; and the newer
-    line's reference for each that is left out. One that an entry of the standing block replaces is marked."""
+    line's reference for each that is left out. One that an entry of the standing block replaces, or has most likely
+    made untrue, is marked."""
     refs = {line.entry.ref for line in lines if line.is_earlier}
     entries = {entry.ref: entry for entry in (*(line.entry for line in lines), *standing)}
     found = find_replaced(list(entries.values())) if refs or standing else {}
     replaced = {ref: newer.ref for ref, newer in found.items() if ref in refs}
+    earlier = found.keys() | (_find_changed(unit, tenant, list(entries.values()), standing) if standing else set())
     left = (line for line in lines if line.entry.ref not in replaced)
-    return [replace(line, is_earlier=True) if line.entry.ref in found else line for line in left], replaced
+    return [replace(line, is_earlier=True) if line.entry.ref in earlier else line for line in left], replaced
+
+
+def _find_changed(unit: Unit, tenant: str, entries: Sequence[Entry], standing: Sequence[Entry]) -> set[str]:
+    from afterturn.lasting_facts import rate_sentences  # here: a hook shows no standing lines
+
+    def rate(text: str) -> tuple[FactKind, float] | None:
+        best = max(rate_sentences(text), key=lambda one: one.chance, default=None)
+        return None if best is None or states_health(text) else (best.kind, best.chance)
+
+    ratings = [(one, _ratings.get(hash(one.text), partial(rate, one.text))) for one in entries]
+    rated = [RatedEntry(one, *rating) for one, rating in ratings if rating is not None]
+    changes = find_changes(rated, [one for one in rated if any(one.entry is stated for stated in standing)])
+    similar = StoredSimilarity(unit, tenant, entries if changes else ())
+    likely = [(one.entry, changes[id(one.entry)]) for one in rated if id(one.entry) in changes]
+    return {
+        one.ref for one, change in likely if change.chance >= _MARKED and similar.cosine(one, change.newer) >= _ALIKE
+    }
 
 
 @cache

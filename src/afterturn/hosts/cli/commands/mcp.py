@@ -140,7 +140,7 @@ def token() -> None:
 
 
 @command("create")
-@click.option("--name", metavar="NAME", default="client", show_default=True, help="What you call it; labels writes.")
+@click.option("--name", metavar="NAME", default="client", show_default=True, help="Its name; labels MCP writes.")
 @click.option("--reads", metavar="SPACE", multiple=True, help="A further space that it may read.")
 @click.option("--read-only", is_flag=True, help="It may not write.")
 @click.option("--scope", type=click.Choice(SCOPES), multiple=True, help="What it may do; without, everything.")
