@@ -402,6 +402,8 @@ PROBES: dict[str, tuple[str, Probe]] = {
     "list before": ("entry", lambda party, id: party.core.list(before=id)),
     "history": ("entry", lambda party, id: party.core.history(id)),
     "set_firm": ("entry", lambda party, id: party.core.set_firm(id)),
+    "set_pinned": ("entry", lambda party, id: party.core.set_pinned(id)),
+    "showings": ("entry", lambda party, id: party.core.showings([id])),
     "hide_standing": ("entry", lambda party, id: party.core.hide_standing(id)),
     "update": ("entry", lambda party, id: party.core.update(id, f"The {party.canary} tea has changed")),
     "delete": ("entry", lambda party, id: party.core.delete(id)),
