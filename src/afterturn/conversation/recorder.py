@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -106,6 +106,8 @@ class Recorder:
         self._lock = threading.Lock()
         # How many turns are being written to the file of `append` and wait in it. Changed under the lock.
         self._appending = self._appended = 0
+        # The newest that were stored from files. Closing may have saved a turn in two, and a provider is asked once.
+        self._recovered: deque[Key] = deque(maxlen=RECORDING_QUEUE_MAX)
         # How many turns are being written to files of their own, are nowhere.
         self._spilling = self._lost = 0
         # How many of these turns may be tainted, by conversation. Its later turns may be stored earlier.
@@ -190,7 +192,9 @@ class Recorder:
             if recording.key in self._waiting or recording.kept_by not in self._sinks.found:
                 continue
             pending = PendingTurn(recording, OnceFuture(), spilled=True, saved=True)
-            if (reason := await self._write(pending)) is not None:
+            if recording.key in self._recovered:
+                await self._remove_waiting(pending, self.spill.remove)
+            elif (reason := await self._write(pending)) is not None:
                 await self._hold(pending, reason)
                 return
         with self._lock:
@@ -351,6 +355,8 @@ class Recorder:
             await self._give_up(pending, written.reason)
             return None
         self._settle(pending, written)
+        if pending.spilled:
+            self._recovered.append(pending.key)
         await self._remove_waiting(pending, self.spill.remove)
         return None
 
