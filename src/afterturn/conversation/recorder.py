@@ -526,9 +526,10 @@ def _recording_of(
     ended_at: float,
     taint: Taint | None,
 ) -> Recording:
-    scope, handed_over = turn.scope, turn.shared.blocks
-    speaker = turn.shared.speaker
-    authored = (_by_author(one) for one in found.messages if not (one.role == "tool" and holds_answer(one.text)))
+    scope, handed_over, speaker = turn.scope, turn.shared.blocks, turn.shared.speaker
+    read = (one for one in found.messages if one.role != "tool" or not holds_answer(one.text))
+    # A compaction in the middle of a turn leaves a model's summary in the place of the user's message.
+    authored = (replace(one, role="tool") if one.text.startswith(SNAPSHOT_START) else one for one in read)
     spoken = [replace(one, speaker=speaker) if speaker and one.role == "user" else one for one in authored]
     redacted = [_redacted(message, config) for message in spoken]
     return Recording(
@@ -600,8 +601,3 @@ def _redacted(message: Message, config: Config) -> tuple[Message, tuple[str, ...
     # Text that is not scanned is not stored; one character too many shows the gate that it was cut.
     text = found.text[: limit + 1]
     return replace(message, text=text, speaker=speaker.text, hash=content_hash(text)), kinds
-
-
-def _by_author(message: Message) -> Message:
-    """A compaction in the middle of a turn leaves a model's summary in the place of the user's message."""
-    return replace(message, role="tool") if message.text.startswith(SNAPSHOT_START) else message

@@ -129,6 +129,11 @@ def make_scope(
     home = _owner(where.get("user"), where.get("owner"))
     writes, agent, project = where.get("writes"), where.get("agent"), where.get("project")
     dialect, environment, standing = where.get("dialect"), where.get("environment"), where.get("standing")
+    if dialect is not None:
+        # Loaded here: a hook that answers alone reads no messages of a host.
+        from afterturn.dialects.history import get_dialect
+
+        dialect = get_dialect(dialect).name
     for name, what in ((conversation, "conversation"), (home, "owner"), (writes, "space"), (environment, "space")):
         if isinstance(name, str):
             check_no_secret(name, what, scanning=scanning)
@@ -142,7 +147,7 @@ def make_scope(
         project=clean_name(project, "project", scanning=scanning),
         history=_one_of(Visibility, where.get("history", "shown"), "history"),
         placement=_one_of(Placement, where.get("placement", "append"), "placement"),
-        dialect=_dialect_name(dialect) if dialect is not None else None,
+        dialect=dialect,
         subagent=bool(where.get("subagent", False)),
         environment="" if environment is None else check_space(environment),
         trusted_only=bool(where.get("trusted_only", False)),
@@ -164,13 +169,6 @@ def _one_of(choices: type[E], value: str, what: str) -> E:
     except ValueError:
         known = " or ".join(f'"{choice}"' for choice in choices)
         raise InvalidInput(f"{what}={value!r} is not a valid value. Pass {known}.") from None
-
-
-def _dialect_name(name: str) -> str:
-    # Loaded here: a hook that answers alone reads no messages of a host.
-    from afterturn.dialects.history import get_dialect
-
-    return get_dialect(name).name
 
 
 def _owner(user: str | None, owner: str | None) -> str:

@@ -363,7 +363,12 @@ class StandingCore:
         if text == block.text:
             self._standing_paths |= set(block.paths)
             if changed:
-                self._emit("standing_changed", reason=reason, bytes=len(text.encode()), paths=_list_paths(block.paths))
+                more = len(block.paths) - _REPORTED_PATHS_MAX
+                paths = [
+                    *map(shown_path, block.paths[:_REPORTED_PATHS_MAX]),
+                    *([f"and {more} more"] if more > 0 else []),
+                ]
+                self._emit("standing_changed", reason=reason, bytes=len(text.encode()), paths=", ".join(paths))
         joined = [path for path in self._touched_files.paths() if {path, shown_path(path)} & self._standing_paths]
         if joined:
             await self._services.file_reads.run(functools.partial(self._touched_files.join, joined))
@@ -516,9 +521,3 @@ class StandingVerbs:
         raises and never waits.
         """
         self._core.touch(path)
-
-
-def _list_paths(paths: Iterable[str]) -> str:
-    shown = [shown_path(path) for path in paths]
-    more = len(shown) - _REPORTED_PATHS_MAX
-    return ", ".join(shown[:_REPORTED_PATHS_MAX] + ([f"and {more} more"] if more > 0 else []))

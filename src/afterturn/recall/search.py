@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from afterturn.recall.index.searcher import IndexSearcher, SearchCursor
 
 
-def _never_stop() -> None:
-    """For callers that have no deadline."""
-
-
 VECTORS = "vectors"
 # If the query admits none of this many of the best rows, SQL finds the others faster.
 _RESOLVED_MAX = 1024
@@ -201,7 +197,7 @@ def search_as_of(unit: Unit, request: RecallRequest, at: float) -> SearchResults
 
 
 def search_among(
-    request: RecallRequest, known: Sequence[Entry], check: Callable[[], None] = _never_stop
+    request: RecallRequest, known: Sequence[Entry], check: Callable[[], None] = lambda: None
 ) -> SearchResults:
     """Answers a question from the entries in `known`, with their frequencies, by words alone."""
     _, asked = read_words(request.text)

@@ -358,17 +358,14 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
         return await self._services.store.read(work, at=self._scope)
 
     async def showings(self, refs: Sequence[str], *, limit: int = 1000) -> Sequence[Showing]:
-        """Returns the turns in whose blocks one of these versions of its memories was (`Entry.ref`), newest first.
-
-        They are of conversations of any space of the tenant.
-        """
+        """Returns the turns in whose blocks one of these versions of its memories was (`Entry.ref`), newest first."""
         count, tenant = check_limit(limit, LIMIT_MAX), Tenant(self._services.tenant)
-
-        def work(unit: Unit) -> Sequence[Showing]:
-            own = [*unit.memories.versions(self._scope, refs)]
-            return unit.conversations.showings(tenant.name, own, limit=count)
-
-        return await self._services.store.read(work, at=tenant)
+        return await self._services.store.read(
+            lambda unit: unit.conversations.showings(
+                tenant.name, [*unit.memories.versions(self._scope, refs)], limit=count
+            ),
+            at=tenant,
+        )
 
     async def operations(self, *, limit: int = 50) -> Sequence[LoggedOperation]:
         """Returns the operations on this space, newest first, each with one memory that it changed."""

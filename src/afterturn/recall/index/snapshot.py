@@ -151,7 +151,10 @@ class Postings:
         last = int(rows[-1]) if rows.size else 0
         form = next((part.form for part in self._parts if part.form.holds(last)), form_for(last))
         parts = [*self._parts, make_part(form, form.packed(terms, rows))]
-        while len(parts) > 1 and _worth_joining(*parts[-2:]):
+        while len(parts) > 1 and parts[-2].form == parts[-1].form:
+            older, newer = parts[-2].rows.size, parts[-1].rows.size
+            if older > _GROWTH * newer or older + newer > _MERGED_MAX:
+                break
             parts[-2:] = [_join(*parts[-2:])]
         return Postings(parts)
 
@@ -176,11 +179,6 @@ def _part(form: PostingForm, packed: NDArray[np.int64], counts: NDArray[np.uint1
     packed &= np.int64(-1 << form.row_bits)
     starts = np.append(0, np.flatnonzero(packed[1:] != packed[:-1]) + 1)[: packed.size]
     return PostingPart(form, packed[starts], np.append(starts, packed.size), rows, counts)
-
-
-def _worth_joining(older: PostingPart, newer: PostingPart) -> bool:
-    size = older.rows.size + newer.rows.size
-    return older.form == newer.form and older.rows.size <= _GROWTH * newer.rows.size and size <= _MERGED_MAX
 
 
 def _join(older: PostingPart, newer: PostingPart) -> PostingPart:
