@@ -57,7 +57,10 @@ def gather(lives: Sequence[Life]) -> list[Pair]:
         rated = [_rate(at, one) for at, one in enumerate(life.sentences)]
         said = {id(one.entry): sentence for one, sentence in zip(rated, life.sentences, strict=True)}
         facts = [one for one, sentence in zip(rated, life.sentences, strict=True) if _is_fact(sentence)]
-        for fact, newer, features in what_holds.pairs_of(facts, rated):
+        for fact, newer, rarity in what_holds.find_pairs(facts, rated):
+            if not what_holds.is_about_same(fact.entry, newer.entry):
+                continue
+            features = what_holds.change_features(fact, newer) | what_holds.rarity_features(rarity)
             older, sentence = said[id(fact.entry)], said[id(newer.entry)]
             is_change = bool(older.name) and older.name in sentence.changes
             changing = {one.message for one in life.sentences if older.name and older.name in one.changes}

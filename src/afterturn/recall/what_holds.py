@@ -663,28 +663,19 @@ def find_changes(facts: Sequence[RatedEntry], sentences: Sequence[RatedEntry]) -
     """
     found: dict[int, FactChange] = {}
     weights = _weights()["changes"]
-    for fact, newer, rarity in _find_pairs(facts, sentences):
+    for fact, newer, rarity in find_pairs(facts, sentences):
         score = _score_texts(fact, newer)
         if score is None:
             continue
         # The rest of the score does not depend on the other facts, and is known from earlier conversations.
-        score += weigh(_rarity_features(rarity), weights)
+        score += weigh(rarity_features(rarity), weights)
         chance = 1 / (1 + exp(-max(-30.0, score)))
         if id(fact.entry) not in found or chance > found[id(fact.entry)].chance:
             found[id(fact.entry)] = FactChange(newer.entry, chance)
     return found
 
 
-def pairs_of(
-    facts: Sequence[RatedEntry], sentences: Sequence[RatedEntry]
-) -> Iterator[tuple[RatedEntry, RatedEntry, Features]]:
-    """Facts with the later sentences that may have changed them, and the features of both, to train with."""
-    for fact, newer, rarity in _find_pairs(facts, sentences):
-        if _is_about_same(fact.entry, newer.entry):
-            yield fact, newer, change_features(fact, newer) | _rarity_features(rarity)
-
-
-def _find_pairs(
+def find_pairs(
     facts: Sequence[RatedEntry], sentences: Sequence[RatedEntry]
 ) -> Iterator[tuple[RatedEntry, RatedEntry, list[float]]]:
     """Facts with the later sentences that share a rare word or number, and how rare each of these is, from 0 to 1."""
@@ -707,7 +698,7 @@ def _score_texts(fact: RatedEntry, newer: RatedEntry) -> float | None:
     older, later = fact.entry, newer.entry
 
     def compute() -> float | None:
-        return weigh(change_features(fact, newer), _weights()["changes"]) if _is_about_same(older, later) else None
+        return weigh(change_features(fact, newer), _weights()["changes"]) if is_about_same(older, later) else None
 
     texts = (hash(older.text), fact.kind, fact.chance, hash(later.text), newer.kind, newer.chance)
     return _scores.get((*texts, later.origin, later.kind, later.occurred_at - older.occurred_at < _DAY), compute)
@@ -723,7 +714,7 @@ def _may_change_fact(older: Entry, newer: Entry) -> bool:
     return is_later and is_here and (newer.space, newer.agent) == (older.space, older.agent)
 
 
-def _is_about_same(older: Entry, newer: Entry) -> bool:
+def is_about_same(older: Entry, newer: Entry) -> bool:
     """Not what is asked, wished or ordered, said of somebody else, or only repeated."""
     before, said = _whole_claim(older), features_of(newer).utterance
     if is_request(newer) or max(said.asks, said.orders, said.supposes) > max(_STATES_MIN, said.states):
@@ -741,7 +732,7 @@ def _is_about_same(older: Entry, newer: Entry) -> bool:
     return not (is_unreal or is_repeated or is_relatives or is_another)
 
 
-def _rarity_features(rarity: Sequence[float]) -> Features:
+def rarity_features(rarity: Sequence[float]) -> Features:
     return {"rarest": max(rarity, default=0.0), "rarity": min(3.0, sum(rarity))}
 
 
