@@ -35,6 +35,7 @@ def main(path: str) -> None:
         Starlette(routes=[Route("/search", search)]), http="h11", ws="none", access_log=False, log_level="error"
     )
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
         asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
 

@@ -57,6 +57,7 @@ async def pass_on(request):
 client = httpx2.AsyncClient()
 app = Starlette(routes=[Route("/v1/chat/completions", pass_on if len(sys.argv) > 1 else answer, methods=["POST"])])
 listener = socket.create_server(("127.0.0.1", 0))
+listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 print(listener.getsockname()[1], flush=True)
 uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run(sockets=[listener])
 """

@@ -18,6 +18,7 @@ from afterturn.config import Config
 from afterturn.hosts.server import app as server_app
 from afterturn.hosts.server.access import Caller
 from afterturn.hosts.server.app import Service, make_app
+from afterturn.hosts.server.connections import bind
 from afterturn.hosts.server.grant import make_grant
 from afterturn.hosts.server.limits import BODY_BYTES_MAX, CONCURRENT_MAX, LARGE_MAX, Limits
 
@@ -172,3 +173,11 @@ async def test_half_open_and_slow_connections_starve_nobody(tmp_path: Path):
         finally:
             for connection in opened:
                 connection.close()
+
+
+def test_the_body_of_an_answer_does_not_wait_for_its_headers():
+    """Without TCP_NODELAY, a client that keeps its connection gets each answer 40 ms late."""
+    with bind("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

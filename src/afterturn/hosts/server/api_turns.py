@@ -3,7 +3,7 @@ once."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -99,24 +99,14 @@ async def interject(context: Context, turn: TurnId, body: TurnText) -> TurnState
 
     The same text counts once in a turn.
     """
-    conversation = await context.conversation(body.conversation)
-    async with _use(context, conversation, turn, body.conversation) as slot:
-        current = await _continue(slot, conversation, turn, body.conversation)
-        if _is_new(slot, "interjection", body.text):
-            current.interject(body.text)
-        return TurnState(turn=turn, status=TurnStatus.OPEN, recorded=False)
+    return await _add_text(context, turn, body, Turn.interject)
 
 
 @router.post("/turns/{turn:name}/cue")
 async def cue(context: Context, turn: TurnId, body: TurnText) -> TurnState:
     """The turn has a new focus, in your words: starts a new recall. At most four times in a turn; the same text counts
     once."""
-    conversation = await context.conversation(body.conversation)
-    async with _use(context, conversation, turn, body.conversation) as slot:
-        current = await _continue(slot, conversation, turn, body.conversation)
-        if _is_new(slot, "cue", body.text):
-            current.cue(body.text)
-        return TurnState(turn=turn, status=TurnStatus.OPEN, recorded=False)
+    return await _add_text(context, turn, body, Turn.cue)
 
 
 @router.post("/turns/{turn:name}/before_tool")
@@ -242,12 +232,15 @@ async def _state(conversation: Conversation, id: str) -> TurnState:
     return TurnState(turn=id, status=turn.turn.status, recorded=turn.turn.recorded_at is not None, reason=reason)
 
 
-def _is_new(slot: OpenTurn, kind: str, text: str) -> bool:
-    said = f"{kind}:{text.strip()}"
-    if said in slot.texts:
-        return False
-    slot.texts.add(said)
-    return True
+async def _add_text(context: RequestContext, turn: str, body: TurnText, add: Callable[[Turn, str], None]) -> TurnState:
+    conversation = await context.conversation(body.conversation)
+    async with _use(context, conversation, turn, body.conversation) as slot:
+        current = await _continue(slot, conversation, turn, body.conversation)
+        said = f"{add.__name__}:{body.text.strip()}"
+        if said not in slot.texts:
+            slot.texts.add(said)
+            add(current, body.text)
+        return TurnState(turn=turn, status=TurnStatus.OPEN, recorded=False)
 
 
 def _within(within: float | None, phase: str) -> float | None:
