@@ -114,6 +114,7 @@ def test_a_turn_that_was_given_up_says_so_without_its_event(cli: CommandLine) ->
     """R5: its end is stored before the event, and outlives it."""
     messages = [{"role": "user", "content": ASKED}]
     with blocking.open(cli.store) as memory, memory.conversation(TALK, user="ada").turn(messages) as turn:
+        turn.inject(messages)
         turn.abort("stopped by the user")
     with closing(apsw.Connection(str(cli.store))) as store:
         store.execute("DELETE FROM timeline")

@@ -154,7 +154,6 @@ class FinishedTurns:
         self._services.recall_client.end_turn(turn.shared)
         if self._services.has_store:
             self._engine.emit("turn_aborted", turn=turn.id, reason=reason)
-            ending = self._log.end_turn(turn, TurnStatus.ABORTED)
-            self._services.recorder.expect(self._services.supervisor.start(ending, f"abort turn {turn.id}"))
+            self._services.supervisor.start(self._log.end_turn(turn, TurnStatus.ABORTED), f"abort turn {turn.id}")
         else:
             turn.shared.recorded.settle(False)

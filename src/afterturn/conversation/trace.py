@@ -255,13 +255,15 @@ def _block(block: BlockRow, rows: Sequence[RecallRow], numbers: dict[str, int]) 
     asked_in = {row.turn for row in rows if row.block == block.hash and row.turn != row.delivered_in}
     candidates = (one for row in rows if row.block == block.hash for one in row.candidates)
     shown = len({one.ref for one in candidates if one.decision is Decision.SHOWN})
+    if not any(row.block == block.hash for row in rows):  # a standing line may have several sources
+        shown = min(len(block.refs), sum(line.startswith("- ") for line in block.text.splitlines()))
     return TracedBlock(
         hash=block.hash,
         point=block.point,
         injected_at=block.injected_at,
         size_bytes=block.size_bytes,
         tokens=estimate_tokens(block.text) if block.text else None,
-        memories=shown or min(len(block.refs), block.text.count("\n- ")),  # a standing line may have several sources
+        memories=shown,
         refs=block.refs,
         carried_from=tuple(sorted(numbers[turn] for turn in asked_in if turn in numbers)),
         text=block.text,
