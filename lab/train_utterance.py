@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterturn import utterance
-from afterturn.utterance import sentence_features
+from afterturn.utterance import FEATURES, sentence_bits, split_bits
 
 SENTENCES = Path(__file__).with_name("utterance_sentences.tsv")
 NAMES = ("states", "asks", "orders", "social", "supposes", "changes")
@@ -77,7 +77,10 @@ class Design:
 
     def __init__(self, examples: Sequence[Example]) -> None:
         self.examples = examples
-        self.sentences = [sentence_features(example.text) for example in examples]
+        self.sentences = [
+            [[FEATURES[bit.bit_length() - 1] for bit in split_bits(bits)] for bits in sentence_bits(example.text)]
+            for example in examples
+        ]
         self.wanted = np.array([example.wanted for example in examples])
         self.weights = np.array([example.importance for example in examples])
 

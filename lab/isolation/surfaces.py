@@ -348,6 +348,9 @@ class Surfaces:
     async def _memory_timeline(self, party: Party) -> object:
         return await party.memory.timeline()
 
+    async def _memory_showings(self, party: Party) -> object:
+        return await party.memory.showings([one.ref for one in await party.core.list(limit=50)])
+
     async def _doctor(self, party: Party) -> object:
         return await party.memory.check()
 
@@ -403,7 +406,6 @@ PROBES: dict[str, tuple[str, Probe]] = {
     "history": ("entry", lambda party, id: party.core.history(id)),
     "set_firm": ("entry", lambda party, id: party.core.set_firm(id)),
     "set_pinned": ("entry", lambda party, id: party.core.set_pinned(id)),
-    "showings": ("entry", lambda party, id: party.core.showings([id])),
     "hide_standing": ("entry", lambda party, id: party.core.hide_standing(id)),
     "update": ("entry", lambda party, id: party.core.update(id, f"The {party.canary} tea has changed")),
     "delete": ("entry", lambda party, id: party.core.delete(id)),
@@ -489,7 +491,7 @@ _CONVERSATION_VERBS = (
     "briefing",
 )
 _OF_CONVERSATIONS = ("trace", "turn", "why", "replay", "review", "export", "run_rules", "block", "conversation")
-_TENANT_VERBS = ("spaces", "memory_stats", "memory_usage", "memory_timeline", "retry_dead", "doctor")
+_TENANT_VERBS = ("spaces", "memory_stats", "memory_usage", "memory_timeline", "memory_showings", "retry_dead", "doctor")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("add", "TEXT"),
     ("search", "QUESTION"),

@@ -22,7 +22,7 @@ from afterturn.space.inbox import expire_proposals
 from afterturn.stores.engine import no_progress
 from afterturn.types.entries import Scope, Tenant, Verb
 from afterturn.types.operations import Event, Finding, JobQueue, Operation, Selector, SpaceSummary, Step, TimelinePage
-from afterturn.types.rows import JobKind, JobState, UsageRow, new_job
+from afterturn.types.rows import JobKind, JobState, Showing, UsageRow, new_job
 from afterturn.validation import check_limit, check_space
 
 if TYPE_CHECKING:
@@ -452,6 +452,13 @@ class Maintenance:
         return await self._store.read(
             lambda unit: unit.timeline.follow(self._tenant, after, limit=check_limit(limit, TIMELINE_ENTRIES_MAX)),
             at=Tenant(self._tenant),
+        )
+
+    async def showings(self, refs: Sequence[str], *, limit: int = 1000) -> Sequence[Showing]:
+        """Returns the turns in whose blocks one of these versions of memories was (`Entry.ref`), newest first."""
+        count, tenant = check_limit(limit, TIMELINE_ENTRIES_MAX), Tenant(self._tenant)
+        return await self._store.read(
+            lambda unit: unit.conversations.showings(tenant.name, refs, limit=count), at=tenant
         )
 
     async def stats(self) -> dict[str, Any]:

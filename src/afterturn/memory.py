@@ -230,6 +230,7 @@ class MemoryFacade:
     retry_dead = Bridged(Maintenance.retry_dead)
     jobs = Bridged(Maintenance.jobs)
     timeline = Bridged(Maintenance.timeline)
+    showings = Bridged(Maintenance.showings)
 
 
 K = TypeVar("K", bound=MemoryFacade)
@@ -342,7 +343,6 @@ class SpaceFacade:
     list = Bridged(SpaceCore.list)
     history = Bridged(SpaceCore.history)
     operations = Bridged(SpaceCore.operations)
-    showings = Bridged(SpaceCore.showings)
     undo = Bridged(SpaceCore.undo)
     forget = Bridged(SpaceCore.forget)
     proposals = Bridged(SpaceCore.proposals)

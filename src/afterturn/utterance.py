@@ -65,7 +65,7 @@ _NOTHING = UtteranceChances(0.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
 def read_utterance(text: str) -> UtteranceChances:
     """Reads every script, with or without punctuation and capitals. A text without words is social."""
-    return _known.get(hash(text), lambda: _read(_sentence_bits(text)))
+    return _known.get(hash(text), lambda: _read(sentence_bits(text)))
 
 
 # Candidates of recalls and facts that stand are read again and again, as new objects.
@@ -78,7 +78,7 @@ def _read(sentences: list[int]) -> UtteranceChances:
     weights = _weights()
     read = []
     for bits in sentences:
-        columns = zip(*[weights[bit] for bit in _split_bits(bits)], strict=True)
+        columns = zip(*[weights[bit] for bit in split_bits(bits)], strict=True)
         read.append([1.0 / (1.0 + exp(-sum(column))) for column in columns])
     states, asks, orders, _, supposes, changes = map(max, *read) if len(read) > 1 else read[0]
     # A message is social only if every sentence is.
@@ -95,7 +95,7 @@ class QuestionReading(NamedTuple):
 
 
 def read_question(text: str) -> QuestionReading:
-    sentences = _sentence_bits(text)
+    sentences = sentence_bits(text)
     is_personal = _has_first_person(sentences)
     is_general = not is_personal and any(bits & _BITS["general"] for bits in sentences)
     return QuestionReading(_read(sentences), is_personal, is_general)
@@ -116,7 +116,7 @@ def states_about_speaker(text: str) -> float:
     """From 0 to 1: how much a message states about the speaker, their people, things and work."""
     if len(text) > _STATED_CHARS_MAX:
         return 0.0
-    sentences = _sentence_bits(text)
+    sentences = sentence_bits(text)
     chances = _read(sentences)
     states = chances.states * (1 - chances.social)
     doubts = (1 - chances.asks / 2) * (1 - chances.orders / 4) * (1 - chances.supposes / 2)
@@ -156,26 +156,17 @@ def leave_out_project(text: str) -> str:
 def is_about_project(text: str) -> bool:
     """Whether it speaks of the project at hand: "in this repository", "our tests", "here"."""
     folded = fold(text)
-    return any(_project_words(name).search(folded) for name in ("any", _language_of(text)))
-
-
-@cache
-def _project_words(language: str) -> re.Pattern[str]:
-    return re.compile(_word_lists()["project"].get(language, "(?!)"))
-
-
-def sentence_features(text: str) -> list[list[str]]:
-    """Returns the names of each sentence's features, which the weights are trained on."""
-    return [[FEATURES[bit.bit_length() - 1] for bit in _split_bits(bits)] for bits in _sentence_bits(text)]
+    patterns = _word_lists()["project"]
+    return any(re.search(patterns.get(name, "(?!)"), folded) for name in ("any", _language_of(text)))
 
 
 def read_features(text: str) -> tuple[list[int], UtteranceChances]:
     """Returns the numbers of the features, as in FEATURES, that any sentence of `text` has, and its chances."""
-    sentences = _sentence_bits(text)
+    sentences = sentence_bits(text)
     found = 0
     for bits in sentences:
         found |= bits
-    return [bit.bit_length() - 1 for bit in _split_bits(found)], _read(sentences)
+    return [bit.bit_length() - 1 for bit in split_bits(found)], _read(sentences)
 
 
 @cache
@@ -271,7 +262,7 @@ _LEADING = frozenset(
 )
 
 
-def _split_bits(bits: int) -> list[int]:
+def split_bits(bits: int) -> list[int]:
     found = []
     while bits:
         lowest = bits & -bits
@@ -280,7 +271,7 @@ def _split_bits(bits: int) -> list[int]:
     return found
 
 
-def _sentence_bits(text: str) -> list[int]:
+def sentence_bits(text: str) -> list[int]:
     sentences = split_sentences(text)
     if language := _unspaced_language(_cut(text)):
         found = [_match(sentence, _compiled(language)) for sentence, _ in sentences]

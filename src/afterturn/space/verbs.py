@@ -54,7 +54,6 @@ from afterturn.types import (
     Origin,
     SearchResults,
     Selector,
-    Showing,
     Status,
     Tenant,
     Undone,
@@ -356,16 +355,6 @@ class SpaceCore(InboxVerbs, MarkdownVerbs, ReviewVerbs):
             return History(tuple(versions), tuple(unit.operations.steps(self._scope, entry_id=entry_id)))
 
         return await self._services.store.read(work, at=self._scope)
-
-    async def showings(self, refs: Sequence[str], *, limit: int = 1000) -> Sequence[Showing]:
-        """Returns the turns in whose blocks one of these versions of its memories was (`Entry.ref`), newest first."""
-        count, tenant = check_limit(limit, LIMIT_MAX), Tenant(self._services.tenant)
-        return await self._services.store.read(
-            lambda unit: unit.conversations.showings(
-                tenant.name, [*unit.memories.versions(self._scope, refs)], limit=count
-            ),
-            at=tenant,
-        )
 
     async def operations(self, *, limit: int = 50) -> Sequence[LoggedOperation]:
         """Returns the operations on this space, newest first, each with one memory that it changed."""

@@ -108,7 +108,7 @@ async def memories(page: PageRequest) -> Response:
         "memories.html",
         choice=choice,
         spaces=[one.name for one in spaces],
-        rows=await _rows(page, space, found),
+        rows=await _rows(page, found),
         older=older,
         counts=stats["entries"],
         origins=list(Origin),
@@ -151,8 +151,8 @@ async def _search(space: Space, choice: TableChoice) -> tuple[Sequence[Entry], s
     return [one for one in scanned if wanted in one.text.casefold()][:PAGE], ""
 
 
-async def _rows(page: PageRequest, space: Space, entries: Sequence[Entry]) -> list[MemoryRow]:
-    showings = await find_showings(page, space, [one.ref for one in entries])
+async def _rows(page: PageRequest, entries: Sequence[Entry]) -> list[MemoryRow]:
+    showings = await find_showings(page, [one.ref for one in entries])
     subjects = {one.ref: subject.name for subject in group_by_subject(entries) for one in subject.entries}
     rows = []
     for entry in entries:
@@ -161,10 +161,10 @@ async def _rows(page: PageRequest, space: Space, entries: Sequence[Entry]) -> li
     return rows
 
 
-async def find_showings(page: PageRequest, space: Space, refs: Sequence[str]) -> list[Showing]:
+async def find_showings(page: PageRequest, refs: Sequence[str]) -> list[Showing]:
     """The turns that showed a memory, in conversations that the caller may read."""
     own = page.caller.grant.conversation
-    found = await space.showings(refs, limit=_SHOWINGS_MAX)
+    found = await (await page.memory("inspect")).showings(refs, limit=_SHOWINGS_MAX)
     return [one for one in found if page.may_read(one.space) and own in (None, one.conversation)]
 
 

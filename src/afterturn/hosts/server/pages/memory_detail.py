@@ -62,7 +62,7 @@ async def memory(page: PageRequest) -> Response:
     standing = await space.standing_audit(agent=entry.agent, project=entry.project, left_out=True)
     # A line may be in the words of the message that the memory was learned from.
     by_entry = {one.entry.id: one for one in standing if one.entry is not None}
-    showings = await find_showings(page, space, [one.ref for one in history.versions])
+    showings = await find_showings(page, [one.ref for one in history.versions])
     return page.render(
         "memory.html",
         entry=entry,
