@@ -11,7 +11,7 @@ pytestmark = pytest.mark.postgres
 
 async def test_nobody_sees_what_belongs_to_others(server: PostgresServer) -> None:
     """L2: also by the role that all hosts have, with row-level security."""
-    result = await run_seed(1, PostgresTarget(server), tenants=3, spaces=6, operations=400)
+    result = await run_seed(1, PostgresTarget(server), tenants=3, spaces=6, operations=800)
     assert result.broken == []
-    assert (result.counts["operations"], result.counts["spaces"]) == (400, 18)
+    assert (result.counts["operations"], result.counts["spaces"]) == (800, 18)
     assert min(result.counts[face] for face in ("mem0", "langgraph", "rows of a role")) > 0
