@@ -15,6 +15,9 @@ document.addEventListener("keydown", (event) => {
     if (element.dataset.key === event.key) {
       event.preventDefault();
       element.click();
+      // At once: what is typed next belongs into the field.
+      const opened = element.closest("details.fix");
+      if (opened?.open) prepare(opened);
       return;
     }
   }
@@ -25,12 +28,16 @@ document.addEventListener("toggle", (event) => {
   const menu = event.target;
   if (!menu.matches("details.fix") || !menu.open) return;
   for (const other of document.querySelectorAll("details.fix[open]")) if (other !== menu) other.open = false;
+  prepare(menu);
+}, true);
+
+function prepare(menu) {
   const field = menu.querySelector("textarea, input:not([type=hidden])");
   if (field && !menu.contains(document.activeElement?.closest("form"))) {
     field.focus({ preventScroll: true });
     if (field.select) field.select();
   }
-}, true);
+}
 
 document.documentElement.classList.add("has-script");
 
