@@ -95,7 +95,13 @@ async def test_a_start_that_is_repeated_is_the_same_turn(api: Api):
     await asyncio.gather(*(api.start(QUESTION) for _ in range(3)))
     await api.start(QUESTION)
     await api.inject(QUESTION)
+    assert (await api.verb("finish", messages=[*QUESTION, ANSWER]))["recorded"]
     trace = await api.get("/conversations/c1/trace")
+    for _ in range(100):
+        if trace["turns"][0]["recalls"]:
+            break
+        await asyncio.sleep(0.1)  # a recall that was late is stored when it ends
+        trace = await api.get("/conversations/c1/trace")
     assert trace["turns_total"] == 1
     assert len({one["correlation"] for one in trace["turns"][0]["recalls"]}) == 1
 
