@@ -15,7 +15,6 @@ import click
 import afterturn
 from afterturn import config, errors, events, testing, types
 from afterturn.hosts.cli.app import app
-from openapi import http_page
 
 T = TypeVar("T")
 _CLI_WIDTH = 96
@@ -403,6 +402,13 @@ def _field_default(item: dataclasses.Field[Any]) -> str:
     if item.default is not dataclasses.MISSING:
         return f" = {_default(item.default)}"
     return " = {}" if item.default_factory is dict else "" if item.default_factory is dataclasses.MISSING else " = ..."
+
+
+def http_page() -> str:
+    # Loaded here: the tests of frameworks read this module where the server's libraries are missing.
+    from openapi import http_page
+
+    return http_page()
 
 
 PAGES = {
